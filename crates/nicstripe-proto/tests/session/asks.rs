@@ -1,4 +1,4 @@
-//! Requests about names and their answers, under faults.
+//! Tests of requests about names and their answers, under link faults.
 
 use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,

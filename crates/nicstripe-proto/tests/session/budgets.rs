@@ -1,4 +1,4 @@
-//! Memory budgets that change while data flows.
+//! Tests with memory budgets that change during a transfer.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -6,8 +6,8 @@ use nicstripe_sim::Rng;
 
 use crate::harness::{Direction, Lab, Seed, mib, ms, secs};
 
-/// Changes both ends' budgets every 5 ms for 2 s. Checks that an end's commitment never grows
-/// beyond its budget.
+/// Runs a transfer while the chunk budgets of both ends change every 5 ms for 2 s. Checks that the
+/// chunks to which an end has committed memory never grow beyond its budget.
 fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
     let mut lab = (0..links).fold(
         Lab::scaled(Seed(seed), mib(64)).direction(direction),

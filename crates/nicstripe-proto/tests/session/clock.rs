@@ -1,4 +1,4 @@
-//! Timeouts of a session and their frequency.
+//! Tests of the timeouts that a session requests, and of their frequency.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Deltas: chunks that the receiver's file has already are compared instead of sent.
+//! Tests of delta transfers: chunks that the receiver's file already has are compared instead of
+//! sent.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use crate::{
 
 const CHUNK: u64 = 4096;
 
-/// An old file of `count` chunks, in which each `every`th chunk differs from the new file.
+/// Returns the receiver's old file: `count` chunks, of which each `every`th differs from the new
+/// file.
 fn old(lab: &Lab, count: u64, every: u64) -> Option<BTreeMap<ChunkId, Version>> {
     let same = lab.sender().source;
     Some(

@@ -1,4 +1,5 @@
-//! Files whose content is a function of version and offset, and the disk that stores them.
+//! Simulated files, whose content is a function of version and offset, and the disk that stores
+//! them.
 
 use std::{
     cell::RefCell,
@@ -16,17 +17,18 @@ use nicstripe_proto::{
 };
 use nicstripe_sim::Rng;
 
-/// Version of a file's content. Two versions differ in every chunk.
+/// Version of a file's content, which seeds its bytes. Two versions differ in every chunk.
 pub(crate) type Version = u64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
-    /// Lengths of the chunks if they are batches of a tree, whose grid is open-ended.
+    /// Lengths in bytes of the batches of a tree, each in one chunk; `None` for a file.
     batches: Option<Rc<Vec<u32>>>,
-    /// True if values are hashes of bytes, and not numbers that take no time to compute.
+    /// True if chunk values are BLAKE3 hashes of bytes, false if they are pseudo-random numbers,
+    /// which take no time to compute.
     pub(crate) real: bool,
-    /// Chunks that are zeros in every version.
+    /// Chunks that consist of zeros in every version.
     pub(crate) holes: ChunkSet,
     values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
 }
@@ -42,7 +44,7 @@ impl Contents {
         }
     }
 
-    /// Batches of these lengths.
+    /// Creates the contents of a tree from the lengths of its batches in bytes.
     pub(crate) fn batches(lens: Vec<u32>) -> Self {
         let grid = Grid::open(ChunkSize::DEFAULT);
         Self {
@@ -106,7 +108,8 @@ impl Contents {
             })
     }
 
-    /// Returns the value that a receiver computes while its grid may be open-ended.
+    /// Returns the value of a received chunk, computed with the receiver's grid, which may be
+    /// open-ended.
     pub(crate) fn value_found(
         &self,
         grid: Grid,
@@ -133,27 +136,27 @@ impl Contents {
     }
 }
 
-/// State of the file on a receiver's disk, and the disk's behaviour.
+/// Simulated disk of a receiver with the state of its file.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) read_delay: Duration,
     pub(crate) write_delay: Duration,
     pub(crate) sync_delay: Duration,
-    /// Time before which nothing is read or written.
+    /// Time before which no read or write completes.
     pub(crate) stalled_until: Duration,
-    /// Number of written chunks from which writes fail.
+    /// Number of written chunks at which further writes fail, as on a full disk.
     pub(crate) full_at: Option<usize>,
     /// Chunks whose next read fails.
     pub(crate) unreadable: BTreeSet<ChunkId>,
     /// Chunks whose next write fails.
     pub(crate) unwritable: BTreeSet<ChunkId>,
-    /// Number of syncs and commits that succeed before one fails.
+    /// Number of syncs and commits that succeed before the next one fails; `None` if none fails.
     pub(crate) sync_fails_after: Option<u64>,
-    /// A sync has failed: no further sync is allowed until the process restarts.
+    /// True after a failed sync. No further sync is allowed until the process restarts.
     poisoned: bool,
-    /// Version written to each chunk.
+    /// Content version written to each chunk.
     pub(crate) written: BTreeMap<ChunkId, Version>,
-    /// State that survives a crash.
+    /// Journal records that survive a crash.
     pub(crate) journal: Vec<Subtree>,
     pub(crate) durable: ChunkSet,
     /// Chunks made durable since the last restart.
@@ -183,7 +186,11 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Returns true if a sync succeeds. Panics if an earlier one has failed.
+    /// Returns true if the next sync succeeds.
+    ///
+    /// # Panics
+    ///
+    /// An earlier sync has failed.
     pub(crate) fn can_sync(&mut self) -> bool {
         assert!(!self.poisoned, "a sync after one that failed");
         self.poisoned = self.sync_fails_after == Some(0);
@@ -195,7 +202,11 @@ impl Disk {
         !self.poisoned
     }
 
-    /// Appends to the journal. Checks that only written chunks become durable, and only once.
+    /// Makes chunks durable and appends them to the journal.
+    ///
+    /// # Panics
+    ///
+    /// A chunk was not written, or was already made durable.
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();
@@ -216,7 +227,7 @@ impl Disk {
     }
 
     /// Simulates a power loss during the sync of `under_way`: its data may be durable, with some of
-    /// its records and garbage behind them. The transfer resumes from what the journal then claims.
+    /// its records and garbage after them. The disk then has only what the journal claims.
     pub(crate) fn crash(&mut self, grid: Grid, under_way: &[Subtree], rng: &mut Rng) {
         let mut tail = Vec::new();
         // The data are durable before the first record is written.
@@ -265,7 +276,7 @@ impl Disk {
         self.lose_unsynced();
     }
 
-    /// Simulates the death of the process, which loses all data that was not synced.
+    /// Simulates the kill of the process: chunks that are not durable are lost.
     fn lose_unsynced(&mut self) {
         self.written
             .retain(|chunk, _| self.durable.contains(*chunk));
@@ -278,8 +289,8 @@ impl Disk {
     }
 }
 
-/// Corrupts the end of an interrupted write: flips bits of its last records, appends zeros or
-/// garbage, or does nothing.
+/// Corrupts the end of the journal at random: flips bits of its last records, appends zeros or
+/// garbage, or leaves it unchanged.
 fn garble(tail: &mut Vec<u8>, rng: &mut Rng) {
     let last = tail.len().saturating_sub(RECORD_LEN * 8);
     match rng.below(4) {

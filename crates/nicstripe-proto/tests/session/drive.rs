@@ -1,4 +1,4 @@
-//! Driver between a session, its connections and its files, modelled on
+//! Driver between sessions, their simulated connections and files, modelled on
 //! `crates/nicstripe/src/session/driver.rs`.
 
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::{
 /// Timeout of a connection attempt, as in the client's connector.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Limit of frames queued for a connection, as in the driver.
+/// Maximum number of frames queued for a connection, as in the real driver.
 const OUTGOING_QUEUE: usize = 256;
 
 const HASHING_AT_ONCE: u32 = 2;
 
-/// Parts of a chunk that arrive one by one.
+/// Number of packets into which a chunk is divided.
 const PIECES: u64 = 4;
 
 impl Lab {
@@ -93,7 +93,7 @@ impl Lab {
         }
     }
 
-    /// Starts work on the disk, or completes it at once if the disk takes no time.
+    /// Schedules disk work of an end, or completes it immediately if the disk has no delay.
     pub(crate) fn work(&mut self, end: End, work: Work) {
         let disk = &self.peer(end).disk;
         let takes = match work {
@@ -360,7 +360,8 @@ impl Lab {
         }
     }
 
-    /// Fails a transfer at this end, for each write that fails.
+    /// Fails a transfer at this end. May be called repeatedly, because each failed write reports
+    /// it.
     pub(crate) fn fail(&mut self, end: End, transfer: TransferId, code: FailCode) {
         let peer = self.peer_mut(end);
         peer.session

@@ -1,4 +1,4 @@
-//! Links that are cut, silenced, slowed and healed, and disks that stall.
+//! Tests with links that are cut, silenced, slowed and healed, and with disks that stall.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     peer::Outcome,
 };
 
-/// 512 MiB take 2.147 s over two gigabit links.
+/// Size of the file in bytes: 512 MiB take 2.147 s over two gigabit links.
 const SIZE: u64 = mib(512);
 
 fn two_links(direction: Direction) -> Lab {
@@ -22,7 +22,7 @@ fn two_links(direction: Direction) -> Lab {
     lab
 }
 
-/// Returns the duration of the transfer if one of its two links fails at `at`.
+/// Returns the ideal duration of the transfer over two gigabit links, one of which fails at `at`.
 fn ideal_on_one(at: Duration) -> Duration {
     let all = Duration::from_secs_f64(SIZE as f64 * 8.0 / 1e9);
     all - at

@@ -1,4 +1,4 @@
-//! Flapping or damaging links, and their cost for the others.
+//! Tests with links that flap or damage data, and of their cost for the other links.
 //!
 //! All faults and rates: `cargo test --release -p nicstripe-proto --test session every_flap --
 //! --ignored --nocapture`
@@ -18,7 +18,7 @@ use crate::{
 enum Away {
     Cut,
     Silent,
-    /// Silent in this direction only.
+    /// Silence of the data from this end only.
     Mute(End),
 }
 
@@ -31,7 +31,8 @@ impl Away {
     ];
 }
 
-/// Alternates link 0 between outage and service, from one second on.
+/// Schedules outages of link 0, each `away` long with service for `there` between them, from 1 s
+/// until `until`.
 fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Duration) {
     let mut at = secs(1);
     while at < until {
@@ -48,7 +49,8 @@ fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Durati
     }
 }
 
-/// A file, and a pipe consumed in order, which a late chunk blocks.
+/// Returns two kinds of transfer: a file, and a pipe whose sink consumes chunks in order, so that a
+/// late chunk blocks it.
 fn plans() -> [Option<Plan>; 2] {
     [
         None,
@@ -59,8 +61,8 @@ fn plans() -> [Option<Plan>; 2] {
     ]
 }
 
-/// Returns the duration with a flapping link, as a multiple of the ideal time over the steady link
-/// alone.
+/// Returns the duration of a transfer with a flapping link, relative to the ideal duration over the
+/// steady gigabit link alone.
 fn cost(
     mib: u64,
     mbit: u64,
@@ -163,7 +165,7 @@ fn a_link_that_has_flapped_carries_data_two_seconds_after_it_stays() {
     }
 }
 
-/// Two links; link 0 damages one chunk in `one_in`.
+/// Starts a transfer over two gigabit links; link 0 damages one of `one_in` chunks.
 fn damaging(direction: Direction, size: u64, one_in: u64) -> Lab {
     let mut lab = Lab::scaled(Seed(3), size)
         .direction(direction)

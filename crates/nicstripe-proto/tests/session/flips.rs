@@ -1,11 +1,11 @@
-//! Single bit flips in any field of any frame or in the payload, between two sessions that move and
-//! hash bytes.
+//! Tests with a single bit flip in any frame or payload, between two sessions that transfer and
+//! hash real bytes.
 //!
-//! On a real connection TLS detects all of these before a frame is decoded. Here nothing does,
-//! which shows that the layers behind TLS are safe without it. No wrong data is ever written,
+//! On a real connection TLS detects all flips before a frame is decoded. These tests have no TLS,
+//! which shows that the layers above it are safe without it. No wrong data is ever written,
 //! acknowledged or committed, and damaged data is retransmitted. Flips elsewhere cause no panic,
-//! and no wrong file is ever committed. A million: `NICSTRIPE_FLIPS=1000000 cargo test --release -p
-//! nicstripe-proto --test session flipped -- --nocapture`
+//! and no wrong file is ever committed. A million flips: `NICSTRIPE_FLIPS=1000000 cargo test
+//! --release -p nicstripe-proto --test session flipped -- --nocapture`
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +32,14 @@ use crate::{
 
 const FLIPS: u64 = 1_500;
 
-/// Three chunks, of which the last is short.
+/// Size of the file in bytes: three chunks, of which the last is short.
 const SIZE: usize = 2 * 4096 + 1000;
 
 const T: TransferId = TransferId(2);
 
 const PATHS: [PathId; 2] = [PathId(0), PathId(1)];
 
-/// Timeouts after which a transfer counts as stuck.
+/// Number of session timeouts after which a transfer counts as stuck.
 const TURNS: u32 = 600;
 
 static FRAMES: LazyLock<u64> = LazyLock::new(|| {
@@ -65,7 +65,7 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
     }
 }
 
-/// Results of the flips, by frame type.
+/// Number of flips by frame type and result: refused, found damaged, harmless, stuck.
 static TALLY: [[AtomicU64; 4]; FrameType::ALL.len()] =
     [const { [const { AtomicU64::new(0) }; 4] }; FrameType::ALL.len()];
 
@@ -87,11 +87,11 @@ fn run(seed: Seed) {
     TALLY[row][verdict].fetch_add(1, Ordering::Relaxed);
 }
 
-/// One end, and the bytes that its paths have received.
+/// One end of the transfer, with partially received frames by path.
 struct Half {
     session: Session,
     streams: BTreeMap<PathId, Incomplete>,
-    /// Verified and written bytes, by chunk.
+    /// Bytes of the chunks that were verified and written.
     written: BTreeMap<ChunkId, Vec<u8>>,
     committed: Option<Digest>,
 }
@@ -102,13 +102,13 @@ struct Incomplete {
     data: Option<(DataHeader, Vec<u8>)>,
 }
 
-/// A client that puts a file, its daemon, and two paths without delay.
+/// Client that puts a file to a daemon over two paths without delay.
 struct Pair {
     halves: [Half; 2],
     now: Instant,
     file: Vec<u8>,
     rng: Rng,
-    /// Number of sent frames, and the frame to flip.
+    /// Number of frames sent so far; the frame with the index `flip_at` gets a bit flip.
     frames: u64,
     flip_at: u64,
     flipped: Option<FrameType>,
@@ -166,8 +166,8 @@ impl Pair {
         pair
     }
 
-    /// Runs until the sender learns of the commit, or the transfer is stuck. Returns true if it was
-    /// committed.
+    /// Runs until the sender learns of the commit, or the transfer is stuck. Returns true if the
+    /// file was committed.
     fn run(&mut self) -> bool {
         for _ in 0..TURNS {
             while self.move_on() {}
@@ -188,7 +188,7 @@ impl Pair {
         false
     }
 
-    /// Handles all events and delivers all frames. Returns true if there were any.
+    /// Handles pending events and delivers pending frames. Returns true if there were any.
     fn move_on(&mut self) -> bool {
         let mut any = false;
         for end in 0..2 {
@@ -280,7 +280,7 @@ impl Pair {
         self.deliver(1 - end, path, &bytes);
     }
 
-    /// Half of the flips in data frames hit the headers.
+    /// Flips one bit of a frame. In data frames, half of the flips hit the header.
     fn flip(&mut self, bytes: &mut [u8]) {
         let kind = FrameType::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! The lab: two peers, their links, one clock.
+//! Test harness: two peers, the simulated links between them, and a virtual clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use crate::{
     peer::{Outcome, Packet, Peer, Work},
 };
 
-/// Seed of a run; printed when a test fails.
+/// Seed of the random numbers of a test run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(pub u64);
 
@@ -39,7 +39,8 @@ impl Direction {
     }
 }
 
-/// Number of `handle_timeout` calls without progress of time that counts as a busy loop.
+/// Number of consecutive `handle_timeout` calls at the same virtual time that counts as a busy
+/// loop.
 const LIVELOCK: u32 = 50;
 
 type Action = Box<dyn FnOnce(&mut Lab)>;
@@ -55,30 +56,30 @@ pub(crate) struct Lab {
     pub(crate) config: SessionConfig,
     pub(crate) direction: Direction,
     pub(crate) transfer: TransferId,
-    /// Bytes of a file per byte on the wire.
+    /// Divisor of link rates and file size: 64 in a scaled lab, otherwise 1.
     pub(crate) scale: u64,
     pub(crate) jobs: BTreeMap<u64, TestTransfer>,
     pub(crate) next_job: u64,
     same_time: u32,
-    /// Chunks whose next copy is damaged in flight.
+    /// Chunks that are damaged in flight the next time they are sent.
     pub(crate) damage: BTreeSet<ChunkId>,
-    /// Links that damage one chunk in this number.
+    /// Links that damage one of this number of chunks.
     pub(crate) damages: BTreeMap<PathId, u64>,
     pub(crate) chaos: Rng,
     steps: u64,
     /// Subtrees that the receiver claims to have, regardless of its disk.
     pub(crate) lie: Option<Vec<Subtree>>,
-    /// Cuts the link that carries this end's next message of this kind.
+    /// End and kind of message whose next transmission cuts the link that carries it.
     pub(crate) cut_after: Option<(End, Kind)>,
-    /// Time and path of each chunk's arrival.
+    /// Arrival time and path of each received chunk.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
     pub(crate) offered: u64,
-    /// Set if the transfer is not from file to file.
+    /// State of a transfer with a streaming source or sink; `None` for a file.
     pub(crate) live: Option<Live>,
     pub(crate) net_seed: u64,
-    /// Holes of the source, each of whole chunks.
+    /// Holes of the source file, which begin and end at chunk boundaries.
     pub(crate) holes: HoleMap,
-    /// Chunks of the receiver's existing file, if a delta is requested.
+    /// Content of the receiver's old file by chunk; `None` if no delta is requested.
     pub(crate) old: Option<BTreeMap<ChunkId, Version>>,
     pub(crate) may_change: bool,
     pub(crate) verbose: bool,
@@ -90,21 +91,21 @@ pub(crate) enum TestTransfer {
 }
 
 impl Lab {
-    /// A lab whose links run at 1/64 of their nominal rate, with chunks of 4 KiB instead of 256
-    /// KiB: all times are those of the full size.
+    /// Creates a lab whose links and file are scaled to 1/64, with chunks of 4 KiB instead of 256
+    /// KiB. Times are those of a lab of full size.
     ///
-    /// Contents are numbers; see [`Lab::small`] for bytes.
+    /// Contents are numbers instead of bytes, see [`Lab::small`].
     pub(crate) fn scaled(seed: Seed, size: u64) -> Self {
         Self::new(seed, Grid::new(size / 64, ChunkSize::MIN), 64, false)
     }
 
-    /// A lab of full size with contents that are not hashed.
+    /// Creates a lab of full size, whose contents are numbers that are not hashed.
     pub(crate) fn full(seed: Seed, size: u64) -> Self {
         Self::new(seed, Grid::new(size, ChunkSize::DEFAULT), 1, false)
     }
 
-    /// A lab like [`Lab::scaled`] with hashed bytes as contents, so that digests are those of
-    /// BLAKE3.
+    /// Creates a lab with scaled links like [`Lab::scaled`], with a file of `bytes` real bytes, so
+    /// that digests are those of BLAKE3.
     pub(crate) fn small(seed: Seed, bytes: u64) -> Self {
         Self::new(seed, Grid::new(bytes, ChunkSize::MIN), 64, true)
     }
@@ -151,7 +152,7 @@ impl Lab {
         }
     }
 
-    /// Adds a link of `mbit` Mbit/s with 0.1 ms in each direction.
+    /// Adds a link of `mbit` Mbit/s with a delay of 0.1 ms in each direction.
     pub(crate) fn link(self, mbit: u64) -> Self {
         self.link_with(mbit, us(100), Duration::ZERO)
     }
@@ -175,7 +176,8 @@ impl Lab {
         self.schedule(at, TestTransfer::Action(Box::new(action)));
     }
 
-    /// Adds a hole of `count` chunks at `first`. Call before the start.
+    /// Adds a hole of `count` chunks from the chunk `first` to the source. Must be called before
+    /// the start.
     pub(crate) fn add_hole(&mut self, first: u64, count: u64) {
         let grid = self.contents.grid;
         let range =
@@ -196,7 +198,7 @@ impl Lab {
         self.begin();
     }
 
-    /// Starts another transfer in the current session.
+    /// Starts another transfer of the file in the current session.
     pub(crate) fn begin(&mut self) {
         self.transfer.0 += 1;
         self.offered = self.peer(self.direction.sender()).source;
@@ -281,8 +283,8 @@ impl Lab {
         }
     }
 
-    /// Restarts both processes after one was killed. Data that is not durable is lost if that was
-    /// the receiver.
+    /// Kills the process of one end, restarts both, and starts the transfer again. A killed
+    /// receiver loses data that is not durable; otherwise it shuts down in order.
     pub(crate) fn restart(&mut self, killed: End) {
         let receiver = self.direction.sender().other();
         if killed == receiver {
@@ -293,7 +295,7 @@ impl Lab {
         self.begin_anew();
     }
 
-    /// Simulates a power loss or disk failure of `end`, which loses all data that is not durable.
+    /// Simulates a power loss of `end`, which loses all data that is not durable.
     fn crash(&mut self, end: End) {
         let (grid, under_way) = (self.contents.grid, self.syncs(end).concat());
         self.peers[end as usize]
@@ -306,7 +308,7 @@ impl Lab {
         self.begin_anew();
     }
 
-    /// Starts new processes with the state of the disks.
+    /// Replaces both peers by new ones that keep disk and source, and starts the transfer again.
     fn begin_anew(&mut self) {
         let now = self.now();
         for end in End::BOTH {
@@ -320,7 +322,7 @@ impl Lab {
         self.start();
     }
 
-    /// Cancels the transfer at the client. Returns false if it had ended there.
+    /// Cancels the transfer at the client. Returns false if it had already ended there.
     pub(crate) fn cancel(&mut self) -> bool {
         let transfer = self.transfer;
         if self.peers[0].outcomes.contains_key(&transfer) {
@@ -332,7 +334,8 @@ impl Lab {
         true
     }
 
-    /// Makes the written data of a failed transfer durable, so that another one can resume from it.
+    /// Makes the received data of a failed transfer durable, so that the next transfer can resume
+    /// from it. Does nothing at the sender.
     pub(crate) fn let_go(&mut self, end: End, transfer: TransferId) {
         if end != self.direction.sender().other() || self.live.is_some() {
             return;
@@ -361,7 +364,7 @@ impl Lab {
         peer.disk.restart();
     }
 
-    /// Returns true if a commit is in progress, whatever the state of its transfer.
+    /// Returns true if any commit is in progress, even of a transfer that has ended.
     pub(crate) fn is_committing(&self) -> bool {
         self.jobs.values().any(|job| {
             matches!(
@@ -374,7 +377,8 @@ impl Lab {
         })
     }
 
-    /// Removes the delivered file, and prepares a new one to send.
+    /// Removes the received file and its journal from the receiver's disk, so that the next
+    /// transfer sends all of it.
     pub(crate) fn forget_delivered(&mut self) {
         let receiver = self.direction.sender().other();
         let disk = &mut self.peer_mut(receiver).disk;
@@ -395,7 +399,7 @@ impl Lab {
         syncs.collect()
     }
 
-    /// Makes the written data durable in an orderly shutdown.
+    /// Shuts the receiver down in order: all verified data becomes durable.
     fn end_in_order(&mut self, receiver: End) {
         let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
         let (syncs, later) = (self.syncs(receiver), now + self.config.sync_interval);
@@ -428,7 +432,8 @@ impl Lab {
         peer.disk.restart();
     }
 
-    /// Runs until both ends know the outcome of the transfer, and returns the time.
+    /// Runs until both ends know the outcome of the transfer, and returns the virtual time. Panics
+    /// at the time `limit`.
     pub(crate) fn run(&mut self, limit: Duration) -> Duration {
         self.run_while(limit, |lab| {
             lab.peers
@@ -450,7 +455,7 @@ impl Lab {
         }
     }
 
-    /// Runs until the time `until`.
+    /// Runs until the virtual time `until`.
     pub(crate) fn run_until(&mut self, until: Duration) {
         self.pump_both();
         while self.net.now() < until {
@@ -576,7 +581,7 @@ impl Lab {
         self.check_live();
     }
 
-    /// Checks that the sender counts only written data as delivered.
+    /// Checks that the sender does not count more bytes as delivered than the receiver has written.
     fn check_acknowledged(&self) {
         if self
             .peers
@@ -605,10 +610,10 @@ impl Lab {
         })
     }
 
-    /// Checks that the sender reports a failure.
+    /// Checks that the sender reports the transfer as failed.
     ///
-    /// Either the receiver does as well, with no file under the name. Or the file is committed, and
-    /// the sender failed to read data again that had already arrived.
+    /// Either the receiver reports a failure as well, and has no file. Or the file is committed,
+    /// and the sender failed to read data for a retransmission that was no longer necessary.
     pub(crate) fn assert_failed(&self) {
         let failed = |peer: &Peer| !matches!(peer.outcomes[&self.transfer], Outcome::Committed(_));
         let is_there = self.receiver().disk.committed.is_some();
@@ -686,7 +691,7 @@ impl Lab {
         &mut self.peers[end as usize]
     }
 
-    /// Restores a link's carrier, which the client detects.
+    /// Heals a cut link. The client detects the carrier after 3 ms.
     pub(crate) fn heal(&mut self, index: usize) {
         self.net.heal(self.links[index]);
         self.schedule_work(
@@ -696,12 +701,13 @@ impl Lab {
         );
     }
 
-    /// Ends a silence without notice.
+    /// Ends the silence of a link, without a change of carrier that the client could detect.
     pub(crate) fn heal_silently(&mut self, index: usize) {
         self.net.heal(self.links[index]);
     }
 
-    /// Sets the session timeout of both ends without a connection. Call before the start.
+    /// Sets the time for which both sessions survive without a connection. Must be called before
+    /// the start.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;
         let now = self.now();

@@ -1,4 +1,5 @@
-//! Sparse files: the sender announces holes instead of sending them, and they are durable as holes.
+//! Tests with sparse files: the sender announces holes instead of sending zeros, and the receiver
+//! makes them durable as holes.
 
 use nicstripe_sim::End;
 

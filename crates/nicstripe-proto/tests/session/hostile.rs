@@ -1,4 +1,5 @@
-//! Hostile peers: a violation ends the path or is ignored, and honest transfers continue.
+//! Tests with hostile peers: a protocol violation closes the path or is ignored, and honest
+//! transfers continue.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ pub(crate) const P: PathId = PathId(0);
 pub(crate) const T: TransferId = TransferId(1);
 const SIZE: u64 = 8 << 18;
 
-/// An honest session with one open path, whose peer sends what the test wants.
+/// Honest session with one open path. The test sends arbitrary frames to it in the role of its
+/// peer.
 pub(crate) struct Victim {
     pub(crate) session: Session,
     pub(crate) now: Instant,
@@ -57,7 +59,8 @@ impl Victim {
         self.piece(chunk, len, false)
     }
 
-    /// Delivers a data frame, optionally marked as the last.
+    /// Delivers the header of a data frame with `len` bytes of a chunk, optionally marked as the
+    /// last.
     pub(crate) fn piece(
         &mut self,
         chunk: u64,
@@ -68,7 +71,7 @@ impl Victim {
             .handle_chunk(P, &header(chunk, len, last), self.now)
     }
 
-    /// Delivers a data frame that is verified at once. Returns true if the chunk is new.
+    /// Delivers a chunk and reports it as verified and written. Returns true if the chunk is new.
     pub(crate) fn write(&mut self, chunk: u64, len: u32, last: bool) -> bool {
         let incoming = self.piece(chunk, len, last);
         assert!(
@@ -89,7 +92,7 @@ impl Victim {
         )
     }
 
-    /// A daemon that receives a file of eight chunks.
+    /// Creates a daemon that receives a file of eight chunks.
     pub(crate) fn receiving() -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::Put(put(T))).unwrap();
@@ -98,7 +101,7 @@ impl Victim {
         victim
     }
 
-    /// A client that sends a file of eight chunks, two of which are in flight.
+    /// Creates a client that sends a file of eight chunks, two of which are in flight.
     fn sending() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put(put(T)).unwrap();
@@ -614,8 +617,8 @@ fn absurd_heartbeats_and_credits_are_harmless() {
     assert!(at <= victim.now + Duration::from_secs(4));
 }
 
-/// A daemon that receives a file of eight chunks. It has sent the values of its own chunks 0 and 1,
-/// and reads chunk 2.
+/// Creates a daemon that receives a file of eight chunks as a delta. It has sent the values of its
+/// chunks 0 and 1, and reads chunk 2.
 fn comparing() -> Victim {
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
@@ -640,7 +643,7 @@ fn comparing() -> Victim {
     victim
 }
 
-/// A client that sends a file of eight chunks and must compare the first four.
+/// Creates a client that sends a file of eight chunks, of which it must compare the first four.
 fn compared() -> Victim {
     let mut victim = Victim::new(Role::Client);
     victim.session.put(put(T)).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile peers that violate the rules of pipes, batches and windows.
+//! Tests with hostile peers that violate the rules of pipes, batches and send windows.
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name, Offer,
@@ -18,7 +18,8 @@ use crate::hostile::{P, T, Victim, accept, ack, get, header, offer, put};
 const FULL: u32 = 1 << 18;
 
 impl Victim {
-    /// A daemon that receives a pipe of any length, into a file or with this window.
+    /// Creates a daemon that receives a pipe of unknown length. `room` is its send window in
+    /// chunks; `None` writes to a file.
     fn piped(room: Option<u64>) -> Self {
         let mut victim = Self::new(Role::Daemon);
         let put = Put {
@@ -34,7 +35,7 @@ impl Victim {
         victim
     }
 
-    /// A daemon that receives a tree with this window.
+    /// Creates a daemon that receives a tree with a send window of `room` batches.
     fn taking_batches(room: u64) -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::PutTree(put_tree(T))).unwrap();
@@ -43,7 +44,7 @@ impl Victim {
         victim
     }
 
-    /// A client that sends a tree, with three batches queued and a window of two.
+    /// Creates a client that sends a tree, with three batches queued and a send window of two.
     fn giving() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put_tree(put_tree(T));
@@ -63,7 +64,7 @@ impl Victim {
         victim
     }
 
-    /// Begins to send all chunks that may be sent, and returns their headers.
+    /// Starts to send all chunks that the session permits, and returns their headers.
     fn send_chunks(&mut self) -> Vec<DataHeader> {
         let chunks = self
             .drain()

@@ -1,4 +1,4 @@
-//! Rate limits set by the user.
+//! Tests of rate limits set by the user.
 
 use nicstripe_proto::{BitRate, PathId};
 

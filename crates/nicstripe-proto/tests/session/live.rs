@@ -1,4 +1,4 @@
-//! Sources that send chunks as they become available, and sinks that consume them in order: pipes,
+//! Simulated sources that produce chunks over time, and sinks that consume them in order: pipes,
 //! windows and batches.
 
 use std::{
@@ -16,26 +16,27 @@ use nicstripe_sim::{End, Rng};
 
 use crate::{disk::Version, harness::Lab, peer::Work};
 
-/// Parameters of a transfer other than from file to file.
+/// Parameters of a transfer with a streaming source or an in-order sink.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) kind: OfferKind,
-    /// Chunks that the receiver buffers for its sink; `None` writes them as they arrive.
+    /// Size of the receiver's reorder buffer in chunks; `None` for no sink, which writes chunks as
+    /// they arrive.
     pub(crate) room: Option<u64>,
-    /// Limit of the source's unacknowledged chunks.
+    /// Size of the source's retransmit buffer in chunks.
     pub(crate) ahead: usize,
-    /// Longest pause before the source sends a chunk.
+    /// Maximum pause before the source produces a chunk.
     pub(crate) give_every: Duration,
-    /// Longest pause before the sink consumes a chunk.
+    /// Maximum pause before the sink consumes a chunk.
     pub(crate) take_every: Duration,
-    /// True if the source detects that a last chunk of full size is the last.
+    /// True if the source marks a full-size last chunk as the last when it sends it.
     pub(crate) knows_last: bool,
-    /// Limit of batches that the source sends ahead of the sink's verdicts.
+    /// Maximum number of batches that the source sends ahead of the sink's verdicts.
     pub(crate) untold: Option<u64>,
 }
 
 impl Plan {
-    /// Returns a plan without long pauses and with small windows.
+    /// Creates a plan without pauses. Batches get a reorder buffer of 64 chunks.
     pub(crate) fn new(kind: OfferKind) -> Self {
         let room = (kind == OfferKind::Batches).then_some(64);
         Self {
@@ -59,20 +60,20 @@ pub(crate) struct Live {
     pub(crate) plan: Plan,
     rng: Rng,
     given: u64,
-    /// Chunks sent and not released.
+    /// Retransmit buffer of the source: chunks that are not acknowledged.
     unacknowledged: BTreeSet<ChunkId>,
-    /// True if the source waits for a release or a verdict.
+    /// True if the source waits for an acknowledgement or a verdict.
     is_waiting: bool,
-    /// Number of verdicts from the sink, in order.
+    /// Number of verdicts received from the sink.
     told: u64,
-    /// Chunks that arrived and were not consumed.
+    /// Reorder buffer: chunks that have arrived and are not consumed.
     kept: BTreeMap<ChunkId, Version>,
     pub(crate) most_kept: usize,
-    /// Number of chunks that were new.
+    /// Number of verified chunks that were not duplicates.
     pub(crate) news: u64,
     taken: u64,
     is_taking: bool,
-    /// Commit that waits until everything is consumed.
+    /// Commit that waits until the sink has consumed all chunks.
     commit: Option<(TransferId, Digest)>,
 }
 
@@ -100,7 +101,7 @@ impl Live {
 }
 
 impl Lab {
-    /// Selects another kind of transfer.
+    /// Replaces the transfer of a file by one with this plan.
     pub(crate) fn plan(mut self, plan: Plan) -> Self {
         self.live = Some(Live::new(plan, self.net_seed));
         self
@@ -116,7 +117,7 @@ impl Lab {
         self.live.as_ref()?.plan.room
     }
 
-    /// Starts a streaming source after the receiver has accepted.
+    /// Starts the streaming source, if any, after the receiver has accepted the transfer.
     pub(crate) fn start_source(&mut self, end: End, transfer: TransferId) {
         if self
             .live
@@ -127,7 +128,12 @@ impl Lab {
         }
     }
 
-    /// Reads a chunk of a streaming source. Panics if it is not in the retransmit buffer.
+    /// Reads a chunk from the retransmit buffer of a streaming source. Returns false if there is no
+    /// such source.
+    ///
+    /// # Panics
+    ///
+    /// The chunk is not in the retransmit buffer.
     pub(crate) fn read_given(
         &mut self,
         end: End,
@@ -196,7 +202,7 @@ impl Lab {
         }
     }
 
-    /// Handles a verified chunk; `news` is true if it is new.
+    /// Passes a verified chunk to the sink; `news` is false for a duplicate.
     pub(crate) fn on_verified(
         &mut self,
         end: End,
@@ -260,7 +266,8 @@ impl Lab {
         }
     }
 
-    /// Returns true if the transfer can be committed: the sink, if any, has consumed everything.
+    /// Returns true if the transfer can be committed now. Otherwise the commit waits until the sink
+    /// has consumed all chunks.
     pub(crate) fn is_taken(&mut self, transfer: TransferId, digest: Digest) -> bool {
         let count = self.contents.chunks().count;
         let Some(live) = self

@@ -1,4 +1,4 @@
-//! Benches: loads over several paths, and the bytes that count.
+//! Tests of benches: loads over several paths, and the received bytes that count for a run.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     hostile::Victim,
 };
 
-/// Size of a load's packet in the lab in bytes. The lab's links run at 1/64 of their nominal rate.
+/// Size of a load's packet in bytes, in a lab whose links run at 1/64 of their nominal rate.
 pub(crate) const LOAD_LEN: u64 = 1024;
 
 impl Lab {
@@ -105,7 +105,8 @@ impl Lab {
             .contains(&BenchBody::Stopped(RunNumber { run }))
     }
 
-    /// Returns the counted bytes as a share of the capacity of a link at this rate.
+    /// Returns the counted bytes of a path in a run, as a share of the capacity of a link of `mbit`
+    /// Mbit/s during `time`.
     fn part(&self, end: End, run: u32, path: u16, mbit: u64, time: Duration) -> f64 {
         let most = mbit as f64 * 1e6 / 8.0 / self.scale as f64 * time.as_secs_f64();
         self.counted(end, run, path) as f64 / most

@@ -1,4 +1,4 @@
-//! Two sessions over a simulated network, in virtual time.
+//! Tests of two sessions over a simulated network, in virtual time.
 //!
 //! `seeds.rs` describes how to run many seeds, or to repeat a failed one.
 

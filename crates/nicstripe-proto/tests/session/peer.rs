@@ -1,4 +1,4 @@
-//! One end: a session and a driver like that of `nicstripe`.
+//! One end of a test: a session, and the state of a driver like that of `nicstripe`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,17 +16,18 @@ use std::time::Instant;
 
 use crate::disk::{Disk, Version};
 
-/// Unit of data on a connection. It carries its session number, as a connection's hello does.
+/// Unit of data on a simulated connection. Its `session` identifies the sender's process, which a
+/// real connection's hello does.
 #[derive(Debug, Clone)]
 pub(crate) enum Packet {
-    /// Part of a chunk.
+    /// Part of a chunk's bytes that precedes its `Chunk`.
     Piece { wire_len: u64 },
     Frame {
         session: u64,
         frame: Frame,
         wire_len: u64,
     },
-    /// The rest of a chunk, with its content.
+    /// Last part of a chunk, which stands for the whole content.
     Chunk {
         session: u64,
         header: DataHeader,
@@ -85,9 +86,9 @@ pub(crate) enum Work {
         chunk: ChunkId,
     },
     Check(TransferId),
-    /// The source sends its next chunk.
+    /// The source produces its next chunk.
     Give(TransferId),
-    /// The sink consumes the next chunk.
+    /// The sink consumes its next chunk.
     Take(TransferId),
     Commit {
         transfer: TransferId,
@@ -98,7 +99,7 @@ pub(crate) enum Work {
         attempt: u64,
     },
     CarrierUp(PathId),
-    /// The answer to a request is ready.
+    /// The answer to a request is sent.
     Answer(Ask),
 }
 
@@ -117,9 +118,9 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    /// Packets that the network has not accepted yet; a chunk is several packets.
+    /// Packets that the network has not accepted yet. A chunk consists of several packets.
     pub(crate) outbox: VecDeque<Packet>,
-    /// Load that it sends while otherwise idle.
+    /// Load that the connection sends while it has nothing else to send.
     pub(crate) load: Option<LoadOrder>,
 }
 
@@ -136,10 +137,10 @@ pub(crate) struct Peer {
     pub(crate) end: End,
     pub(crate) session: Session,
     pub(crate) connections: BTreeMap<PathId, Connection>,
-    /// Client: number of the attempt in progress.
+    /// Identifier of the connection attempt in progress on each path; only at the client.
     pub(crate) connecting: BTreeMap<PathId, u64>,
     pub(crate) disk: Disk,
-    /// Version of the source, if this end is the sender.
+    /// Content version of the source file, at the sender.
     pub(crate) source: Version,
     pub(crate) open: BTreeSet<TransferId>,
     pub(crate) hashing: u32,
@@ -147,7 +148,7 @@ pub(crate) struct Peer {
     pub(crate) abandoned: bool,
     pub(crate) closed: Option<CloseCode>,
     pub(crate) completed: Option<Complete>,
-    /// Number of this process's session; work and packets of an earlier one are ignored.
+    /// Identifier of this process. Scheduled work and packets of an earlier process are ignored.
     pub(crate) process: u64,
     pub(crate) writing: BTreeMap<PathId, u64>,
     pub(crate) most_writing: u64,
@@ -158,9 +159,9 @@ pub(crate) struct Peer {
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
     pub(crate) bench: Vec<BenchBody>,
-    /// Received filler by run and path: total and counted.
+    /// Received load in bytes by run and path: total, and the part that counts for the run.
     pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
-    /// Requests sent, and answers received.
+    /// Identifiers of the requests sent.
     pub(crate) asked: BTreeSet<u32>,
     pub(crate) answers: BTreeMap<u32, Answer>,
 }
@@ -201,7 +202,11 @@ impl Peer {
         }
     }
 
-    /// Records the end of a transfer at this end. Panics if it had ended before.
+    /// Records the outcome of a transfer at this end.
+    ///
+    /// # Panics
+    ///
+    /// The transfer already has an outcome.
     pub(crate) fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
         self.open.remove(&transfer);
         let before = self.outcomes.insert(transfer, outcome);

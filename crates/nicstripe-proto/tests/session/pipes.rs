@@ -1,5 +1,5 @@
-//! Transfers whose length is known only at their end, and chunks that wait in memory for their
-//! sink.
+//! Tests of transfers whose length is known only at their end, and of sinks that consume chunks in
+//! order.
 
 use std::time::Duration;
 
@@ -217,7 +217,7 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     }
 }
 
-/// Batches of 1 to 8192 bytes, most of them short.
+/// Returns random batches of 1 to 8192 bytes, most of them at most 300 bytes.
 pub(crate) fn batches(seed: u64, count: u64) -> Contents {
     let mut rng = Rng::new(seed);
     let mut len = |_| {
@@ -227,8 +227,8 @@ pub(crate) fn batches(seed: u64, count: u64) -> Contents {
     Contents::batches((0..count).map(&mut len).collect())
 }
 
-/// Returns the time for batches of 64 KiB under a plan over links of these rates, and the ideal
-/// time.
+/// Measures a transfer of 4000 batches of 64 KiB over links with these rates. Returns its duration
+/// and the ideal duration.
 fn batches_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Duration) {
     let (count, len) = (4000, 1 << 16);
     let mut lab = Lab::small(Seed(1), 0).direction(direction).plan(plan);

@@ -1,4 +1,4 @@
-//! Random links, faults and crashes: the file always arrives once and intact.
+//! Tests with random links, faults and crashes: the file is always delivered once and intact.
 
 use std::time::Duration;
 
@@ -14,18 +14,19 @@ use crate::{
 
 const SEEDS: u64 = 120;
 
-/// Time by which all faults have begun and ended, except for cuts of all links together.
+/// Virtual time by which all faults have ended, except for cuts of all links together.
 const FAULTS_UNTIL: Duration = secs(12);
 
 const ALL_CUT_FOR: Duration = secs(60);
 
-/// Time limit for the rest without faults: 110 MiB at 5 Mbit/s take 185 s.
+/// Time limit after the faults: 110 MiB at 5 Mbit/s take 185 s.
 const LIMIT: Duration = secs(500);
 
-/// Runs of a transfer that disk errors may fail, before one must succeed.
+/// Number of runs of a transfer that disk errors may fail before one must succeed.
 const RERUNS: usize = 12;
 
-/// Seeds that once failed, with the bug found. Valid only while a seed produces the same run.
+/// Seeds that once failed, with the bug found. They find it again only while a seed produces the
+/// same run.
 ///
 /// 1402: a commit during a sync that then failed; the commit's own sync could have reported
 /// success.
@@ -53,7 +54,8 @@ fn run(mut lab: Lab) {
     finish(&mut lab);
 }
 
-/// Runs a transfer, and repeats it after a transient failure.
+/// Runs a transfer until it is delivered. Restarts it after failures that the injected faults may
+/// cause.
 pub(crate) fn finish(lab: &mut Lab) {
     lab.start();
     for rerun in 0.. {
@@ -76,8 +78,8 @@ pub(crate) fn finish(lab: &mut Lab) {
     lab.assert_delivered();
 }
 
-/// Checks the number of retransmissions: each chunk is hedged at most once, and a lost path's
-/// chunks are sent and hedged once more.
+/// Checks the number of retransmissions: each chunk is hedged at most once, and the chunks of a
+/// lost path are sent and hedged once more.
 fn assert_little_was_sent_twice(lab: &Lab) {
     let losses: usize = lab.peers.iter().map(|peer| peer.losses.len()).sum();
     let most = lab.contents.chunks().count + 2 * lab.config.credit_window * (losses as u64 + 1);
@@ -95,7 +97,8 @@ pub(crate) fn random_lab(seed: Seed) -> Lab {
     with_faults(Lab::small(seed, size), &mut rng, chunks)
 }
 
-/// Random links as in `random_lab`, for transfers of unknown length or with a sink in order.
+/// Creates a lab with random links and faults, for a transfer with a streaming source or an
+/// in-order sink.
 fn random_live_lab(seed: Seed) -> Lab {
     let mut rng = Rng::new(!seed.0);
     let kind = [OfferKind::File, OfferKind::Pipe, OfferKind::Batches][rng.below(3) as usize];
@@ -166,7 +169,8 @@ fn add_holes(lab: &mut Lab, rng: &mut Rng) {
     }
 }
 
-/// Adds an old file that is shorter, longer or as long as the new one, with some equal chunks.
+/// Adds an old file at the receiver with some equal chunks. It is empty, half as long or as long as
+/// the new one.
 fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     let (chunks, same) = (lab.contents.grid.chunk_count(), lab.sender().source);
     let count = pick(rng, &[0, chunks / 2, chunks, chunks, chunks + 9]);
@@ -179,7 +183,7 @@ fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     );
 }
 
-/// Adds a fault. Most fall into the first second, during the transfer.
+/// Schedules a random fault. Most begin in the first second, during the transfer.
 fn add_fault(lab: &mut Lab, rng: &mut Rng) {
     let latest = pick(rng, &[30, 300, 1_000, 8_000]);
     let at = ms(rng.below(latest));
@@ -251,7 +255,7 @@ fn kill(lab: &mut Lab, end: Option<End>) {
     }
 }
 
-/// Occasionally drops packets of one direction, which TCP turns into pauses.
+/// Schedules short silences of one direction, which simulate packet loss: TCP turns it into pauses.
 fn lose_packets(lab: &mut Lab, rng: &mut Rng, mut at: Duration, index: usize, end: End) {
     for _ in 0..=rng.below(12) {
         let longest = pick(rng, &[10, 200, 1_800]);
@@ -262,7 +266,7 @@ fn lose_packets(lab: &mut Lab, rng: &mut Rng, mut at: Duration, index: usize, en
     }
 }
 
-/// Cuts all links one by one, and heals them in another order.
+/// Schedules a swizzle: cuts all links one by one, and heals them in another order.
 fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
     let (mut cut, longest) = (at, pick(rng, &[500, 3_000, ALL_CUT_FOR.as_millis() as u64]));
     let links = lab.links.len();
@@ -299,7 +303,8 @@ fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: 
     }
 }
 
-/// Makes reads, writes and syncs fail once each. Skips streams, which cannot be repeated.
+/// Makes random reads, writes and syncs fail once each. Does nothing for streams, which cannot be
+/// repeated.
 fn spoil_disks(lab: &mut Lab, rng: &mut Rng) {
     if lab.live.is_some() {
         return;

@@ -1,11 +1,11 @@
-//! Efficiency of a transfer relative to the sum of its links, in virtual time.
+//! Tests of the efficiency of a transfer relative to the sum of its links' rates, in virtual time.
 
 use std::time::Duration;
 
 use crate::harness::{Direction, Lab, Seed, mib, secs};
 
-/// Ratio of ideal to actual time, from the first call until both ends know that the file is
-/// durable.
+/// Returns the ratio of ideal to actual duration, from the start until both ends know that the file
+/// is durable.
 fn efficiency(mut lab: Lab, mbit: &[u64], size: u64) -> f64 {
     for mbit in mbit {
         lab = lab.link(*mbit);

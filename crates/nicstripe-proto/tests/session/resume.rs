@@ -1,4 +1,4 @@
-//! Either end killed halfway, and the data sent after the restart.
+//! Tests that kill either end halfway, and check which data is sent after the restart.
 
 use nicstripe_proto::{ChainingValue, ChunkId, FailCode, Subtree};
 use nicstripe_sim::End;

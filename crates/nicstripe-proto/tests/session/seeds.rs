@@ -1,6 +1,6 @@
-//! Runs of many seeds on all processors.
+//! Runs a test with many seeds, on all CPUs.
 //!
-//! `NICSTRIPE_SEEDS=N` runs N seeds and prints their speed. `NICSTRIPE_FIRST=K` starts at seed K
+//! `NICSTRIPE_SEEDS=N` runs N seeds and prints their rate. `NICSTRIPE_FIRST=K` starts at seed K
 //! instead of 0, and `NICSTRIPE_SEED=K` runs only seed K. A failing seed prints the command that
 //! repeats it. 100,000 of each kind:
 //!
@@ -21,8 +21,8 @@ use std::{
 
 use crate::harness::Seed;
 
-/// Runs the seeds that once failed, and then the usual or requested number. Reads the clock to
-/// print their speed.
+/// Runs the seeds that once failed, and then `usual` seeds or the requested number. Reads the real
+/// clock to print their rate.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn run_all(what: &str, once_failed: &[u64], usual: u64, run: fn(Seed)) {
     let seeds = seeds(once_failed, usual);

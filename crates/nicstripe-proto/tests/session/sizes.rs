@@ -1,4 +1,4 @@
-//! Files of boundary sizes, and consecutive transfers.
+//! Tests with files of boundary sizes, and with consecutive transfers.
 
 use nicstripe_proto::Digest;
 
