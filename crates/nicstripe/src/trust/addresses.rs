@@ -1,4 +1,4 @@
-//! Last known addresses of peers.
+//! File of the addresses at which peers were last reached.
 
 use std::{
     net::IpAddr,
@@ -21,7 +21,7 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// Uses this file, which need not exist.
+    /// Creates an address book over the file at `path`, which need not exist.
     ///
     /// ```
     /// use nicstripe::trust::{AddressBook, Home};
@@ -32,7 +32,7 @@ impl AddressBook {
         Self { path: path.into() }
     }
 
-    /// Returns the known addresses of a peer, most recent first.
+    /// Returns the addresses at which a peer has proved its key, most recent first.
     pub(crate) fn of(&self, key: &PublicKey) -> Vec<SeenAt> {
         let lines = read(&self.path).unwrap_or_default();
         lines
@@ -41,8 +41,8 @@ impl AddressBook {
             .map_or_else(Vec::new, |line| line.addresses)
     }
 
-    /// Records that a peer has proved its key at an address. Writes only if it is not the most
-    /// recent one already.
+    /// Records that a peer has proved its key at an address. Writes the file only if that address
+    /// is not the peer's most recent one already.
     pub(crate) fn note(&self, key: &PublicKey, address: SeenAt) -> Result<(), FileError> {
         if self.of(key).first() == Some(&address) {
             return Ok(());
@@ -67,7 +67,7 @@ impl AddressBook {
     }
 }
 
-/// An address, with its interface if it is link-local.
+/// Address at which a peer proved its key, with the local interface if it is link-local.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenAt {
     pub(crate) address: IpAddr,
@@ -94,7 +94,7 @@ impl SeenAt {
     }
 }
 
-/// Addresses of one peer.
+/// Line of the addresses file: the key of one peer and its addresses.
 struct Line {
     key: PublicKey,
     addresses: Vec<SeenAt>,
@@ -121,7 +121,7 @@ impl Line {
     }
 }
 
-/// Skips invalid lines.
+/// Reads the lines of the addresses file, skipping invalid ones.
 fn read(path: &Path) -> Result<Vec<Line>, FileError> {
     let bytes = read_guarded(path, MAX_FILE)?;
     Ok(String::from_utf8_lossy(&bytes)
@@ -131,13 +131,14 @@ fn read(path: &Path) -> Result<Vec<Line>, FileError> {
         .collect())
 }
 
-/// Most peers kept, the most recently met ones.
+/// Maximum number of peers in the addresses file; the most recently met ones stay.
 const MOST_PEERS: usize = 256;
 
-/// Most addresses kept of one peer.
+/// Maximum number of addresses per peer in the addresses file.
 const MOST_ADDRESSES: usize = 4;
 
-/// Size limit, above [`MOST_PEERS`] lines of [`MOST_ADDRESSES`] each.
+/// Maximum size of the addresses file in bytes, above [`MOST_PEERS`] lines of [`MOST_ADDRESSES`]
+/// each.
 const MAX_FILE: usize = 128 * 1024;
 
 #[cfg(test)]

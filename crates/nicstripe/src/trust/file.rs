@@ -1,4 +1,5 @@
-//! Small files that are written atomically, synced, and protected from other users.
+//! Access to the identity, peers and address files: atomic writes, syncs, and checks that other
+//! users can neither read nor change them.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -13,14 +14,14 @@ use super::private_group::is_private_group;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// A system call failed.
+    /// A system call on the file failed.
     #[error("cannot {action} {path:?}")]
     Io {
-        /// Operation, as a verb.
+        /// Failed operation, as a verb.
         action: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The path is not a regular file but a folder, a pipe or a device.
@@ -29,29 +30,29 @@ pub enum FileError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Other users could read a secret, or change a trusted file.
+    /// The mode of the file lets other users read a secret, or change a trusted file.
     #[error("{path:?} has mode {mode:04o}, others could {danger} it: expected {expected}")]
     Permissions {
-        /// Path of the file.
+        /// Path of the file or its folder.
         path: PathBuf,
-        /// Permission bits of the file.
+        /// Permission bits that were found.
         mode: u32,
-        /// Action that others could perform.
+        /// Action that other users could perform.
         danger: &'static str,
-        /// Allowed bits, and the command that sets them.
+        /// Allowed permission bits, and the command that sets them.
         expected: &'static str,
     },
-    /// Another user owns a trusted file.
+    /// Another user owns a trusted file or its folder.
     #[error(
         "{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)"
     )]
     Owner {
         /// Path of the file or its folder.
         path: PathBuf,
-        /// Numeric ID of the owner.
+        /// Numeric user ID of the owner.
         owner: u32,
     },
-    /// The file is longer than any this program writes.
+    /// The file exceeds the size limit for files of its kind.
     #[error("{path:?} exceeds the limit of {limit} bytes")]
     TooLong {
         /// Path of the file.
@@ -68,7 +69,7 @@ impl FileError {
             .is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns the underlying system error, if any.
+    /// Returns the error of the operating system, if a system call failed.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } => Some(source),
@@ -79,7 +80,7 @@ impl FileError {
         }
     }
 
-    /// Returns true if a new file was not created because its name is taken.
+    /// Returns true if a file was not created because its name already exists.
     pub(super) fn is_taken(&self) -> bool {
         self.io()
             .is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
@@ -98,9 +99,9 @@ pub(super) fn read_private(path: &Path, limit: usize) -> Result<Vec<u8>, FileErr
 ///
 /// # Errors
 ///
-/// The file cannot be read, is not a regular file, or is too long. Other users may write it or
-/// replace it in its folder. Its owner is neither this user nor root (root reads files of every
-/// user).
+/// The file cannot be read, is not a regular file, or is too long. Other users may write it, or
+/// replace it in its folder. Its owner is neither this user nor root, unless this process runs as
+/// root.
 pub fn read_guarded(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     read(path, limit, &TRUSTED)
 }
@@ -124,8 +125,8 @@ pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError
     sync(&folder)
 }
 
-/// Takes an exclusive lock until the returned file is closed; waits for other holders. Creates the
-/// folder if it is missing.
+/// Takes an exclusive lock on the folder of `path` until the returned file is closed. Waits for
+/// other holders, and creates the folder if it is missing.
 pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     let folder = make_folder(path)?;
     let open = File::open(&folder).map_err(failed("open", &folder))?;
@@ -134,7 +135,7 @@ pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     Ok(open)
 }
 
-/// Forbidden permission bits, and their description in errors.
+/// Permission bits that a file or folder must not have, and their description in errors.
 struct Danger {
     bits: u32,
     what: &'static str,
@@ -158,7 +159,7 @@ const FOLDER: Danger = Danger {
 };
 
 impl Danger {
-    /// Checks a file or folder that was opened or looked up at `path`.
+    /// Checks owner and mode of a file or folder that was opened or looked up at `path`.
     fn check(&self, path: &Path, metadata: &Metadata) -> Result<(), FileError> {
         let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
         let user = rustix::process::geteuid();
@@ -231,7 +232,7 @@ fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError
     Ok(bytes)
 }
 
-/// A file with a unique name, removed on drop.
+/// Temporary file with a unique name, deleted on drop.
 struct Temporary {
     path: PathBuf,
 }
@@ -301,7 +302,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
     }
 }
 
-/// Returns a folder of mode 0700 whatever the umask, for tests.
+/// Returns a temporary folder of mode 0700, independent of the umask, for tests.
 #[cfg(test)]
 pub(crate) fn private_folder() -> tempfile::TempDir {
     tempfile::Builder::new()

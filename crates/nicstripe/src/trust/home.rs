@@ -1,5 +1,4 @@
-//! Locations of configuration and state.
-
+/// Locations of configuration and state files.
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Folders of one installation: configuration (identity, peers, settings) and state (journals,
 /// records of routes).
 ///
-/// Creates and reads nothing before it is needed.
+/// Only holds paths: creates and reads no file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     config: PathBuf,
@@ -18,7 +17,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Uses one folder for both.
+    /// Creates a `Home` with one folder for configuration and state.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
@@ -32,7 +31,7 @@ impl Home {
         }
     }
 
-    /// Uses separate folders.
+    /// Creates a `Home` with separate folders for configuration and state.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::new("/etc/backup-tool", "/var/lib/backup-tool");
@@ -45,7 +44,7 @@ impl Home {
         }
     }
 
-    /// Finds the user's folders from the process's environment; see [`Home::from_vars`].
+    /// Finds the user's folders from the environment of the process; see [`Home::from_vars`].
     ///
     /// ```no_run
     /// let home = nicstripe::trust::Home::from_env()?;
@@ -116,7 +115,8 @@ impl Home {
             .then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
     }
 
-    /// Returns a path of this installation that a directory contains.
+    /// Returns the configuration or state path of this installation that a directory contains, if
+    /// any.
     ///
     /// A daemon must not serve such a directory: clients could read the private key, or add trusted
     /// keys. Compares device and inode along each path, both as written and with symbolic links
@@ -149,17 +149,18 @@ impl Home {
         Ok(None)
     }
 
-    /// Returns the configuration folder.
+    /// Returns the path of the configuration folder.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// Returns the state folder.
+    /// Returns the path of the state folder.
     pub fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Returns the path of this machine's key pair; for [`Identity`](super::Identity).
+    /// Returns the path of the file with this machine's key pair; for
+    /// [`Identity`](super::Identity).
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
@@ -169,24 +170,25 @@ impl Home {
         self.config.join("identity")
     }
 
-    /// Returns the path of the peers' last addresses; for [`AddressBook`](super::AddressBook).
+    /// Returns the path of the file with the peers' last addresses; for
+    /// [`AddressBook`](super::AddressBook).
     pub fn addresses_file(&self) -> PathBuf {
         self.state.join("addresses")
     }
 
-    /// Returns the path of a daemon's settings, which need not exist.
+    /// Returns the path of the daemon's settings file, which need not exist.
     pub fn config_file(&self) -> PathBuf {
         self.config.join("config.toml")
     }
 
-    /// Returns the path of the trusted keys; for [`Peers`](super::Peers).
+    /// Returns the path of the file with the trusted keys; for [`Peers`](super::Peers).
     pub fn peers_file(&self) -> PathBuf {
         self.config.join("peers")
     }
 }
 
-/// Returns true if a directory is an ancestor of a path, as written or with its symbolic links
-/// resolved. Skips missing ancestors.
+/// Returns true if a directory, given by device and inode, is an ancestor of a path, as written or
+/// with its symbolic links resolved. Skips missing ancestors.
 fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
     let is_missing = |error: &io::Error| {
         matches!(
@@ -210,19 +212,19 @@ fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Reason why the folders are unknown.
+/// Reason why the folders of an installation are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HomeError {
-    /// Neither variable is set.
+    /// Neither `NICSTRIPE_HOME` nor `HOME` is set.
     #[error("no configuration directory: neither {HOME_VARIABLE} nor HOME is set")]
     Unknown,
-    /// A variable holds a relative path.
+    /// An environment variable holds a relative path.
     #[error("{variable} is {path:?}: expected an absolute path")]
     Relative {
-        /// Name of the variable.
+        /// Name of the environment variable.
         variable: &'static str,
-        /// Value of the variable.
+        /// Value of the environment variable.
         path: PathBuf,
     },
 }

@@ -28,7 +28,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Generates a key pair in memory only, for instance for a session over ssh.
+    /// Generates a key pair without a file, such as for a single session over ssh.
     ///
     /// ```
     /// let identity = nicstripe::trust::Identity::generate()?;
@@ -42,13 +42,15 @@ impl Identity {
 
     /// Reads the key pair in `path`.
     ///
-    /// Errors: the file does not exist, is not a regular file (symbolic links are followed), is
-    /// accessible to group or others, or holds something else.
-    ///
     /// ```no_run
     /// let identity = nicstripe::trust::Identity::load("/etc/backup-tool/identity".as_ref())?;
     /// # Ok::<(), nicstripe::trust::IdentityError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The file does not exist, is not a regular file (symbolic links are followed), is accessible
+    /// to group or others, or is not a PKCS#8 Ed25519 key in PEM.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let text = Secret(file::read_private(path, MAX_FILE)?);
         let malformed = || IdentityError::Malformed {
@@ -62,8 +64,7 @@ impl Identity {
     /// Reads the key pair in `path`, or creates it if it is missing.
     ///
     /// A new file is created atomically and durably with mode 0600, missing folders with mode 0700.
-    /// Two concurrent processes get the same key. Errors are those of [`Identity::load`] and of
-    /// writing.
+    /// Two concurrent processes get the same key.
     ///
     /// ```no_run
     /// let identity =
@@ -71,6 +72,10 @@ impl Identity {
     /// println!("{}", identity.public_key());
     /// # Ok::<(), nicstripe::trust::IdentityError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Identity::load`]; or the file cannot be written.
     pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
         match Self::load(path) {
             Err(IdentityError::File(error)) if error.is_missing() => {}
@@ -85,7 +90,7 @@ impl Identity {
         }
     }
 
-    /// Returns the public key.
+    /// Returns the public key, which other machines know this one by.
     ///
     /// ```
     /// let identity = nicstripe::trust::Identity::generate()?;
@@ -130,14 +135,14 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Failure to load or create an identity.
+/// Failure to load or create an [`Identity`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// The file cannot be read or written, or others could read it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file is not an identity.
+    /// The file is not an Ed25519 private key, PKCS#8 in PEM.
     #[error("{path:?} is not an identity: expected an Ed25519 private key, PKCS#8 in PEM")]
     Malformed {
         /// Path of the file.
@@ -149,7 +154,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// Returns the underlying system error, if any.
+    /// Returns the error of the operating system, if a system call failed.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::File(error) => error.io(),
@@ -158,7 +163,7 @@ impl IdentityError {
     }
 }
 
-/// Secret bytes, overwritten on drop.
+/// Bytes of a private key, overwritten on drop.
 struct Secret(Vec<u8>);
 
 impl Drop for Secret {
@@ -185,7 +190,8 @@ fn to_pem(der: &[u8]) -> String {
     body
 }
 
-/// Size limit in bytes. A generated file has 119; other tools add comments around the PEM.
+/// Maximum size of an identity file in bytes. A generated file has 119; other tools add comments
+/// around the PEM.
 const MAX_FILE: usize = 16 * 1024;
 
 #[cfg(test)]

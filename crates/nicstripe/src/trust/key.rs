@@ -6,14 +6,14 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// An Ed25519 public key, which identifies a machine.
+/// Ed25519 public key that identifies a machine.
 ///
 /// Its text form is `nicstripe-ed25519` and the base64 of the 32 bytes, separated by one space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// Returns a shell command that trusts this key on another machine.
+    /// Returns the shell command that adds this key as `name` to the peers file of another machine.
     ///
     /// ```
     /// let key = nicstripe::trust::PublicKey::from_bytes([0; 32]);
@@ -45,8 +45,8 @@ impl PublicKey {
         &self.0
     }
 
-    /// Returns a short form for display: the first 12 characters of the key's base64 in groups of
-    /// four, such as `q83v-ASNF-Z4kB`.
+    /// Returns a short form of the key for display: the first 12 characters of the key's base64 in
+    /// groups of four, such as `q83v-ASNF-Z4kB`.
     ///
     /// 72 bits suffice to tell a user's machines apart and to compare keys over the telephone.
     /// Files and comparisons use the whole key. `+` and `/` are replaced by `_` and `.`, so that
@@ -80,7 +80,7 @@ impl PublicKey {
         spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
     }
 
-    /// Parses the second word of a key's text form.
+    /// Parses the second word of a key's text form, the base64 of the 32 bytes.
     pub(super) fn from_base64(text: &str) -> Result<Self, KeyError> {
         let wrong = || KeyError::Base64 {
             text: shorten(text),
@@ -116,14 +116,14 @@ impl FromStr for PublicKey {
     }
 }
 
-/// A public key with a comment: the line that `nicstripe key` prints and `nicstripe trust add`
+/// Public key with a comment: the line that `nicstripe key` prints and `nicstripe trust add`
 /// accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicLine {
     /// Public key.
     pub key: PublicKey,
     /// Comment after the key, usually `user@host`: one or several words, no control characters, at
-    /// most 255 bytes. It proves nothing.
+    /// most 255 bytes. It is not authenticated.
     pub comment: Option<String>,
 }
 
@@ -156,7 +156,8 @@ impl PublicLine {
         }
     }
 
-    /// Builds the comment `user@host` from the user's name, if known, and this machine's host name.
+    /// Combines a key and the comment `user@host`, built from the user's name, if known, and this
+    /// machine's host name.
     ///
     /// ```
     /// use nicstripe::trust::{PublicKey, PublicLine};
@@ -215,7 +216,7 @@ impl FromStr for PublicLine {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The first word is not the supported key type.
+    /// The first word is not `nicstripe-ed25519`, the only supported key type.
     #[error(
         "a public key begins with \"{}\", not with \"{text}\"",
         PublicKey::KIND
@@ -230,7 +231,7 @@ pub enum KeyError {
         /// Word found, shortened and escaped.
         text: String,
     },
-    /// Extra text after a bare key.
+    /// Text follows a key that must stand alone.
     #[error("unexpected \"{text}\" after the key")]
     Trailing {
         /// Text found, shortened and escaped.
@@ -246,14 +247,14 @@ pub enum KeyError {
     },
 }
 
-/// Returns true for characters that a terminal does not show as themselves: control characters and
-/// bidirectional overrides (Unicode TR 9).
+/// Returns true if a terminal does not show `c` as itself: control characters and bidirectional
+/// controls (Unicode TR 9).
 pub(super) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Prepares text for an error message: escaped, at most 48 characters.
+/// Returns text for an error message: escaped and shortened to at most 48 characters.
 pub(super) fn shorten(text: &str) -> String {
     let mut shown: String = text
         .chars()
@@ -267,10 +268,12 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 const MAX_SHOWN: usize = 48;
-/// Longest comment in bytes: fits the longest host name with a user in front (picked by eye).
+/// Maximum length of a comment in bytes: fits the longest host name with a user in front (picked by
+/// eye).
 const MAX_COMMENT: usize = 255;
 const SPKI_LEN: usize = 44;
-/// SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes } (RFC 8410, section 4).
+/// DER of an Ed25519 SubjectPublicKeyInfo before the key: SEQUENCE { SEQUENCE { OID 1.3.101.112 },
+/// BIT STRING of 32 bytes } (RFC 8410, section 4).
 const SPKI_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];

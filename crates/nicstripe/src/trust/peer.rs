@@ -8,15 +8,14 @@ use nicstripe_proto::{BitRate, tunnel::MAX_TARGET};
 
 use super::key::{KeyError, PublicKey, is_hidden, shorten};
 
-/// A trusted machine and its rights.
+/// Trusted machine and its rights: one line of the peers file.
 ///
-/// Its text form is one line: options, key, name, separated by blanks; options and name are
-/// optional.
+/// The line has options, key and name, separated by blanks. Options and name are optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Public key.
     pub key: PublicKey,
-    /// Local name; unique in the file.
+    /// Local name of the peer; unique in the peers file.
     pub name: Option<PeerName>,
     /// Rights on this machine.
     pub options: PeerOptions,
@@ -30,29 +29,29 @@ pub struct Peer {
 pub struct PeerOptions {
     /// `root=DIR`: folder served as `/`, an absolute path; defaults to the daemon's root.
     pub root: Option<PathBuf>,
-    /// `read-only` or `append-only`.
+    /// `read-only` or `append-only`: write access; full without either option.
     pub access: Access,
     /// `rate=RATE`: rate limit over all links and both directions together. A number with an
     /// optional K, M, G or T: decimal bits per second, at least 1.
     pub rate: Option<BitRate>,
     /// `no-bench`: denies [bench](crate::Client::bench).
     pub no_bench: bool,
-    /// `special-modes`: allows set-user-ID and set-group-ID bits on files it writes. If the daemon
-    /// is root, also file capabilities and other root-only attributes.
+    /// `special-modes`: allows the peer to set set-user-ID and set-group-ID bits on files it
+    /// writes. If the daemon runs as root, also file capabilities and other root-only attributes.
     pub special_modes: bool,
-    /// `dial=HOST:PORT`, repeatable: allowed targets of [tunnels](crate::Client::dial) from this
-    /// machine; none by default.
+    /// `dial=HOST:PORT`, repeatable: targets that the peer may connect to by
+    /// [tunnels](crate::Client::dial) from this machine; none by default.
     pub dial: Vec<DialTarget>,
 }
 
-/// A host and a TCP port: `HOST:PORT`, or `[ADDRESS]:PORT` for an IPv6 address.
+/// Host and TCP port of a tunnel target: `HOST:PORT`, or `[ADDRESS]:PORT` for an IPv6 address.
 ///
 /// Compared as text: `localhost:22` differs from `127.0.0.1:22`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DialTarget(String);
 
 impl DialTarget {
-    /// Returns the text.
+    /// Returns the target as text, such as `localhost:22`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,7 +81,7 @@ impl FromStr for DialTarget {
     }
 }
 
-/// Returns true if the text may be a host name or address; colons require brackets.
+/// Returns true if the text may be a host name or IP address. An IPv6 address must be in brackets.
 fn is_host(text: &str) -> bool {
     let inside = text
         .strip_prefix('[')
@@ -96,25 +95,26 @@ fn is_host(text: &str) -> bool {
     })
 }
 
-/// Write access of a peer.
+/// Write access of a peer to the daemon's files.
 ///
-/// Ordered from most to least.
+/// Ordered from the most rights to the fewest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
-    /// May read, write, replace and remove.
+    /// The peer may read, create, replace and remove files.
     Full,
-    /// May create files, but neither change nor remove existing ones.
+    /// The peer may read and create files, but neither change nor remove existing ones.
     AppendOnly,
-    /// May only read.
+    /// The peer may only read files.
     ReadOnly,
 }
 
-/// A peer's name: one word of at most 255 bytes without control characters, not beginning with `#`.
+/// Local name of a peer: one word of at most 255 bytes without control characters, not beginning
+/// with `#`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerName(String);
 
 impl PeerName {
-    /// Returns the name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -236,7 +236,7 @@ impl FromStr for PeerOptions {
 }
 
 impl PeerOptions {
-    /// Returns the rights of a line without options: all rights of the daemon except
+    /// Returns the rights of a line without options: full access to the daemon's root, except
     /// [`special_modes`](Self::special_modes) and [`dial`](Self::dial).
     ///
     /// ```
@@ -311,48 +311,48 @@ impl PeerOptions {
     }
 }
 
-/// Error in a line of the peers file.
+/// Error in one line of the peers file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// The key is invalid.
+    /// The line has no valid public key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The option is unknown.
+    /// The line has an unknown option.
     #[error(
         "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
     )]
     Option {
-        /// The option as written, shortened and escaped.
+        /// Option as written, shortened and escaped.
         text: String,
     },
-    /// An option occurs twice.
+    /// The line has the same option twice.
     #[error("option \"{option}\" is given twice")]
     Twice {
         /// Name of the option.
         option: String,
     },
-    /// Two options exclude each other.
+    /// The line has both `read-only` and `append-only`.
     #[error("{READ_ONLY} and {APPEND_ONLY} exclude each other")]
     Contradiction,
     /// The value of `root` is not an absolute path.
     #[error("root \"{text}\" is not allowed: expected an absolute path")]
     Root {
-        /// The value, shortened and escaped.
+        /// Value as written, shortened and escaped.
         text: String,
     },
-    /// The value of `rate` is not a rate.
+    /// The value of `rate` is not a number of bits per second.
     #[error(
         "rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1"
     )]
     Rate {
-        /// The value, shortened and escaped.
+        /// Value as written, shortened and escaped.
         text: String,
     },
     /// The value of `dial` is not a host and port.
     #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
     Dial {
-        /// The value, shortened and escaped.
+        /// Value as written, shortened and escaped.
         text: String,
     },
     /// A quote is not closed, or does not end its value.
@@ -360,20 +360,20 @@ pub enum LineError {
         "unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside"
     )]
     Quote {
-        /// The text from the quote on, shortened and escaped.
+        /// Text from the quote on, shortened and escaped.
         text: String,
     },
-    /// The name is not one printable word.
+    /// The name is not one printable word, is too long, or begins with `#`.
     #[error(
         "name \"{text}\" is not allowed: expected one word of at most {MAX_NAME} bytes, not beginning with #"
     )]
     Name {
-        /// The name, shortened and escaped.
+        /// Name as written, shortened and escaped.
         text: String,
     },
 }
 
-/// Splits the first word off a line; blanks in quotes belong to the word.
+/// Splits a line into its first word and the remainder. Blanks in quotes belong to the word.
 fn split_word(line: &str) -> Result<(&str, &str), LineError> {
     let line = line.trim_start();
     let end = find_outside_quotes(line, char::is_whitespace).ok_or_else(|| LineError::Quote {
@@ -382,7 +382,7 @@ fn split_word(line: &str) -> Result<(&str, &str), LineError> {
     Ok(line.split_at(end))
 }
 
-/// Splits at commas outside quotes. The quotes must be balanced.
+/// Splits options at commas outside quotes. The quotes must be balanced.
 fn split_options(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -393,8 +393,8 @@ fn split_options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the position of the first matching character outside quotes, or the end; `None` if a
-/// quote is not closed.
+/// Returns the position of the first matching character outside quotes, or the length of the text;
+/// `None` if a quote is not closed.
 fn find_outside_quotes(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices() {
@@ -484,7 +484,7 @@ const RATE: &str = "rate";
 const NO_BENCH: &str = "no-bench";
 const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
-/// Longest name in bytes: fits the longest host name (picked by eye).
+/// Maximum length of a peer name in bytes: fits the longest host name (picked by eye).
 const MAX_NAME: usize = 255;
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use super::file::{self, FileError};
 use super::key::{PublicKey, PublicLine, is_hidden, shorten};
 use super::peer::{LineError, Peer, PeerName, PeerOptions};
 
-/// The peers file: one peer per line, such as `read-only,root=/srv nicstripe-ed25519 AAEC… nas`.
+/// Contents of the peers file: one trusted peer per line, such as `read-only,root=/srv
+/// nicstripe-ed25519 AAEC… nas`.
 ///
 /// Rewriting keeps blank lines, lines that begin with `#`, and unchanged lines as they are. One
 /// invalid line makes the whole file invalid: a misspelled restriction must not be dropped.
@@ -18,7 +19,7 @@ pub struct Peers {
     lines: Vec<Line>,
 }
 
-/// A line's text, and its peer unless it is a comment.
+/// Text of a line, and the peer it names unless it is blank or a comment.
 #[derive(Debug, Clone)]
 struct Line {
     text: String,
@@ -28,28 +29,30 @@ struct Line {
 /// Effect of [`Peers::add`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {
-    /// The key was added.
+    /// The key was not in the file and was added.
     New,
     /// The key existed under another name, and was renamed.
     Renamed {
-        /// Previous name, if any.
+        /// Previous name of the key, if it had one.
         from: Option<PeerName>,
     },
-    /// The key existed, and nothing changed.
+    /// The key existed with the same name, and nothing changed.
     Unchanged,
 }
 
 impl Peers {
-    /// Reads the file; a missing file is empty.
-    ///
-    /// Errors: the file cannot be read, is not a regular file, is writable by others, or has an
-    /// invalid line.
+    /// Reads the peers file. A missing file counts as empty.
     ///
     /// ```no_run
     /// let peers = nicstripe::trust::Peers::load("/etc/backup-tool/peers".as_ref())?;
     /// println!("{} are trusted", peers.iter().count());
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is not a regular file, is writable by others, or has an invalid
+    /// line.
     pub fn load(path: &Path) -> Result<Self, PeersError> {
         let bytes = match file::read_guarded(path, MAX_FILE) {
             Ok(bytes) => bytes,
@@ -59,8 +62,8 @@ impl Peers {
         Self::parse(path, &bytes)
     }
 
-    /// Loads the file, calls `change`, and writes the file back if that succeeded and changed
-    /// something.
+    /// Loads the peers file, calls `change`, and writes the file if `change` succeeded and changed
+    /// a peer.
     ///
     /// A lock on the file's folder, which is created if missing, serializes edits. Either the old
     /// or the new file is complete at any time, also after a crash; its mode is 0600. The file
@@ -107,8 +110,7 @@ impl Peers {
     /// Trusts a key with all rights; [`Peers::set_options`] restricts them.
     ///
     /// Uses the given name; otherwise the line's comment if that is one word and the key has no
-    /// name yet. An existing key keeps its options. Errors: the name is invalid, or another key has
-    /// it.
+    /// name yet. An existing key keeps its options.
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicKey, PublicLine};
@@ -120,6 +122,10 @@ impl Peers {
     /// assert!(peers.find(&key).is_none());
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The name is invalid, or another key has it.
     pub fn add(&mut self, line: &PublicLine, name: Option<&str>) -> Result<Added, PeersError> {
         let given = name
             .map(str::parse)
@@ -159,8 +165,6 @@ impl Peers {
 
     /// Replaces the rights of a peer.
     ///
-    /// Errors: the key is unknown, or the root is not an absolute path that can be written as text.
-    ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions, Peers, PublicKey, PublicLine};
     /// let key = PublicKey::from_bytes([7; 32]);
@@ -172,6 +176,10 @@ impl Peers {
     /// )?;
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The key is not in the file, or the root is not an absolute path that can be written as text.
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
         let unknown = || PeersError::Unknown {
             text: key.to_string(),
@@ -201,10 +209,14 @@ impl Peers {
         Ok(())
     }
 
-    /// Removes a key, and returns its entry.
+    /// Removes a peer from the file, and returns it.
     ///
     /// `which` is a name, a whole key with or without its first word, or an unambiguous
-    /// [fingerprint](PublicKey::fingerprint). Errors: no such peer.
+    /// [fingerprint](PublicKey::fingerprint).
+    ///
+    /// # Errors
+    ///
+    /// No peer, or more than one, matches `which`.
     pub fn remove(&mut self, which: &str) -> Result<Peer, PeersError> {
         let which = which.trim();
         let unknown = || PeersError::Unknown {
@@ -313,14 +325,14 @@ impl Line {
     }
 }
 
-/// Failure to read or change the peers.
+/// Failure to read or change the peers file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeersError {
     /// The file cannot be read or written, or others could change it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A line is invalid. No peer is trusted until it is corrected.
+    /// A line of the file is invalid. No peer is trusted until the line is corrected.
     #[error("{path:?}, line {line}: {problem}")]
     Line {
         /// Path of the file.
@@ -333,27 +345,27 @@ pub enum PeersError {
     /// A name or option given by the caller is invalid.
     #[error(transparent)]
     Value(LineError),
-    /// Another key has the name.
+    /// The name belongs to another key.
     #[error("name \"{name}\" belongs to another key, {fingerprint}: expected a unique name")]
     NameTaken {
-        /// Name in conflict.
+        /// Name that the caller passed.
         name: String,
         /// Fingerprint of the other key.
         fingerprint: String,
     },
-    /// No such peer.
+    /// The text names no peer of the file.
     #[error("no peer \"{text}\": expected a name, key or fingerprint from the peers file")]
     Unknown {
-        /// Text given by the caller.
+        /// Name, key or fingerprint that the caller passed.
         text: String,
     },
 }
 
-/// Error in a line, with respect to the whole file.
+/// Error in a line of the peers file, including conflicts with other lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineProblem {
-    /// The line does not parse.
+    /// The options, key or name of the line are invalid.
     #[error(transparent)]
     Words(#[from] LineError),
     /// The line is not UTF-8.
@@ -365,18 +377,18 @@ pub enum LineProblem {
     /// An earlier line has this key, perhaps with other rights.
     #[error("key {fingerprint} is a duplicate: expected one line per key")]
     KeyTwice {
-        /// Fingerprint of the key.
+        /// Fingerprint of the duplicate key.
         fingerprint: String,
     },
     /// An earlier line has this name.
     #[error("name \"{name}\" is a duplicate: expected a unique name for each key")]
     NameTwice {
-        /// Name in conflict.
+        /// Duplicate name.
         name: String,
     },
 }
 
-/// Size limit in bytes, enough for several thousand peers.
+/// Maximum size of the peers file in bytes, enough for several thousand peers.
 const MAX_FILE: usize = 1024 * 1024;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 /// Returns true if a group is a user's private one: the user's primary group, with the user's name
 /// and no other member.
 ///
-/// Returns `false` if a lookup fails.
+/// Returns false if a lookup fails.
 pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
     let (user, group) = (
         User::from_uid(Uid::from_raw(uid)),
@@ -20,7 +20,8 @@ pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
     }
 }
 
-/// Like `pam_umask`, requires equal names. Users of a directory service cannot be listed, and one
+/// Returns true if `group` is the private group of `user`, by the text `users` of /etc/passwd.
+/// Requires equal names, like `pam_umask`: users of a directory service cannot be listed, and one
 /// of them might have this group as primary group.
 fn is_private(user: &User, group: &Group, users: &str) -> bool {
     user.gid == group.gid
@@ -32,7 +33,7 @@ fn is_private(user: &User, group: &Group, users: &str) -> bool {
             .all(|line| is_of_another_group(line, user))
 }
 
-/// Returns true if a line of the user database is the user's own or has another primary group.
+/// Returns true if a line of /etc/passwd is the user's own or has another primary group.
 fn is_of_another_group(line: &str, user: &User) -> bool {
     let mut numbers = line.split(':').skip(2).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -41,7 +42,7 @@ fn is_of_another_group(line: &str, user: &User) -> bool {
     }
 }
 
-/// User database of this machine.
+/// Path of this machine's user database.
 const USERS: &str = "/etc/passwd";
 
 #[cfg(test)]
