@@ -5,8 +5,8 @@
 //! cargo run --example embedding_daemon
 //! ```
 //!
-//! The program also runs a client, as another machine would: it puts a file, fetches it again, and
-//! is rejected when the storage is full.
+//! The program also runs a client, as another machine would. The client puts a file, fetches it
+//! again, and is rejected when the storage is full.
 
 use std::{error::Error, net::TcpListener};
 
@@ -98,7 +98,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns a list of peers with one key.
+/// Returns a list of trusted peers that holds one key.
 fn trusting(identity: &Identity, name: &str) -> Result<Peers, Box<dyn Error>> {
     let mut peers = Peers::default();
     peers.add(&PublicLine::new(identity.public_key(), name), Some(name))?;

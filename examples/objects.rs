@@ -1,5 +1,5 @@
-//! Uses a daemon as an object store, without local files: streams an object, lists, reads a range,
-//! removes.
+//! Uses a daemon as an object store, without local files: writes an object as a stream, lists
+//! objects, reads a range, and removes the object.
 //!
 //! ```text
 //! cargo run --example objects -- HOST [PORT]

@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Progress bars; nothing is drawn without a terminal.
+/// Progress bars of a copy. Nothing is drawn without a terminal.
 struct Bars {
     all: MultiProgress,
     file: ProgressBar,
@@ -110,7 +110,7 @@ impl Bars {
         }
     }
 
-    /// Prints a line above the bars.
+    /// Prints a line above the progress bars, or on standard error if they are hidden.
     fn say(&self, line: &str) {
         if self.all.println(line).is_err() || self.all.is_hidden() {
             eprintln!("{line}");

@@ -1,4 +1,4 @@
-//! Interrupts a copy halfway and resumes it, in this program or in the next one that copies the
+//! Interrupts a copy halfway and resumes it, in the same process or in the next one that copies the
 //! same file.
 //!
 //! ```text

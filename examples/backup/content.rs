@@ -1,4 +1,4 @@
-//! Reads chunks from the daemon, in order.
+//! Reads chunks of backed-up files from the daemon, in order.
 
 use std::collections::VecDeque;
 
@@ -25,20 +25,21 @@ impl Repo {
     }
 }
 
-/// Chunks in the requested order. Adjacent chunks of a pack form one part, and several parts are
-/// read concurrently.
+/// Stream of chunks in the requested order. Adjacent chunks of a pack are read as one part, and
+/// several parts concurrently.
 #[derive(Debug)]
 pub(crate) struct Content {
     repo: Repo,
     parts: VecDeque<(Place, Vec<u32>)>,
     reading: VecDeque<Reading>,
     part: Vec<u8>,
-    /// Rest of the part: offset of its next chunk, and the lengths of its chunks, the last first.
+    /// Offset of the next chunk in the current part, and the lengths of its remaining chunks in
+    /// bytes, the last one first.
     at: usize,
     lens: Vec<u32>,
 }
 
-/// A part being read, with the lengths of its chunks.
+/// Running read of a part, and the lengths of its chunks in bytes.
 type Reading = (JoinHandle<Result<Vec<u8>>>, Vec<u32>);
 
 impl Content {
@@ -75,7 +76,7 @@ impl Content {
         })
     }
 
-    /// Returns the next chunk, and verifies that it is the expected one.
+    /// Returns the next chunk. Fails unless its hash is `expected`.
     pub(crate) async fn next(&mut self, expected: &Hash) -> Result<&[u8]> {
         while self.lens.is_empty() {
             self.read_ahead()?;
@@ -111,6 +112,6 @@ impl Content {
     }
 }
 
-/// Approximate size of a part in bytes, and number of parts read ahead concurrently.
+/// Approximate size of a part in bytes, and number of parts read concurrently.
 const PART: u64 = 4 << 20;
 const PARTS_AT_ONCE: usize = 8;

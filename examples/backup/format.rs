@@ -1,4 +1,4 @@
-//! CBOR formats of the repository's files.
+//! CBOR formats of the files in a repository.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::Result;
 
-/// BLAKE3 of a chunk, or of a file of the repository.
+/// BLAKE3 hash of a chunk, or of a repository file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub(crate) struct Hash(
@@ -20,7 +20,7 @@ impl Hash {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Parses the hash in a file name.
+    /// Parses a file name, which is a hash in hexadecimal digits.
     pub(crate) fn named(hex: &[u8]) -> Result<Self> {
         Ok(Self(*blake3::Hash::from_hex(hex)?.as_bytes()))
     }
@@ -30,7 +30,7 @@ impl Hash {
     }
 }
 
-/// Packs added by one backup, each with its chunks in order and their lengths.
+/// Packs that one backup added, each with the hashes and lengths of its chunks in order.
 #[derive(Debug, Default, Encode, Decode)]
 pub(crate) struct Index {
     #[n(0)]
@@ -39,27 +39,28 @@ pub(crate) struct Index {
 
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Snapshot {
-    /// Start time in milliseconds since 1970.
+    /// Start of the backup in milliseconds since 1970 (Unix time).
     #[n(0)]
     pub(crate) time: u64,
     #[n(1)]
     pub(crate) files: u64,
     #[n(2)]
     pub(crate) bytes: u64,
-    /// Chunks of the manifest: a sequence of [`Node`]s, each directory before its entries.
+    /// Hashes of the chunks that hold the manifest: a sequence of [`Node`]s, each directory before
+    /// its entries.
     #[n(3)]
     pub(crate) manifest: Vec<Hash>,
 }
 
-/// Entry of the folder.
+/// File, directory or symbolic link in a backup.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Node {
-    /// Path relative to the folder; empty for the folder itself.
+    /// Path relative to the backed-up directory; empty for the directory itself.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub(crate) path: Vec<u8>,
     #[n(1)]
     pub(crate) mode: u32,
-    /// Seconds and nanoseconds.
+    /// Modification time: seconds since 1970, and nanoseconds.
     #[n(2)]
     pub(crate) modified: (i64, i64),
     #[n(3)]
@@ -76,15 +77,15 @@ pub(crate) enum Kind {
     Link(#[cbor(n(0), with = "minicbor::bytes")] Vec<u8>),
 }
 
-/// Location of a chunk.
+/// Location of a chunk: its pack, and the range of bytes in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) pack: Hash,
     pub(crate) bytes: Range<u64>,
 }
 
-/// Locations of all chunks: about 130 bytes of memory per chunk, which holds about half a megabyte
-/// of files.
+/// Locations of all chunks by hash. They take about 130 bytes of memory per chunk, which holds
+/// about half a megabyte of files.
 pub(crate) type Places = HashMap<Hash, Place>;
 
 impl Node {

@@ -1,4 +1,4 @@
-//! Packs the missing chunks of a folder and sends them to the daemon.
+//! Splits the files of a directory into chunks, and sends those that the repository lacks.
 
 use std::{
     collections::HashSet,
@@ -73,15 +73,15 @@ impl Repo {
     }
 }
 
-/// Chunks that are sent together.
+/// Concatenated chunks that are sent as one file.
 #[derive(Debug, Default)]
 struct Pack {
     bytes: Vec<u8>,
     chunks: Vec<(Hash, u32)>,
 }
 
-/// Reads a folder and fills packs with unknown chunks, on its own thread. An unchanged folder
-/// produces identical packs.
+/// Reader of a directory that fills packs with new chunks, on its own thread. An unchanged
+/// directory gives identical packs.
 #[derive(Debug)]
 struct Packer {
     folder: PathBuf,
@@ -112,7 +112,7 @@ impl Packer {
         })
     }
 
-    /// Adds the entry at a path within the folder, recursively.
+    /// Adds a path within the directory to the backup, recursively.
     fn add(&mut self, path: &Path) -> Result<()> {
         let full = self.folder.join(path);
         let at = |error: io::Error| format!("cannot read {}: {error}", full.display());
@@ -157,7 +157,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Splits the content into chunks, and packs the new ones.
+    /// Splits a file's content into chunks, packs the new ones, and returns the hashes of all.
     fn content(&mut self, from: impl Read) -> Result<Vec<Hash>> {
         let mut chunks = Vec::new();
         for chunk in StreamCDC::new(from, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX) {
@@ -188,12 +188,12 @@ impl Packer {
     }
 }
 
-/// Sizes of a chunk in bytes. Smaller chunks deduplicate better; each costs memory and an entry in
-/// the manifest.
+/// Minimum, average and maximum chunk size in bytes. Smaller chunks deduplicate better, but each
+/// costs memory and an entry in the manifest.
 const CHUNK_MIN: usize = 128 << 10;
 const CHUNK_AVERAGE: usize = 512 << 10;
 const CHUNK_MAX: usize = 2 << 20;
 
-/// Packs sent concurrently: while one becomes durable, the others keep the links busy. Each is in
-/// memory, together with one being filled and one queued: 100 MiB in all.
+/// Number of packs sent concurrently: while one becomes durable, the others keep the links busy.
+/// Each is in memory, together with one being filled and one queued: 100 MiB in all.
 const PACKS_AT_ONCE: usize = 4;

@@ -1,4 +1,4 @@
-//! A repository at the daemon: files named by their content.
+//! Access to a repository at a daemon, whose files are named by the hash of their content.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::{
     retried,
 };
 
-/// A repository at a daemon. Clones share the session.
+/// Repository in the directory `dir` at a daemon. Clones share the session.
 #[derive(Debug, Clone)]
 pub(crate) struct Repo {
     pub(crate) client: Client,
@@ -84,7 +84,8 @@ impl Repo {
         Ok(())
     }
 
-    /// Writes a file under the hash of its bytes. An existing file counts as success.
+    /// Writes a file and returns the hash of its content, which is its name. An existing file of
+    /// that name counts as success.
     pub(crate) async fn put(&self, kind: &[u8], bytes: Vec<u8>) -> Result<Hash> {
         let hash = Hash::of(&bytes);
         let name = self.name(kind, &hash)?;
@@ -94,7 +95,7 @@ impl Repo {
         }
     }
 
-    /// Reads a file and verifies its bytes against its name.
+    /// Reads a file, and verifies that the hash of its content is its name.
     pub(crate) async fn get(&self, kind: &[u8], hash: &Hash) -> Result<Vec<u8>> {
         let name = self.name(kind, hash)?;
         let bytes = retried(|| self.client.read(&name, None)).await?;
@@ -108,7 +109,7 @@ impl Repo {
         Ok(self.dir.join(kind)?.join(hash.hex().as_bytes())?)
     }
 
-    /// Returns the files of a kind and their lengths.
+    /// Returns the hash and the size in bytes of each file in a directory of the repository.
     pub(crate) async fn names(&self, kind: &[u8]) -> Result<Vec<(Hash, u64)>> {
         let dir = self.dir.join(kind)?;
         let entries = retried(|| self.client.list(Some(&dir))).await?;

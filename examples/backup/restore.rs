@@ -1,4 +1,4 @@
-//! Restores a snapshot into a new folder.
+//! Restores a snapshot to a new directory.
 
 use std::{
     collections::HashSet,
@@ -40,7 +40,7 @@ impl Repo {
     }
 }
 
-/// Creates a new folder from the nodes, on its own thread.
+/// Creates the directory `folder` with all files of a manifest. Runs on its own thread.
 fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<()> {
     // Writes only into directories created here, so that a manifest cannot escape from the folder.
     let mut made = HashSet::new();

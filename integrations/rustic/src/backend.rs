@@ -13,19 +13,19 @@ use crate::{
     side_by_side::each,
 };
 
-/// Default time to retry calls to an unreachable daemon: ten minutes, as long as a client waits for
-/// lost cables. Enough for a machine to boot.
+/// Default of [`Backend::patience`]: 10 minutes, as long as a client waits for lost cables, and
+/// enough for a machine to boot.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A repository at a daemon. Cheap to clone; clones share one session.
+/// Repository at a daemon, as a backend of rustic_core. Cheap to clone; clones share one session.
 ///
-/// May be used from any number of threads at once. Dropping the last clone aborts the session
-/// without losing written data; [`close`](Self::close) shuts it down cleanly.
+/// May be used by several threads at a time. Dropping the last clone aborts the session without
+/// losing written data; [`close`](Self::close) shuts it down cleanly.
 #[derive(Debug, Clone)]
 pub struct Backend {
     client: Client,
     layout: Layout,
-    /// The daemon's name, or its key if it has none.
+    /// Name of the daemon in the peers file, or its key if it has no name.
     peer: String,
     patience: Duration,
 }
@@ -45,14 +45,14 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// As of [`Client::connect`], without retries for an unreachable daemon. Also if `base` is so
-    /// long that the names beneath it are [too long](nicstripe::NameError).
+    /// Those of [`Client::connect`]; an unreachable daemon is not retried. Also an error if `base`
+    /// is so long that names in it are [too long](nicstripe::NameError).
     pub fn connect(builder: ClientBuilder, host: &str, base: Option<Name>) -> Result<Self, Error> {
         Self::new(Client::connect(builder, host)?, base)
     }
 
-    /// Creates a backend on an existing session: for several repositories at a daemon, or other
-    /// work there.
+    /// Creates a backend on an existing session. Use it for several repositories at one daemon, or
+    /// if the program has other work for the session.
     ///
     /// ```no_run
     /// use nicstripe::{Client, Name, blocking};
@@ -78,28 +78,29 @@ impl Backend {
         })
     }
 
-    /// Sets how long each call is retried after its first failure while the daemon is unreachable,
-    /// overloaded or restarted. Default [`PATIENCE`]; zero disables retries.
+    /// Sets the time for which a failing call is retried while the daemon is unreachable,
+    /// overloaded or restarting. The time counts from the first failure. The default is
+    /// [`PATIENCE`]; zero disables retries.
     ///
-    /// The client waits for lost cables itself, for [`ClientBuilder::patience`]; that time comes
-    /// first.
+    /// The client itself waits for lost cables, for [`ClientBuilder::patience`], before a call
+    /// fails.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Returns the session's client.
+    /// Returns the client of the session.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Shuts the session down cleanly. Interrupts the calls of other clones.
+    /// Shuts the session down cleanly. Running calls of other clones fail.
     pub fn close(self) {
         self.client.close();
     }
 
-    /// Retries a call that may be executed twice, and converts its error.
+    /// Runs a call and retries it on failure, so that it may be executed twice. Converts its error.
     fn attempt<T>(
         &self,
         action: Action,
@@ -111,7 +112,7 @@ impl Backend {
             .map_err(|failure| failure.told(action, &name.to_string(), &self.location()))
     }
 
-    /// Converts an invalid name into an error of the action.
+    /// Converts an invalid name into an error of `action`.
     fn named(
         &self,
         action: Action,
@@ -126,7 +127,7 @@ impl Backend {
         self.named(action, self.layout.file(tpe, id))
     }
 
-    /// Returns the entries of a directory; a missing one is empty.
+    /// Returns the entries of a directory; none if it does not exist.
     fn entries(&self, directory: &Name) -> RusticResult<Vec<Entry>> {
         self.attempt(Action::List, directory, || {
             match self.client.list(Some(directory)) {
@@ -148,7 +149,7 @@ impl Backend {
         Ok(size.map(|size| (Id::default(), size)).into_iter().collect())
     }
 
-    /// Lists the 256 pack directories concurrently, because each costs a round trip.
+    /// Lists all packs. Lists their 256 directories concurrently, because each costs a round trip.
     fn list_packs(&self) -> RusticResult<Vec<(Id, u32)>> {
         let data = self.named(Action::List, self.layout.directory(FileType::Pack))?;
         let folders = self
@@ -176,7 +177,8 @@ impl Backend {
             .collect())
     }
 
-    /// Writes a file named by the hash of its content.
+    /// Writes a file that is named by the hash of its content. An existing file of equal size
+    /// counts as success.
     fn write_once(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
         match self.client.write(
             name,
@@ -200,7 +202,7 @@ impl Backend {
         }
     }
 
-    /// Writes the configuration, replacing the old one.
+    /// Writes the configuration file, and replaces the old one.
     fn write_over(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
         match self.client.write(
             name,
@@ -225,12 +227,14 @@ impl Backend {
 }
 
 impl ReadBackend for Backend {
-    /// Returns `nicstripe:PEER:PATH`, with the daemon's name in the list of peers, or its key.
+    /// Returns `nicstripe:PEER:PATH`, where PEER is the daemon's name in the peers file, or its
+    /// key.
     fn location(&self) -> String {
         format!("nicstripe:{}:{}", self.peer, self.layout.base())
     }
 
-    /// Skips files that do not belong to a repository, and those above the maximum size.
+    /// Lists the files of a type. Skips files that do not belong to a repository, and those above
+    /// the maximum size.
     fn list_with_size(&self, tpe: FileType) -> RusticResult<Vec<(Id, u32)>> {
         match tpe {
             FileType::Config => self.list_config(),
@@ -280,7 +284,7 @@ impl ReadBackend for Backend {
         })
     }
 
-    /// Returns the name beneath the daemon's root.
+    /// Returns the path of a file relative to the daemon's root.
     fn warmup_path(&self, tpe: FileType, id: &Id) -> String {
         self.layout
             .file(tpe, id)
@@ -290,7 +294,7 @@ impl ReadBackend for Backend {
 }
 
 impl WriteBackend for Backend {
-    /// Creates the directories of an empty repository; existing ones are fine.
+    /// Creates the directories of an empty repository. Existing directories are no error.
     fn create(&self) -> RusticResult<()> {
         let directories = self.layout.directories();
         let directories = directories.map_err(|error| {
@@ -318,8 +322,8 @@ impl WriteBackend for Backend {
         })
     }
 
-    /// A missing file is an error, as in rustic's own backends, unless an earlier attempt may have
-    /// removed it.
+    /// Removes a file. A missing file is an error, as in rustic's own backends, unless an earlier
+    /// attempt of this call may have removed it.
     fn remove(&self, tpe: FileType, id: &Id, _cacheable: bool) -> RusticResult<()> {
         let name = self.file(Action::Remove, tpe, id)?;
         let mut was_asked = false;
@@ -334,15 +338,15 @@ impl WriteBackend for Backend {
     }
 }
 
-/// A repository with this backend only. Use [`RepositoryBackends::new`] to keep a part of it
-/// elsewhere, for faster reads.
+/// Creates a repository that uses only this backend. [`RepositoryBackends::new`] can add a second
+/// one for files that are read often.
 impl From<Backend> for RepositoryBackends {
     fn from(backend: Backend) -> Self {
         Self::new(Arc::new(backend), None)
     }
 }
 
-/// Returns the entries that are files of a repository.
+/// Returns ID and size of those entries that are files of a repository.
 fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> {
     let files = entries
         .into_iter()
@@ -360,5 +364,5 @@ fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> 
     })
 }
 
-/// Maximum bytes of a repository file: rustic_core has 32-bit sizes.
+/// Maximum size of a repository file in bytes, since sizes in rustic_core have 32 bits.
 const MOST: u64 = u32::MAX as u64;

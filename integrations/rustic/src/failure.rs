@@ -1,20 +1,20 @@
-//! Failures of calls, and their conversion to errors of rustic_core.
+//! Errors of calls to the daemon, and their conversion to errors of rustic_core.
 
 use nicstripe::{Error, FailCode, NameError};
 use rustic_core::{ErrorKind, RusticError, Status};
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Error of the library.
+    /// Error of the `nicstripe` library.
     Client(Error),
-    /// A file does not have the expected length.
+    /// The file at the daemon does not have the expected size.
     Len {
-        /// Actual bytes.
+        /// Actual size in bytes.
         found: u64,
-        /// Expected bytes.
+        /// Expected size in bytes.
         expected: u64,
     },
-    /// A file exceeds the maximum size of a repository file.
+    /// The file is larger than a repository file may be.
     TooLong,
 }
 
@@ -40,7 +40,7 @@ impl Action {
 }
 
 impl Failure {
-    /// Returns the failure code of the daemon's files, if it has one.
+    /// Returns the error code that the daemon sent for a file, if there is one.
     pub(crate) fn code(&self) -> Option<FailCode> {
         match self {
             Self::Client(error) => error.fail_code(),
@@ -48,7 +48,8 @@ impl Failure {
         }
     }
 
-    /// Converts it to an error of rustic_core with action, file, repository, cause, and advice.
+    /// Converts the failure to an error of rustic_core that names the action, the file, the
+    /// repository and the cause, and gives advice.
     pub(crate) fn told(self, action: Action, path: &str, location: &str) -> Box<RusticError> {
         let mut guidance =
             "Cannot {action} `{path}` of the repository `{location}`: {why}.".to_owned();
@@ -109,7 +110,7 @@ impl Failure {
     }
 }
 
-/// Includes the whole source chain, because rustic_core shows at most two causes.
+/// Prints the error with its whole source chain, because rustic_core prints at most two causes.
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

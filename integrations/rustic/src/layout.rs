@@ -1,18 +1,20 @@
-//! Layout of a repository at the daemon, equal to that of restic's own `local` backend.
+//! File names of a repository at the daemon, equal to those of restic's own `local` backend.
 
 use nicstripe::{Name, NameError};
 use rustic_core::{FileType, Id};
 
-/// Location of a repository.
+/// Mapping of repository files to names at the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     base: Option<Name>,
 }
 
 impl Layout {
-    /// Creates the layout for a repository in this directory; `None` is the daemon's root.
+    /// Creates the mapping for a repository in the directory `base`; `None` is the daemon's root.
     ///
-    /// Errors: the names of its files would exceed the maximum length.
+    /// # Errors
+    ///
+    /// `base` is so long that names of files in it exceed the maximum length.
     pub(crate) fn new(base: Option<Name>) -> Result<Self, NameError> {
         let layout = Self { base };
         // The longest name.
@@ -20,12 +22,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the directory as a path; empty for the root.
+    /// Returns the directory of the repository as a path; empty for the daemon's root.
     pub(crate) fn base(&self) -> String {
         self.base.as_ref().map(Name::to_string).unwrap_or_default()
     }
 
-    /// Returns the name of a file.
+    /// Returns the name of a repository file at the daemon.
     pub(crate) fn file(&self, tpe: FileType, id: &Id) -> Result<Name, NameError> {
         let hex = id.to_hex();
         match tpe {
@@ -35,17 +37,17 @@ impl Layout {
         }
     }
 
-    /// Returns the directory of a type of files.
+    /// Returns the directory for a type of file.
     pub(crate) fn directory(&self, tpe: FileType) -> Result<Name, NameError> {
         self.name(&[tpe.dirname()])
     }
 
-    /// Returns the directory of the packs with this prefix.
+    /// Returns the directory for packs whose IDs begin with `folder`, two hexadecimal digits.
     pub(crate) fn pack_folder(&self, folder: &str) -> Result<Name, NameError> {
         self.name(&[FileType::Pack.dirname(), folder])
     }
 
-    /// Returns the directories of an empty repository.
+    /// Returns the directories that an empty repository has.
     pub(crate) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let kinds = [
             FileType::Pack,
@@ -84,7 +86,7 @@ fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Used by restic only; rustic creates no locks.
+/// Directory for the locks of restic; rustic creates none.
 const LOCKS: &str = "locks";
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! [`Backend`] is a [`rustic_core::WriteBackend`]: a program uses a repository at a daemon like one
 //! on its own disk, without another process, port or HTTP in between. Files have restic's own
-//! layout. rustic and restic can therefore open the daemon's folder by its path, and `nicstripe
-//! serve restic` the same repository from elsewhere.
+//! layout. rustic and restic can therefore open the daemon's directory by its path, and `nicstripe
+//! serve restic` the same repository from another machine.
 //!
 //! ```no_run
 //! use nicstripe::{Client, Name, trust::{Home, Identity, Peers}};
@@ -43,10 +43,10 @@
 //! - **Outages.** Lost cables cause no error. Calls to an unreachable daemon are retried
 //!   ([`Backend::patience`]), so that each may be executed twice. Retries are logged to [`log`] as
 //!   warnings.
-//! - **Access rights.** The daemon enforces them. With `append-only` in its line of this machine,
-//!   backups work; to forget, to prune or to change the configuration fails with
+//! - **Access rights.** The daemon enforces them. If its peers file grants this machine only
+//!   `append-only`, backups work. Forgetting, pruning and changing the configuration fail with
 //!   [`rustic_core::ErrorKind::AppendOnly`].
-//! - **Errors** are [`rustic_core::RusticError`]s that name the file, the place and the cause.
+//! - **Errors** are [`rustic_core::RusticError`]s that name the file, the repository and the cause.
 //!   Their source is the library's error:
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Retries of calls while the daemon is unreachable.
+//! Retries of failed calls while the daemon is unreachable.
 
 use std::{
     thread,
@@ -7,12 +7,12 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Retries a call until it succeeds, fails permanently, or has failed for too long; `what` names it
-/// in the log.
+/// Retries a call until it succeeds, fails permanently, or has failed for `patience`. `what` names
+/// the call in the log.
 ///
 /// The client itself waits for lost cables. Retries cover a daemon that is restarted, overloaded or
-/// not running. The time counts from the first failure; a call in flight when it expires runs to
-/// its end.
+/// not running. The time counts from the first failure. A call in flight when the time expires runs
+/// to its end.
 pub(crate) fn retried<T>(
     patience: Duration,
     what: &str,
@@ -35,7 +35,7 @@ pub(crate) fn retried<T>(
     }
 }
 
-/// Returns the maximum time to retry after this failure.
+/// Returns the maximum time for which a call with this failure is retried.
 fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
     match failure {
         Failure::Client(error) if error.is_retryable() => patience,
@@ -43,8 +43,8 @@ fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
     }
 }
 
-/// Initial and maximum pause between attempts: short enough for a restart of the daemon, long
-/// enough to keep the processor idle.
+/// Initial and maximum pause between attempts. They are short enough for a restart of the daemon,
+/// and long enough to keep the CPU idle.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 

@@ -1,12 +1,12 @@
-//! Concurrent calls on many items.
+//! Concurrent blocking calls, one per item of a list.
 
 use std::{
     sync::{Mutex, PoisonError},
     thread,
 };
 
-/// Runs `act` on each item; the results are unordered. After the first error, which is returned, no
-/// further item is started.
+/// Runs `act` on each item, and returns the results in any order. After the first error, which is
+/// returned, it starts no further item.
 ///
 /// Uses up to [`SIDE_BY_SIDE`] threads including the caller's, because each call blocks on the
 /// daemon. If the system refuses threads, fewer are used.
@@ -49,7 +49,7 @@ fn next<I>(left: &Mutex<impl Iterator<Item = I>>) -> Option<I> {
     left.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// Records a result; returns true unless an error has occurred.
+/// Adds a result to `done`. Returns true unless this or an earlier result is an error.
 fn add<T, E>(done: &Mutex<Result<Vec<T>, E>>, result: Result<T, E>) -> bool {
     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
     match (&mut *done, result) {
@@ -60,8 +60,8 @@ fn add<T, E>(done: &Mutex<Result<Vec<T>, E>>, result: Result<T, E>) -> bool {
     done.is_ok()
 }
 
-/// Well below the 64 concurrent requests that a session accepts, which other threads use as well.
-/// Picked by eye.
+/// Maximum number of threads for one list. It is well below the 64 concurrent requests that a
+/// session accepts, because other calls use the session as well. Not measured.
 const SIDE_BY_SIDE: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Backups without outages.
+//! Tests of backups without outages.
 
 use std::fs;
 
@@ -73,7 +73,7 @@ fn keeps_what_is_backed_up(served: &Served) {
     backend.close();
 }
 
-/// Returns the bytes in all files of the repository.
+/// Returns the total size of all files of the repository in bytes.
 fn stored(served: &Served) -> u64 {
     let kinds = [
         FileType::Pack,

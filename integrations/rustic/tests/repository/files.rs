@@ -1,4 +1,4 @@
-//! Single files: reading, ranges, and files that do not belong to a repository.
+//! Tests of single repository files: reads, ranges, and files that do not belong to a repository.
 
 use std::{
     error::Error as _,
@@ -119,7 +119,7 @@ fn a_part_is_fetched_without_the_rest() {
     assert_eq!(for_all, 16 << 20);
 }
 
-/// Returns the file bytes that the daemon sends during a session.
+/// Returns the bytes of file content that the daemon sends while `act` uses a backend.
 fn sent_for(served: &Served, act: impl FnOnce(&Backend)) -> u64 {
     let metrics = || served.handle().metrics();
     // The counters of a session are complete once it has ended.

@@ -1,4 +1,4 @@
-//! A daemon in this process, and repositories at it.
+//! Test harness: a daemon in the test process, and repositories at it.
 
 use std::{
     fs,
@@ -21,16 +21,16 @@ use rustic_core::{
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-/// Directory of the test repositories beneath a daemon's root.
+/// Directory of the test repository, relative to the daemon's root.
 pub(crate) const BASE: &str = "backup/laptop";
 
-/// Storage of a daemon.
+/// Storage that a test daemon serves.
 pub(crate) enum Kept {
     Folder(TempDir),
     Memory(MemoryStorage),
 }
 
-/// A daemon that can be stopped, and restarted on the same port.
+/// Test daemon that can be stopped, and restarted on the same port.
 pub(crate) struct Served {
     kept: Kept,
     daemon: Identity,
@@ -70,7 +70,7 @@ impl Served {
         served
     }
 
-    /// Starts the daemon, on its earlier port if it had one.
+    /// Starts the daemon. A restarted one listens on its earlier port.
     pub(crate) fn resume(&mut self) {
         let runtime = Runtime::new().unwrap();
         // A killed daemon may not have released the port yet.
@@ -109,7 +109,7 @@ impl Served {
         });
     }
 
-    /// Shuts the daemon down cleanly, and waits for it.
+    /// Shuts the daemon down cleanly, and waits until it has ended.
     pub(crate) fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown.cancel();
@@ -117,7 +117,7 @@ impl Served {
         }
     }
 
-    /// Aborts the daemon without a shutdown, as a kill does.
+    /// Aborts the daemon without a shutdown, as SIGKILL would.
     pub(crate) fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.runtime.shutdown_background();
@@ -135,7 +135,7 @@ impl Served {
         }
     }
 
-    /// Returns the folder of the repository.
+    /// Returns the local directory that holds the repository.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.kept {
             Kept::Folder(root) => root.path().join(BASE),
@@ -161,7 +161,7 @@ impl Served {
     }
 }
 
-/// Longer than any outage in these tests.
+/// Retry time of backends in these tests, longer than any outage.
 pub(crate) const AWAY: Duration = Duration::from_secs(30);
 
 fn trusting(identity: &Identity, name: &str) -> Peers {
@@ -176,7 +176,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns the password of the repositories.
+/// Returns the password of all test repositories.
 pub(crate) fn credentials() -> Credentials {
     Credentials::password("secret")
 }
@@ -190,7 +190,7 @@ fn closed(backends: impl Into<RepositoryBackends>) -> Repository<()> {
     .unwrap()
 }
 
-/// Creates a repository with small packs, to get many of them.
+/// Creates a repository with packs of 1 MiB, so that small backups have many packs.
 pub(crate) fn init(backends: impl Into<RepositoryBackends>) -> Repository<OpenStatus> {
     let mut options = ConfigOptions::default();
     options.set_datapack_size = Some("1 MiB".parse().unwrap());
@@ -219,7 +219,7 @@ pub(crate) fn backup(repository: Repository<OpenStatus>, source: &Path) -> Snaps
         .unwrap()
 }
 
-/// Reads and verifies the whole repository.
+/// Reads all data of the repository, and panics if any is missing or damaged.
 #[track_caller]
 pub(crate) fn check(repository: &Repository<OpenStatus>) {
     let found = repository
@@ -228,7 +228,7 @@ pub(crate) fn check(repository: &Repository<OpenStatus>) {
     assert!(found.0.is_empty(), "{found:?}");
 }
 
-/// Restores the newest snapshot into a new folder.
+/// Restores the newest snapshot to a new directory.
 pub(crate) fn restore(repository: Repository<OpenStatus>) -> TempDir {
     let target = tempfile::tempdir().unwrap();
     let repository = repository.to_indexed().unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn restore(repository: Repository<OpenStatus>) -> TempDir {
     target
 }
 
-/// Returns the files beneath a folder, by relative path, with their sizes.
+/// Returns the relative path and size in bytes of all files in a directory tree.
 pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -269,7 +269,7 @@ pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// Waits until the condition holds, at most one minute.
+/// Waits until `is_so` returns true. Panics with `what` after one minute.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The daemon's folder is itself a valid repository.
+//! Tests that the daemon's directory is itself a valid repository.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
@@ -70,8 +70,8 @@ fn assert_names_are_restics(folder: &Path) {
     assert!(folder.join("locks").is_dir());
 }
 
-/// Checks the folder with restic if it is installed; otherwise names and rustic's own backend must
-/// suffice.
+/// Checks the directory with restic if it is installed; otherwise does nothing, and the other
+/// checks of the test must suffice.
 #[track_caller]
 fn check_by_restic(folder: &Path) {
     let home = tempfile::tempdir().unwrap();

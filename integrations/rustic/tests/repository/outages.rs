@@ -1,4 +1,4 @@
-//! Outages of the daemon.
+//! Tests of backups during outages of the daemon.
 
 use std::{
     error::Error as _,

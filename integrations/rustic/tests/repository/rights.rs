@@ -1,4 +1,4 @@
-//! Operations that a peer lacks the right for.
+//! Tests of operations that the daemon's peers file does not permit.
 
 use std::error::Error as _;
 
@@ -12,7 +12,7 @@ use crate::{
     tree::{assert_same, content, plant, plant_all},
 };
 
-/// Returns the daemon's failure code, if the error of rustic_core has one as its source.
+/// Returns the error code of the daemon, if the error of rustic_core has one as its source.
 fn code(error: &RusticError) -> Option<FailCode> {
     error.source()?.downcast_ref::<Error>()?.fail_code()
 }

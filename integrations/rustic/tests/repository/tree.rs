@@ -1,4 +1,4 @@
-//! A tree of files to back up, and its comparison.
+//! Directory trees to back up, and their comparison.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns random bytes that do not repeat or compress; different seeds give different bytes.
+/// Returns pseudo-random bytes that do not repeat or compress. Different seeds give different
+/// bytes.
 pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
     // Xorshift64*; a state of 0 would stay 0.
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -25,7 +26,7 @@ pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes a file with these permission bits, and its parent folders.
+/// Writes a file with these permission bits, and creates its parent directories.
 pub(crate) fn plant(folder: &Path, name: &str, bytes: &[u8], mode: u32) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -33,7 +34,7 @@ pub(crate) fn plant(folder: &Path, name: &str, bytes: &[u8], mode: u32) {
     fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Writes files of all sizes, about 9 MB in total.
+/// Writes files of many sizes, about 9 MB in total.
 pub(crate) fn plant_all(folder: &Path) {
     plant(folder, "empty", b"", 0o644);
     plant(folder, "byte", b"x", 0o600);
@@ -51,7 +52,7 @@ pub(crate) fn plant_all(folder: &Path) {
     fs::set_permissions(folder.join("deep"), Permissions::from_mode(0o750)).unwrap();
 }
 
-/// Entry of a tree.
+/// Entry of a tree, with its permission bits and its content or link target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Folder(u32),
@@ -59,7 +60,7 @@ pub(crate) enum Thing {
     Link(PathBuf),
 }
 
-/// Returns all entries beneath a folder.
+/// Returns all entries in a directory tree by path.
 pub(crate) fn read(folder: &Path) -> BTreeMap<PathBuf, Thing> {
     let mut things = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -82,7 +83,7 @@ pub(crate) fn read(folder: &Path) -> BTreeMap<PathBuf, Thing> {
     things
 }
 
-/// Compares two trees without printing megabytes.
+/// Panics if two trees differ. Prints paths only, and no content of megabytes.
 #[track_caller]
 pub(crate) fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (read(left), read(right));
