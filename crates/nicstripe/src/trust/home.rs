@@ -1,4 +1,5 @@
-/// Locations of configuration and state files.
+//! Locations of configuration and state files.
+
 use std::env;
 use std::ffi::OsString;
 use std::fs;
