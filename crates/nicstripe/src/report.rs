@@ -26,7 +26,8 @@ pub struct Report {
     pub moving: Duration,
     /// Bytes that an earlier attempt had made durable at the receiver.
     pub resumed_bytes: u64,
-    /// Bytes of chunks that nicstripe retransmitted, without TCP's retransmissions.
+    /// Bytes of chunks that were retransmitted, or received twice in a download; without TCP's
+    /// retransmissions.
     pub resent_bytes: u64,
     /// Number of times a connected link was lost.
     pub failovers: u32,

@@ -1,4 +1,4 @@
-//! Settings of a client.
+//! Builder of a client: its settings and the connection to a daemon.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// Defaults: port 7747, every usable link, one connection per link (more over bonds), routes as
 /// [`RoutePolicy::Auto`], no rate limit, 10 minutes of patience without any link. Identity and
-/// peers are mandatory.
+/// peers are required.
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
     pub(super) identity: Option<Identity>,
@@ -40,7 +40,7 @@ pub struct ClientBuilder {
     pub(super) socket_buffer: Option<u64>,
     pub(super) address_book: Option<AddressBook>,
     pub(super) events: Option<mpsc::Sender<Event>>,
-    /// True if the client waits for a free session of the daemon.
+    /// True if the client waits while the daemon has no capacity for another session.
     pub(super) queues: bool,
 }
 
@@ -66,7 +66,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Sets the client's own identity.
+    /// Sets the client's key pair.
     ///
     /// ```
     /// let builder =
@@ -102,8 +102,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the links to use. If empty, the client finds them. A named link that cannot be used is
-    /// an error.
+    /// Sets the links to use; if empty, the client finds them. [`connect`](Self::connect) fails if
+    /// a named link cannot be used.
     ///
     /// ```
     /// let links = vec!["eth1".parse()?, "10.0.1.1=10.0.1.2".parse()?];
@@ -115,7 +115,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Excludes interfaces by name.
+    /// Excludes interfaces from use, by name.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().exclude_links(vec!["wlan0".into()]);
@@ -126,9 +126,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the connections per link, 1 to 16. The default is one, which suffices on a LAN, or more
-    /// for a bond, whose members need several to be used. More also help on paths with loss and a
-    /// long round-trip time.
+    /// Sets the number of connections per link, 1 to 16. The default is one, which suffices on a
+    /// LAN, or more over a bond, whose members would otherwise not all be used. More connections
+    /// also help on paths with packet loss and a long round-trip time.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().streams(4);
@@ -139,8 +139,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets a file that records the addresses at which peers were reached, to be tried when a peer
-    /// is given by name. By default nothing is recorded.
+    /// Sets the address book, a file that records the addresses at which peers were reached. The
+    /// client tries them when a peer is given by name. Without an address book it records nothing.
     ///
     /// ```
     /// use nicstripe::trust::AddressBook;
@@ -153,8 +153,8 @@ impl ClientBuilder {
     }
 
     /// Sets a fixed size in bytes for the sockets' send and receive buffers, instead of the
-    /// kernel's autotuning. Set before connecting, since a later size does not affect the initial
-    /// window. The kernel silently caps it. Intended for measurements.
+    /// kernel's autotuning. The kernel silently caps it. Intended for measurements. It applies from
+    /// the TCP handshake on, because a later change does not affect the initial window.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().socket_buffer(Some(4 << 20));
@@ -165,7 +165,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets a rate limit in bits per second for all links together.
+    /// Sets the rate limit of all links together; `None` for no limit.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().bandwidth(Some(nicstripe::BitRate(500_000_000)));
@@ -176,8 +176,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long a transfer waits without any link. Also limits the wait for a session at a
-    /// daemon that is full.
+    /// Sets the maximum time that a transfer waits without any link. Also limits the wait for a
+    /// daemon that has no capacity for another session.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));
@@ -188,7 +188,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets when host routes are installed.
+    /// Sets the policy for installing host routes.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().routes(nicstripe::RoutePolicy::Never);
@@ -199,8 +199,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the directory that records installed host routes, so that the next start removes those
-    /// of a killed process. Without it none are installed.
+    /// Sets the directory for records of installed host routes, by which the next start removes
+    /// those of a killed process. Without it the client installs no routes.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());
@@ -211,8 +211,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses the helper and policy of a keeper that the program has [started
-    /// apart](RouteKeeper::start_dedicated). Overrides [`routes`](Self::routes).
+    /// Sets a route keeper that the program has [started itself](RouteKeeper::start_dedicated). Its
+    /// policy overrides [`routes`](Self::routes).
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
@@ -227,8 +227,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the channel for [`Event::Queued`] while no transfer runs: [`connect`](Self::connect)
-    /// may have to wait for a free session.
+    /// Sets a channel for the events of [`connect`](Self::connect), which may have to wait for
+    /// capacity at the daemon ([`Event::Queued`]).
     ///
     /// ```
     /// let (sender, mut events) = tokio::sync::mpsc::channel(4);
@@ -240,7 +240,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Returns a route keeper for one session, or `None` without a state directory.
+    /// Returns a route keeper for one session; `None` if neither a keeper nor a state directory is
+    /// set.
     pub(super) fn session_routes(&self) -> Option<RouteKeeper> {
         match (&self.route_keeper, &self.state_dir) {
             (Some(keeper), _) => Some(keeper.another()),
@@ -249,7 +250,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Restricts the IP version.
+    /// Restricts connections to one IP version; `None` allows both.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().family(Some(nicstripe::Family::V6));
@@ -260,7 +261,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to a host by name or address.
+    /// Connects to a host by name or address, and creates a session.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,8 @@
-//! Comparison of delivered bytes with the kernel's interface counters.
+//! Comparison of delivered bytes with the kernel's interface counters, to verify the links of a
+//! report.
 //!
-//! A connection that once arrived at the right interface may still be answered over another card (a
-//! switch, `arp_announce` of 0). The handshake cannot detect that; the counters can.
+//! A peer may answer a connection over another interface than the one at which it arrived (because
+//! of a switch, or `arp_announce=0`). The handshake cannot detect that; the counters can.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,12 +10,12 @@ use nicstripe_link::{Counters, InterfaceIndex, counters, interfaces};
 
 use crate::report::LinkReport;
 
-/// Counters of all interfaces at one time.
+/// Byte counters of all local interfaces at one time.
 #[derive(Debug, Default)]
 pub(super) struct Carried(BTreeMap<String, (InterfaceIndex, Counters)>);
 
 impl Carried {
-    /// Reads the counters of all interfaces. Omits those that cannot be read.
+    /// Reads the counters of all local interfaces. Omits those that cannot be read.
     pub(super) fn read() -> Self {
         let read = |interface: nicstripe_link::Interface| {
             Some((
@@ -31,8 +32,8 @@ impl Carried {
         )
     }
 
-    /// Returns the bytes of an interface since `earlier`, or since its creation if it is newer.
-    /// Returns `None` if the interface was recreated in between, which resets its counters.
+    /// Returns the bytes that an interface carried since `earlier`, or since its creation if it is
+    /// newer. Returns `None` if the interface was recreated in between, which resets its counters.
     fn since(&self, earlier: &Self, interface: &str) -> Option<Counters> {
         let (index, now) = self.0.get(interface)?;
         match earlier.0.get(interface) {
@@ -42,8 +43,8 @@ impl Carried {
     }
 }
 
-/// Sets the bytes that each link's interface carried since `before`. Withdraws `verified` if the
-/// interface carried less than the links delivered.
+/// Sets the bytes that each link's interface has carried since `before`. Changes `verified` to
+/// false if the interface carried less than its links delivered.
 ///
 /// Some drivers update their counters once per second (tg3, bnxt), so a low count is read again for
 /// that time.
@@ -61,7 +62,8 @@ pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiv
     withdraw(links);
 }
 
-/// Withdraws `verified` from links that the counters contradict.
+/// Changes `verified` of links that were true: to false if the interface carried less than its
+/// links delivered, to `None` without counters.
 fn withdraw(links: &mut [LinkReport]) {
     for index in 0..links.len() {
         let lacks = links.get(index).is_some_and(|link| {
@@ -91,7 +93,7 @@ fn judge(links: &mut [LinkReport], before: &Carried, now: &Carried, is_receiving
     }
 }
 
-/// Returns the minimum bytes on the wire for all links on the interface of `link`.
+/// Returns the minimum bytes on the wire, in total for all links on the local interface of `link`.
 fn on_wire(links: &[LinkReport], link: &LinkReport) -> u64 {
     links
         .iter()
@@ -100,7 +102,7 @@ fn on_wire(links: &[LinkReport], link: &LinkReport) -> u64 {
         .sum()
 }
 
-/// Readings of the counters, and the pause between two: more than one second in total.
+/// Number of counter readings, and the pause between two: more than one second in total.
 const COUNTING_LOOKS: u32 = 6;
 const COUNTING_PAUSE: Duration = Duration::from_millis(250);
 

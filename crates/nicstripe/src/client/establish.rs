@@ -1,4 +1,4 @@
-//! Session setup of a client: paths planned after the first contact.
+//! Creation of a client's session: first contact, then planning of all paths.
 
 use std::sync::Arc;
 
@@ -129,5 +129,5 @@ impl Inner {
     }
 }
 
-/// Capacity of the queue to the path planner.
+/// Capacity of the path planner's event channel.
 const NEWS: usize = 1024;

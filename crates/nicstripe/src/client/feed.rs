@@ -1,5 +1,5 @@
-//! Flow of bytes between a transfer's session and the reader or writer of an object, in order and
-//! with backpressure.
+//! Channels between a transfer's session and the reader or writer of an object, in order and with
+//! backpressure.
 
 use std::sync::Arc;
 
@@ -13,47 +13,50 @@ use crate::{
     session::{ChunkSender, Input, IoResult, Outcome, ReadItem, SessionHandle, Tally},
 };
 
-/// Final result of a transfer.
+/// Result of a transfer, or an error if the session has ended without one.
 pub(super) type Ending = Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError>;
 
-/// Items for a reader.
+/// Item that the session passes to the reader of an object.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// The daemon has opened this file. For a range, the size is that of the range.
+    /// The daemon has opened the file with this identity. For a range, the size is that of the
+    /// range.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
 }
 
-/// Items from a writer.
+/// Item that the writer of an object passes to the session.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// Full chunk, or a shorter last one.
+    /// Chunk of the object; only the last one may be shorter than the chunk size.
     Chunk(ChunkBuffer),
     /// End of the data.
     End,
 }
 
-/// Chunks buffered between a session and a reader or writer, in addition to the session's own.
+/// Capacity of the channel between a session and a reader or writer, in chunks. The session buffers
+/// further chunks.
 pub(super) const FEED_CHUNKS: usize = 2;
 
-/// Flow of a transfer's bytes inside the program.
+/// Channels that carry the bytes of a transfer between the session and the program.
 #[derive(Debug)]
 pub(super) enum Feed {
-    /// No flow: the session accesses files itself.
+    /// None: the session reads or writes a local file.
     None,
-    /// From the session to a reader.
+    /// Channels from the session to a reader.
     Reader {
         from: mpsc::UnboundedReceiver<ReadItem>,
         to: mpsc::Sender<Read>,
     },
-    /// From a writer to the session, which provides the chunk sender on acceptance.
+    /// Channels from a writer to the session, which supplies the chunk sender once the daemon
+    /// accepts.
     Writer {
         from: mpsc::Receiver<Written>,
         chunks: oneshot::Receiver<ChunkSender>,
     },
 }
 
-/// Forwards a session's chunks to a reader until the transfer ends.
+/// Forwards chunks from the session to a reader. Returns the result of the transfer.
 pub(super) async fn to_reader(
     transfer: TransferId,
     session: &SessionHandle,
@@ -85,7 +88,7 @@ pub(super) async fn to_reader(
     answer.await
 }
 
-/// Forwards a writer's chunks to the session until the transfer ends.
+/// Forwards chunks from a writer to the session. Returns the result of the transfer.
 pub(super) async fn from_writer(
     inner: &Arc<Inner>,
     mut from: mpsc::Receiver<Written>,

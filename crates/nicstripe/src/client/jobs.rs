@@ -1,4 +1,4 @@
-//! Jobs of a client, and the session commands that carry them out.
+//! Transfers that a client requests, and the session commands that start them.
 
 use std::{
     collections::VecDeque,
@@ -36,25 +36,26 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) enum TransferKind {
-    /// Local file to the daemon. A dry run (`trial`) stores nothing.
+    /// Upload of a local file. With `trial` (dry run) the daemon discards it.
     Put {
         source: PathBuf,
         name: Option<Name>,
         options: CopyOptions,
         trial: bool,
     },
-    /// File of the daemon to a local path.
+    /// Download of a file to a local path. With `trial` (dry run) the client discards it.
     Get {
         name: Name,
         target: PathBuf,
         options: CopyOptions,
         trial: bool,
     },
-    /// Files and directories.
+    /// Upload or download of files and directories.
     Tree(TreeJob, TreeOptions),
-    /// Stream of unknown length. `None` once started, since it cannot be read again.
+    /// Transfer from or to a pipe, of unknown length. `None` once started, since a pipe cannot be
+    /// read again.
     Pipe(Mutex<Option<PipeJob>>, CopyOptions),
-    /// Object read or written by a task. `None` once started.
+    /// Upload or download of an object by the program's own tasks. `None` once started.
     Object(Mutex<Option<ObjectJob>>, CopyOptions),
 }
 
@@ -72,7 +73,7 @@ pub(super) enum TreeJob {
     },
 }
 
-/// Stream of unknown length to copy.
+/// Pipe to transfer, with the file's name at the daemon.
 pub(super) enum PipeJob {
     Put {
         reader: Box<dyn io::Read + Send>,
@@ -97,7 +98,7 @@ pub(super) enum ObjectJob {
     },
 }
 
-/// Common parameters of a tree transfer.
+/// Parameters that uploads and downloads of trees have in common.
 pub(super) struct TreeRequest {
     pub(super) transfer: TransferId,
     pub(super) peer_key: [u8; 32],
@@ -111,7 +112,7 @@ impl TransferKind {
         Self::Object(Mutex::new(Some(object)), options)
     }
 
-    /// Returns true for objects. There may be very many, so they get no report per cable.
+    /// Returns true for an object. Programs may transfer very many, so they get no report per link.
     pub(super) fn is_object(&self) -> bool {
         matches!(self, Self::Object(..))
     }
@@ -129,12 +130,13 @@ impl TransferKind {
         }
     }
 
-    /// Returns true if a second attempt can resume.
+    /// Returns true if a failed attempt may be repeated: the source or target can be opened again.
     pub(super) fn can_be_tried_again(&self) -> bool {
         !matches!(self, Self::Pipe(..) | Self::Object(..))
     }
 
-    /// Opens the local end, and returns the session command with the flow of bytes.
+    /// Opens the local file or pipe. Returns the command for the session, and the channels between
+    /// the session and the program's reader or writer.
     pub(super) async fn command(
         &self,
         inner: &Inner,
@@ -377,7 +379,8 @@ impl TransferKind {
         Ok((command, Feed::None))
     }
 
-    /// Moves the standalone files of a tree until the tree's result arrives.
+    /// Transfers the standalone files of a tree, at most [`MOST_ALONE`] at once, until the tree's
+    /// result arrives. Returns that result.
     pub(super) async fn move_entries(
         &self,
         inner: &Inner,
@@ -440,8 +443,8 @@ impl TransferKind {
     }
 }
 
-/// Source of transfer numbers. Hold the lock until the session has the command: the peer silently
-/// ignores numbers below the highest it has seen, as ended transfers.
+/// Allocator of transfer identifiers. Hold its lock until the session has the command: the peer
+/// silently ignores identifiers below the highest it has seen, as ended transfers.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(u32);
 
@@ -470,7 +473,8 @@ fn io_threads_gone() -> Error {
     }
 }
 
-/// Standalone files of a tree in parallel, so that the sync of one does not idle the links.
+/// Number of standalone files of a tree transferred concurrently, so that the fsync of one does not
+/// idle the links.
 const MOST_ALONE: usize = 8;
 
 impl fmt::Debug for PipeJob {

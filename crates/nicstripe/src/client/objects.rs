@@ -1,4 +1,5 @@
-//! Names below the daemon's root: listing, changes, and reading or writing files as a whole.
+//! Requests for names below the daemon's root: listing, changes, and reading or writing whole
+//! files.
 
 use std::{
     collections::VecDeque,
@@ -21,11 +22,11 @@ use crate::options::CopyOptions;
 pub use crate::storage::{Kind, Stat};
 use crate::{error::Error, report::Report, session::Command};
 
-/// Entry of a directory of the daemon.
+/// Entry of a directory at the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name in the directory, one component.
+    /// Name of the entry within its directory, one component.
     pub name: Name,
     /// Kind, size and modification time.
     pub stat: Stat,
@@ -33,7 +34,7 @@ pub struct Entry {
 
 impl Client {
     /// Returns the entries of a directory (`None`: the daemon's root), sorted by the bytes of their
-    /// names. Incomplete files are not listed.
+    /// names. Omits incomplete files.
     ///
     /// Holds the whole list in memory, some 200 bytes per entry; [`entries`](Self::entries) holds
     /// one page. Entries that appear or vanish during the call may or may not be included.
@@ -60,8 +61,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the entries of a directory one by one, and requests the next page when one is
-    /// consumed.
+    /// Returns the entries of a directory one by one (`None`: the daemon's root). Requests a page
+    /// of the listing when the previous one is consumed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -108,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Removes a file or an empty directory. The removal is durable when this returns.
+    /// Removes a file or an empty directory. The removal is durable when the call returns.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -127,8 +128,8 @@ impl Client {
         self.change(AskKind::Remove { name: name.clone() }).await
     }
 
-    /// Renames a file or directory atomically. With `replace`, an existing file of the new name is
-    /// replaced.
+    /// Renames a file or directory atomically. Replaces an existing file of the new name if
+    /// `replace` is set.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -151,7 +152,7 @@ impl Client {
         .await
     }
 
-    /// Creates a directory and its missing parents. Succeeds if it exists.
+    /// Creates a directory and its missing parents. Succeeds if the directory exists.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -167,11 +168,11 @@ impl Client {
         self.change(AskKind::MakeDir { name: name.clone() }).await
     }
 
-    /// Opens a file for sequential or random reads. Nothing is transferred before the first read.
+    /// Opens a file for sequential or random reads. Transfers nothing before the first read.
     ///
-    /// A reader counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while a fetch is under
-    /// way, even if the program reads slowly. A program with that many readers half read must not
-    /// block on one of them before reading the others.
+    /// A reader counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while it fetches, even if
+    /// the program reads slowly. A program that has that many readers with a running fetch must not
+    /// wait for one more before it reads on from them.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -256,9 +257,10 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Creates a file of unknown length. It appears under its name, complete and atomically, when
-    /// [finished](ObjectWriter::finish); a writer dropped earlier leaves nothing. Counts towards
-    /// [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Call within a tokio runtime.
+    /// Creates a file of unknown length. The daemon gives the complete file its name, atomically,
+    /// when the writer is [finished](ObjectWriter::finish); a writer dropped earlier leaves
+    /// nothing. Counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Must be called
+    /// within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -286,7 +288,7 @@ impl Client {
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
-    /// Writes a file from memory. `Ok` means that it is durable under its name.
+    /// Writes a file from memory. `Ok` means that the file is durable under its name.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -312,7 +314,8 @@ impl Client {
         writer.finish().await
     }
 
-    /// Begins to fetch a file or a range of it. The channel receives the chunks in order.
+    /// Starts to fetch a file or a range of it. Returns the transfer, and a channel that receives
+    /// the chunks in order.
     pub(super) fn fetch(
         &self,
         name: Name,
@@ -335,8 +338,8 @@ impl Client {
         }
     }
 
-    /// Sends a name request. If dropped before the answer, the request may or may not be carried
-    /// out.
+    /// Sends a name request and waits for the answer. The daemon may still carry out the request if
+    /// the call is dropped.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
         let ended = || Error::Ended {
             host: self.host().to_owned(),
@@ -350,7 +353,8 @@ impl Client {
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Unreachable in practice: the session rejects answers of another kind.
+    /// Returns the error for an answer of the wrong kind. Does not occur in practice, because the
+    /// session rejects such answers.
     fn nonsense(&self) -> Error {
         Error::Ended {
             host: self.host().to_owned(),
@@ -359,10 +363,10 @@ impl Client {
     }
 }
 
-/// Upper bound of the initial buffer of a read; it grows as data arrives.
+/// Maximum bytes that a read into memory allocates in advance; the buffer grows as data arrives.
 const MOST_RESERVED: u64 = 64 << 20;
 
-/// Entries of a directory, one by one; see [`Client::entries`].
+/// Listing of a directory, entry by entry; see [`Client::entries`].
 #[derive(Debug)]
 pub struct Entries {
     client: Client,

@@ -1,4 +1,4 @@
-//! Reader of a daemon's file, with sequential and random access.
+//! Reader of a file at the daemon, with sequential and random access.
 
 use std::{
     io::{self, SeekFrom},
@@ -15,7 +15,7 @@ use tokio::{
 use super::{Client, Transfer, feed::Read};
 use crate::{FailCode, error::Error, file::ChunkBuffer};
 
-/// Open file of the daemon; see [`Client::open`].
+/// Open file at the daemon; see [`Client::open`].
 ///
 /// The first read at a position fetches 1 MiB. Reading on from there fetches the rest of the file
 /// over all links, at most [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead. Dropping the reader or
@@ -31,20 +31,21 @@ pub struct ObjectReader {
     len: u64,
     position: u64,
     fetch: Option<Fetch>,
-    /// Identity of the file when the daemon first opened it.
+    /// Identity of the file at the first fetch; later fetches must find the same.
     identity: Option<SourceIdentity>,
-    /// End of the last range read completely. A read from there counts as sequential.
+    /// End offset of the last range that was read completely. A read from there counts as
+    /// sequential.
     follows: Option<u64>,
 }
 
-/// Range of the file being fetched.
+/// Range of the file that is being fetched.
 #[derive(Debug)]
 struct Fetch {
     transfer: Transfer,
     chunks: mpsc::Receiver<Read>,
-    /// Received chunk, and the number of its bytes already read.
+    /// Chunk that is being read, and the number of its bytes already read.
     chunk: Option<(ChunkBuffer, usize)>,
-    /// Position of the next byte of the range in the file, and end of the range.
+    /// File offset of the next byte to read, and end offset of the range.
     at: u64,
     end: u64,
 }
@@ -53,8 +54,8 @@ struct Fetch {
 /// gigabit link.
 const FIRST_PART: u64 = 1 << 20;
 
-/// Longest forward seek that discards bytes instead of starting a new fetch: the cost of a round
-/// trip of some milliseconds.
+/// Maximum forward seek, in bytes, that discards data instead of starting a new fetch: it takes as
+/// long as a round trip of some milliseconds.
 const MOST_SKIPPED: u64 = 512 << 10;
 
 impl ObjectReader {
@@ -70,7 +71,7 @@ impl ObjectReader {
         }
     }
 
-    /// Returns the size of the file in bytes when opened.
+    /// Returns the size of the file in bytes at the time it was opened.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -87,7 +88,7 @@ impl ObjectReader {
         self.len
     }
 
-    /// Returns the position of the next read in bytes.
+    /// Returns the file offset of the next read, in bytes.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -127,7 +128,8 @@ impl ObjectReader {
         });
     }
 
-    /// Checks that the file opened by the daemon is unchanged.
+    /// Returns an error if the file that the daemon opened is not the one of the first fetch, or
+    /// its range does not have `len` bytes.
     fn check(&mut self, found: SourceIdentity, len: u64) -> Result<(), Error> {
         let expected = *self.identity.get_or_insert(found);
         let is_same = found.size == len
@@ -150,7 +152,8 @@ impl ObjectReader {
         })
     }
 
-    /// Waits for bytes at the position. Starts a new fetch if the current range does not cover it.
+    /// Waits until bytes at the current position are available. Starts a new fetch if the running
+    /// one does not cover it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             let is_near = |fetch: &Fetch| {
@@ -200,8 +203,8 @@ impl ObjectReader {
         })
     }
 
-    /// Waits for the result of a fetch that is read completely, since both ends must agree on its
-    /// content.
+    /// Waits for the result of a fetch whose bytes have all been read, since both ends must agree
+    /// on their hash.
     fn poll_all_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         while let Some(fetch) = self
             .fetch
@@ -217,7 +220,8 @@ impl ObjectReader {
 }
 
 impl Fetch {
-    /// Discards bytes before a position. Returns true if bytes are available at it.
+    /// Discards fetched bytes before `position`. Returns true if the byte at `position` is
+    /// available.
     fn skip_to(&mut self, position: u64) -> bool {
         let Some((buffer, read)) = &mut self.chunk else {
             return false;
@@ -233,7 +237,7 @@ impl Fetch {
         false
     }
 
-    /// Copies the available bytes into the caller's buffer.
+    /// Copies available bytes into the caller's buffer and returns their number.
     fn read(&mut self, into: &mut ReadBuf<'_>) -> u64 {
         let Some((buffer, read)) = &mut self.chunk else {
             return 0;
@@ -251,7 +255,7 @@ impl Fetch {
     }
 }
 
-/// Lets a completely read fetch finish in the background.
+/// Lets a fetch whose bytes have all been read finish in the background; cancels any other.
 impl Drop for Fetch {
     fn drop(&mut self) {
         if self.at == self.end {

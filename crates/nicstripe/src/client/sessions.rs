@@ -1,4 +1,4 @@
-//! Session of a client, replaced when it has ended.
+//! Session of a client, which creates a new one after the session has ended.
 
 use std::{io, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     tunnel::TunnelMux,
 };
 
-/// Shared state of a client.
+/// State shared by all clones of a client.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) identity: Identity,
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
-    /// Permits of concurrent transfers.
+    /// Permits of concurrent transfers, [`MOST_TRANSFERS`] in all.
     pub(super) places: Semaphore,
     pub(super) slot: Mutex<Slot>,
 }
@@ -36,22 +36,22 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<LiveSession>,
-    /// True if the previous session has ended.
+    /// True if an earlier session has ended, so that the next one is a reconnection.
     was_lost: bool,
 }
 
-/// Session that is running or has ended.
+/// Session of a client, which may have ended in the meantime.
 #[derive(Debug, Clone)]
 pub(super) struct LiveSession {
     pub(super) handle: SessionHandle,
     pub(super) key: PublicKey,
-    /// Running transfers, which receive its link events.
+    /// Subscribers to link events: the running transfers.
     pub(super) audience: Audience,
-    /// Its host routes, removed when the last handle is dropped.
+    /// Host routes of the session, removed when the last clone is dropped.
     pub(super) routes: Option<Arc<RouteKeeper>>,
-    /// Channel for requests to its linker.
+    /// Channel on which the linker receives requests for a survey.
     pub(super) survey: mpsc::Sender<SurveyRequest>,
-    /// Tunnel multiplexer, once opened.
+    /// Tunnel multiplexer of the session; `None` until first used.
     pub(super) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
 }
 
@@ -70,7 +70,8 @@ impl Inner {
         })
     }
 
-    /// Returns the running session, or creates a new one.
+    /// Returns the running session, or creates a new one. `events` is subscribed to its link
+    /// events.
     pub(super) async fn session(
         &self,
         events: Option<&mpsc::Sender<Event>>,
@@ -106,14 +107,15 @@ impl Inner {
         Ok(session)
     }
 
-    /// Returns the name of a key in the peers file.
+    /// Returns the name of a key in the peers file; `None` if it has none.
     pub(super) fn name_of(&self, key: &PublicKey) -> Option<String> {
         self.peers
             .find(key)
             .and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
-    /// Closes a session that no longer responds. The next transfer creates another.
+    /// Closes a session that no longer responds, and waits at most [`CLOSE_TIMEOUT`]. The next
+    /// transfer creates another.
     pub(super) async fn forget(&self, session: &LiveSession) {
         session
             .handle
@@ -132,7 +134,7 @@ impl Inner {
 }
 
 impl LiveSession {
-    /// Returns a survey of the links, or `None` if the session has ended.
+    /// Returns a survey of the session's links, or `None` if the session has ended.
     pub(super) async fn survey(&self) -> Option<LinkSurvey> {
         let (request, answer) = oneshot::channel();
         self.survey.send(request).await.ok()?;
@@ -140,8 +142,8 @@ impl LiveSession {
     }
 }
 
-/// Returns true if an error of a reconnect may be transient: links, name and key were valid for the
-/// previous session.
+/// Returns true if an error of a reconnection may be transient: named links, host name and search
+/// were valid for the previous session.
 fn passes(error: &Error) -> bool {
     // Named links cannot connect while the daemon is down, and the daemon's machine may serve its
     // own name.

@@ -1,4 +1,4 @@
-//! Running transfer: attempts until success or a final error.
+//! Running transfer of a client, which repeats attempts until success or a final error.
 
 use std::{
     future::poll_fn,
@@ -25,16 +25,16 @@ use crate::{
     session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
 
-/// Running transfer. Dropping it cancels it; it can be resumed.
+/// Running transfer of a client. Dropping it cancels it; it can be resumed.
 #[derive(Debug)]
 pub struct Transfer {
     events: mpsc::Receiver<Event>,
     cancel: CancellationToken,
     progress: SharedProgress,
     task: tokio::task::JoinHandle<Result<Report, Error>>,
-    /// True if the task's result was returned, which happens once.
+    /// True once the result of the task was returned, which can be done only once.
     is_over: bool,
-    /// True if it continues when dropped.
+    /// True if the transfer continues when this handle is dropped.
     goes_on: bool,
 }
 
@@ -81,8 +81,8 @@ impl Transfer {
         self.events.recv().await
     }
 
-    /// Returns the progress, at most a tenth of a second old while the transfer runs. Does not
-    /// depend on reading events.
+    /// Returns the current progress, at most a tenth of a second old while the transfer runs. Works
+    /// even if the program reads no events.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -99,7 +99,8 @@ impl Transfer {
         self.progress.get()
     }
 
-    /// Cancels the transfer. Written data is made durable, so that a rerun resumes.
+    /// Cancels the transfer. The receiver makes the received data durable, so that repeating the
+    /// transfer resumes.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -132,8 +133,8 @@ impl Transfer {
         self.cancel.clone()
     }
 
-    /// Waits for the result. `Ok` means that the whole file is durable at the receiver under its
-    /// name.
+    /// Waits until the transfer ends. `Ok` means that the whole file is durable at the receiver
+    /// under its name.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -148,7 +149,8 @@ impl Transfer {
         poll_fn(|cx| self.poll_end(cx)).await
     }
 
-    /// Like [`finish`](Self::finish), for polling. Later calls return [`Error::Cancelled`].
+    /// Polls for the result, like [`finish`](Self::finish). Later calls return
+    /// [`Error::Cancelled`].
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Report, Error>> {
         if self.is_over {
             return Poll::Ready(Err(Error::Cancelled { resumable: false }));
@@ -162,13 +164,13 @@ impl Transfer {
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
-    /// Waits for the error of a transfer that no longer accepts data.
+    /// Polls for the error of a transfer that no longer accepts data.
     pub(super) fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let ended = ready!(self.poll_end(cx));
         Poll::Ready(ended.err().unwrap_or(Error::Cancelled { resumable: false }))
     }
 
-    /// Lets the transfer continue when dropped: only its result is missing.
+    /// Lets the transfer continue when this handle is dropped. Used once all data is transferred.
     pub(super) fn finish_later(&mut self) {
         self.goes_on = true;
     }
@@ -182,11 +184,11 @@ impl Drop for Transfer {
     }
 }
 
-/// Running transfer: attempts until success or a final error.
+/// Task of a transfer, which repeats attempts until success or a final error.
 struct Run {
     inner: Arc<Inner>,
     job: TransferKind,
-    /// True if data received by an earlier attempt is unusable.
+    /// True if the next attempt must start from zero, because received data was corrupt.
     restart: bool,
     events: mpsc::Sender<Event>,
     progress: SharedProgress,
@@ -253,8 +255,8 @@ impl Run {
         }
     }
 
-    /// Replaces a connection error by [`Error::Abandoned`] if the daemon was awaited in vain. A
-    /// rerun resumes.
+    /// Replaces a connection error by [`Error::Abandoned`] if the client has waited for a lost
+    /// daemon.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
             (
@@ -404,7 +406,7 @@ impl Run {
         }
     }
 
-    /// Returns the user's rate limit for the transfer, if any.
+    /// Returns the user's rate limit for all links of the transfer; `None` without one.
     fn limit(&self) -> Option<BitRate> {
         let settings = &self.inner.settings;
         let caps = settings
@@ -460,10 +462,10 @@ impl Run {
     }
 }
 
-/// Capacity of the event channel.
+/// Capacity of a transfer's event channel.
 const EVENTS: usize = 1024;
 
-/// Pause between attempts to reach a lost daemon.
+/// Pause between attempts to reconnect to a lost daemon.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -517,9 +519,9 @@ mod tests {
         assert_eq!(std::fs::read(stage.served("source")).unwrap(), b"bytes");
     }
 
-    /// Background: two pairs of interfaces are planned when only one has been probed. Of the four
-    /// candidates, the first is retired as soon as the others answer. It is the only one left when
-    /// both links lose an end.
+    /// Two pairs of interfaces are planned when only one has been probed. Of the four candidates,
+    /// the first is retired as soon as the others answer. It is the only one left when both links
+    /// lose an end.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
         let stage = Stage::new().await;

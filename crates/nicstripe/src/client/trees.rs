@@ -1,4 +1,5 @@
-//! Tree jobs: from the user's request to the roles of both ends.
+//! Tree transfers of a client: turns the user's request into a sender at one end and a receiver at
+//! the other.
 
 use std::{
     ffi::OsString,
@@ -142,7 +143,8 @@ pub(super) fn get(
     })
 }
 
-/// Returns the nearest existing directory on a user's path, and the remaining names.
+/// Splits a local path into the nearest existing directory, which it opens, and the rest of the
+/// name; `None` if the whole path exists.
 fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     let shown = || escaped(path.as_os_str().as_bytes());
     let mut missing: Vec<OsString> = Vec::new();

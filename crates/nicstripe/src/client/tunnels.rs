@@ -1,4 +1,4 @@
-//! Tunnels: connections to services at the daemon.
+//! Tunnels of a client: connections to services that the daemon can reach.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::{
 
 impl Client {
     /// Connects to a TCP service through the daemon. `target` is `HOST:PORT` exactly as permitted
-    /// by this machine's entry at the daemon (`dial=`). The daemon resolves it and connects within
-    /// 10 s.
+    /// by this machine's line in the daemon's peers file (`dial=`). The daemon resolves it and
+    /// connects within 10 s.
     ///
     /// All tunnels of a client share its session, at most 4096 at once. Their data is striped over
-    /// all cables, round-robin with transfers. They end when the client is [closed](Client::close);
-    /// data written before arrives. Call within a tokio runtime. Cancel safe: a dropped call leaves
-    /// no connection.
+    /// all cables, round-robin with transfers. They end when the client is [closed](Client::close),
+    /// after the data already written has arrived. Must be called within a tokio runtime. Cancel
+    /// safe: a dropped call leaves no connection.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Client {
 }
 
 impl LiveSession {
-    /// Returns the running tunnel multiplexer, or opens a new one.
+    /// Returns the session's tunnel multiplexer, or opens one if there is none or it has ended.
     async fn mux(&self, inner: &Inner) -> Result<Arc<TunnelMux>, Error> {
         let mut slot = self.mux.lock().await;
         if let Some(mux) = slot.as_ref().filter(|mux| !mux.has_ended()) {
@@ -74,7 +74,7 @@ impl LiveSession {
         Ok(mux)
     }
 
-    /// Waits until data written to tunnels has arrived, for a limited time.
+    /// Waits until the data written to tunnels has arrived, at most [`CLOSE_TIMEOUT`].
     pub(super) async fn flush_tunnels(&self) {
         let mux = self.mux.lock().await.clone();
         if let Some(mux) = mux {

@@ -1,4 +1,4 @@
-//! Writer of a daemon's file, for data produced incrementally.
+//! Writer of a file at the daemon, for data that is produced piece by piece.
 
 use std::{
     future::poll_fn,
@@ -19,7 +19,7 @@ use crate::{
     report::Report,
 };
 
-/// File of the daemon being written; see [`Client::create`](crate::Client::create).
+/// File at the daemon that is being written; see [`Client::create`](crate::Client::create).
 ///
 /// Bytes are sent in chunks of 256 KiB over all links. A write blocks while 9 MiB wait for the
 /// links. `flush` and `shutdown` have no effect at the daemon: only [`finish`](Self::finish) gives
@@ -28,7 +28,7 @@ use crate::{
 pub struct ObjectWriter {
     transfer: Transfer,
     chunks: PollSender<Written>,
-    /// Incomplete chunk.
+    /// Chunk that is being filled.
     buffer: Option<ChunkBuffer>,
     buffers: BufferPool,
 }
@@ -91,7 +91,7 @@ impl ObjectWriter {
         self.transfer.next_event().await
     }
 
-    /// Returns the progress: bytes that have arrived at the daemon.
+    /// Returns the progress of the transfer; `bytes` is the number that the daemon has received.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -105,7 +105,7 @@ impl ObjectWriter {
         self.transfer.progress()
     }
 
-    /// Writes all bytes. Stops silently if the transfer has ended; its result has the reason.
+    /// Writes all bytes. Returns early if the transfer has ended; its result contains the reason.
     pub(super) async fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(taken) = poll_fn(|cx| self.poll_take(cx, bytes)).await else {
@@ -121,7 +121,8 @@ impl ObjectWriter {
         }
     }
 
-    /// Returns the number of bytes taken, or `None` if the transfer has ended.
+    /// Copies bytes into the current chunk, after sending a full one. Returns the number of bytes
+    /// copied, or `None` if the transfer has ended.
     fn poll_take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let full = ChunkSize::DEFAULT.bytes() as usize;
         if self
