@@ -45,17 +45,17 @@ pub enum Unavailable {
     /// container's seccomp filter.
     #[error("this process may not {action}")]
     Refused {
-        /// Attempted action.
+        /// Action that failed, such as "make a bridge".
         action: &'static str,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// The kernel lacks a feature that a lab needs; the privileges are sufficient.
     #[error("this kernel cannot {action}")]
     Missing {
-        /// Attempted action.
+        /// Action that failed, such as "make a bridge".
         action: &'static str,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// [`enter_user_namespace`] was called after the process had started threads.
@@ -199,7 +199,8 @@ impl Trial {
         }
     }
 
-    /// Makes the requests of the trial. Must be called in the forked child; allocates nothing.
+    /// Creates the namespace and the interfaces of the trial. Must be called in the forked child;
+    /// allocates nothing.
     fn attempt(&self, user_namespace: bool) -> Result<(), Refusal> {
         if user_namespace {
             self.maps.enter_user_namespace()?;

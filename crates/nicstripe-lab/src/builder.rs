@@ -29,7 +29,7 @@ impl LabBuilder {
         self.links([spec])
     }
 
-    /// Adds links in this order.
+    /// Adds links, whose interfaces are numbered in this order after the existing ones.
     pub fn links(mut self, specs: impl IntoIterator<Item = LinkSpec>) -> Self {
         self.links.extend(specs);
         self

@@ -22,9 +22,9 @@ pub struct Traffic {
 /// Traffic of both hosts on one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Traffic of host A.
+    /// Bytes that host A has sent and received.
     pub a: Traffic,
-    /// Traffic of host B.
+    /// Bytes that host B has sent and received.
     pub b: Traffic,
 }
 

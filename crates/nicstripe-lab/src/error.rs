@@ -20,7 +20,7 @@ pub enum LabError {
     /// The MTU is outside the bounds of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: mtu of {mtu} bytes is outside {min} to {max}")]
     Mtu {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
         /// Requested MTU, in bytes.
         mtu: u32,
@@ -32,7 +32,7 @@ pub enum LabError {
     /// The line rate is below the minimum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: line rate of {rate} is below the least, {min}")]
     Rate {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
         /// Requested line rate.
         rate: BitRate,
@@ -42,7 +42,7 @@ pub enum LabError {
     /// The delay is above the maximum of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: delay of {delay_ms} ms exceeds the limit of {max_ms}")]
     Delay {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
         /// Requested delay, in milliseconds.
         delay_ms: u128,
@@ -53,7 +53,7 @@ pub enum LabError {
     /// does not support.
     #[error("link {link}: a cable to a switch has no delay")]
     DelayedSwitch {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
     },
     /// The rate of a bus is below the minimum line rate.
@@ -78,7 +78,7 @@ pub enum LabError {
     /// The host has no interface on this link ([`LinkSpec::only_on`](crate::LinkSpec::only_on)).
     #[error("link {link} has no interface on host {host}")]
     NotOnHost {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
         /// Host without an interface on this link.
         host: Host,
@@ -86,19 +86,19 @@ pub enum LabError {
     /// The share of frames is not a number from 0 to 1.
     #[error("invalid share {share}: expected a number from 0 to 1")]
     Share {
-        /// Rejected share.
+        /// Share that was rejected.
         share: f64,
     },
     /// The text is not an IP address with a prefix length.
     #[error("invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64")]
     Address {
-        /// Rejected text.
+        /// Text that was rejected as an address.
         text: String,
     },
     /// The name of a kernel setting is invalid, or is not that of a per-namespace setting.
     #[error("invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter")]
     SettingName {
-        /// Rejected name.
+        /// Name that was rejected.
         name: String,
     },
     /// A network namespace cannot be created. [`access`](crate::access()) gives the reason.
@@ -110,7 +110,7 @@ pub enum LabError {
     Enter {
         /// Host whose namespace was to be entered.
         host: Host,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// A thread cannot be started.
@@ -123,25 +123,25 @@ pub enum LabError {
         name: String,
         /// Requested value of the setting.
         value: String,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// A netlink socket cannot be opened.
     #[error("cannot open a netlink socket")]
     Netlink(#[source] io::Error),
-    /// The kernel rejected a request.
+    /// The kernel rejected a request of the lab.
     #[error("cannot {action}")]
     Kernel {
         /// Rejected action; completes "cannot …".
         action: String,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// A host did not see the carrier change before the timeout.
     #[error("eth{} is still {} {timeout_ms} ms after its cable was {}",
         link + 1, if *healed { "down" } else { "up" }, if *healed { "plugged in" } else { "cut" })]
     Carrier {
-        /// Index of the link.
+        /// Index of the link, counted from 0.
         link: usize,
         /// True if the carrier should have appeared, false if it should have disappeared.
         healed: bool,

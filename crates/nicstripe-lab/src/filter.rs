@@ -31,9 +31,9 @@ pub(crate) enum Slot {
 /// Transport protocol whose traffic to a port is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP.
+    /// Transmission Control Protocol.
     Tcp,
-    /// UDP.
+    /// User Datagram Protocol.
     Udp,
 }
 

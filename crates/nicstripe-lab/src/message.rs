@@ -55,9 +55,9 @@ pub(crate) fn add_veth(
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Returns the request that creates a bridge, sets it up, and disables everything but immediate
-/// forwarding. The bridge drops frames larger than the MTU of the egress port. Its own MTU applies
-/// only to its own traffic, and it has none.
+/// Returns the request that creates a bridge and sets it up, with STP, forward delay and multicast
+/// snooping disabled. The bridge drops frames larger than the MTU of the egress port. Its own MTU
+/// applies only to its own traffic, and it has none.
 pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     let mut message = interface(bridge.index);
     message.attributes = vec![LinkAttribute::IfName(bridge.name.clone())];

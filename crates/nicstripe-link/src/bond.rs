@@ -50,11 +50,11 @@ impl Bond {
 pub enum BondMode {
     /// `balance-rr`: consecutive packets go to consecutive members.
     BalanceRoundRobin,
-    /// `active-backup`: one active member, the others on standby.
+    /// `active-backup`: one member carries all packets, and the others are on standby.
     ActiveBackup,
     /// `balance-xor`: the transmit hash policy selects the member for each packet.
     BalanceXor,
-    /// `broadcast`: every packet to every member.
+    /// `broadcast`: every packet goes to every member.
     Broadcast,
     /// `802.3ad` (LACP): the transmit hash policy selects the member for each packet.
     Lacp,
@@ -81,17 +81,17 @@ impl BondMode {
 /// Transmit hash policy of a bond (`xmit_hash_policy`): the packet fields that select a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransmitHash {
-    /// `layer2`: hardware addresses.
+    /// `layer2`: hashes hardware addresses.
     Layer2,
-    /// `layer3+4`: IP addresses and ports.
+    /// `layer3+4`: hashes IP addresses and ports.
     Layer34,
-    /// `layer2+3`: hardware and IP addresses.
+    /// `layer2+3`: hashes hardware and IP addresses.
     Layer23,
-    /// `encap2+3`: `layer2+3` of the packet inside a tunnel.
+    /// `encap2+3`: hashes hardware and IP addresses of the packet inside a tunnel.
     Encap23,
-    /// `encap3+4`: `layer3+4` of the packet inside a tunnel.
+    /// `encap3+4`: hashes IP addresses and ports of the packet inside a tunnel.
     Encap34,
-    /// `vlan+srcmac`: VLAN and source hardware address.
+    /// `vlan+srcmac`: hashes VLAN and source hardware address.
     VlanSourceMac,
 }
 

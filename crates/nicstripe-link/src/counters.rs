@@ -13,9 +13,9 @@ use crate::{
 /// meaningful. Most drivers also count received frames that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes received.
+    /// Number of bytes received.
     pub received: u64,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent: u64,
 }
 
@@ -66,7 +66,7 @@ const RTM_GETSTATS: u16 = 94;
 /// Length of `struct if_stats_msg` in bytes: family, pad (3 bytes), index (u32), filter (u32).
 const STATS_HEADER_LEN: usize = 12;
 const IFLA_STATS_LINK_64: u16 = 1;
-/// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`.
+/// Filter of a query for the 64-bit byte counters: `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`.
 const STATS_FILTER_LINK_64: u32 = 1;
 /// Byte offset of the received bytes in `struct rtnl_link_stats64`, which begins with received and
 /// sent packets.

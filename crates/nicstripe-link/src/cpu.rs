@@ -333,12 +333,12 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
     })
 }
 
-/// Mount that one line of `/proc/PID/mountinfo` describes.
+/// Mount of a file system, parsed from a line of `/proc/PID/mountinfo`.
 pub(crate) struct Mount<'t> {
     pub(crate) id: u64,
     /// Device number as `major:minor`.
     pub(crate) device: &'t str,
-    /// Directory of the file system that is mounted, as an absolute path in that file system.
+    /// Directory that is mounted, as an absolute path within its file system.
     root: String,
     place: PathBuf,
     /// File system type, such as `cgroup2`.
@@ -347,7 +347,8 @@ pub(crate) struct Mount<'t> {
 }
 
 impl<'t> Mount<'t> {
-    /// Parses `id parent major:minor root place options [fields…] - type source super-options`.
+    /// Parses a line of `mountinfo`: `id parent major:minor root place options [fields…] - type
+    /// source super-options`.
     pub(crate) fn parse(line: &'t str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ');

@@ -125,10 +125,10 @@ pub enum InterfacesError {
     /// Cannot open a netlink socket (a sandbox without `AF_NETLINK`, or out of file descriptors).
     #[error("cannot open a netlink socket to list interfaces")]
     Open(#[source] io::Error),
-    /// `RTM_GETLINK` failed.
+    /// The query for interfaces (`RTM_GETLINK`) failed.
     #[error("cannot list interfaces")]
     Links(#[source] io::Error),
-    /// `RTM_GETADDR` failed.
+    /// The query for addresses (`RTM_GETADDR`) failed.
     #[error("cannot list the addresses of interfaces")]
     Addresses(#[source] io::Error),
 }

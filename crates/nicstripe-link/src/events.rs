@@ -41,14 +41,14 @@ pub enum Change {
     /// and does not restore them. Call [`Routes::restore`](crate::Routes::restore) when it is up
     /// again.
     Carrier {
-        /// Index of the affected interface.
+        /// Index of the interface that changed.
         index: InterfaceIndex,
-        /// True if the interface can carry data.
+        /// True if the interface can now carry data.
         up: bool,
     },
     /// The name, the MTU or the master of an interface changed.
     Altered {
-        /// Index of the affected interface.
+        /// Index of the interface that changed.
         index: InterfaceIndex,
     },
     /// An address became usable or unusable. An IPv6 address becomes usable at the end of duplicate

@@ -59,7 +59,7 @@ fn by_magic(magic: FsWord) -> Option<&'static str> {
     })
 }
 
-/// Parses one text as `mountinfo`, for the fuzzer.
+/// Parses a text as `/proc/self/mountinfo`, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let _ = named(text, |mount| mount.id == 0);

@@ -10,7 +10,7 @@ use crate::cpu::CpuMeter;
 /// A text has at most 128 bytes and no control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Host name.
+    /// Host name of the machine.
     pub name: Option<String>,
     /// Name of the distribution from `/etc/os-release`; without one, the kernel's name.
     pub os: Option<String>,

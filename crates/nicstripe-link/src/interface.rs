@@ -17,7 +17,7 @@ use crate::bond::Bond;
 pub struct Interface {
     /// Kernel index. A rename does not change it, and the kernel does not reuse it until reboot.
     pub index: InterfaceIndex,
-    /// Name that `ip link` shows.
+    /// Name of the interface, as `ip link` shows it.
     pub name: InterfaceName,
     /// Alternative names (`altname` of `ip link`), which users may type instead of the name.
     pub alternative_names: Vec<String>,
@@ -267,7 +267,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// Negotiated or limited rate of an interface in bits per second, never zero.
+/// Line rate or rate limit of an interface in bits per second, never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
 
@@ -282,7 +282,7 @@ pub enum InterfaceKind {
     Ethernet,
     /// End of a virtual pair (veth, netkit), the network card of containers and test labs.
     Veth,
-    /// Bridge. Its ports are cables, or local virtual machines and containers.
+    /// Software bridge, whose ports are cables, or local virtual machines and containers.
     Bridge,
     /// Several interfaces combined into one: bond, team, HSR.
     Bond,
@@ -291,7 +291,7 @@ pub enum InterfaceKind {
     Vlan,
     /// Tunnel: tun, tap, WireGuard, GRE, VXLAN, PPP and similar.
     Tunnel,
-    /// Wireless LAN.
+    /// Wireless LAN (IEEE 802.11).
     WiFi,
     /// Virtual routing and forwarding (VRF) domain, with interfaces as ports.
     Vrf,
@@ -370,7 +370,7 @@ fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LeftOut {
-    /// Loopback interface.
+    /// Loopback interface, which reaches only this machine.
     #[error("loopback")]
     Loopback,
     /// Port of this bridge or bond, which is used instead.
@@ -385,7 +385,7 @@ pub enum LeftOut {
     /// Wireless LAN, a shared medium.
     #[error("Wi-Fi")]
     WiFi,
-    /// Kind of interface without a cable.
+    /// Interface of another kind that has no cable, such as a VRF.
     #[error("not an interface with a cable")]
     NoCable,
     /// Interface that the administrator has disabled (`ip link set down`).

@@ -41,9 +41,9 @@ pub struct ChangedMtu {
     pub interface: InterfaceIndex,
     /// Name of the changed interface.
     pub name: String,
-    /// MTU in bytes that nicstripe has set; after a restore, the one before the restore.
+    /// Changed MTU in bytes: the current one or, after a restore, the one that was replaced.
     pub now: u32,
-    /// Original MTU in bytes.
+    /// MTU in bytes before nicstripe changed it.
     pub was: u32,
     /// ID of the process that made the change; `None` if it has ended.
     pub owner: Option<u32>,
@@ -319,25 +319,25 @@ pub enum MtuError {
     /// The process lacks `CAP_NET_ADMIN`, or the helper's caller does.
     #[error("cannot change the MTU of interface {interface}: root or CAP_NET_ADMIN required")]
     NotPermitted {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// No interface has the requested index.
     #[error("cannot change the MTU of interface {interface}: no such interface")]
     NoInterface {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// The interface has no cable: loopback, bridge, tunnel, Wi-Fi and similar.
     #[error("cannot change the MTU of interface {interface}: not a physical interface")]
     NotACable {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// The change would affect other interfaces: this one is a port, or others are on top of it.
     #[error("cannot change the MTU of interface {interface}: other interfaces use it")]
     Shared {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// The MTU is outside [`MIN_MTU`] to [`MAX_MTU`], or outside the driver's range.
@@ -345,7 +345,7 @@ pub enum MtuError {
         "invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and at most the card's maximum"
     )]
     OutOfRange {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
         /// Requested MTU in bytes.
         mtu: u32,
@@ -353,7 +353,7 @@ pub enum MtuError {
     /// Another live process has changed the MTU of this interface.
     #[error("cannot change the MTU of interface {interface}: another session has changed it")]
     HeldElsewhere {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// The maximum number of interfaces with a changed MTU is reached.
@@ -361,23 +361,23 @@ pub enum MtuError {
         "cannot change the MTU of interface {interface}: limit of {MAX_RECORDS} in total reached"
     )]
     TooMany {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
     /// The helper is shutting down and makes no more changes.
     #[error("cannot change the MTU of interface {interface}: the helper is ending")]
     Ending {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
     },
-    /// The kernel rejected the change for another reason.
+    /// The kernel rejected the MTU for another reason.
     #[error("cannot give interface {interface} an MTU of {mtu}")]
     Kernel {
-        /// Index of the requested interface.
+        /// Index of the interface whose MTU was to be changed.
         interface: InterfaceIndex,
         /// Requested MTU in bytes.
         mtu: u32,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// The interfaces cannot be listed.
@@ -386,9 +386,9 @@ pub enum MtuError {
     /// The record file cannot be read or written. No MTU is changed without a record.
     #[error("cannot keep the record of MTUs in {}", path.display())]
     Ledger {
-        /// Path of the file or directory.
+        /// Path of the record file or of its directory.
         path: PathBuf,
-        /// Error of the operating system.
+        /// I/O error that the operating system returned.
         source: io::Error,
     },
     /// Another process holds the lock on the records; it is probably stopped or hangs.
@@ -396,7 +396,7 @@ pub enum MtuError {
     Locked {
         /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting for the lock.
+        /// Time that this process waited for the lock.
         waited: Duration,
     },
     /// The helper does not run, has ended, or has an incompatible version.

@@ -70,11 +70,11 @@ pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy
 pub struct StrictPath {
     /// Interface on which the packets from `remote` arrive.
     pub interface: InterfaceName,
-    /// Source address of the packets.
+    /// Source address of the dropped packets.
     pub remote: IpAddr,
     /// Egress interface of this machine's route to `remote`, if any.
     pub kernel_takes: Option<InterfaceName>,
-    /// Settings of `interface`.
+    /// Kernel settings of `interface`.
     pub sysctls: Sysctls,
 }
 

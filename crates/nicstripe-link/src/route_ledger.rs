@@ -46,7 +46,7 @@ pub(crate) enum LedgerError {
     Io {
         /// Path of the file or directory.
         path: PathBuf,
-        /// Error of the operating system.
+        /// I/O error that the operating system returned.
         source: io::Error,
     },
     /// Another process holds the lock on the records.
@@ -54,7 +54,7 @@ pub(crate) enum LedgerError {
     Locked {
         /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting for the lock.
+        /// Time that this process waited for the lock.
         waited: Duration,
     },
 }

@@ -145,7 +145,7 @@ fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal
     }
 }
 
-/// Reason to reject a host route.
+/// Reason for which the policy rejects a host route.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -153,21 +153,21 @@ pub enum Refusal {
     /// IPv4 embedded in IPv6.
     #[error("no route to {destination}: not a unicast address of one machine")]
     NotUnicast {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
     },
     /// No interface has the requested index.
     #[error("no route to {destination}: no interface {interface}")]
     NoInterface {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
-        /// Index of the requested interface.
+        /// Index of the rejected route's interface.
         interface: InterfaceIndex,
     },
     /// The destination is an address of this machine.
     #[error("no route to {destination}: it is this machine's own address on {interface}")]
     Own {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
         /// Name of the interface with that address.
         interface: InterfaceName,
@@ -177,20 +177,20 @@ pub enum Refusal {
         "no route to {destination}: it is the network or broadcast address of a prefix of this machine"
     )]
     Broadcast {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
     },
     /// The destination is the gateway of a route; the host route would divert all traffic through
     /// it.
     #[error("no route to {destination}: it is the gateway of a route")]
     Gateway {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
     },
     /// The destination is a name server of this machine.
     #[error("no route to {destination}: it is a name server of this machine")]
     Resolver {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
     },
     /// The destination is in no prefix of the interface.
@@ -198,15 +198,15 @@ pub enum Refusal {
         "no route to {destination} by {interface}: the address is in none of the interface's prefixes"
     )]
     NotOnLink {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
-        /// Name of the requested interface.
+        /// Name of the rejected route's interface.
         interface: InterfaceName,
     },
     /// Another program has installed a host route to the destination.
     #[error("no route to {destination}: a foreign route (protocol {protocol}) exists")]
     Routed {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
         /// Protocol of the existing route, as `ip route` prints it.
         protocol: String,
@@ -217,9 +217,9 @@ pub enum Refusal {
         "no route to {destination} by {interface}: the requested source is not an address of the interface"
     )]
     Source {
-        /// Requested destination.
+        /// Destination address of the rejected route.
         destination: IpAddr,
-        /// Name of the requested interface.
+        /// Name of the rejected route's interface.
         interface: InterfaceName,
     },
 }

@@ -1,4 +1,4 @@
-//! Host routes in the kernel's routing tables: adds, deletes and lists them.
+//! Adds, deletes and lists host routes in the kernel's routing tables.
 
 use std::{
     io,

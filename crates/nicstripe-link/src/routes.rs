@@ -167,7 +167,7 @@ impl Routes {
         route_table::ours().map_err(RouteError::List)
     }
 
-    /// Returns the process IDs of a route's live owners.
+    /// Returns the IDs of the live processes that own a route.
     pub fn owners(&self, route: &HostRoute) -> Result<Vec<u32>, RouteError> {
         let ledger = Ledger::<Record>::open(&self.directory)?;
         let namespace = namespace()?;
@@ -202,7 +202,7 @@ pub enum RouteError {
          (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
     )]
     NotPermitted {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
     },
     /// Another program has a route with the same destination and metric; the user must decide which
@@ -211,9 +211,9 @@ pub enum RouteError {
         "cannot add a route to {destination} with metric {metric}: a foreign route (protocol {protocol}) exists"
     )]
     Occupied {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
-        /// Metric of the route.
+        /// Metric that both routes have.
         metric: NonZeroU32,
         /// Protocol of the existing route, as `ip route` prints it.
         protocol: String,
@@ -223,11 +223,11 @@ pub enum RouteError {
         "cannot add a route to {destination} by interface {wanted}: another session has it by interface {held}"
     )]
     HeldElsewhere {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
-        /// Index of the requested interface.
+        /// Index of the interface of the requested route.
         wanted: InterfaceIndex,
-        /// Index of the existing route's interface.
+        /// Index of the interface of the existing route.
         held: InterfaceIndex,
     },
     /// The maximum number of routes is reached, of this process or of the machine.
@@ -235,25 +235,25 @@ pub enum RouteError {
         "cannot add a route to {destination}: limit of {MAX_ROUTES} routes per process or {MAX_RECORDS} in total reached"
     )]
     TooMany {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
     },
-    /// The interface is down or gone.
+    /// The interface of the requested route is down, or does not exist.
     #[error("cannot add a route to {destination}: interface {interface} is down or gone")]
     NoInterface {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
-        /// Index of the requested interface.
+        /// Index of the interface of the requested route.
         interface: InterfaceIndex,
     },
     /// The kernel rejected the change for another reason.
     #[error("cannot change the route to {destination} by interface {interface}")]
     Kernel {
-        /// Destination of the route.
+        /// Destination address of the route.
         destination: IpAddr,
         /// Index of the route's interface.
         interface: InterfaceIndex,
-        /// Error of the kernel.
+        /// Error that the kernel returned.
         source: io::Error,
     },
     /// The policy rejected the route.
@@ -271,9 +271,9 @@ pub enum RouteError {
     /// The record file cannot be read or written. No route is installed without a record.
     #[error("cannot keep the record of routes in {}", path.display())]
     Ledger {
-        /// Path of the file or directory.
+        /// Path of the record file or of its directory.
         path: PathBuf,
-        /// Error of the operating system.
+        /// I/O error that the operating system returned.
         source: io::Error,
     },
     /// Another process holds the lock on the records; it is probably stopped or hangs.
@@ -281,7 +281,7 @@ pub enum RouteError {
     Locked {
         /// Path of the lock file.
         path: PathBuf,
-        /// Time spent waiting for the lock.
+        /// Time that this process waited for the lock.
         waited: Duration,
     },
 }

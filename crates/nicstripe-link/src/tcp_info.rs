@@ -19,7 +19,7 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
     pub rtt_var: Duration,
-    /// Minimum round-trip time of the last minutes (4.9); absent before the first sample.
+    /// Minimum round-trip time of the last minutes (Linux 4.9); absent before the first sample.
     pub min_rtt: Option<Duration>,
     /// Retransmission timeout.
     pub rto: Duration,
@@ -45,33 +45,34 @@ pub struct TcpInfo {
     pub last_ack_recv: Duration,
     /// Time since the last received payload, in whole milliseconds.
     pub last_data_recv: Duration,
-    /// Most recent delivery rate, in bytes per second (4.9).
+    /// Most recent delivery rate, in bytes per second (Linux 4.9).
     pub delivery_rate_bytes_per_second: Option<u64>,
-    /// True if the delivery rate was limited by a lack of data to send (4.9). Such a rate must not
-    /// lower an estimate of the capacity.
+    /// True if the delivery rate was limited by a lack of data to send (Linux 4.9). Such a rate
+    /// must not lower an estimate of the capacity.
     pub delivery_rate_app_limited: Option<bool>,
-    /// Pacing rate in bytes per second (3.15); `None` also if the kernel does not pace.
+    /// Pacing rate in bytes per second (Linux 3.15); `None` also if the kernel does not pace.
     pub pacing_rate_bytes_per_second: Option<u64>,
-    /// Number of acknowledged bytes, including one for the SYN (4.1).
+    /// Number of acknowledged bytes, including one for the SYN (Linux 4.1).
     pub bytes_acked: Option<u64>,
-    /// Number of bytes received in order (4.1).
+    /// Number of bytes received in order (Linux 4.1).
     pub bytes_received: Option<u64>,
-    /// Number of bytes sent, including retransmissions (4.19).
+    /// Number of bytes sent, including retransmissions (Linux 4.19).
     pub bytes_sent: Option<u64>,
-    /// Number of retransmitted bytes (4.19).
+    /// Number of retransmitted bytes (Linux 4.19).
     pub bytes_retrans: Option<u64>,
-    /// Number of bytes written to the socket but not yet sent (4.6).
+    /// Number of bytes written to the socket but not yet sent (Linux 4.6).
     pub notsent_bytes: Option<u32>,
     /// Time during which the connection had data to send, at the resolution of the kernel's timer
-    /// tick of 1 to 10 ms (4.9). Includes [`rwnd_limited`](Self::rwnd_limited) and
+    /// tick of 1 to 10 ms (Linux 4.9). Includes [`rwnd_limited`](Self::rwnd_limited) and
     /// [`sndbuf_limited`](Self::sndbuf_limited).
     pub busy: Option<Duration>,
-    /// Time during which the receive window limited sending (4.9): the receiving application,
+    /// Time during which the receive window limited sending (Linux 4.9): the receiving application,
     /// usually its disk, is the bottleneck.
     pub rwnd_limited: Option<Duration>,
-    /// Time during which the local send buffer limited sending (4.9).
+    /// Time during which the local send buffer limited sending (Linux 4.9).
     pub sndbuf_limited: Option<Duration>,
-    /// Send window in bytes: how much the receiver accepts beyond the acknowledged bytes (5.4).
+    /// Send window in bytes: how much the receiver accepts beyond the acknowledged bytes (Linux
+    /// 5.4).
     pub snd_wnd: Option<u32>,
 }
 

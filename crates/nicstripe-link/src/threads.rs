@@ -1,4 +1,4 @@
-//! Check that the limit on threads allows the needed number.
+//! Check that this process may start as many threads as it needs.
 
 use std::{
     io,

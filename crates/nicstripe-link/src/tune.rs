@@ -68,7 +68,7 @@ impl UserTimeout {
         }
     }
 
-    /// Returns the timeout as a `Duration`.
+    /// Returns the timeout, which is at least [`MIN_USER_TIMEOUT`].
     pub fn get(self) -> Duration {
         self.0
     }
@@ -78,7 +78,7 @@ impl UserTimeout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
-    /// Rejected timeout.
+    /// Timeout that was rejected.
     pub timeout: Duration,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for StreamOption {
 #[derive(Debug, Error)]
 #[error("the system rejects {option}")]
 pub struct NotTaken {
-    /// Rejected option.
+    /// Name of the option.
     pub option: StreamOption,
     /// Error of the system call: `ENOPROTOOPT` if the kernel lacks the option, `EPERM` or `ENOENT`
     /// for a congestion control, `EINVAL` for a value.
