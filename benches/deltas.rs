@@ -47,11 +47,11 @@ struct Arguments {
     )]
     case: Vec<Case>,
 
-    /// Bytes of the image
+    /// Size of the image in bytes, for the cases `delta` and `inplace`
     #[arg(long, default_value = "4G", value_parser = parse_size)]
     size: u64,
 
-    /// Bytes of the sparse file
+    /// Size of the sparse file in bytes
     #[arg(long, default_value = "100G", value_parser = parse_size)]
     sparse_size: u64,
 

@@ -27,27 +27,27 @@ use rustix::fs::{Advice, fadvise};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes of the tar to copy
+    /// Size of the tar in bytes
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies over each number of cables
+    /// Number of copies per direction and number of cables
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Numbers of gigabit cables
+    /// Numbers of gigabit cables, or rates in Mbit/s such as 1000+100
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     links: Vec<Cables>,
 
-    /// Direction of the file
+    /// Directions of the copies
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
-    /// Folder on the disk [default: cargo's, target/tmp]
+    /// Folder on the disk for source and target [default: cargo's, target/tmp]
     #[arg(long)]
     place: Option<PathBuf>,
 
-    /// Copy this file instead of a tar; it is copied to the place first
+    /// Copy this file instead of a tar; it is first copied to the folder of --place
     #[arg(long, conflicts_with = "size")]
     file: Option<PathBuf>,
 }

@@ -41,14 +41,16 @@ use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes a cable; for plug at least 1200M in all, which two cables carry in 5.3 s
+    /// File size in bytes per cable; for plug at least 1200M in total, which two cables carry in
+    /// 5.3 s
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
     #[command(flatten)]
     copies: Copies,
 
-    /// Network between the hosts; jumbo is followed by a cable of 1500 everywhere, to compare with
+    /// Networks between the hosts; jumbo is followed by a cable with MTU 1500 everywhere as a
+    /// reference
     #[arg(
         long,
         value_enum,

@@ -24,19 +24,19 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy; the disk needs space for twice as many
+    /// Size of the file in bytes; the disk needs twice the space
     #[arg(long, default_value = "20G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of cables
+    /// Number of cables between the hosts
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     links: u8,
 
-    /// Direction of the file
+    /// Directions of the copies
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
-    /// Folder on a disk [default: cargo's, target/tmp]
+    /// Folder on a disk for source and target [default: cargo's, target/tmp]
     #[arg(long)]
     place: Option<PathBuf>,
 }

@@ -24,11 +24,11 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy
+    /// Size of the file in bytes
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of kills of each end
+    /// Number of copies per direction and killed process
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, default_value = "2")]
     links: Cables,
 
-    /// Direction of the file
+    /// Directions of the copies
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 }

@@ -20,7 +20,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes a cable if all are equal, otherwise in all
+    /// File size in bytes: per cable if all are equal, otherwise in total
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
@@ -31,7 +31,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,1000+100,1000+10")]
     links: Vec<Cables>,
 
-    /// Programs; those that are not installed are skipped
+    /// Programs to compare; those that are not installed are skipped
     #[arg(
         long,
         value_enum,

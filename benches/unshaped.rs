@@ -22,18 +22,18 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy
+    /// Size of the file in bytes
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
     #[command(flatten)]
     copies: Copies,
 
-    /// Numbers of cables
+    /// Numbers of cables to measure
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u8).range(1..=16))]
     links: Vec<u8>,
 
-    /// Programs; those that are not installed are skipped
+    /// Programs to compare; those that are not installed are skipped
     #[arg(
         long,
         value_enum,

@@ -35,15 +35,15 @@ use self::tree::{Tree, random};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes of the tree, in files of 1 MiB without repeated content
+    /// Size of the source tree in bytes, in files of 1 MiB without repeated content
     #[arg(long, default_value = "5G", value_parser = parse_size)]
     size: u64,
 
-    /// Number of kills
+    /// Number of kills during backups
     #[arg(long, default_value_t = 50)]
     kills: u32,
 
-    /// Seed for the moments of the kills
+    /// Seed of the random kill times
     #[arg(long, default_value_t = 1)]
     seed: u32,
 }

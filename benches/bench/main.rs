@@ -60,11 +60,11 @@ struct Arguments {
 /// Options that set the number and length of the measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Benches of each case
+    /// Number of benches per case
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Maximum time of one load in seconds, of nicstripe and of iperf3
+    /// Maximum duration of one load in seconds, for nicstripe and for iperf3
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
 
@@ -72,19 +72,19 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
 
-    /// Numbers of cables of the case equal
+    /// Numbers of cables to measure in the case `equal`
     #[arg(long, value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) links: Vec<u8>,
 
-    /// CPU quota of the daemon in the case cpu, in thousandths of a core
+    /// CPU quota of the daemon in the case `cpu`, in thousandths of a core
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(10..))]
     pub(crate) millicores: u32,
 
-    /// Benches without a real change, in the case regression
+    /// Number of benches on an unchanged cable in the case `regression`
     #[arg(long, default_value_t = 20)]
     pub(crate) noise: u32,
 
-    /// Use this report for every bench, and run only iperf3
+    /// Use this JSON report for every bench, and run only iperf3
     #[arg(long)]
     pub(crate) recorded: Option<PathBuf>,
 }

@@ -8,7 +8,7 @@ pub(crate) struct CommandLine<A: clap::Args> {
     #[command(flatten)]
     pub(crate) arguments: A,
 
-    /// Measure; `cargo bench` passes it
+    /// Run the measurements; `cargo bench` passes this
     #[arg(long)]
     pub(crate) bench: bool,
 }
@@ -16,11 +16,11 @@ pub(crate) struct CommandLine<A: clap::Args> {
 /// Number and direction of the copies of a bench.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Copies {
-    /// Copies of each kind in each direction
+    /// Number of copies of each kind in each direction
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
-    /// Direction of the file
+    /// Directions of the copies
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     pub(crate) direction: Vec<Way>,
 }

@@ -90,7 +90,7 @@ impl Place {
         self.base.path().join(format!("files-{host}"))
     }
 
-    /// Returns a host's `NICSTRIPE_HOME`.
+    /// Returns a host's configuration folder (`NICSTRIPE_HOME`).
     pub(crate) fn home(&self, host: Host) -> Home {
         Home::at(self.base.path().join(format!("home-{host}")))
     }

@@ -45,7 +45,7 @@ use crashes::{
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Kind of fault
+    /// Kind of fault to inject
     #[arg(long, value_enum, default_value = "kills")]
     case: Trial,
 
@@ -57,30 +57,30 @@ struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Concurrent rounds, or copies
+    /// Number of rounds or copies to run concurrently
     #[arg(long, default_value_t = 1)]
     jobs: usize,
 
-    /// Only copies whose names contain this
+    /// Run only the copies whose names contain this text
     #[arg(long)]
     only: Option<String>,
 
-    /// Test every n-th call only
+    /// Inject the fault only at every n-th system call
     #[arg(long, default_value_t = 1)]
     step: usize,
 
-    /// Measure; `cargo bench` passes it
+    /// Run the crash tests; `cargo bench` passes this
     #[arg(long)]
     bench: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Trial {
-    /// Kills at random moments
+    /// SIGKILL at random moments
     Kills,
-    /// A kill at each call
+    /// SIGKILL at each system call that changes a file
     Calls,
-    /// An error from each call, and short writes
+    /// Error codes and short writes, at each system call
     Errors,
 }
 

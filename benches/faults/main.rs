@@ -45,23 +45,23 @@ use crate::cases::{Case, Outcome};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy
+    /// Size of the file in bytes
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies of each case in each direction
+    /// Number of copies per case and direction
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Faults
+    /// Faults to inject
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
     case: Vec<Case>,
 
-    /// Direction of the file
+    /// Directions of the copies
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
     direction: Vec<Way>,
 
-    /// Options for `cp`, as one word: --options=--streams=4
+    /// Additional options of `nicstripe cp`, as one word: --options=--streams=4
     #[arg(long, value_delimiter = ' ')]
     options: Vec<String>,
 }

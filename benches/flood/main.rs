@@ -54,11 +54,11 @@ use trusted::{Attacker, Greed};
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes of the large file
+    /// Size of the large file in bytes
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies of it, without and during the flood
+    /// Number of copies of the large file without, and then during the flood
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
@@ -66,11 +66,11 @@ struct Arguments {
     #[arg(long, default_value = "2")]
     links: Cables,
 
-    /// Connections of strangers
+    /// Number of concurrent connections from strangers
     #[arg(long, default_value_t = 10_000)]
     strangers: usize,
 
-    /// Small copies during the flood
+    /// Number of copies of a small file during the flood
     #[arg(long, default_value_t = 20)]
     clients: u32,
 
@@ -78,23 +78,24 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     pause: u64,
 
-    /// Instead: attacks of a trusted peer, one after the other
+    /// Instead of the flood: attacks of a trusted peer, one after the other
     #[arg(long, value_enum, value_delimiter = ',')]
     attack: Vec<Greed>,
 
-    /// Instead, or after that: concurrent honest clients, one crowd after the other
+    /// Instead of the flood, or after --attack: numbers of concurrent honest clients, one after the
+    /// other
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     crowd: Vec<u32>,
 
-    /// Bytes that each of them copies
+    /// Bytes that each client of --crowd copies
     #[arg(long, default_value = "1000", value_parser = parse_size)]
     crowd_size: u64,
 
-    /// Number of keys that they share
+    /// Number of keys that the clients of --crowd share
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     crowd_keys: u32,
 
-    /// Session limit of the daemon for them [default: its own limits]
+    /// Session limit of the daemon for --crowd [default: the daemon's]
     #[arg(long)]
     crowd_sessions: Option<u32>,
 }
@@ -465,7 +466,7 @@ fn first_message() -> Result<Vec<u8>> {
 /// Time for most strangers to connect.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Time for the daemon to drop the last strangers, whose handshake timeout is 5 s.
+/// Time for the daemon to drop the last strangers, whose timeout is 5 s.
 const RECOVERY: Duration = Duration::from_secs(6);
 
 const MIB: f64 = 1048576.0;

@@ -38,7 +38,7 @@ pub(crate) struct Disk {
 pub(crate) enum Loss {
     /// Loses all writes since the last flush.
     All,
-    /// Keeps the writes up to a random moment, and a part of the write in progress.
+    /// Loses the writes after a random moment, and a part of the one in progress.
     Tail,
     /// Loses about half of the blocks of 4 KiB, at random: a disk's cache does not preserve order.
     ///

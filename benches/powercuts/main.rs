@@ -54,19 +54,19 @@ use self::{
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Power cuts on each file system
+    /// Number of power cuts per file system
     #[arg(long, default_value_t = 1000)]
     cuts: u32,
 
-    /// Power cuts of the control on each file system; 0 for none
+    /// Number of power cuts of the control per file system; 0 for none
     #[arg(long, default_value_t = 100)]
     control: u32,
 
-    /// Syncs that the controls skip; the threshold is that of all
+    /// Sync calls that each control skips; only `all` has a threshold
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     skip: Vec<Skipped>,
 
-    /// File systems
+    /// File systems to test
     #[arg(
         long,
         value_enum,
@@ -75,28 +75,28 @@ struct Arguments {
     )]
     fs: Vec<Kind>,
 
-    /// Seed for the copies and the cut positions; timing still varies
+    /// Seed of the copies and the cut positions; timing still varies
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Power cuts in each log
+    /// Number of power cuts per recorded log
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     per_log: u32,
 
-    /// Number of cuts after which interrupted copies are rerun, in addition to cuts where a journal
-    /// claims something; 0 for never
+    /// Interval, in cuts, at which interrupted copies are rerun, in addition to cuts where a
+    /// journal claims durable chunks; 0 for never
     #[arg(long, default_value_t = 10)]
     again: usize,
 
-    /// Bytes on the disk after which no new copy starts
+    /// Bytes written to the disk after which no new copy starts
     #[arg(long, default_value = "96M", value_parser = parse_size)]
     log: u64,
 
-    /// Seconds after which no new copy starts
+    /// Seconds of recording after which no new copy starts
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
-    /// Copy one of each kind each time, instead of many at random
+    /// Make one copy of each kind per log, instead of many at random
     #[arg(long)]
     each_once: bool,
 

@@ -17,7 +17,7 @@ use super::{
     room::{Daemons, Room},
 };
 
-/// Number of copies to make.
+/// Condition that ends the copies of a recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     /// Random steps until `bytes` were written to the disk or `time` has passed.

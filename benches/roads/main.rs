@@ -41,15 +41,15 @@ use self::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Bytes of the files that a tool moves, in files of 16 MiB without repeated content
+    /// Total size of the source files in bytes, each 16 MiB without repeated content
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Runs of each tool in each configuration
+    /// Number of runs per tool and configuration
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Tools
+    /// Tools to measure
     #[arg(
         long,
         value_enum,
@@ -58,8 +58,9 @@ pub(crate) struct Arguments {
     )]
     roads: Vec<Road>,
 
-    /// Compared configurations; `twice` is the tool alone with two cables, which it cannot use;
-    /// `unshaped` with one limited only by the processors, the maximum on this machine
+    /// Configurations to compare; `twice` is the tool alone with two cables, which it cannot use;
+    /// `unshaped` is the tool alone with one cable limited only by the CPUs, the maximum on this
+    /// machine
     #[arg(long, value_enum, value_delimiter = ',', default_value = "alone,road")]
     ways: Vec<Way>,
 }

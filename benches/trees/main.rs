@@ -50,27 +50,27 @@ struct Arguments {
     #[arg(long, default_value = "2")]
     links: Cables,
 
-    /// Runs of each program in each case
+    /// Number of runs per program and case
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
-    /// Direction of the trees; real and pipe run in both
+    /// Directions of the trees; real and pipe always run in both
     #[arg(long, value_enum, value_delimiter = ',', default_value = "put")]
     direction: Vec<Way>,
 
-    /// Files of small
+    /// Number of files in the case small
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
 
-    /// Bytes of each file of small
+    /// Size of each file in the case small, in bytes
     #[arg(long, default_value = "10K", value_parser = parse_size)]
     size: u64,
 
-    /// Files of unchanged and of empty
+    /// Number of files in the cases unchanged and empty
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     many: u64,
 
-    /// Tree for real and pipe; may be repeated
+    /// Tree for the cases real and pipe; may be repeated
     #[arg(long, num_args = 1..)]
     tree: Vec<PathBuf>,
 
@@ -78,7 +78,8 @@ struct Arguments {
     #[arg(long)]
     disk: Option<PathBuf>,
 
-    /// Programs of small and unchanged; those that are not installed are skipped
+    /// Programs to compare in the cases small and unchanged; those that are not installed are
+    /// skipped
     #[arg(
         long,
         value_enum,

@@ -49,7 +49,7 @@ struct Connection<M> {
     /// Bytes that arrived, but whose acknowledgement was lost because the other direction was
     /// silent.
     held_acknowledgements: u64,
-    /// Time at which silence first blocked or dropped data; `None` if it has not.
+    /// Time at which silence first blocked or dropped data; `None` while data flows.
     stalled_since: Option<Duration>,
     /// Retransmission scheduled for after the silence.
     resumes: Option<Key>,

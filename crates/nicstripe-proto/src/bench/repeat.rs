@@ -14,8 +14,8 @@ pub struct RepeatRule {
     /// Minimum number of repeats, by default 6: fewer have no 95 % confidence interval of the
     /// median, see [`median_interval`]. 0 counts as 1.
     pub least: u32,
-    /// Maximum number of repeats, by default 12 (netperf takes 30 at most). At least `least` is
-    /// used.
+    /// Maximum number of repeats, by default 12 (netperf takes 30 at most). Raised to `least` if
+    /// smaller.
     pub most: u32,
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct Lab {
     pub(crate) config: SessionConfig,
     pub(crate) direction: Direction,
     pub(crate) transfer: TransferId,
-    /// Divisor of link rates and file size: 64 in a scaled lab, otherwise 1.
+    /// Nominal link rates and file sizes divided by the simulated ones: 64, or 1 in a lab of full
+    /// size.
     pub(crate) scale: u64,
     pub(crate) jobs: BTreeMap<u64, TestTransfer>,
     pub(crate) next_job: u64,

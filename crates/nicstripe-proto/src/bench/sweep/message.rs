@@ -111,8 +111,8 @@ impl MessageSweep {
         }
     }
 
-    /// Records a failed point and ends the ascent, as larger messages would fail as well; see
-    /// [`super::Planner::fail`].
+    /// Records a failed point. Ends the ascent, as larger messages would fail as well, or skips a
+    /// possible dropout; see [`super::Planner::fail`].
     pub fn fail(&mut self, _point: &Point) {
         match &mut self.state {
             State::Upwards(_) => self.retry_suspects(Stopped::Failed),
