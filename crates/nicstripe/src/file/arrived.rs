@@ -1,10 +1,10 @@
-//! Received chunks that are not yet written or consumed.
+//! Received chunks that are not yet written to a file or passed to a consumer.
 
 use nicstripe_proto::{DataHeader, Grid, PathId, hash_tree::piece_value};
 
 use super::{ChunkBuffer, FileError, compress::unpack};
 
-/// A received chunk.
+/// Received chunk with its header and path.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) path: PathId,
@@ -14,7 +14,7 @@ pub(crate) struct Arrived {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Its bytes do not match the hash in its header.
+    /// The bytes of the chunk do not match the hash in its header.
     #[error("chunk is damaged")]
     Damaged,
     #[error(transparent)]
@@ -22,11 +22,13 @@ pub(crate) enum WriteError {
 }
 
 impl Arrived {
-    /// Decompresses the chunk if needed, and checks its bytes against the hash in its header.
+    /// Decompresses the chunk if it is compressed, and checks its bytes against the hash in its
+    /// header.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Damaged`]; the buffer's content is then undefined.
+    /// [`WriteError::Damaged`] if the frame is invalid or the hash differs; the buffer's content is
+    /// then undefined.
     pub(crate) fn verify(&mut self, grid: Grid) -> Result<(), WriteError> {
         if self.header.raw_len > 0 {
             let room = self.buffer.another();

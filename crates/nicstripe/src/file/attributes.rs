@@ -32,10 +32,10 @@ pub(crate) struct Attributes {
     /// They also stay if they would grant the rights of an owner other than the sender's.
     pub(crate) mode: Option<u32>,
     pub(crate) mtime: Option<Timestamp>,
-    /// User and group, set if this process has the right to.
+    /// User and group of the file, set if this process has the right to.
     pub(crate) owner: Option<Owner>,
-    /// Extended attributes, set if the file system supports them. Others of the same namespaces are
-    /// removed.
+    /// Extended attributes of the file, set if the file system supports them. Existing ones of the
+    /// same namespaces are removed.
     pub(crate) xattrs: Option<Vec<Xattr>>,
     /// True if the sender may set set-user-ID, set-group-ID, file capabilities and other root-only
     /// attributes.
@@ -43,7 +43,8 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Returns true if an entry carries attributes, kept by `rules`, that need a privileged sender.
+    /// Returns true if an entry carries attributes that `rules` preserve and only a privileged
+    /// sender may set.
     pub(crate) fn takes_privilege(entry: &Entry, rules: &TreeRules) -> bool {
         let has_mode = matches!(entry.content, Content::File { .. } | Content::Directory);
         let gives_bits = rules.modes && has_mode && entry.mode & SET_ID_BITS != 0;
@@ -61,7 +62,7 @@ impl Attributes {
         Self { privileged, ..self }
     }
 
-    /// Returns the attributes that `rules` keep of a new entry, under the file creation mask
+    /// Returns the attributes that `rules` preserve for a new entry, under the file creation mask
     /// `umask`.
     pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
         let mode = if rules.modes {
@@ -76,8 +77,7 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes that `rules` keep of an entry whose content is already present.
-    ///
+    /// Returns the attributes that `rules` preserve for an entry whose content is already present.
     /// `with_time` is true for directories and for files compared by BLAKE3; other comparisons
     /// imply equal times.
     pub(crate) fn of_same(entry: &Entry, rules: &TreeRules, with_time: bool) -> Self {
@@ -98,13 +98,13 @@ impl Attributes {
         }
     }
 
-    /// Returns the weight of the extended attributes; see [`Entry::weight`].
+    /// Returns the size of the extended attributes in bytes, see [`Entry::weight`].
     pub(crate) fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// Returns true if an attribute differs from the existing one. Extended attributes are not
-    /// compared, as they must be read first.
+    /// Returns true if mode, owner or time differ from those of the existing file. Extended
+    /// attributes are not compared, as they must be read first.
     pub(crate) fn differ(&self, stat: &Stat) -> bool {
         self.mode
             .is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
@@ -112,8 +112,8 @@ impl Attributes {
             || self.owner.is_some_and(|owner| owner != owner_of(stat))
     }
 
-    /// Sets the attributes that differ. The order keeps one step from undoing another: owner,
-    /// extended attributes, mode, times.
+    /// Sets the attributes that differ from those of `file`. The order keeps one step from undoing
+    /// another: owner, extended attributes, mode, times.
     pub(crate) fn apply(&self, file: impl AsFd) -> io::Result<()> {
         let file = file.as_fd();
         let stat = fstat(file)?;
@@ -141,8 +141,8 @@ impl Attributes {
         }
     }
 
-    /// Returns the bits to set instead of the existing ones. An unprivileged sender keeps the
-    /// existing set-ID bits, such as set-group-ID that a directory inherited.
+    /// Returns the permission bits to set. An unprivileged sender keeps the existing set-ID bits,
+    /// such as set-group-ID that a directory inherited.
     fn bits_of(&self, mode: u32, found: &Stat, is_harmless: bool) -> u32 {
         match self.privileged && is_harmless {
             true => mode,
@@ -150,8 +150,8 @@ impl Attributes {
         }
     }
 
-    /// Sets owner, mode and time of a node opened with `O_PATH`. Set-ID bits have no meaning there.
-    /// Without `/proc` mode and time stay unchanged.
+    /// Sets owner, mode and time of a FIFO, socket file or device opened with `O_PATH`. Set-ID bits
+    /// have no meaning for these types. Without `/proc` mode and time stay unchanged.
     pub(crate) fn apply_to_node(&self, node: &OwnedFd) -> io::Result<()> {
         if let Some(owner) = self.owner {
             own(
@@ -199,8 +199,8 @@ impl Attributes {
     }
 }
 
-/// Returns the process's file creation mask, read from /proc because umask(2) would change it for
-/// all threads; 0o022 without /proc.
+/// Returns the file creation mask of the process, read from /proc because umask(2) would change it
+/// for all threads; 0o022 without /proc.
 pub(crate) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -233,8 +233,8 @@ fn times_of(mtime: Timestamp) -> Timestamps {
     }
 }
 
-/// Sets user and group; returns true if both were set. Without the right to do so, it sets only the
-/// group, as users may for groups they belong to.
+/// Sets user and group of a file. Returns true if both were set. Without the right to do so, it
+/// sets only the group, as users may for groups they belong to.
 fn own(
     chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
     owner: Owner,
@@ -289,8 +289,8 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
     Ok(())
 }
 
-/// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
-/// mounted, none are set.
+/// Sets the extended attributes of a symbolic link. No system call takes directory and name, so the
+/// path leads through `/proc`. Sets none if `/proc` is not mounted.
 fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
     let path = Path::new("/proc/self/fd")
         .join(dir.as_raw_fd().to_string())
@@ -307,7 +307,8 @@ fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<
     Ok(())
 }
 
-/// Explains a failure to set an attribute: "no space" does not concern the disk here.
+/// Replaces the misleading "no space" error of setting an extended attribute: it does not mean that
+/// the disk is full.
 fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
     match set {
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
@@ -343,7 +344,7 @@ fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Returns true for attributes that the owner of a file may set.
+/// Returns true if the owner of a file may set the extended attribute `name`.
 fn is_plain_xattr(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name == b"system.posix_acl_access"
@@ -354,13 +355,14 @@ fn is_privileged_xattr(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-/// Permission bits with set-user-ID, set-group-ID and sticky.
+/// Mask of all permission bits, with set-user-ID, set-group-ID and sticky.
 const ALL_BITS: u32 = 0o7777;
 
-/// Set-user-ID and set-group-ID.
+/// Mask of the set-user-ID and set-group-ID bits.
 pub(crate) const SET_ID_BITS: u32 = 0o6000;
 
-/// Most bytes of the names of a file's extended attributes: XATTR_LIST_MAX of linux/limits.h.
+/// Maximum length in bytes of the name list of a file's extended attributes: XATTR_LIST_MAX of
+/// linux/limits.h.
 const MOST_LISTED: usize = 65_536;
 
 #[cfg(test)]

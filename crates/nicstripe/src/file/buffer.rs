@@ -1,17 +1,18 @@
-//! Reused chunk buffers, aligned for direct I/O.
+//! Pool of reusable chunk buffers, aligned for direct I/O.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Alignment for direct I/O: a page, which is also the largest common sector size.
+/// Alignment of buffers for direct I/O in bytes: a page, which is also the largest common sector
+/// size.
 const ALIGNMENT: usize = 4096;
 
 /// Size of a buffer in bytes: a chunk plus alignment overhead.
 const MEMORY: usize = nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT;
 
-/// Most idle buffers kept: 32 × 256 KiB = 8 MiB, one path's send window.
+/// Maximum number of idle buffers kept: 32 × 256 KiB = 8 MiB, one path's send window.
 const MOST_IDLE: usize = 32;
 
-/// Bytes of one chunk at an aligned address; returned to its pool when dropped.
+/// Buffer for the bytes of one chunk, at an aligned address. Returned to its pool on drop.
 #[derive(Debug)]
 pub(crate) struct ChunkBuffer {
     memory: Vec<u8>,
@@ -23,7 +24,7 @@ pub(crate) struct ChunkBuffer {
 #[derive(Debug, Default)]
 struct Memory {
     idle: Vec<Vec<u8>>,
-    /// Bytes of the buffers in use.
+    /// Size of all buffers in use, in bytes.
     in_use: u64,
 }
 
@@ -32,13 +33,13 @@ impl ChunkBuffer {
         &self.memory[self.start..self.start + self.len]
     }
 
-    /// Returns `len` bytes to overwrite; they hold old data.
+    /// Sets the length to `len` bytes and returns them to overwrite; they still hold old data.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         self.len = len.min(self.capacity());
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Appends bytes; returns false if they do not fit.
+    /// Appends bytes to the buffer; returns false if they do not fit.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         let from = self.start + self.len;
         let Some(room) = self.memory.get_mut(from..from + bytes.len()) else {
@@ -91,7 +92,7 @@ impl BufferPool {
         }
     }
 
-    /// Returns the bytes of the buffers in use, without idle ones.
+    /// Returns the size of the buffers in use in bytes, without idle ones.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }

@@ -1,4 +1,4 @@
-//! Compression of chunks into zstd frames.
+//! Compression of chunks into zstd frames, and the policy that decides which chunks to compress.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ use super::{BufferPool, ChunkBuffer};
 
 #[derive(Debug)]
 pub(crate) struct Packer {
-    /// True to try chunks without holes as well.
+    /// True if all chunks may be compressed, not only those with zeros.
     enabled: bool,
     policy: Mutex<Policy>,
 }
@@ -30,8 +30,8 @@ impl Packer {
         }
     }
 
-    /// Returns a chunk as a shorter zstd frame if compression pays off at the links' total `rate`.
-    /// Always tries chunks with `has_zeros`.
+    /// Returns a chunk as a zstd frame if the frame is shorter and compression pays off at the
+    /// links' total `rate`. Always tries chunks with `has_zeros`.
     pub(crate) fn pack(
         &self,
         bytes: &[u8],
@@ -68,8 +68,8 @@ impl Packer {
     }
 }
 
-/// Decompresses exactly one frame of exactly `raw_len` bytes, at most a chunk. Fails on anything
-/// else without using more memory.
+/// Decompresses exactly one frame of exactly `raw_len` bytes, at most a chunk, into `into`. Fails
+/// on any other input without using more memory.
 pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::Result<ChunkBuffer> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     if zstd::zstd_safe::find_frame_compressed_size(frame).ok() != Some(frame.len()) {
@@ -88,7 +88,8 @@ pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::R
 }
 
 thread_local! {
-    /// A compressor takes about 600 KiB, too much to allocate per chunk.
+    /// zstd contexts of the thread. A compressor takes about 600 KiB, too much to allocate per
+    /// chunk.
     static CONTEXTS: RefCell<Contexts> = RefCell::default();
 }
 
@@ -119,11 +120,11 @@ impl Contexts {
     }
 }
 
-/// Decides which chunks to compress.
+/// Policy that decides which chunks to compress.
 ///
-/// Off while recent samples shrank by less than a tenth. Also off while compressing a chunk on all
-/// threads takes longer than sending the saved bytes. Then one chunk in 32 is still tried, as
-/// content or links may have changed.
+/// Compression is off while recent samples shrank by less than a tenth. It is also off while
+/// compressing a chunk on all threads takes longer than sending the saved bytes. While off, it
+/// still tries one chunk in 32, as content or links may have changed.
 #[derive(Debug)]
 struct Policy {
     threads: u32,
@@ -133,10 +134,10 @@ struct Policy {
     cost: f64,
     /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
     share: f64,
-    /// Highest wire rate seen, in bytes per second. Slow compression must not make the links look
-    /// slow.
+    /// Highest wire rate seen, in bytes per second. Kept so that slow compression does not make the
+    /// links look slow.
     best_rate: f64,
-    /// Chunks since the last one tried.
+    /// Number of chunks since the last one tried.
     skipped: u32,
 }
 
@@ -152,7 +153,7 @@ impl Policy {
         }
     }
 
-    /// Returns true if the next chunk, of `len` bytes, should be tried.
+    /// Returns true if compression of the next chunk, of `len` bytes, should be tried.
     fn wants(&mut self, rate: Option<BitRate>, len: u64) -> bool {
         if let Some(BitRate(bps)) = rate {
             self.best_rate = (self.best_rate * RATE_FADES).max(bps as f64 / 8.0 * self.share);
@@ -195,24 +196,24 @@ impl Policy {
     }
 }
 
-/// Compression level: 1 compresses 300 to 600 MB/s per core; 3 saves a tenth more at two thirds of
-/// that rate (measured on source text).
+/// zstd compression level: 1 compresses 300 to 600 MB/s per core; 3 saves a tenth more at two
+/// thirds of that rate (measured on source text).
 const LEVEL: i32 = 1;
 
-/// Largest window accepted when decompressing: 8 MiB. A chunk needs 256 KiB.
+/// Largest zstd window accepted when decompressing, as log2 of bytes: 8 MiB. A chunk needs 256 KiB.
 const MOST_WINDOW_LOG2: u32 = 23;
 
-/// Lowest ratio that is worth the receiver's CPU time.
+/// Minimum compression ratio that is worth the receiver's CPU time.
 const LEAST_RATIO: f64 = 1.1;
 
-/// Interval of samples while compression is off, in chunks: 3 % of the CPU time at most.
+/// Number of chunks per sample while compression is off: 3 % of the CPU time at most.
 const RETRY_EVERY: u32 = 32;
 
-/// Weight of a new sample, about the last eight (picked by eye).
+/// Weight of a new sample in the moving averages: about the last eight count (picked by eye).
 const SMOOTHING: f64 = 0.125;
 
-/// Decay of the highest rate per chunk. It halves in 700 chunks, so that a lost link stops
-/// counting.
+/// Decay factor of the highest wire rate per chunk. The rate halves in 700 chunks, so that a lost
+/// link stops counting.
 const RATE_FADES: f64 = 0.999;
 
 #[cfg(test)]
@@ -225,7 +226,7 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    /// Returns how many of 320 chunks are tried, each with this ratio and compression time, on
+    /// Returns the number of chunks tried out of 320, each with this ratio and compression time, on
     /// links of `rate`.
     fn tried(policy: &mut Policy, rate: Option<BitRate>, ratio: f64, took: Duration) -> u32 {
         let mut tried = 0;

@@ -1,4 +1,5 @@
-//! Hidden names of unfinished copies. Peers can neither create nor open files with such names.
+//! Hidden names of part files and journals. Peers can neither create nor open files with such
+//! names.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +11,8 @@ use rustix::io::Errno;
 
 use super::Barred;
 
-/// Returns `.NAME.<8 hex digits>.nicstripe-KIND`; replaces a name too long for that by its hash.
+/// Returns the hidden name `.NAME.<8 hex digits>.nicstripe-KIND` of a part file or journal.
+/// Replaces `NAME` by its hash if the result would be too long.
 pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     let hex = |bytes: &[u8]| {
         bytes
@@ -31,18 +33,18 @@ pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// Returns true if a name may come from [`hidden_name`].
+/// Returns true if a name has the form of [`hidden_name`].
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.starts_with(b".")
         && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
-/// Checks a name that a peer looks up: hidden names do not exist for it, neither as files nor as
-/// directories.
+/// Checks a name that a peer looks up: for a peer, part files and journals do not exist, neither as
+/// files nor as directories.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`].
+/// [`io::ErrorKind::NotFound`] if a component is a hidden name.
 pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) {
         Err(Errno::NOENT.into())
@@ -51,11 +53,11 @@ pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
     }
 }
 
-/// Checks a name that a peer assigns.
+/// Checks a name that a peer gives to a new file or directory.
 ///
 /// # Errors
 ///
-/// [`Barred::Hidden`].
+/// [`Barred::Hidden`] if a component is a hidden name.
 pub(crate) fn check_given(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) {
         Err(Barred::Hidden.into())
@@ -64,5 +66,5 @@ pub(crate) fn check_given(name: &Name) -> io::Result<()> {
     }
 }
 
-/// Bytes added to a name: two dots, 8 digits, `.nicstripe-journal`.
+/// Number of bytes that a hidden name adds to the name: two dots, 8 digits, `.nicstripe-journal`.
 const ROOM_FOR_SUFFIX: usize = 32;

@@ -1,4 +1,4 @@
-//! Finds holes in a source, and creates them in a target.
+//! Holes of sparse files: finds them in a source, and creates them in a target.
 
 use std::{
     fs::File,
@@ -33,7 +33,7 @@ pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
     holes
 }
 
-/// Returns the first hole at or after `offset`; the end of the file does not count as one.
+/// Returns the first hole at or after `offset`; the end of the file does not count as a hole.
 fn next_hole(file: &File, offset: u64, size: u64) -> Option<Extent> {
     let start = seek(file, SeekFrom::Hole(offset))
         .ok()
@@ -66,7 +66,8 @@ pub(super) fn make_zeros(file: &File, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns the whole blocks of an extent into holes if they hold only zeros.
+/// Turns those whole blocks of an extent into holes that hold only zeros, in a file of `size`
+/// bytes.
 pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<()> {
     let Some(Extent { mut offset, len }) = whole_blocks(extent, size) else {
         return Ok(());
@@ -120,14 +121,14 @@ fn punch(file: &File, extent: Extent) -> rustix::io::Result<()> {
     )
 }
 
-/// Smallest file examined for holes; smaller ones would save less than a frame.
+/// Minimum size in bytes of a file examined for holes; a smaller one would save less than a frame.
 const LEAST_SIZE: u64 = 64 * 1024;
 
-/// Time limit of the search: 65,536 holes take 50 ms on ext4 (measured); a network file system may
-/// be slow.
+/// Time limit of the search for holes: 65,536 holes take 50 ms on ext4 (measured); a network file
+/// system may be slow.
 const MOST_TIME: Duration = Duration::from_secs(2);
 
-/// Granularity of holes: a multiple of the block size of every file system in use.
+/// Granularity of holes in bytes: a multiple of the block size of every file system in use.
 pub(super) const BLOCK: u64 = 4096;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -136,7 +137,8 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 mod tests {
     use super::*;
 
-    /// Creates a file with data at these places. File systems without holes report none.
+    /// Creates a file of `size` bytes with data extents of these offsets and lengths. File systems
+    /// without holes report none.
     fn sparse(size: u64, data: &[(u64, usize)]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();

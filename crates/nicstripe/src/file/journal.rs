@@ -1,4 +1,4 @@
-//! Journal file: records are appended only after their data is durable.
+//! Journal file of an unfinished copy: records are appended only after their data is durable.
 
 use std::{
     ffi::OsStr,
@@ -24,7 +24,7 @@ use rustix::{
 
 use super::{ours::Others, root::exists};
 
-/// A locked journal, open for appending.
+/// Locked journal of an unfinished copy, open for appending.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     file: File,
@@ -38,8 +38,8 @@ impl JournalFile {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if another transfer holds it; an error if another user's file
-    /// cannot be removed.
+    /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock; an error if another user's
+    /// file cannot be removed.
     pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         for _ in 0..MOST_FOREIGN {
             match Self::lock_with(dir, name, OFlags::CREATE) {
@@ -59,8 +59,8 @@ impl JournalFile {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if another transfer holds it. [`io::ErrorKind::NotFound`] if
-    /// it is missing or other users may have written it.
+    /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock.
+    /// [`io::ErrorKind::NotFound`] if the journal is missing or other users may have written it.
     pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         let file = Self::lock_with(dir, name, OFlags::empty())?;
         if is_ours(&file)? {
@@ -86,7 +86,7 @@ impl JournalFile {
         }
     }
 
-    /// Reads a locked journal; returns `None` if the file is not a journal.
+    /// Reads the records of a locked journal; returns `None` if the file is not a journal.
     pub(super) fn replay(mut file: &File) -> io::Result<Option<Replayed>> {
         let mut header = [0; HEADER_LEN];
         match file.read_exact_at(&mut header, 0) {
@@ -107,7 +107,7 @@ impl JournalFile {
         }
     }
 
-    /// Continues a replayed journal after truncating its torn tail.
+    /// Truncates an incomplete record at the end of a replayed journal, and opens it for appending.
     pub(super) fn resume(file: File, replayed: &Replayed) -> io::Result<Self> {
         file.set_len(replayed.valid_len)?;
         Ok(Self {
@@ -127,7 +127,7 @@ impl JournalFile {
         })
     }
 
-    /// Appends records of durable data and syncs them.
+    /// Appends records of durable chunks to the journal and syncs it.
     pub(super) fn append(&self, grid: Grid, subtrees: Vec<Subtree>) -> io::Result<()> {
         let merged = merge_siblings(grid, subtrees).map_err(io::Error::other)?;
         let records: Vec<u8> = merged
@@ -158,9 +158,9 @@ fn foreign(name: &OsStr) -> io::Error {
     )
 }
 
-/// Most foreign files removed for one journal. A user who keeps creating them can block the
-/// transfer.
+/// Maximum number of other users' files removed to create one journal. A user who keeps creating
+/// them can block the transfer.
 const MOST_FOREIGN: usize = 8;
 
-/// Read size in bytes: 1024 records.
+/// Size of a read during replay in bytes: 1024 records.
 const READ_LEN: usize = 64 * 1024;

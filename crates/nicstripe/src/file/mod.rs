@@ -1,4 +1,4 @@
-//! File I/O: reads sources, writes and syncs targets. Blocking work, run on the threads of
+//! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
 //! [`pool`].
 
 mod arrived;
@@ -40,26 +40,26 @@ use std::io;
 
 use nicstripe_proto::{FailCode, SourceIdentity};
 
-/// A failed file operation.
+/// Failure of an operation on a file, a directory or an object of a storage.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} \"{name}\"")]
 pub struct FileError {
-    /// Operation, as a verb.
+    /// Failed operation, as a verb.
     pub operation: &'static str,
-    /// File name, escaped.
+    /// Name of the file, escaped for display.
     pub name: String,
-    /// Kind of failure for the peer and the exit code.
+    /// Kind of failure, for the peer and the exit code.
     pub code: FailCode,
-    /// True if running the transfer again resumes from the durable data.
+    /// True if repeating the transfer resumes from the durable data.
     pub resumable: bool,
-    /// Error of the system.
+    /// Error of the operating system or the storage.
     #[source]
     pub source: io::Error,
 }
 
 impl FileError {
-    /// Creates an error from the operation (a verb) and the file's name. The code follows from the
-    /// kind of `source`: not found, exists, no space, or I/O.
+    /// Creates an error from the failed operation (a verb) and the file's name. The code follows
+    /// from the kind of `source`: not found, exists, no space, or I/O.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = match source.kind() {
             _ if Barred::is_why(&source) => FailCode::Refused,
@@ -77,7 +77,7 @@ impl FileError {
         }
     }
 
-    /// Replaces the code.
+    /// Returns the error with another kind of failure.
     pub fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }
     }
@@ -89,13 +89,13 @@ impl FileError {
         }
     }
 
-    /// Returns the error with its cause in one line, for the peer.
+    /// Returns the error and its cause in one line, for the peer.
     pub(crate) fn one_line(&self) -> String {
         format!("{self}: {}", self.source)
     }
 }
 
-/// Reason to deny a peer a name, independent of the file system's permissions.
+/// Rule of the daemon that denies a peer a name, independent of the file system's permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Barred {
     #[error("names like this are reserved for partial files")]
@@ -109,7 +109,7 @@ pub(crate) enum Barred {
 }
 
 impl Barred {
-    /// Returns true if the error wraps a `Barred`.
+    /// Returns true if an I/O error wraps a [`Barred`].
     pub(crate) fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
@@ -121,7 +121,7 @@ impl From<Barred> for io::Error {
     }
 }
 
-/// Returns the metadata that identifies a file and its state.
+/// Returns the identity of a file's content: size, times, inode and device from stat(2).
 pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
     use nicstripe_proto::journal::Timestamp;
     SourceIdentity {

@@ -1,5 +1,5 @@
-//! Checks of files opened by a hidden name: any user who can write to the directory may have
-//! created them.
+//! Owner and mode checks of part files and journals: any user who can write to the directory may
+//! have created a file with such a name.
 
 use std::{fs::File, io};
 
@@ -8,10 +8,11 @@ use rustix::{
     process::geteuid,
 };
 
-/// Rights accepted on a file of a hidden name, in addition to those of its owner.
+/// Owner and permission bits accepted on a part file or journal, in addition to those of this
+/// process's user.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Others {
-    /// Another user that may own it.
+    /// Numeric ID of another user who may own the file.
     pub(super) owner: Option<u32>,
     /// Permission bits that group and others may have.
     pub(super) bits: u32,
@@ -19,10 +20,10 @@ pub(super) struct Others {
 
 impl Others {
     /// Returns true if an open file is a regular file with one link, owned by this process's user,
-    /// without rights beyond these.
+    /// without permissions beyond `self`.
     ///
-    /// Checks the open file, not its name. On file systems without owners the mount decides who may
-    /// write, so owner and mode are not checked.
+    /// Checks the open file, not its name. On file systems without owners the mount options decide
+    /// who may write, so owner and mode are not checked.
     pub(super) fn are_all(self, file: &File) -> io::Result<bool> {
         let stat = fstat(file)?;
         let is_alone =
@@ -36,8 +37,8 @@ impl Others {
     }
 }
 
-/// File systems with one owner and mode for all files: FAT, exFAT, and those of SMB
-/// (linux/magic.h).
+/// Magic numbers of file systems with one owner and mode for all files: FAT, exFAT, and those of
+/// SMB (linux/magic.h).
 const WITHOUT_OWNERS: [FsWord; 4] = [
     0x4d44,
     0x2011_bab0,

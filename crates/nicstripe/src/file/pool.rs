@@ -18,12 +18,12 @@ use self::round_robin::RoundRobin;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// Fewest and most threads per owner. Reads and writes overlap from two on; beyond eight no tested
-/// disk gained.
+/// Minimum and maximum number of I/O threads. Reads and writes overlap from two on; beyond eight no
+/// tested disk gained.
 const THREADS: (usize, usize) = (2, 8);
 
-/// Threads that a single owner cannot occupy: another owner's jobs run while one waits for a slow
-/// disk.
+/// Number of threads that a single owner cannot occupy: another owner's jobs run while one waits
+/// for a slow disk.
 const SPARE_THREADS: usize = 1;
 
 const BACKGROUND_THREADS: usize = 2;
@@ -33,10 +33,10 @@ const BACKGROUND_THREADS: usize = 2;
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// A fixed set of threads, shared fairly between owners. They end after the last handle is dropped
-/// and the queue is empty.
+/// Thread pool for blocking file work, shared fairly between owners. The threads end after the last
+/// handle is dropped and the queue is empty.
 ///
-/// The queue itself is unbounded: the send window and a few syncs bound each user's jobs.
+/// The queue is unbounded: the send window and a few syncs bound each user's jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct IoPool {
     crews: Arc<Crews>,
@@ -49,11 +49,11 @@ struct Crews {
     background: Crew,
 }
 
-/// Threads with a queue, which is closed when this is dropped.
+/// Threads with a common queue, which is closed on drop.
 #[derive(Debug)]
 struct Crew(Arc<Queue>);
 
-/// Jobs that wait for a thread.
+/// Queue of jobs that wait for a thread.
 ///
 /// An idle thread sleeps at once. A channel whose receivers spin and yield first takes CPU from the
 /// decrypting threads: two sched_yield calls per chunk, on a machine that four gigabit links keep
@@ -72,7 +72,8 @@ struct State {
 }
 
 impl State {
-    /// Returns true if the caller must wake a thread: one is idle and no wake-up is pending.
+    /// Returns true if the caller must wake a thread, and marks it as woken: one is idle and no
+    /// wake-up is pending.
     fn wakes_another(&mut self) -> bool {
         let wakes = self.idle > 0 && !self.is_woken;
         self.is_woken |= wakes;
@@ -81,7 +82,8 @@ impl State {
 }
 
 impl IoPool {
-    /// Starts one thread per core, within bounds.
+    /// Starts one I/O thread per core, at least 2 and at most 8, a spare one, and the background
+    /// threads.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
         let count = thread::available_parallelism()
@@ -100,8 +102,8 @@ impl IoPool {
         })
     }
 
-    /// Returns a handle for another owner, identified by the peer's key. Busy owners get equal
-    /// thread time.
+    /// Returns a handle to the pool for another owner, identified by the peer's key. Busy owners
+    /// get equal thread time.
     pub(crate) fn of(&self, owner: Owner) -> Self {
         Self {
             crews: self.crews.clone(),
@@ -109,12 +111,12 @@ impl IoPool {
         }
     }
 
-    /// Runs `job` on a thread, in no particular order.
+    /// Queues `job` for a thread. Jobs run in no particular order.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.crews.io.0.push(self.owner, Box::new(job));
     }
 
-    /// Runs a CPU-bound `job` on a low-priority thread.
+    /// Queues a CPU-bound `job` for a low-priority thread.
     pub(crate) fn run_in_background(&self, job: impl FnOnce() + Send + 'static) {
         self.crews.background.0.push(self.owner, Box::new(job));
     }
@@ -189,8 +191,8 @@ impl Queue {
         }
     }
 
-    /// Accounts for the finished job and waits for the next; returns `None` once the queue is
-    /// closed and empty.
+    /// Accounts for the finished job `done` and waits for the next one; returns `None` once the
+    /// queue is closed and empty.
     fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
         let mut state = self.lock();
         if let Some((owner, took)) = done {
@@ -235,7 +237,7 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// Lowers the priority of this thread only.
+/// Lowers the scheduling priority of the calling thread.
 fn yield_to_others() {
     // A failure only means normal priority. Linux applies a nice value per thread, other systems
     // per process.

@@ -1,4 +1,4 @@
-//! Fair quotas of a daemon's peers: file descriptors, and memory of trees.
+//! Fair quotas of a daemon's peers for file descriptors and for the memory of trees.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,28 +10,28 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::pool::Owner;
 
-/// Descriptors of a file being sent.
+/// Number of file descriptors that a file being sent needs.
 pub(crate) const OF_SOURCE: usize = 1;
 
-/// Descriptors of a file being received: directory, data twice (through the page cache and direct),
-/// journal, and the replaced file.
+/// Number of file descriptors that a file being received needs: directory, data twice (through the
+/// page cache and direct), journal, and the replaced file.
 pub(crate) const OF_TARGET: usize = 5;
 
-/// Descriptors of a typical tree. A tree may use more: [`most_directories`], and some for the files
-/// being read or written.
+/// Number of file descriptors that a typical tree needs. A tree may use more: [`most_directories`],
+/// and some for the files being read or written.
 pub(crate) const OF_TREE: usize = 48;
 
-/// Longest wait for a fixed number of descriptors: files open that long may never be closed.
+/// Maximum wait for a fixed number of descriptors: files that stay open longer may never be closed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Fraction (1/n) of a small quota that a single lease may take at most.
+/// Divisor of a small quota: one lease takes at most 1/4 of it.
 const MOST_PART: usize = 4;
 
-/// Returns how many directories of one kind a tree keeps open: `most`, capped at a sixteenth of the
-/// process's descriptors.
+/// Returns the number of directories of one kind that a tree may keep open: `most`, capped at a
+/// sixteenth of the process's descriptors.
 ///
-/// A daemon with few descriptors must still accept connections while a peer runs all the trees it
-/// may have.
+/// A daemon with few descriptors must still accept connections while a peer runs its maximum number
+/// of trees.
 pub(crate) fn most_directories(most: usize) -> usize {
     static SIXTEENTH: LazyLock<usize> = LazyLock::new(|| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -44,10 +44,11 @@ pub(crate) fn most_directories(most: usize) -> usize {
     most.min(*SIXTEENTH)
 }
 
-/// A directory, its parent, and one for each I/O thread: fewer would be reopened constantly.
+/// Minimum number of directories that a tree may keep open: a directory, its parent, and one for
+/// each I/O thread. With fewer, directories would be reopened constantly.
 const LEAST_DIRECTORIES: usize = 4;
 
-/// A scarce resource shared between owners, each identified by a peer's key.
+/// Limited resource shared fairly between owners, each identified by a peer's key.
 ///
 /// An owner that holds some never takes more than it leaves free. So any number of owners gets
 /// some: the first may have half, the second half of the rest. Requests that cannot be met wait;
@@ -79,7 +80,7 @@ struct Waiting {
 }
 
 impl Share {
-    /// Returns how much an owner may take if `free` is left.
+    /// Returns the maximum number of units that an owner may take if `free` units are free.
     fn may_take(&self, free: usize) -> usize {
         if self.held == 0 {
             free
@@ -88,14 +89,14 @@ impl Share {
         }
     }
 
-    /// Returns the size of a ranged lease: a quarter of the owner's share, or an eighth if it holds
-    /// some. This leaves more than the minimum for its later requests.
+    /// Returns the number of units in a ranged lease: a quarter of the owner's share, or an eighth
+    /// if it holds some. This leaves more than the minimum for its later requests.
     fn part(&self, free: usize) -> usize {
         free.saturating_sub(self.held) / 2 / if self.held == 0 { 4 } else { 8 }
     }
 }
 
-/// Part of a quota, returned when dropped.
+/// Units taken from a [`Quota`], returned on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
     of: Quota,
@@ -123,7 +124,7 @@ impl Quota {
         }
     }
 
-    /// Waits up to a minute for `count` units; returns `None` on timeout. Cancel safe.
+    /// Waits up to a minute for `count` units of the quota; returns `None` on timeout. Cancel safe.
     pub(crate) async fn lease(&self, count: usize) -> Option<Lease> {
         timeout(LONGEST_WAIT, self.ask(count, count))
             .await
@@ -131,13 +132,13 @@ impl Quota {
             .ok()
     }
 
-    /// Returns `count` units if they are free now.
+    /// Takes `count` units of the quota if they are free now; otherwise returns `None`.
     pub(crate) fn try_lease(&self, count: usize) -> Option<Lease> {
         self.ask(count, count).try_recv().ok()
     }
 
-    /// Waits without limit for at least `least` units, and takes up to `most` within the owner's
-    /// share. Cancel safe.
+    /// Waits without limit for at least `least` units of the quota, and takes up to `most` within
+    /// the owner's share. Cancel safe.
     pub(crate) async fn lease_between(&self, least: usize, most: usize) -> Option<Lease> {
         self.ask(least, most).await.ok()
     }
@@ -184,7 +185,8 @@ impl Quota {
 }
 
 impl State {
-    /// Takes units for the next request that can be met.
+    /// Takes units for the next waiting request that can be met. Returns its owner and the number
+    /// of units.
     fn next(&mut self) -> Option<(Owner, usize, oneshot::Sender<Lease>)> {
         for share in self.owners.values_mut() {
             share.waiting.retain(|waiting| !waiting.granted.is_closed());

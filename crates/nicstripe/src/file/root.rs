@@ -1,4 +1,4 @@
-//! The directory that a daemon serves; the only module that opens paths in it.
+//! Directory that a daemon serves. This is the only module that opens paths in it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,23 +23,23 @@ use rustix::{
 use super::{Barred, FileError, check_given, check_sought, is_hidden_name};
 use crate::trust::Home;
 
-/// A directory held open; the kernel resolves names beneath it (`openat2`, Linux 5.6).
+/// Served directory, held open. The kernel resolves names beneath it (`openat2`, Linux 5.6).
 ///
-/// Every name from a peer is checked here. Hidden names of unfinished copies are inaccessible, even
-/// through a symbolic link.
+/// Every name from a peer is checked here. Part files and journals are inaccessible, even through a
+/// symbolic link.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
 }
 
-/// Handling of symbolic links beneath a root.
+/// Policy for symbolic links beneath a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Links {
-    /// Followed while they stay beneath the root.
+    /// Symbolic links are followed while they stay beneath the root.
     Followed,
-    /// Never followed. A peer that may only add files could otherwise create links and write
-    /// through them.
+    /// Symbolic links are never followed. A peer that may only add files could otherwise create
+    /// links and write through them.
     Refused,
 }
 
@@ -67,7 +67,8 @@ impl Root {
         })
     }
 
-    /// Returns this root for a peer whose paths may not contain symbolic links.
+    /// Returns this root with [`Links::Refused`], for a peer whose paths may not contain symbolic
+    /// links.
     pub(crate) fn without_links(&self) -> Self {
         Self {
             dir: self.dir.clone(),
@@ -75,7 +76,7 @@ impl Root {
         }
     }
 
-    /// Rejects a directory that contains this installation's key, peer list or state.
+    /// Checks that the directory does not contain this installation's key, peers file or state.
     pub(crate) fn outside_of(self, home: Option<&Home>, shown: &Path) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
         let Some(home) = home else { return Ok(self) };
@@ -100,13 +101,14 @@ impl Root {
         self.open_sought(Some(name), flags)
     }
 
-    /// Opens the directory of a name that is looked up; returns it with the last component.
+    /// Opens the parent directory of a name that is looked up. Returns it with the name's last
+    /// component.
     pub(crate) fn open_parent_of<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_sought(name)?;
         self.open_parent(name)
     }
 
-    /// Opens the directory in which a name is created; returns it with the last component.
+    /// Opens the parent directory of a name to create. Returns it with the name's last component.
     pub(crate) fn open_place_for<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_given(name)?;
         self.open_parent(name)
@@ -133,7 +135,7 @@ impl Root {
         self.locate_directory(Some(name)).is_ok()
     }
 
-    /// Opens a directory (`None` is the root itself) for listing, changes and syncs.
+    /// Opens a directory beneath the root (`None`: the root itself) for listing, changes and syncs.
     pub(crate) fn open_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         self.open_sought(name, OFlags::DIRECTORY | OFlags::RDONLY)
     }
@@ -238,7 +240,7 @@ impl Root {
     }
 }
 
-/// Pushes the components of a path onto the stack, the first on top.
+/// Pushes the components of a path onto the stack, so that the first one is on top.
 fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for component in path.components().rev() {
         match component {
@@ -252,15 +254,16 @@ fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Stays beneath the directory and follows no symbolic link.
+/// openat2 flags that stay beneath the directory and follow no symbolic link.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most components of a path with all its links resolved: four times the limit of a name.
+/// Maximum number of components of a path with all its links resolved: four times the limit of a
+/// name.
 const MOST_STEPS: usize = 1024;
 
-/// Returns the type of the entry `name` in `dir`, if it exists.
+/// Returns the file type of the entry `name` in `dir`, if it exists.
 pub(super) fn exists(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),

@@ -1,4 +1,4 @@
-//! Files to be sent.
+//! Sources: files, block devices and storage objects to be sent.
 
 use std::{
     fs::File,
@@ -19,12 +19,12 @@ use super::{
     identity_of,
 };
 
-/// An open source, with its identity at the time of opening.
+/// Open source of a transfer, with its identity at the time of opening.
 #[derive(Debug)]
 pub(crate) struct Source {
     content: Content,
     name: String,
-    /// Identity of the file; its size is that of the requested range.
+    /// Identity of the file when it was opened; the size is that of the requested range.
     identity: SourceIdentity,
     start: u64,
     /// Size of the whole file in bytes.
@@ -32,11 +32,12 @@ pub(crate) struct Source {
     mode: u32,
     offering: Offering,
     packer: Packer,
-    /// Declared last, so that it is dropped after the file is closed.
+    /// Lease for the open descriptors. Declared last, so that it is dropped after the file is
+    /// closed.
     lease: Option<Lease>,
 }
 
-/// Backing of a source.
+/// Backing of a source: a file, or an object of a storage.
 #[derive(Debug)]
 enum Content {
     File(File),
@@ -47,25 +48,25 @@ enum Content {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadOptions {
-    /// Send the bytes read even if the file changes meanwhile.
+    /// True to send the bytes read even if the file changes during the transfer.
     pub(crate) allow_changing: bool,
-    /// Compress if it pays off.
+    /// True to compress chunks if that pays off.
     pub(crate) compress: bool,
-    /// Read only this range.
+    /// Range of the file to read; `None` reads all of it.
     pub(crate) range: Option<GetRange>,
 }
 
-/// A local file opened for sending.
+/// Local file opened for sending, of known or unknown size.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// File of known size.
+    /// Source of known size.
     Sized(Box<Source>),
     /// File that must be read to its end to learn its size, as in proc(5).
     Unsized(File),
 }
 
 impl Opened {
-    /// Opens a local file or block device.
+    /// Opens a local file or block device for sending.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         if is_unsized(&file) {
@@ -77,7 +78,7 @@ impl Opened {
 }
 
 impl Source {
-    /// Opens a local file or block device of known size.
+    /// Opens a local file or block device of known size for sending.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         Self::of(file, name, options)
@@ -188,7 +189,7 @@ impl Source {
         })
     }
 
-    /// Holds a descriptor lease while the file is open.
+    /// Attaches a descriptor lease, held while the file is open.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
         self.lease = Some(lease);
         self
@@ -206,13 +207,13 @@ impl Source {
         &self.offering
     }
 
-    /// Returns the bytes outside of holes; `None` without holes.
+    /// Returns the number of bytes outside of holes; `None` if the file has no holes.
     pub(crate) fn data(&self) -> Option<u64> {
         let holes = &self.offering.holes;
         (!holes.is_empty()).then(|| self.identity.size - holes.bytes())
     }
 
-    /// Reads a chunk into `buffer` and returns its hash.
+    /// Reads a chunk of the source into `buffer` and returns its hash.
     pub(crate) fn read_chunk(
         &self,
         grid: Grid,
@@ -236,8 +237,8 @@ impl Source {
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
-    /// Reads a chunk to send. Compresses it if that pays off at the links' total `rate`; the buffer
-    /// is then shorter than the chunk.
+    /// Reads a chunk of the source to send it. Compresses it if that pays off at the links' total
+    /// `rate`; the buffer is then shorter than the chunk.
     pub(crate) fn read_to_send(
         &self,
         grid: Grid,
@@ -254,8 +255,8 @@ impl Source {
         Ok((value, packed.unwrap_or(buffer)))
     }
 
-    /// Compares the file with its state when it was opened. A file that may change only must not
-    /// have shrunk.
+    /// Checks that the file has not changed since it was opened. With `allow_changing`, only checks
+    /// that it has not shrunk.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
         let changed =
             |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
@@ -291,7 +292,7 @@ impl Content {
         }
     }
 
-    /// Returns its current identity; `None` for a device.
+    /// Returns the current identity of the content; `None` for a block device.
     fn identity(&self) -> io::Result<Option<SourceIdentity>> {
         match self {
             Self::File(file) => {
@@ -318,8 +319,7 @@ fn open_here(path: &Path) -> Result<(File, String), FileError> {
     Ok((file.into(), name))
 }
 
-/// Returns true for a regular file whose reported size is meaningless because it is generated on
-/// read.
+/// Returns true if a file is generated on read, so that its reported size is meaningless.
 fn is_unsized(file: &File) -> bool {
     let is_regular = fstat(file)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
@@ -355,14 +355,14 @@ fn made_size(file: &File) -> io::Result<u64> {
     Err(too_much_made())
 }
 
-/// Error for a generated file that is too large to determine its size.
+/// Creates the error for a generated file that is too large to determine its size.
 pub(crate) fn too_much_made() -> io::Error {
     io::Error::other(format!(
         "size unknown before the end, and it exceeds {PACKED_MOST} bytes"
     ))
 }
 
-/// Returns the offset and length of the requested part of a file.
+/// Returns the offset and length of the requested part of a file of `size` bytes, in bytes.
 fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64), FileError> {
     let Some(range) = range else {
         return Ok((0, size));
@@ -382,7 +382,8 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
     Err(FileError::new("send", name, error).with_code(FailCode::Refused))
 }
 
-/// Identifies a device by its number; the times of its node say nothing about its content.
+/// Returns the identity of a block device, by its device number: the times of its node do not
+/// reflect its content.
 fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
     Ok(SourceIdentity {
         size: device::size(file)?,
@@ -391,7 +392,7 @@ fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
     })
 }
 
-/// Non-blocking, so that a FIFO is rejected instead of blocking `open`.
+/// Flags to open a source. Non-blocking, so that a FIFO is rejected instead of blocking `open`.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)

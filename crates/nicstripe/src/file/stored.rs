@@ -1,27 +1,28 @@
-//! Files of a storage that are not files of the operating system.
+//! Interface to files of an embedding program's storage, which are not files of the operating
+//! system.
 
 use std::{fmt, io, time::SystemTime};
 
 use nicstripe_proto::{SourceIdentity, journal::Timestamp};
 
-/// File open for reading. Dropped when the last reader has finished.
+/// File of a storage, open for reading. Dropped when the last reader has finished.
 pub trait StoredFile: fmt::Debug + Send + Sync {
-    /// Returns the current identity. Called when the file is opened, and after the last read. A
-    /// transfer whose source has changed in between fails.
+    /// Returns the current identity of the file. Called when the file is opened, and after the last
+    /// read. A transfer whose source has changed in between fails.
     ///
     /// # Errors
     ///
     /// The identity cannot be determined; the transfer fails.
     fn identity(&self) -> io::Result<FileIdentity>;
 
-    /// Fills `bytes` with the content from `offset`.
+    /// Fills `bytes` with the content of the file from `offset` on.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the file is too short.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Returns the permission bits, for receivers that preserve them.
+    /// Returns the permission bits of the file, for receivers that preserve them.
     fn mode(&self) -> u32 {
         0o644
     }
@@ -30,11 +31,12 @@ pub trait StoredFile: fmt::Debug + Send + Sync {
 /// Identity of a file's content. A transfer resumes only if it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
     /// Time of the last change of the content.
     pub modified: SystemTime,
-    /// Number unique among all contents that this name has had, or 0 if the storage has none.
+    /// Version of the content, unique among all contents that this name has had; 0 if the storage
+    /// has no versions.
     pub version: u64,
 }
 

@@ -63,14 +63,14 @@ pub(crate) struct TargetRequest<'a> {
     pub(crate) offer: &'a Offer,
     pub(crate) options: PutOptions,
     pub(crate) peer_key: [u8; 32],
-    /// Random ID for a new journal.
+    /// Random ID for a new journal, from which the part file's name is derived.
     pub(crate) journal_id: [u8; 16],
-    /// Attributes of a file in a tree; otherwise they follow from offer and options.
+    /// Attributes of a file in a tree; `None` takes them from offer and options.
     pub(crate) attributes: Option<Attributes>,
 }
 
 impl TargetRequest<'_> {
-    /// Returns the mode of the finished file; `None` keeps the existing one.
+    /// Returns the permission bits of the finished file; `None` keeps those of the existing file.
     fn final_mode(&self) -> Option<u32> {
         final_mode(self.attributes.as_ref(), self.offer, self.options)
     }
@@ -84,9 +84,9 @@ pub(crate) struct Target {
     part_name: OsString,
     journal_name: OsString,
     part: File,
-    /// Second descriptor with `O_DIRECT`, if the file system supports it.
+    /// Second descriptor of the part file with `O_DIRECT`, if the file system supports it.
     direct: Option<File>,
-    /// `None` for in-place targets: existing data is found by comparison.
+    /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
     journal: Option<JournalFile>,
     place: TargetState,
     spared: Spared,
@@ -94,24 +94,25 @@ pub(crate) struct Target {
     offer: Offer,
     options: PutOptions,
     attributes: Option<Attributes>,
-    /// Set when a sync failed: the part file is no longer trusted.
+    /// True once a sync failed: the part file is no longer trusted.
     poisoned: AtomicBool,
-    /// Held during a sync. The kernel reports a failure only once, so concurrent syncs must learn
-    /// of it here.
+    /// State of the syncs, locked during a sync. The kernel reports a failure only once, so
+    /// concurrent syncs must learn of it from this field.
     syncs: Mutex<Syncs>,
-    /// Bytes written since the last sync began.
+    /// Number of bytes written since the last sync began.
     unsynced: AtomicU64,
-    /// True while nothing is durable. The part file is then removed on drop, because no transfer
+    /// True while no data is durable. The part file is then deleted on drop, because no transfer
     /// could resume it.
     is_void: AtomicBool,
-    /// Chunks queued for the writing thread; `None` if no thread is writing.
+    /// Chunks queued for the thread that writes through the page cache; `None` if no thread is
+    /// writing.
     writer: Mutex<Option<VecDeque<Arrived>>>,
-    /// Declared last, so that it is dropped after the files are closed.
+    /// Lease for the open descriptors. Declared last, so that it is dropped after the files are
+    /// closed.
     lease: Option<Lease>,
 }
 
-/// Open files of a target under construction; see the fields of [`Target`]. The names are empty for
-/// in-place targets.
+/// Open files of a [`Target`] under construction. The names are empty for in-place targets.
 struct Opened {
     part: File,
     part_name: OsString,
@@ -126,29 +127,30 @@ enum Syncs {
     #[default]
     Open,
     /// The journal could not be written: the transfer fails, and the file must not be renamed
-    /// meanwhile.
+    /// before that.
     Broken,
-    /// Everything is durable and about to be renamed: a late sync must not fail the transfer.
+    /// All data is durable and the file is about to be renamed: a late sync must not fail the
+    /// transfer.
     Closed,
 }
 
-/// Location of the data while it is received.
+/// Location of a target's data while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetState {
-    /// A hidden file, renamed when complete.
+    /// In a hidden part file, renamed when complete.
     Part,
-    /// An unlinked file, for a trial: removed when closed, even after a kill.
+    /// In an unlinked file, for a trial: deleted when closed, even after a kill.
     Unnamed,
-    /// The complete file under its final name, which only needs a sync.
+    /// In the complete file under its final name, which only needs a sync.
     Named,
-    /// The existing file, overwritten in place.
+    /// In the existing file, overwritten in place.
     File,
-    /// A block device, overwritten in place.
+    /// On a block device, overwritten in place.
     Device,
 }
 
 impl Target {
-    /// Opens part file and journal, and returns the durable subtrees.
+    /// Opens part file and journal of a target, and returns it with the durable hash-tree nodes.
     ///
     /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
     /// zero.
@@ -222,7 +224,8 @@ impl Target {
         Ok((target, have))
     }
 
-    /// Opens the existing file for overwriting. It is compared first only if requested.
+    /// Opens the existing file for overwriting in place. Its data is compared first only if the
+    /// options require that.
     fn open_in_place(
         request: TargetRequest<'_>,
         place: TargetState,
@@ -296,12 +299,13 @@ impl Target {
         }
     }
 
-    /// Holds a descriptor lease while the files are open.
+    /// Attaches a descriptor lease, held while the files are open.
     pub(crate) fn keep(&mut self, lease: Lease) {
         self.lease = Some(lease);
     }
 
-    /// Returns the space the whole file needs in bytes, without blocks shared with another file.
+    /// Returns the space that the whole file needs in bytes, without blocks shared with another
+    /// file.
     fn needed(&self) -> u64 {
         match &self.spared.basis {
             Some(basis) if self.place == TargetState::Part && basis.is_clone() => 0,
@@ -309,17 +313,17 @@ impl Target {
         }
     }
 
-    /// Returns its name for display, escaped.
+    /// Returns the name of the target for display, escaped.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Returns true if its size is unknown until its end.
+    /// Returns true if the size of the file is unknown until the sender has read all of it.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.grid.is_open()
     }
 
-    /// Returns its expected size in bytes; 0 if unknown.
+    /// Returns the expected size of the file in bytes; 0 if unknown.
     pub(crate) fn size(&self) -> u64 {
         if self.grid.is_open() {
             0
@@ -328,8 +332,8 @@ impl Target {
         }
     }
 
-    /// Verifies a chunk against its header, writes it, and reports the result. May also write
-    /// chunks queued by other threads.
+    /// Verifies a chunk against its header, writes it to the file, and reports the result. May also
+    /// write chunks queued by other threads.
     ///
     /// Direct writes run in parallel. Through the page cache the kernel lets only one thread write
     /// to a file, while others spin. Therefore other threads queue their chunk for the writing
@@ -387,7 +391,7 @@ impl Target {
         Ok(())
     }
 
-    /// Writes bytes of a chunk buffer, with direct I/O if possible.
+    /// Writes bytes of a chunk buffer to the file at `offset`, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.place == TargetState::Named {
             return Err(io::Error::other("it is complete already"));
@@ -404,7 +408,8 @@ impl Target {
         file.write_all_at(bytes, offset)
     }
 
-    /// Fails if the data cannot fit; allocates the space if that is cheap.
+    /// Checks that the file system has `needed` bytes free, and allocates the space if that is
+    /// cheap.
     fn reserve(&self, needed: u64) -> Result<(), FileError> {
         self.check_space(needed)?;
         // Files with holes or shared blocks must not allocate their full size.
@@ -454,7 +459,8 @@ impl Drop for Target {
     }
 }
 
-/// Returns the type of an existing file; fails if it may not be replaced or overwritten.
+/// Returns the type of an existing file of the target's name. Fails if the options do not allow to
+/// replace or overwrite it.
 fn refuse_existing(
     request: &TargetRequest<'_>,
     shown: &str,
@@ -482,7 +488,7 @@ fn refuse_existing(
     }
 }
 
-/// Opens the journal and part file of a new file, and returns its durable subtrees.
+/// Opens the journal and part file of a new file. Returns them with the durable hash-tree nodes.
 fn open_hidden(
     request: &TargetRequest<'_>,
     shown: &str,
@@ -561,8 +567,8 @@ fn open_hidden(
     ))
 }
 
-/// Creates journal and part file, the journal first: a part file without a journal would never be
-/// cleaned up.
+/// Creates the journal and then the part file: a part file without a journal would never be
+/// deleted.
 fn begin(
     request: &TargetRequest<'_>,
     grid: Grid,
@@ -591,7 +597,7 @@ fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Resul
     })
 }
 
-/// Opens a device with enough room for the offer, and returns its size.
+/// Opens a block device that is large enough for the offer. Returns it with its size in bytes.
 fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let grid = grid_of(request.offer);
     // Exclusive: the kernel rejects a device that is mounted or otherwise in use.
@@ -614,7 +620,7 @@ fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), 
     Ok((part, size))
 }
 
-/// Opens the existing file with an exclusive lock, and returns its size.
+/// Opens the existing file with an exclusive lock. Returns it with its size in bytes.
 fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let written = || busy("write", shown, "another transfer is writing it");
     let part = open_part(&request.dir, request.name, OFlags::empty())
@@ -643,7 +649,7 @@ fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
     FileError::new(operation, shown, io::Error::other(why)).with_code(FailCode::Busy)
 }
 
-/// Removes journal and part file of an earlier attempt of the same peer.
+/// Deletes journal and part file of an earlier attempt of the same peer.
 ///
 /// # Errors
 ///
@@ -667,7 +673,8 @@ pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
     Ok(())
 }
 
-/// Returns the source of an earlier attempt of the same peer; `None` also while it is running.
+/// Returns the identity of the source of an earlier attempt of the same peer; `None` if there was
+/// no attempt or it is still running.
 pub(crate) fn earlier_source(
     dir: &OwnedFd,
     name: &OsStr,
@@ -678,7 +685,8 @@ pub(crate) fn earlier_source(
     replayed.map(|replayed| replayed.header.source)
 }
 
-/// Rejects a trial if an interrupted copy of this name exists, whose part file has the same name.
+/// Rejects a trial write if an interrupted copy of this name exists, because both use the same part
+/// file name.
 fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
@@ -694,7 +702,8 @@ fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool
         && header.peer_key == request.peer_key
 }
 
-/// The session has validated the offer's chunk size; the default is never used.
+/// Returns the grid of chunks of an offered file. The session has validated the chunk size; the
+/// default is never used.
 pub(crate) fn grid_of(offer: &Offer) -> Grid {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT);
     match offer.kind {
@@ -756,7 +765,7 @@ fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Returns the mode of a finished file; `None` keeps the existing one.
+/// Returns the permission bits of a finished file; `None` keeps those of the existing file.
 fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOptions) -> Option<u32> {
     match attributes {
         Some(attributes) => attributes.mode,
@@ -765,17 +774,17 @@ fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOption
     }
 }
 
-/// Bytes that may be written during a sync. The sync itself covers as many. A crash therefore loses
-/// at most 64 MiB plus the data in flight, even if the disk is slower than the links.
+/// Maximum number of bytes written during a sync. The sync itself covers as many. A crash therefore
+/// loses at most 64 MiB plus the data in flight, even if the disk is slower than the links.
 const MOST_UNSYNCED: u64 = 32 << 20;
 
-/// Alignment and granularity of direct writes; see [`super::buffer`].
+/// Alignment and granularity of direct writes in bytes, see [`super::buffer`].
 const DIRECT_ALIGNMENT: u64 = 4096;
 
-/// `TMPFS_MAGIC` of linux/magic.h.
+/// File system magic number of tmpfs, `TMPFS_MAGIC` of linux/magic.h.
 pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// Opens the directory of a local path; returns it with the file name.
+/// Opens the parent directory of a local path. Returns it with the file name.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     let shown = escaped(path.as_os_str().as_bytes());
     let name = path.file_name().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Fair queue of jobs.
+//! Queue of jobs that gives each owner equal time.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,18 +8,19 @@ use std::{
 /// Owner of a job: a peer's key, or zeros for local work.
 pub(crate) type Owner = [u8; 32];
 
-/// Assumed duration of a running job until it is known.
+/// Assumed duration of a running job until its end.
 const ADVANCE: Duration = Duration::from_millis(1);
 
-/// Jobs of several owners, which get equal time (start-time fair queueing, Goyal et al. 1996).
+/// Queue of jobs of several owners, which get equal time (start-time fair queueing, Goyal et al.
+/// 1996).
 ///
 /// An owner that was idle starts level with the others: it has neither debt nor credit.
 #[derive(Debug)]
 pub(super) struct RoundRobin<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
-    /// Most jobs of one owner that run at once.
+    /// Maximum number of jobs of one owner that run at once.
     most_each: usize,
-    /// Virtual time: the time consumed by the owner served last.
+    /// Virtual time: the consumed time of the owner served last.
     clock: Duration,
 }
 
@@ -39,7 +40,8 @@ impl<T> RoundRobin<T> {
         }
     }
 
-    /// Queues a job behind those of its owner; returns true if the owner may run another one.
+    /// Queues a job behind those of its owner. Returns true if the owner has fewer running jobs
+    /// than its maximum.
     pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
         let (clock, most) = (self.clock, self.most_each);
         let jobs = self.owners.entry(owner).or_insert_with(|| Jobs {
@@ -54,8 +56,8 @@ impl<T> RoundRobin<T> {
         jobs.running < most
     }
 
-    /// Takes the next job of the owner with the least time; call [`RoundRobin::finish`] when it is
-    /// done.
+    /// Takes the next job of the owner with the least consumed time. The caller calls
+    /// [`RoundRobin::finish`] when the job has ended.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
         let most = self.most_each;
         let ready = self
@@ -70,7 +72,7 @@ impl<T> RoundRobin<T> {
         Some((*owner, job))
     }
 
-    /// Returns true if `pop` would return a job.
+    /// Returns true if [`RoundRobin::pop`] would return a job.
     pub(super) fn may_pop(&self) -> bool {
         self.owners
             .values()
@@ -119,7 +121,8 @@ mod tests {
     const A: Owner = [1; 32];
     const B: Owner = [2; 32];
 
-    /// Runs jobs of the given durations sequentially until `until`; returns the time of each owner.
+    /// Runs jobs of the given durations sequentially until `until`. Returns the consumed time of
+    /// each owner.
     fn run(turns: &mut RoundRobin<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
         let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
         while now < until {

@@ -17,7 +17,7 @@ use super::{Syncs, Target, TargetState, final_mode};
 use crate::file::FileError;
 
 impl Target {
-    /// Syncs the data, then records it in the journal.
+    /// Syncs the target's data, then records `subtrees` as durable in the journal.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         if *syncs == Syncs::Closed {
@@ -35,7 +35,7 @@ impl Target {
         })
     }
 
-    /// Runs the final sync, after which others have no effect.
+    /// Runs the final sync of the target. Later syncs have no effect.
     fn sync_last(&self) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         self.sync_part(*syncs, File::sync_all)?;
@@ -48,7 +48,7 @@ impl Target {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs the data with `how`, unless an earlier sync failed.
+    /// Syncs the data with `how`, unless an earlier sync or journal write failed.
     fn sync_part(
         &self,
         syncs: Syncs,
@@ -65,8 +65,9 @@ impl Target {
         how(&self.part).map_err(|cause| self.poison(cause))
     }
 
-    /// Makes the whole file durable under its name (a trial has none). `digest` is the value both
-    /// ends agreed on.
+    /// Syncs and renames the file, so that it is durable under its name (a trial has none).
+    /// Verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
+    /// agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         if self.place == TargetState::Named {
             self.sync_last()?;
@@ -110,7 +111,7 @@ impl Target {
         self.settle_name()
     }
 
-    /// Syncs the directory, which makes the file's name durable.
+    /// Syncs the target directory, which makes the file's name durable.
     fn settle_name(&self) -> Result<(), FileError> {
         if let Err(cause) = fsync(&self.dir) {
             self.poisoned.store(true, Ordering::Release);
@@ -122,8 +123,8 @@ impl Target {
         Ok(())
     }
 
-    /// Removes a name that may not be durable, unless it replaced another file, which is gone. Also
-    /// removes the journal, which can no longer be trusted.
+    /// Deletes a name that may not be durable, unless it replaced another file, whose content is
+    /// gone. Also deletes the journal, which can no longer be trusted.
     fn withdraw(&self) {
         let is_ours = || {
             let (found, ours) = (
@@ -138,7 +139,7 @@ impl Target {
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
     }
 
-    /// Removes the received data. An in-place target stays, because its old content is gone.
+    /// Deletes the received data. An in-place target stays, because its old content is gone.
     pub(crate) fn discard(&self) {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
@@ -241,5 +242,5 @@ impl Target {
     }
 }
 
-/// Read size of `--verify` in bytes.
+/// Size of a read in bytes when `--verify` reads the file back.
 const VERIFY_LEN: usize = 1 << 20;

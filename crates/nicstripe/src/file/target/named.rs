@@ -1,4 +1,4 @@
-//! Files that were renamed by a process that ended before it could acknowledge.
+//! Recovery of a file that was renamed by a process that ended before it acknowledged the commit.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
 use super::{JournalFile, TargetRequest, is_same};
 use crate::file::{hidden_name, root::exists};
 
-/// A file under its final name, and its leftover journal.
+/// Complete file under its final name, and the journal left beside it.
 ///
 /// A commit interrupted right after its rename leaves a journal without a part file. Both ends then
 /// hash the file. If their digests differ, the journal is removed and the transfer starts from
@@ -64,7 +64,7 @@ impl Named {
     }
 }
 
-/// Hashes a whole file.
+/// Hashes a whole file and returns the hash-tree nodes of its chunks.
 fn subtrees_of(file: &File, grid: Grid) -> io::Result<Vec<Subtree>> {
     let mut tree = HashTree::new(grid);
     let mut buffer = vec![0; grid.chunk_size.bytes() as usize];

@@ -1,4 +1,4 @@
-//! Parts of a target that are not transferred: holes, and reused data of the existing file.
+//! Parts of a target that are not transferred: holes, and chunks reused from the existing file.
 
 use std::{
     fs::File,
@@ -22,34 +22,35 @@ use crate::file::{
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
 };
 
-/// Holes and reused data of a target.
+/// Holes and reused chunks of a target file.
 #[derive(Debug, Default)]
 pub(super) struct Spared {
     pub(super) holes: OnceLock<HoleMap>,
-    /// Chunks written completely that may contain holes; punched before the commit.
+    /// Chunks written completely although they may contain holes; the holes are punched before the
+    /// commit.
     pub(super) written_whole: Mutex<ChunkSet>,
-    /// The existing file to compare with.
+    /// Existing file to compare with in a delta transfer.
     pub(super) basis: Option<Basis>,
     /// Chunks made durable by an earlier attempt; only the same bytes may be written to them.
     pub(super) durable: ChunkSet,
-    /// True if the part file was new and empty, so that unwritten parts are zeros.
+    /// True if the part file was created empty, so that unwritten parts read as zeros.
     pub(super) is_new: bool,
 }
 
-/// The existing file, as the delta receiver compares it.
+/// Existing file from which the delta receiver takes unchanged chunks.
 #[derive(Debug)]
 pub(super) struct Basis {
-    /// File to copy chunks from; `None` if the target already has them.
+    /// File to copy chunks from; `None` if the target already has its data, as a clone or in place.
     copied_from: Option<File>,
-    /// True if its extents can be shared with the target without a copy.
+    /// True if the target can share extents of the file instead of a copy (reflink).
     can_share: bool,
-    /// Number of leading chunks that it has completely.
+    /// Number of leading chunks that the existing file holds completely.
     chunks: u64,
 }
 
 impl Basis {
-    /// Opens the existing file for a new or resumed part file. Clones it into a new part file if
-    /// the file system supports it.
+    /// Opens the existing file as the basis of a new or resumed part file. Clones it into a new
+    /// part file if the file system supports it.
     pub(super) fn open(
         request: &TargetRequest<'_>,
         grid: Grid,
@@ -75,7 +76,7 @@ impl Basis {
         })
     }
 
-    /// Uses the target itself, of `size` bytes.
+    /// Creates the basis of an in-place target, which is the existing file of `size` bytes itself.
     pub(super) fn of_itself(grid: Grid, size: u64) -> Self {
         Self {
             copied_from: None,
@@ -89,7 +90,7 @@ impl Basis {
     }
 }
 
-/// Returns how many chunks of `grid` a file of `size` bytes has completely.
+/// Returns the number of chunks of `grid` that a file of `size` bytes holds completely.
 fn chunks_within(grid: Grid, size: u64) -> u64 {
     if size >= grid.size {
         grid.chunk_count()
@@ -99,17 +100,18 @@ fn chunks_within(grid: Grid, size: u64) -> u64 {
 }
 
 impl Target {
-    /// Returns true if the sender will announce holes.
+    /// Returns true if the sender will announce the holes of the file.
     pub(crate) fn awaits_holes(&self) -> bool {
         self.offer.data.is_some()
     }
 
-    /// Returns the number of leading chunks to compare with the existing file.
+    /// Returns the number of leading chunks to compare with the existing file; `None` without
+    /// delta.
     pub(crate) fn delta(&self) -> Option<u64> {
         self.spared.basis.as_ref().map(|basis| basis.chunks)
     }
 
-    /// Makes holes read as zeros, and allocates the space for the data.
+    /// Makes the announced holes read as zeros, and allocates the space for the data.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
         if self.place == TargetState::Named {
             return Ok(());
@@ -133,7 +135,8 @@ impl Target {
         Ok(())
     }
 
-    /// Returns true if unreceived parts may hold something other than zeros.
+    /// Returns true if parts of the target that were not received may hold something other than
+    /// zeros.
     fn holds_old_data(&self) -> bool {
         !self.spared.is_new
             || !matches!(self.place, TargetState::Part | TargetState::Unnamed)
@@ -160,8 +163,8 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the parts of a chunk to write. Omits those that are holes at the sender, hold zeros,
-    /// and already read as zeros.
+    /// Returns the parts of a chunk to write. Omits parts that are holes at the sender, hold zeros,
+    /// and already read as zeros in the target.
     pub(super) fn parts_to_write(
         &self,
         chunk: ChunkId,
@@ -178,7 +181,7 @@ impl Target {
         }
     }
 
-    /// Marks a chunk whose zeros are holes at the sender; they are punched before the commit.
+    /// Marks a chunk whose zeros may be holes at the sender; they are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
             self.spared
@@ -189,7 +192,7 @@ impl Target {
         }
     }
 
-    /// Punches the marked holes, which were written as zeros.
+    /// Punches the sender's holes in the marked chunks, which were written as zeros.
     pub(super) fn punch_written(&self) -> io::Result<()> {
         let Some(holes) = self
             .spared
@@ -217,8 +220,8 @@ impl Target {
         Ok(())
     }
 
-    /// Reads a chunk of the existing file and copies it to the target; returns `None` if it cannot
-    /// be read.
+    /// Reads a chunk of the existing file and copies it to the target. Returns its hash, or `None`
+    /// if it cannot be read.
     pub(crate) fn compare_chunk(
         &self,
         chunk: ChunkId,
@@ -261,7 +264,7 @@ impl Target {
         Ok(Some(value))
     }
 
-    /// Writes parts of a chunk with these bytes.
+    /// Writes `parts` of a chunk to the target, from the chunk's `bytes`.
     pub(super) fn store_parts(
         &self,
         parts: Vec<Extent>,
@@ -277,15 +280,15 @@ impl Target {
     }
 }
 
-/// Returns true if the file system can clone the existing file.
+/// Returns true if the file system can clone the existing file (FICLONE).
 fn can_share(request: &TargetRequest<'_>, old: &File) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR)
         .is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())
 }
 
-/// Shares an extent of the old file with the target, in the kernel; returns true if all of it was
-/// shared.
+/// Copies an extent of the old file to the target in the kernel, shared if possible. Returns true
+/// if the whole extent was copied.
 fn share(old: &File, target: &File, extent: Extent) -> bool {
     let (mut from, mut to) = (extent.offset, extent.offset);
     let end = extent.offset + extent.len;
@@ -299,7 +302,7 @@ fn share(old: &File, target: &File, extent: Extent) -> bool {
     true
 }
 
-/// Returns the parts of an extent that are not zeros in holes of a file of `size` bytes.
+/// Returns the parts of an extent other than zeros in holes, in a file of `size` bytes.
 fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
     let end = extent.offset + extent.len;
     let of = |part: &Extent| {
