@@ -9,17 +9,18 @@ use std::{
 
 use crate::message::{PeerAddress, PeerInterface};
 
-/// Class of a candidate, most robust first (measured; `docs/DESIGN.md`, section 2).
+/// Class of a candidate by its addresses, most robust first (measured; `docs/DESIGN.md`, section
+/// 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
-    /// IPv4 in a subnet with only one interface on either side.
+    /// IPv4 addresses in a subnet that has only one interface on either side.
     OwnSubnet,
-    /// IPv6 link-local on both ends. Must be probed, since the addresses do not reveal the cabling.
+    /// IPv6 link-local addresses. Must be probed, since the addresses do not reveal the cabling.
     LinkLocal,
-    /// IPv6 with a prefix of only one interface on either side.
+    /// IPv6 addresses with a prefix that only one interface on either side has.
     OwnPrefix,
-    /// Several interfaces share the subnet. Usable only if connections prove to arrive at the right
-    /// interface.
+    /// Addresses in a subnet of several interfaces. Usable only if connections prove to arrive at
+    /// the right interface.
     SharedSubnet,
 }
 
@@ -27,33 +28,33 @@ impl Preference {
     pub(super) const COUNT: usize = Self::SharedSubnet as usize + 1;
 }
 
-/// One end of a candidate.
+/// One end of a candidate: an address of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathEnd {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
-    /// The interface's index.
+    /// Index of the interface on its machine.
     pub index: u32,
-    /// The interface's address.
+    /// IP address of the interface.
     pub address: IpAddr,
 }
 
-/// A possible path to the peer.
+/// Address pair that may connect two machines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Candidate {
-    /// The local end.
+    /// Interface and address of the local machine.
     pub local: PathEnd,
-    /// The peer's end.
+    /// Interface and address of the peer.
     pub remote: PathEnd,
-    /// The candidate's class.
+    /// Class of the candidate, by its addresses.
     pub preference: Preference,
-    /// Rate of the slower end in bit/s, by line rate or shaper. One known line rate suffices, since
-    /// a cable has one rate at both ends.
+    /// Rate of the slower end in bit/s, by line rate or traffic shaper. One known line rate
+    /// suffices, since a cable has one rate at both ends.
     pub rate_bps: Option<u64>,
 }
 
 impl Candidate {
-    /// Returns the identity, which is unique among the candidates of two peers.
+    /// Returns the ID, which is unique among the candidates of two peers.
     pub fn id(&self) -> CandidateId {
         CandidateId {
             local: (self.local.index, self.local.address),
@@ -61,14 +62,15 @@ impl Candidate {
         }
     }
 
-    /// Returns true if both use the same local interface, or the same interface of the peer.
+    /// Returns true if both candidates use the same local interface, or the same interface of the
+    /// peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
         self.local.interface == other.local.interface
             || self.remote.interface == other.remote.interface
     }
 }
 
-/// Identity of a [`Candidate`]: interface index and address of both ends.
+/// ID of a [`Candidate`]: interface index and address of both ends.
 ///
 /// Unaffected by changes of rates or other interfaces, and by an interface that returns with the
 /// same index.
@@ -79,13 +81,13 @@ pub struct CandidateId {
 }
 
 impl CandidateId {
-    /// Returns the indices of the local and the peer's interface.
+    /// Returns the index of the local interface, then that of the peer's.
     pub fn indices(self) -> [u32; 2] {
         [self.local.0, self.remote.0]
     }
 }
 
-/// Address and interface index of both ends: `fe80::1%3 → fe80::2%5`.
+/// Prints address and interface index of both ends, as in `fe80::1%3 → fe80::2%5`.
 impl fmt::Display for CandidateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { local, remote } = self;
@@ -97,7 +99,7 @@ impl fmt::Display for CandidateId {
 /// and of link-local addresses.
 ///
 /// Within a class, the higher known rate comes first. Excludes addresses that both sides have, such
-/// as a container bridge. Identities are unique, whatever the peer announces.
+/// as a container bridge. IDs are unique, regardless of the peer's announcement.
 pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for ours in local.iter().filter(|interface| interface.candidate) {
@@ -131,7 +133,7 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
     found
 }
 
-/// Returns the class of `address` for reaching the other interfaces of its subnet.
+/// Returns the class of a candidate with `address`, by the other interfaces in its subnet.
 fn preference(
     address: &PeerAddress,
     local: &[PeerInterface],
@@ -151,8 +153,8 @@ fn preference(
     }
 }
 
-/// Pairs the first link-local address of each. Returns `None` if they are equal, since packets
-/// would not leave the machine.
+/// Returns the candidate of the first link-local address of each interface. Returns `None` if the
+/// addresses are equal, since packets would not leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
         let is_link_local =
@@ -204,8 +206,8 @@ fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
         .any(|address| address.ip == ip)
 }
 
-/// Returns true if both sides see the addresses in one subnet. Always false for link-local
-/// addresses, which reveal no cabling.
+/// Returns true if both addresses are in the same subnet with the same prefix length. Always false
+/// for link-local addresses, which reveal no cabling.
 fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     if a.prefix_len != b.prefix_len {
         return false;
@@ -225,7 +227,8 @@ fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     }
 }
 
-/// Returns the first `len` bits, or all if an invalid announcement has a larger `len`.
+/// Returns the first `len` bits of the address; all 32 if an invalid announcement has a larger
+/// `len`.
 fn prefix4(ip: Ipv4Addr, len: u8) -> u32 {
     u32::from(ip)
         & u32::MAX

@@ -1,4 +1,4 @@
-//! Reasons for a plan, interface by interface, as facts for others to word.
+//! Explanations of a plan: the reason for each interface's outcome, as data for others to word.
 
 use super::{
     Pairing,
@@ -8,68 +8,70 @@ use super::{
 };
 use crate::message::PeerInterface;
 
-/// Outcome for one interface.
+/// Outcome of planning for one interface, for display to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The machine with the interface.
+    /// Machine that has the interface.
     pub side: Side,
-    /// The interface's name on that machine.
+    /// Name of the interface on that machine.
     pub interface: String,
-    /// The outcome.
+    /// Outcome for this interface.
     pub fact: Fact,
 }
 
-/// One of the two machines.
+/// One of the two machines of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The local machine.
+    /// Local machine.
     Local,
-    /// The peer.
+    /// Machine of the peer.
     Remote,
 }
 
-/// Outcome of planning for an interface.
+/// Outcome of planning for one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
-    /// It has a link in the plan.
+    /// The plan has a link on the interface.
     Paired {
-        /// The link.
+        /// Address pair of the link.
         candidate: Candidate,
-        /// The link's state.
+        /// Probe and connection state of the link.
         state: State,
-        /// Best of its other usable candidates, to any interface of the peer, used or idle.
+        /// Best of the interface's other usable candidates, to any interface of the peer, used or
+        /// idle.
         next_best: Option<Box<Candidate>>,
     },
-    /// It was taken before the plan was made.
+    /// The interface was in use before the plan was made.
     Taken {
-        /// The other machine's interface that it was paired with.
+        /// Name of the other machine's interface at the far end.
         with: String,
     },
-    /// It has no link.
+    /// The interface has no link, for this reason.
     LeftOut(LeftOut),
 }
 
-/// Reason why an interface has no link.
+/// Reason why a plan has no link on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOut {
-    /// Its machine does not use it by default.
+    /// The interface's machine does not use it by default.
     NoCandidateHere,
-    /// No enabled interface of the other machine shares a subnet with it, or link-local addressing.
+    /// No enabled interface of the other machine is in the same subnet, or has a link-local address
+    /// as well.
     NothingInCommon,
-    /// All its candidates are excluded by [`Pairing::restrict`].
+    /// [`Pairing::restrict`] excludes all candidates of the interface.
     NotPermitted,
-    /// It has candidates that wait for a probe.
+    /// The interface has candidates whose probes are not answered yet.
     AwaitsProbe,
     /// All matching interfaces of the other machine are taken or have links at least as good.
     PeerHasNoMore,
-    /// All its candidates failed, or all those to free interfaces. Lists the failed ones, best
-    /// first.
+    /// All candidates of the interface failed, or all those to free interfaces. Lists the failed
+    /// ones, best first.
     Failed(Vec<(Candidate, Failure)>),
 }
 
 impl Pairing {
-    /// Explains [`plan`](Self::plan) for each local interface, and for each of the peer's without a
-    /// link.
+    /// Explains [`plan`](Self::plan) for each local interface, and for each interface of the peer
+    /// without a link.
     pub fn explain(&self, taken: &[(String, String)]) -> Vec<Explanation> {
         let plan = self.plan(taken);
         let local = self
@@ -170,7 +172,7 @@ impl Pairing {
 }
 
 impl Side {
-    /// Returns the name of the candidate's interface on this side.
+    /// Returns the name of the interface at this side's end of the candidate.
     fn interface(self, candidate: &Candidate) -> &str {
         match self {
             Self::Local => &candidate.local.interface,

@@ -6,16 +6,17 @@
 
 use std::ops::{Add, Sub};
 
-/// A weight: an ordered group, such as integers or tuples of integers in lexicographic order.
+/// Weight of a cell: an element of an ordered group, such as integers or tuples of integers in
+/// lexicographic order.
 pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
-    /// The neutral weight.
+    /// Neutral element of the addition.
     const ZERO: Self;
 }
 
-/// Returns the column chosen for each row of a table of `rows` and `columns`, if any.
-/// Deterministic.
+/// Returns the column selected for each row of a table, or `None` for a row without one. The total
+/// weight is the maximum; the result is deterministic.
 ///
-/// `cell` returns a weight above zero, or `None` if the cell cannot be chosen.
+/// `cell` returns a weight above zero, or `None` if the cell cannot be selected.
 pub(super) fn heaviest<W: Weight>(
     rows: usize,
     columns: usize,
@@ -58,8 +59,8 @@ struct Table<W, F> {
     row_of: Vec<Option<usize>>,
 }
 
-/// Shortest-path entry of a column: total reduced cost and previous column. `None` means the row
-/// being placed.
+/// Shortest-path entry of a column: total reduced cost, and the column before it on the path.
+/// `None` means the row being placed.
 #[derive(Clone, Copy)]
 struct Reach<W> {
     distance: W,
@@ -77,7 +78,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Assigns a column to one more row, and moves others if that is cheaper.
+    /// Assigns a column to one more row, and moves other rows if that is cheaper.
     fn place(&mut self, row: usize) {
         let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
         let mut settled = vec![false; self.size];
@@ -138,7 +139,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Moves each row on the path to the next column, ending at the free column.
+    /// Assigns to each row on the path the next column, ending at the free column.
     fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach<W>>]) {
         let mut column = free;
         while let Some(before) = reached[column].and_then(|reach| reach.from) {
@@ -165,7 +166,7 @@ mod tests {
         heaviest(cells.len(), columns, |row, column| cells[row][column])
     }
 
-    /// Tries all matchings of the rows from `row` on.
+    /// Returns the maximum total weight by trying all matchings of the rows from `row` on.
     fn brute_force(cells: &[Row], row: usize, used: u32) -> i64 {
         let Some(weights) = cells.get(row) else {
             return 0;
@@ -178,7 +179,7 @@ mod tests {
         best.unwrap_or(0).max(brute_force(cells, row + 1, used))
     }
 
-    /// Sums the chosen cells after checking that they form a valid matching.
+    /// Returns the sum of the selected cells, after checking that they form a valid matching.
     fn total(cells: &[Row], chosen: &[Option<usize>]) -> i64 {
         let mut used = 0_u32;
         let mut sum = 0;

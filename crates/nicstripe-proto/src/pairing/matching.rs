@@ -1,4 +1,5 @@
-//! Selection of candidates by total rate, each interface used at most once on either side.
+//! Selection of candidates with the greatest total rate, each interface used at most once on either
+//! side.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,27 +11,28 @@ use super::{
     hungarian::{Weight, heaviest},
 };
 
-/// Assumed rate in bit/s if neither end knows it: that of the commonest cable.
+/// Assumed rate of a candidate in bit/s if neither end knows its line rate: that of the most common
+/// cable.
 pub const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 
-/// Upper bound of a rate: 281 Tbit/s. Only an invalid announcement exceeds it, and sums of it do
-/// not overflow.
+/// Upper limit of a candidate's rate in bit/s: 281 Tbit/s. Only an invalid announcement exceeds it,
+/// and sums of it do not overflow.
 const MOST_RATE_BPS: u64 = 1 << 48;
 
-/// A selectable candidate with its state.
+/// Candidate that may be selected, with its state and rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) is_in_use: bool,
-    /// True if a probe was answered or a connection made.
+    /// True if the peer has answered a probe, or a connection was made.
     pub(super) was_reached: bool,
-    /// Expected rate in bit/s.
+    /// Expected rate of the candidate in bit/s.
     pub(super) rate_bps: u64,
 }
 
 impl Offer<'_> {
-    /// Returns the value of joining interfaces number `ours` and `theirs`. Always above zero,
-    /// because of the preference.
+    /// Returns the value of selecting this candidate, given the sequence numbers of its interfaces.
+    /// Always above zero, because of the preference.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> Worth {
         let mut preferences = [0; Preference::COUNT];
         preferences[self.candidate.preference as usize] = 1;
@@ -51,15 +53,15 @@ impl Offer<'_> {
     }
 }
 
-/// Value of a choice, most important part first.
+/// Value of a selection, most important part first.
 ///
 /// 1. Total rate in bit/s.
 /// 2. Candidates in use: a working link is not replaced by another of the same rate.
 /// 3. Candidates of each [`Preference`], the best first.
 /// 4. Candidates that a probe reached.
-/// 5. Minus the squared differences of the ends' numbers, so that equal interfaces pair in order.
-///    Of two ways to pair two interfaces with two others, the one without crossing has the smaller
-///    sum.
+/// 5. Minus the squared differences of the ends' sequence numbers, so that equal interfaces pair in
+///    order. Of two ways to pair two interfaces with two others, the one without crossing has the
+///    smaller sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth([i64; Preference::COUNT + 4]);
 
@@ -91,7 +93,8 @@ impl Weight for Worth {
     const ZERO: Self = Self([0; Preference::COUNT + 4]);
 }
 
-/// Chooses from untried `candidates` for the greatest total rate, excluding the interfaces `taken`.
+/// Selects from untried `candidates` for the greatest total rate, excluding the interface pairs
+/// `taken` (local name, remote name).
 ///
 /// Keeps the given order. Uses each interface at most once on either side. Ties go to the better
 /// preferences, then to the order of interface indices and names.
@@ -118,15 +121,15 @@ pub(super) fn rate(candidate: &Candidate) -> u64 {
     candidate.rate_bps.unwrap_or(UNKNOWN_RATE_BPS)
 }
 
-/// Returns true if neither end is among those `taken`.
+/// Returns true unless one of the candidate's interfaces is in a pair of `taken`.
 pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool {
     taken.iter().all(|(ours, theirs)| {
         *ours != candidate.local.interface && *theirs != candidate.remote.interface
     })
 }
 
-/// Returns the best choice from `offers`, in the given order. Numbers interfaces by `all`,
-/// independent of the offers.
+/// Returns the selection from `offers` with the greatest value, in the given order. `all`
+/// determines the sequence numbers of interfaces, independent of the offers.
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
     let ours = numbered(all.iter().map(|candidate| &candidate.local));
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));
@@ -157,7 +160,7 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
     indices.into_iter().map(|index| offers[index]).collect()
 }
 
-/// Returns the total rate of a choice in bit/s.
+/// Returns the sum of the candidates' rates in bit/s.
 pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
     choice
         .iter()
@@ -165,7 +168,7 @@ pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
         .sum()
 }
 
-/// Numbers interfaces by index, then by name.
+/// Assigns a sequence number to each interface name, by interface index and then by name.
 fn numbered<'a>(ends: impl Iterator<Item = &'a PathEnd>) -> BTreeMap<&'a str, usize> {
     let all: BTreeSet<(u32, &str)> = ends
         .map(|end| (end.index, end.interface.as_str()))

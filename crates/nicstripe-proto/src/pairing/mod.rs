@@ -33,16 +33,17 @@ pub use self::{
 };
 use crate::message::PeerInterface;
 
-/// Limit of interfaces announced and paired per side; with [`MOST_ADDRESSES`] each they fit into a
-/// greeting.
+/// Maximum number of interfaces announced and paired per side. With [`MOST_ADDRESSES`] each they
+/// fit into a handshake message.
 pub const MOST_INTERFACES: usize = 64;
-/// Limit of addresses per interface. See [`MOST_INTERFACES`].
+/// Maximum number of addresses per interface. See [`MOST_INTERFACES`].
 pub const MOST_ADDRESSES: usize = 8;
 
-/// Limit of candidates probed at a time.
+/// Maximum number of candidates probed at the same time.
 pub const MOST_PROBES: usize = 64;
 
-/// Interfaces of two peers, the candidates between them, and their states.
+/// State of the pairing: interfaces of two peers, and the candidates between them with their
+/// states.
 ///
 /// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or a
 /// verdict: [`reached`](Self::reached) after a probe, or [`verified`](Self::verified),
@@ -52,9 +53,9 @@ pub const MOST_PROBES: usize = 64;
 pub struct Pairing {
     local: Vec<PeerInterface>,
     remote: Vec<PeerInterface>,
-    /// Best first.
+    /// All candidates, best first.
     candidates: Vec<Candidate>,
-    /// States of tried candidates. Invariant: each is among the candidates.
+    /// States of tried candidates. Invariant: each ID is that of an existing candidate.
     states: BTreeMap<CandidateId, State>,
     /// Best links among the verified candidates. Invariant: they share no interface, and each is
     /// verified.
@@ -67,7 +68,7 @@ pub struct Pairing {
 }
 
 impl Pairing {
-    /// Returns the pairing of two machines by their lists of interfaces.
+    /// Returns the pairing of two machines, given their lists of interfaces.
     ///
     /// Ignores duplicate names, and all beyond [`MOST_INTERFACES`] and [`MOST_ADDRESSES`].
     pub fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
@@ -86,19 +87,19 @@ impl Pairing {
     }
 
     /// Restricts the peer's addresses to those that `permits` accepts, such as `IpAddr::is_ipv4`.
-    /// Keeps verdicts on others.
+    /// Keeps the states of excluded candidates.
     pub fn restrict(&mut self, permits: fn(&IpAddr) -> bool) {
         self.permits = permits;
     }
 
-    /// Caps the rate of local interface `name` at `bps` bit/s, a limit of the user.
+    /// Limits the rate of the local interface `name` to `bps` bit/s, as set by the user.
     pub fn cap(&mut self, name: &str, bps: u64) {
         self.caps.insert(name.to_owned(), bps);
     }
 
     /// Replaces the lists of interfaces after a change on either side.
     ///
-    /// Keeps verdicts on existing candidates. Forgets a failure if the sharing of its subnet
+    /// Keeps the states of existing candidates. Discards a failure if the sharing of its subnet
     /// changed or an interface came back: it is new, became a candidate, got another address, or
     /// changed its line rate.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
@@ -142,27 +143,27 @@ impl Pairing {
         self.choose_in_use();
     }
 
-    /// Returns the permitted candidates in any state, best first.
+    /// Returns the candidates that [`restrict`](Self::restrict) permits, in any state, best first.
     pub fn candidates(&self) -> impl DoubleEndedIterator<Item = &Candidate> {
         self.candidates
             .iter()
             .filter(move |candidate| (self.permits)(&candidate.remote.address))
     }
 
-    /// Returns the candidate with this identity, if it still exists.
+    /// Returns the candidate with this ID, if it still exists.
     pub fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
         self.candidates
             .iter()
             .find(|candidate| candidate.id() == id)
     }
 
-    /// Returns the state of a candidate.
+    /// Returns the probe and connection state of a candidate.
     pub fn state(&self, id: CandidateId) -> &State {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns up to [`MOST_PROBES`] candidates to probe before they can be planned, with an early
-    /// probe for each interface.
+    /// Returns up to [`MOST_PROBES`] candidates that must be probed before they can be planned,
+    /// first one for each interface. Excludes the interface pairs `taken`.
     ///
     /// First come link-local candidates and replacements of a lost link, between idle interfaces.
     /// Then come candidates that may replace a link in use for a greater total rate.
@@ -191,8 +192,8 @@ impl Pairing {
 
     /// Records that the intended interface answered a probe.
     ///
-    /// If the candidate would replace a link in use, forgets failures of idle pairs that share an
-    /// end: a cable may be back.
+    /// If the candidate would replace a link in use, discards failures of idle pairs that share an
+    /// interface with it: a cable may be back.
     pub fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -230,7 +231,7 @@ impl Pairing {
     /// Records that a verified candidate has lost its connection. Its interfaces are paired again
     /// after probes.
     ///
-    /// Forgets earlier failures between idle interfaces, since with a link gone another interface
+    /// Discards earlier failures between idle interfaces, since with a link gone another interface
     /// may reach an address.
     pub fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else {
@@ -251,7 +252,7 @@ impl Pairing {
         });
     }
 
-    /// Records that a probe or a connection failed.
+    /// Records that a probe or a connection of a candidate failed, for the reason `why`.
     pub fn failed(&mut self, id: CandidateId, why: Failure) {
         let was_verified = *self.state(id) == State::Verified;
         self.set(id, State::Failed(why));
@@ -260,28 +261,29 @@ impl Pairing {
         }
     }
 
-    /// Returns true if a candidate is one of the best verified links. Only a greater total rate
+    /// Returns true if a candidate is among the best verified links. Only a greater total rate
     /// replaces it.
     pub fn is_in_use(&self, id: CandidateId) -> bool {
         self.in_use.contains_key(&id)
     }
 
-    /// Returns true if a lost link is not back.
+    /// Returns true if any lost link was not verified again.
     pub fn misses_a_link(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Returns true if a link lacks a route.
+    /// Returns true if any candidate failed because of a missing host route.
     pub fn lacks_a_route(&self) -> bool {
         self.states
             .values()
             .any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Forgets failures of unanswered candidates that need a probe. The ends of a cable detect it,
-    /// configure addresses and begin to listen at different times.
+    /// Discards failures of candidates that need a probe and did not answer. The ends of a cable
+    /// detect it, configure addresses and begin to listen at different times.
     ///
-    /// Also forgets missing routes, since a full queue may have dropped a proof.
+    /// Also discards failures by a missing route, since a full queue may have dropped the proof of
+    /// an address.
     pub fn forgive(&mut self) {
         let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let is_probed =
@@ -299,7 +301,8 @@ impl Pairing {
         });
     }
 
-    /// Chooses the links to use, excluding the interfaces `taken`, best first.
+    /// Selects the links to use, best first, excluding the interface pairs `taken` (local name,
+    /// remote name).
     ///
     /// Considers candidates that have not failed and await no probe, for the greatest total rate.
     /// Uses each interface at most once on either side. Only a greater total replaces a link in
@@ -313,8 +316,9 @@ impl Pairing {
             .collect()
     }
 
-    /// Returns true if a strict reverse path filter may drop a connection's packets until host
-    /// routes are installed. No probe can detect this.
+    /// Returns true if strict reverse-path filtering (`rp_filter=1`) may drop a connection's
+    /// packets until host routes are installed: in a shared subnet, with the setting on any
+    /// interface. No probe can detect this.
     pub fn is_filtered(&self, candidate: &Candidate) -> bool {
         let is_strict = |interface: &PeerInterface| {
             interface
@@ -336,7 +340,8 @@ impl Pairing {
         offered.map(|candidate| self.offer(candidate)).collect()
     }
 
-    /// Chooses the links in use from the verified candidates, by the rules of a plan.
+    /// Selects the links in use from the verified candidates, by the criteria of
+    /// [`plan`](Self::plan).
     fn choose_in_use(&mut self) {
         let offers = self.offers(&[], |candidate| {
             *self.state(candidate.id()) == State::Verified
@@ -369,12 +374,12 @@ impl Pairing {
         }
     }
 
-    /// Returns true if it may be planned.
+    /// Returns true if the candidate may be planned: it has not failed and awaits no probe.
     fn is_usable(&self, candidate: &Candidate) -> bool {
         self.state(candidate.id()).failure().is_none() && !self.awaits_probe(candidate)
     }
 
-    /// Returns true if it must be probed before it may be planned.
+    /// Returns true if the candidate is untried and must be probed before it may be planned.
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
         let is_unsure = || {
             candidate.preference == Preference::LinkLocal
@@ -384,15 +389,15 @@ impl Pairing {
         self.state(candidate.id()).is_untried() && is_unsure()
     }
 
-    /// Returns true if it shares an interface with a link in use.
+    /// Returns true if the candidate shares an interface with a link in use.
     fn uses_an_end(&self, candidate: &Candidate) -> bool {
         self.in_use
             .values()
             .any(|other| other.shares_an_end(candidate))
     }
 
-    /// Returns true if it was lost or may replace a lost link, unless a filter would drop the
-    /// probe.
+    /// Returns true if the candidate shares an interface with a lost link, unless a reverse-path
+    /// filter may drop the probe.
     fn follows_a_loss(&self, candidate: &Candidate) -> bool {
         self.is_beside_a_loss(candidate) && !self.is_filtered(candidate)
     }
@@ -403,7 +408,7 @@ impl Pairing {
             .any(|other| other.shares_an_end(candidate))
     }
 
-    /// Returns the candidates to probe, best first.
+    /// Returns the candidates to probe before they may be planned, best first.
     fn unprobed(&self, taken: &[(String, String)]) -> Vec<&Candidate> {
         let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
         let candidates = || awaiting.iter().map(|offer| offer.candidate);
@@ -422,7 +427,7 @@ impl Pairing {
             .collect()
     }
 
-    /// Returns true if one of its interfaces has no link in use.
+    /// Returns true if at least one of the candidate's interfaces has no link in use.
     fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
         let is_idle = |end: fn(&Candidate) -> &PathEnd| {
             self.in_use
@@ -432,7 +437,7 @@ impl Pairing {
         is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
-    /// Records a state, unless the candidate has disappeared.
+    /// Sets the state of a candidate. No effect if it does not exist any more.
     fn set(&mut self, id: CandidateId, state: State) {
         if self.candidate(id).is_some() {
             self.states.insert(id, state);
@@ -440,7 +445,7 @@ impl Pairing {
     }
 }
 
-/// Removes interfaces with duplicate names and applies the limits.
+/// Removes interfaces with duplicate names, and those beyond the limits.
 fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     let mut names = BTreeSet::new();
     interfaces.retain(|interface| names.insert(interface.name.clone()));
@@ -451,8 +456,8 @@ fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     interfaces
 }
 
-/// Returns the interfaces whose earlier failures are obsolete, for example by a new line rate after
-/// replugging.
+/// Returns the names of interfaces whose earlier failures are obsolete: those that are new, or have
+/// a new address or line rate, for example after replugging.
 ///
 /// Omits an interface that was no candidate before, since it has no states.
 fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeSet<&'a str> {

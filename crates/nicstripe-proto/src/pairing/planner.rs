@@ -1,4 +1,5 @@
-//! The planner: decides which candidates to probe, which connections to make and end, and when.
+//! Planner of links: decides which candidates to probe, which connections to make and end, and
+//! when.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,8 @@ use super::{
 };
 use crate::message::PeerInterface;
 
-/// Tracks the connections of a [`Pairing`], and pairs interfaces again after a loss.
+/// Planner of a session's links: tracks the connections of a [`Pairing`], and pairs interfaces
+/// again after a loss.
 ///
 /// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until `None`.
 /// At [`poll_timeout`](Self::poll_timeout) call [`handle_timeout`](Self::handle_timeout). The
@@ -22,29 +24,29 @@ pub struct Planner {
     pairing: Pairing,
     made: BTreeMap<CandidateId, Made>,
     probing: BTreeSet<CandidateId>,
-    /// Time of the next round of probes.
+    /// Time of the next round of probes, if one is planned.
     again: Option<Instant>,
-    /// Rounds of probes since the last change.
+    /// Number of rounds of probes since the last change.
     rounds: usize,
 }
 
-/// Connection state of a candidate.
+/// Candidate with connections, and their state.
 #[derive(Debug, Clone)]
 struct Made {
     candidate: Candidate,
     is_up: bool,
     was_up: bool,
-    /// True if a probe was answered during an attempt that may have begun before the cable was
-    /// back. The attempt's failure is then ignored.
+    /// True if a probe was answered during a connection attempt that may have begun before the
+    /// cable was back. The attempt's failure is then ignored.
     is_overtaken: bool,
 }
 
-/// An action for the caller.
+/// Action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make the connections of a link.
+    /// Make the connections of a new link.
     Connect(Candidate),
-    /// End the connections of a link, and do not retry them.
+    /// End the connections of a link, without retries.
     Retire(CandidateId),
 }
 
@@ -60,7 +62,7 @@ impl Planner {
         }
     }
 
-    /// Returns the pairing.
+    /// Returns the pairing with the candidates and their states.
     pub fn pairing(&self) -> &Pairing {
         &self.pairing
     }
@@ -78,7 +80,8 @@ impl Planner {
         self.rounds = 0;
     }
 
-    /// Adds a connection that was not planned here.
+    /// Adds a candidate whose connection the planner did not request, such as a session's first
+    /// one.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
         self.made.insert(
@@ -101,7 +104,7 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate has lost its connection, or could not connect.
+    /// Records that a candidate has lost its connection, or could not connect. The caller retries.
     pub fn handle_lost(&mut self, id: CandidateId) {
         let Some(made) = self.made.get_mut(&id) else {
             return;
@@ -115,25 +118,26 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate leads to the wrong place. Its connections are ended without
-    /// retries.
+    /// Records that a candidate's connection failed for the reason `why`, such as another interface
+    /// than intended. Its connections are ended without retries.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
     }
 
-    /// Records that a candidate lacks a route at either end. It is planned again in the next round.
+    /// Records that a host route is missing at either end of a candidate. It is planned again after
+    /// the next round of probes.
     pub fn handle_unrouted(&mut self, id: CandidateId) {
         self.made.remove(&id);
         self.pairing.failed(id, Failure::Unrouted);
     }
 
-    /// Forgets the connections of a candidate that were ended or could not be made.
+    /// Removes a candidate whose connections were ended or could not be made.
     pub fn forget(&mut self, id: CandidateId) {
         self.made.remove(&id);
     }
 
-    /// Records that a probe was answered or has timed out.
+    /// Records the end of a probe: answered, or timed out.
     pub fn handle_probed(&mut self, id: CandidateId, was_answered: bool) {
         self.probing.remove(&id);
         if was_answered {
@@ -146,8 +150,8 @@ impl Planner {
         }
     }
 
-    /// Starts the probes that are due. `start` returns false if too many are in progress; the rest
-    /// is due with the next input, or after 1 s.
+    /// Starts the probes that are due by calling `start`, which returns false if too many are in
+    /// progress. The others are due after the next input, or after 1 s.
     pub fn probe(
         &mut self,
         taken: &[(String, String)],
@@ -199,7 +203,8 @@ impl Planner {
         self.again
     }
 
-    /// Handles the deadline of [`poll_timeout`](Self::poll_timeout).
+    /// Begins the next round of probes if its time has come: discards the failures that may be
+    /// obsolete. Then call [`probe`](Self::probe).
     pub fn handle_timeout(&mut self, taken: &[(String, String)], now: Instant) {
         if self.again.is_none_or(|at| now < at) {
             return;
@@ -222,7 +227,7 @@ impl Planner {
         !self.probing.is_empty()
     }
 
-    /// Returns true if a candidate is in the plan.
+    /// Returns true if a candidate is in the plan, given the interface pairs `taken`.
     pub fn is_planned(&self, id: CandidateId, taken: &[(String, String)]) -> bool {
         self.pairing
             .plan(taken)
@@ -230,7 +235,7 @@ impl Planner {
             .any(|candidate| candidate.id() == id)
     }
 
-    /// Returns the next action.
+    /// Returns the next action for the caller, or `None` if the connections are as planned.
     pub fn poll_step(&mut self, taken: &[(String, String)]) -> Option<Step> {
         let plan = self.pairing.plan(taken);
         if let Some(id) = self.made.keys().copied().find(|id| self.loses(*id, &plan)) {
@@ -252,16 +257,16 @@ impl Planner {
         Some(Step::Connect(candidate))
     }
 
-    /// Returns false for an untried candidate in a shared subnet while a probe is in progress,
-    /// since a link-local path, which is safer, may be found.
+    /// Returns false for an untried candidate in a shared subnet while a probe is in progress: a
+    /// link-local path, which is safer, may be found.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet
             || *self.pairing.state(candidate.id()) != State::Untried
             || !self.is_probing()
     }
 
-    /// Returns true if another link replaced this one: a working link, or a planned one if this
-    /// never worked.
+    /// Returns true if another link has replaced this one, which is neither planned nor in use: a
+    /// working link, or a planned one if this link never worked.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
         if is_planned(id) || self.pairing.is_in_use(id) {
@@ -281,8 +286,8 @@ impl Planner {
     }
 }
 
-/// Pauses between rounds of unanswered probes: duplicate address detection takes the kernel 1 to 2
-/// s. The last one repeats while a link or a route is missing.
+/// Delays before the rounds of unanswered probes: duplicate address detection takes the kernel 1 to
+/// 2 s. The last one repeats while a link or a route is missing.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(700),
     Duration::from_millis(700),
@@ -290,8 +295,8 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(5),
 ];
 
-/// Longest pause while every link is lost.
+/// Maximum delay between rounds of probes while every link is lost.
 const PAUSE_WITHOUT_LINKS: Duration = Duration::from_millis(1500);
 
-/// Pause before postponed probes.
+/// Delay before the probes that `start` has postponed are tried again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);

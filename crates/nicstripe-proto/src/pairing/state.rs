@@ -1,44 +1,45 @@
-//! States of a candidate.
+//! Probe and connection states of a candidate.
 
-/// State of a candidate.
+/// Probe and connection state of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not tried, or not since it was lost. From: `Verified`, `Failed`. To: any other.
+    /// Not probed or connected, or not since its connection was lost. From: `Verified`, `Failed`.
+    /// To: any other.
     Untried,
-    /// A probe was answered. From: any. To: `Verified`, `Failed`.
+    /// The peer has answered a probe. From: any. To: `Verified`, `Failed`.
     Reached,
-    /// A connection arrived at the intended interface and is up. From: any. To: `Untried` when it
-    /// is lost, `Failed`.
+    /// A connection has arrived at the intended interface and is up. From: any. To: `Untried` when
+    /// the connection is lost, `Failed`.
     Verified,
-    /// It does not work. From: any. To: `Untried` when an interface of it came back or the sharing
-    /// of its subnet changed, `Reached`, `Verified`.
+    /// A probe or connection has failed. From: any. To: `Untried` when one of its interfaces came
+    /// back or the sharing of its subnet changed, `Reached`, `Verified`.
     Failed(Failure),
 }
 
 /// Reason why a candidate does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Nothing answered.
+    /// Nothing answered the probe or the connection attempt.
     Unreachable,
-    /// It lacks a host route: the owner of the address was not proved, or the peer rejected the
-    /// connection.
+    /// A required host route is missing: the ownership of the address was not proved, or the peer
+    /// rejected the connection.
     Unrouted,
-    /// It led to another interface than intended.
+    /// The connection arrived at another interface of the peer than intended.
     WrongInterface {
-        /// The peer's name of the interface at which it arrived.
+        /// Name of the interface, on the peer, at which the connection arrived.
         arrived: String,
     },
-    /// Another failure.
+    /// Any other failure of the connection.
     Other,
 }
 
 impl State {
-    /// Returns true if the candidate is untried.
+    /// Returns true for [`State::Untried`].
     pub fn is_untried(&self) -> bool {
         *self == Self::Untried
     }
 
-    /// Returns the reason of a failed candidate.
+    /// Returns the reason of a failure, or `None` in any other state.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(why) => Some(why),

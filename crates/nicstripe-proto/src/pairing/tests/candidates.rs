@@ -1,4 +1,4 @@
-//! Candidates derived from two lists of interfaces.
+//! Candidates derived from the interface lists of two machines.
 
 use super::*;
 

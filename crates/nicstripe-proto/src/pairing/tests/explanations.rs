@@ -1,8 +1,8 @@
-//! Explanations of a plan for each interface.
+//! Explanations of a plan's outcome for each interface.
 
 use super::*;
 
-/// Returns the fact about the interface `name`, if any.
+/// Returns the outcome for the interface `name`, if it is explained.
 fn fact_of(explanations: &[Explanation], name: &str) -> Option<Fact> {
     explanations
         .iter()

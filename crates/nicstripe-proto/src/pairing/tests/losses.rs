@@ -1,5 +1,5 @@
-//! Loss of every subset of ends on every topology, in virtual time: data must flow again if any
-//! pair of ends works.
+//! Loss and return of every subset of interfaces on every topology, in virtual time. Data must flow
+//! again if any pair of interfaces works.
 
 use std::{
     cmp::Reverse,
@@ -12,11 +12,11 @@ use crate::path::{FAIL_AFTER, RETRY_LONGEST};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Timeouts of a probe and of a connection attempt.
+/// Simulated timeouts of a probe and of a connection attempt.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// Time to connect: TCP, TLS and the greeting.
+/// Simulated time to connect: TCP, TLS and the greeting.
 const CONNECT_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,9 +34,9 @@ enum Topology {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
-    /// The machine detects that its interface lost the carrier.
+    /// Carrier loss that the interface's machine detects.
     Carrier,
-    /// Packets are dropped without notice.
+    /// Silent loss: packets are dropped, and no machine detects it.
     Silent,
 }
 
@@ -83,12 +83,12 @@ enum What {
     Silent(CandidateId),
     NotConnected(CandidateId),
     Retry(CandidateId),
-    /// The peer's list of its interfaces has arrived.
+    /// Arrival of the peer's list of its interfaces.
     Told,
     Tick,
 }
 
-/// A client's planner, and the two machines around it.
+/// Simulation of a client's planner, the two machines and the cables between them.
 #[derive(Clone)]
 struct World {
     topology: Topology,
@@ -98,12 +98,12 @@ struct World {
     now: Instant,
     events: BinaryHeap<Reverse<(Instant, u32, What)>>,
     count: u32,
-    /// Paths that were made; true if connected.
+    /// Paths that the planner has made; true if connected.
     paths: BTreeMap<CandidateId, bool>,
-    /// Ends that carry traffic.
+    /// Interfaces of the client and the daemon; true if they carry traffic.
     alive: [Vec<bool>; 2],
     probes: usize,
-    /// Number of working links that were ended.
+    /// Number of working links that the planner has closed.
     closed: usize,
 }
 
@@ -141,7 +141,7 @@ impl World {
         self.topology.joins(ours, theirs) && self.alive[0][ours] && self.alive[1][theirs]
     }
 
-    /// Acts as the library does after each input.
+    /// Carries out the planner's steps, as the library does after each input.
     fn follow(&mut self) {
         let mut begun = Vec::new();
         self.planner.probe(&[], self.now, |candidate| {
@@ -213,7 +213,8 @@ impl World {
         self.run_until(time, |_| false);
     }
 
-    /// Runs until the condition holds and returns the time taken, or `None` after `time`.
+    /// Simulates until the condition holds. Returns the simulated time that this took, or `None`
+    /// after `time`.
     fn run_until(&mut self, time: Duration, is_so: impl Fn(&Self) -> bool) -> Option<Duration> {
         let start = self.now;
         self.follow();
@@ -242,7 +243,7 @@ impl World {
         Some(self.now - start)
     }
 
-    /// Disables the ends whose bits are set.
+    /// Disables the interfaces whose bits are set, first those of the client.
     fn lose(&mut self, ends: u32, loss: Loss) {
         let [locals, _] = [0, 1].map(|side: usize| self.alive[side].len());
         for side in [0, 1] {
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// Sends the peer's interfaces if a link carries them.
+    /// Sends the peer's list of interfaces to the planner if a link can carry it.
     fn tell(&mut self) {
         if self.links() > 0 {
             self.after(MS, What::Told);
@@ -299,7 +300,7 @@ impl World {
             .update(self.local.clone(), self.planner.pairing().remote.clone());
     }
 
-    /// Number of links that carry data.
+    /// Returns the number of links that carry data.
     fn links(&self) -> usize {
         self.paths
             .iter()
@@ -307,7 +308,7 @@ impl World {
             .count()
     }
 
-    /// Upper bound of links between the ends that are alive.
+    /// Returns an upper bound of the number of links between the interfaces that carry traffic.
     fn most_links(&self) -> usize {
         let alive = |side: usize, among: fn(usize) -> bool| {
             (0..self.alive[side].len())
@@ -329,7 +330,8 @@ impl World {
     }
 }
 
-/// Joins the interfaces in this order, as if the others had been plugged in later.
+/// Returns a simulation whose links join each local interface with the peer's interface `crossing`
+/// places further, where the topology permits, as if the others had been plugged in later.
 fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
     let mut world = World::new(topology, counts);
     let ways: Vec<Candidate> = world.planner.pairing().candidates().cloned().collect();
@@ -381,13 +383,13 @@ fn whatever_ends_are_lost_data_flow_again_if_any_pair_can_carry_them() {
     );
 }
 
-/// Results over all subsets.
+/// Worst results over all subsets of interfaces.
 #[derive(Debug, Default)]
 struct Tried {
     subsets: usize,
-    /// Longest time until data flowed again, after carrier loss and after silence.
+    /// Longest times until data flowed again: after carrier loss, and after silent loss.
     longest: [Duration; 2],
-    /// Most probes in a case.
+    /// Greatest number of probes in one case.
     probes: usize,
 }
 
@@ -440,8 +442,8 @@ fn all_subsets(topology: Topology) -> Tried {
     tried
 }
 
-/// Returns the time until data flowed again. All usable ends must have links within `pause` after
-/// the loss and after the heal.
+/// Disables a subset of interfaces, then enables it again. Returns the time until data flowed
+/// again. All usable interfaces must have links within `pause` after each change.
 fn lose_and_heal(
     world: &mut World,
     ends: u32,

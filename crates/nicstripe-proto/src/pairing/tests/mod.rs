@@ -1,4 +1,4 @@
-//! Pairings of two machines with the cabling of each test.
+//! Tests of the pairing of two machines, each test with its own cabling.
 
 mod candidates;
 mod explanations;
@@ -11,7 +11,7 @@ use crate::message::PeerAddress;
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// Returns an enabled interface with its addresses as `ip/len`. Its index is the number in its
+/// Returns an enabled interface with addresses given as `ip/len`. Its index is the number in its
 /// name.
 fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
     let address = |text: &&str| {
@@ -38,7 +38,7 @@ fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {
     }
 }
 
-/// Interfaces `a0`, `a1`, … with only a link-local address.
+/// Returns interfaces `a0`, `a1`, … with only a link-local address.
 fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
     (0..count)
         .map(|number| {
@@ -50,7 +50,7 @@ fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
         .collect()
 }
 
-/// `a0` and `a1` with `b0` and `b1`, all in one IPv4 subnet.
+/// Returns `a0` and `a1`, and `b0` and `b1`, all in one IPv4 subnet.
 fn one_subnet() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     let local = vec![
         interface("a0", &["10.9.0.11/24"]),
@@ -82,7 +82,7 @@ fn taken(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The best candidate between two interfaces.
+/// Returns the best candidate between two interfaces.
 fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) -> CandidateId {
     let is_it = |candidate: &&Candidate| {
         ends(std::slice::from_ref(*candidate)) == [(ours, theirs)]
@@ -91,8 +91,8 @@ fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) 
     pairing.candidates().find(is_it).unwrap().id()
 }
 
-/// Answers every probe for cables that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and
-/// so on.
+/// Answers all probes as with cables that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`,
+/// and so on.
 ///
 /// Returns the number of probes.
 fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {

@@ -1,4 +1,4 @@
-//! Candidates chosen by a plan.
+//! Candidates that a plan selects.
 
 use nicstripe_sim::Rng;
 
@@ -300,7 +300,8 @@ fn no_other_plan_is_worth_more() {
     }
 }
 
-/// Returns interfaces of random rates in some of three subnets, with IPv6 of both kinds or none.
+/// Returns interfaces with random rates and addresses: IPv4 in one of three subnets, and IPv6
+/// link-local, with a prefix, both or neither.
 fn random_side(rng: &mut Rng, letter: &str, count: usize, first_host: usize) -> Vec<PeerInterface> {
     let mut one = |number: usize| {
         let host = first_host + number;
@@ -335,7 +336,7 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
     }
 }
 
-/// The documented criteria of a plan, in order.
+/// Value of a candidate by the documented criteria of a plan, most important first.
 type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
@@ -386,7 +387,8 @@ fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     }
 }
 
-/// Tries every pairing of the interfaces `ours` with those of the peer that are not `used`.
+/// Returns the best total score of all pairings of the interfaces `ours` with interfaces of the
+/// peer that are not `used`.
 fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
     let Some((first, rest)) = ours.split_first() else {
         return [0; 8];

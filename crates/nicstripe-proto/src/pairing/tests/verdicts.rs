@@ -1,4 +1,4 @@
-//! Effect of verdicts and interface changes on a plan.
+//! Effect of probe and connection results, and of interface changes, on a plan.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn wrong(arrived: &str) -> Failure {
     }
 }
 
-/// Plans and verifies until nothing changes; `works` returns the outcome of each connection.
-/// Returns the links.
+/// Plans and connects until nothing changes, and returns the links. `works` returns the outcome of
+/// each connection.
 fn settle(
     pairing: &mut Pairing,
     works: impl Fn(&Candidate) -> Result<(), Failure>,
