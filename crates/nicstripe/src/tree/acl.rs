@@ -1,4 +1,4 @@
-//! Translates users and groups in ACLs: their numeric IDs differ between machines.
+//! Translation of users and groups in POSIX ACLs: their numeric IDs differ between machines.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use nicstripe_proto::tree::{AclKind, AclName, AclNames, Xattr};
 
 use super::owners::Owners;
 
-/// Returns the names of the users and groups in the ACLs among these attributes. IDs without a name
-/// are omitted.
+/// Returns the names of the users and groups in the ACLs among these extended attributes. Omits IDs
+/// without a name.
 pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames> {
     let mut names: Vec<AclName> = Vec::new();
     for entry in xattrs.iter().filter_map(entries).flatten() {
@@ -31,7 +31,8 @@ pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames
     AclNames::new(names)
 }
 
-/// Replaces IDs that have a name with the local ones, and restores the order that ACLs require.
+/// Replaces the sender's IDs in ACLs by the local IDs of the same names, and restores the order of
+/// entries that ACLs require.
 pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Owners) {
     let local: HashMap<(AclKind, u32), u32> = names
         .as_slice()
@@ -53,7 +54,7 @@ pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Ow
 }
 
 /// Returns the entries of an ACL in the kernel's format (linux/posix_acl_xattr.h); `None` for other
-/// attributes.
+/// extended attributes.
 fn entries(xattr: &Xattr) -> Option<&[[u8; ENTRY]]> {
     let is_acl = matches!(
         &xattr.name[..],
@@ -67,7 +68,8 @@ fn entries(xattr: &Xattr) -> Option<&[[u8; ENTRY]]> {
     rest.is_empty().then_some(entries)
 }
 
-/// Returns the user or group of an entry; `None` for owner, owning group, others and mask.
+/// Returns the user or group that an ACL entry names; `None` for owner, owning group, others and
+/// mask.
 fn mentioned(entry: &[u8; ENTRY]) -> Option<(AclKind, u32)> {
     let kind = match tag_of(entry) {
         0x02 => AclKind::User,
@@ -85,10 +87,10 @@ fn id_of(&[.., a, b, c, d]: &[u8; ENTRY]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Header of an ACL attribute.
+/// Version header of an ACL attribute (linux/posix_acl_xattr.h).
 const VERSION: [u8; 4] = [2, 0, 0, 0];
 
-/// Size of an entry in bytes: tag (2), permissions (2) and ID (4), little-endian.
+/// Size of an ACL entry in bytes: tag (2), permissions (2) and ID (4), little-endian.
 const ENTRY: usize = 8;
 
 #[cfg(test)]

@@ -1,62 +1,65 @@
-//! Memory limits of a tree at one end.
+//! Memory limits of a tree copy at one end.
 //!
 //! A client's own tree uses the limits of the protocol. In a daemon, one key may have many trees:
-//! each takes a memory lease from a shared quota, and windows that fit into the lease.
+//! each takes a memory lease from a shared quota, and limits that fit into the lease.
 
 use nicstripe_proto::tree::{MOST_PENDING_WEIGHT, PACKED_MOST};
 
-/// Memory quota of all trees of a daemon, 256 MiB; one key gets half of it at most.
+/// Memory quota of all trees of a daemon in bytes, 256 MiB; one key gets half of it at most.
 pub(crate) const MOST_OF_ALL: usize = 256 << 20;
 
-/// Size of a batch's chunk: 256 KiB. Alignment overhead comes out of the [`SLACK`] of entries.
+/// Size of a batch's chunk in bytes. Alignment overhead is part of [`SLACK`].
 const CHUNK: usize = 256 << 10;
 
-/// Most chunks that are unconsumed at the receiver, or unacknowledged at the sender.
+/// Maximum number of batches that are unconsumed at the receiver, or unacknowledged at the sender.
 ///
 /// Together 8 MiB: four gigabit links carry them in 18 ms, one 10 Gbit/s link in 7 ms.
 const MOST_CHUNKS: usize = 32;
 
-/// Fewest chunks: one arrives while another is consumed.
+/// Minimum number of batches: one arrives while another is consumed.
 const LEAST_CHUNKS: usize = 2;
 
-/// Memory a receiver needs beyond what it announces: open directories and the last entry.
+/// Memory in bytes that a receiver needs beyond the limit it announces: open directories and the
+/// last entry.
 const SLACK: usize = 1 << 20;
 
-/// Memory limits of a receiving tree.
+/// Memory limits of the receiver of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receiving {
-    /// Batches that may wait in the reorder buffer: 8 MiB. Their file pieces are buffered
+    /// Number of batches that may wait in the reorder buffer: 8 MiB. Their file pieces are buffered
     /// separately.
     pub(crate) kept: u64,
-    /// Batches with pieces waiting for the I/O threads.
+    /// Number of batches with pieces that may wait for the I/O threads.
     pub(crate) written: usize,
-    /// Bytes of waiting entries (by their footprints) and of the state kept of others.
+    /// Memory of entries in bytes: footprints of waiting entries, and state of others.
     pub(crate) entries: usize,
-    /// Limit announced to the sender, if the sender honours it.
+    /// Limit of `entries` announced to the sender in bytes; `None` if the sender does not honour
+    /// one.
     pub(crate) told: Option<u64>,
 }
 
-/// Memory limits of a sending tree.
+/// Memory limits of the sender of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sending {
-    /// Batches in the retransmit buffer.
+    /// Number of batches in the retransmit buffer.
     pub(crate) given: usize,
     /// Read-ahead of small files in bytes; a single file may exceed it.
     pub(crate) read: u64,
-    /// Bytes of entries that wait for the receiver, by their footprints.
+    /// Footprints of entries that wait for the receiver, in bytes.
     pub(crate) entries: usize,
-    /// Bytes of unprocessed messages from the receiver.
+    /// Size of unprocessed messages from the receiver, in bytes.
     pub(crate) messages: usize,
 }
 
 impl Receiving {
-    /// Smallest lease, and the largest one that is of use.
+    /// Smallest memory lease of a receiver, and the largest useful one, in bytes.
     pub(crate) const LEASE: (usize, usize) = (4 << 20, 32 << 20);
 
-    /// Lease for a tree whose sender only keeps the protocol's limits; a smaller one is not enough.
+    /// Memory lease in bytes for a tree whose sender only honours the protocol's limits; a smaller
+    /// one is not enough.
     pub(crate) const UNHEEDING: usize = 64 << 20;
 
-    /// Limits of a client's own tree.
+    /// Limits of a client's own tree: those of the protocol.
     pub(crate) const OWN: Self = Self {
         kept: MOST_CHUNKS as u64,
         written: MOST_CHUNKS - 1,
@@ -64,7 +67,8 @@ impl Receiving {
         told: None,
     };
 
-    /// Divides a lease; `heeds` is true if the sender honours an announced limit.
+    /// Divides a memory lease of `lease` bytes; `heeds` is true if the sender honours an announced
+    /// limit.
     pub(crate) fn within(lease: usize, heeds: bool) -> Self {
         let chunks = (lease / 4 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS);
         let entries = lease.saturating_sub((2 * chunks - 1) * CHUNK);
@@ -79,10 +83,10 @@ impl Receiving {
 }
 
 impl Sending {
-    /// Smallest lease, and the largest one that is of use.
+    /// Smallest memory lease of a sender, and the largest useful one, in bytes.
     pub(crate) const LEASE: (usize, usize) = (8 << 20, 32 << 20);
 
-    /// Limits of a client's own tree. The messages hold the names of deleted files, about half a
+    /// Limits of a client's own tree. The messages hold the names of deleted files: about half a
     /// million while the caller reads no entry events.
     pub(crate) const OWN: Self = Self {
         given: MOST_CHUNKS,
@@ -112,13 +116,14 @@ impl Default for Sending {
     }
 }
 
-/// Memory per byte of filter text: 20 MiB for 60 KiB, measured.
+/// Memory in bytes per byte of filter text: 20 MiB for 60 KiB, measured.
 const OF_FILTERS: usize = 350;
 
-/// Memory per byte of names in a request: each component is a node in a map.
+/// Memory in bytes per byte of names in a request: each component is a node in a map.
 const OF_NAMES: usize = 200;
 
-/// Returns the memory in bytes that a request occupies while its tree is copied.
+/// Returns the memory in bytes that the filters and names of a request occupy while its tree is
+/// copied.
 pub(crate) fn of_request(filters: &[String], names: &[nicstripe_proto::Name]) -> usize {
     let filters: usize = filters.iter().map(|filter| filter.len() + 1).sum();
     let names: usize = names

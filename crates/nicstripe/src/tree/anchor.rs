@@ -1,4 +1,4 @@
-//! Base directory of a source, and opening files beneath it.
+//! Base directories of the sources of a tree copy, and opening files beneath them.
 
 use std::{
     ffi::OsStr,
@@ -15,12 +15,12 @@ use crate::file::{Root, is_hidden_name};
 
 /// Parent directory of a source, or the source itself if only its contents are copied.
 ///
-/// The kernel opens everything beneath it by relative path without following symbolic links
+/// The kernel opens all files beneath it by relative path without following symbolic links
 /// (`openat2`). So no descriptor is kept for files that are opened later.
 #[derive(Debug)]
 pub(super) struct Anchor {
     base: Base,
-    /// True if a symbolic link given as the source is followed.
+    /// True if a symbolic link that the user gave as the source is followed.
     follows: bool,
     identity: (u64, u64),
     dir: Mutex<Option<Arc<OwnedFd>>>,
@@ -29,13 +29,13 @@ pub(super) struct Anchor {
 /// Location of an [`Anchor`], used to open it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Base {
-    /// Path as typed by the local user.
+    /// Path that the local user typed.
     Path(PathBuf),
     /// Directory beneath a daemon's root; `None` is the root itself.
     Beneath(BeneathRoot, Option<Name>),
 }
 
-/// A daemon's root, compared by pointer.
+/// Root of a daemon, compared by pointer.
 #[derive(Debug, Clone)]
 pub(super) struct BeneathRoot(pub(super) Arc<Root>);
 
@@ -58,7 +58,8 @@ impl Base {
         }
     }
 
-    /// Returns true if a daemon hides this name from its clients.
+    /// Returns true if the file name is that of a part file or journal at a daemon, which clients
+    /// cannot see.
     pub(super) fn hides(&self, leaf: &[u8]) -> bool {
         matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
     }
@@ -91,11 +92,11 @@ impl Anchor {
         self.follows
     }
 
-    /// Returns the directory, reopening it if it was released.
+    /// Returns the open directory, reopening it if it was released.
     ///
     /// # Errors
     ///
-    /// I/O errors, and `ENOENT` if another directory took its place.
+    /// I/O errors, and `ENOENT` if another directory has taken its place.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(dir) = &*self.held() {
             return Ok(dir.clone());
@@ -108,7 +109,7 @@ impl Anchor {
         Ok(Arc::new(dir))
     }
 
-    /// Closes the descriptor; later calls of `dir` reopen the directory.
+    /// Closes the directory's descriptor; later calls of `dir` reopen it.
     pub(super) fn release(&self) {
         self.held().take();
     }
@@ -141,15 +142,15 @@ impl Anchor {
     }
 }
 
-/// Directory, as a path relative to an anchor; an empty path is the anchor itself.
+/// Directory of a source, as a path relative to an anchor; an empty path is the anchor itself.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) anchor: Arc<Anchor>,
     pub(super) path: Vec<u8>,
 }
 
-/// Location of a file: its shared directory and its name in it. An empty name is the directory
-/// itself.
+/// Location of a file in a source: its shared directory and its name in it. An empty name is the
+/// directory itself.
 #[derive(Debug, Clone)]
 pub(super) struct Location {
     pub(super) directory: Arc<Directory>,
@@ -157,7 +158,7 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// Returns the location of the anchor itself.
+    /// Returns the location of the anchor's directory itself.
     pub(super) fn of_anchor(anchor: Arc<Anchor>) -> Self {
         Self::beneath_anchor(anchor, &[])
     }
@@ -173,7 +174,7 @@ impl Location {
         }
     }
 
-    /// Returns the path relative to the anchor, which is also the path beneath the target.
+    /// Returns the path relative to the anchor, which is also the path relative to the target.
     pub(super) fn path(&self) -> Vec<u8> {
         match (&self.directory.path[..], &self.leaf[..]) {
             (path, []) => path.to_vec(),
@@ -182,7 +183,7 @@ impl Location {
         }
     }
 
-    /// Returns the path beneath the target; `None` for the target itself.
+    /// Returns the path relative to the target as a name; `None` for the target itself.
     pub(super) fn name(&self) -> Result<Option<Name>, NameError> {
         let path = self.path();
         if path.is_empty() {
@@ -209,7 +210,7 @@ impl Location {
         }
     }
 
-    /// Returns this location as the directory of others.
+    /// Returns this location as a directory that other locations can share.
     pub(super) fn as_directory(&self) -> Arc<Directory> {
         Arc::new(Directory {
             anchor: self.directory.anchor.clone(),

@@ -1,4 +1,4 @@
-//! Channels between a tree's threads and the session's loop.
+//! Channels between the threads of a tree copy and the session's loop.
 
 use std::{
     fmt, io,
@@ -22,85 +22,88 @@ use super::{
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
-/// Calls from a tree's thread into its session. They may block; once one has returned `false` the
+/// Calls from a tree's thread into its session. They may block; once a call has returned false, the
 /// transfer has ended.
 pub(crate) trait TreeChannel: Send {
-    /// Starts the transfer of a standalone file, or requests it. A daemon's channel ignores this
-    /// call.
+    /// Starts the transfer of a standalone file, or requests it from the peer. A daemon's channel
+    /// ignores this call.
     fn start_standalone(&mut self, id: EntryId, size: u64) -> bool;
-    /// Reports the outcome of an entry to the owner; a daemon's channel ignores it.
+    /// Reports the outcome of an entry to the local user; a daemon's channel ignores it.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
-    /// Reports the progress of the walk; a daemon's channel ignores it.
+    /// Reports the progress of the walk to the local user; a daemon's channel ignores it.
     fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// Ends the tree: everything is received and durable, or this end failed.
+    /// Ends the tree copy with its result: all entries are received and durable, or this end
+    /// failed.
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
-/// Calls of a tree's sender only.
+/// Calls of a tree's sender into its session.
 pub(crate) trait SenderChannel: TreeChannel {
-    /// Returns the receiver's memory for entries in bytes, if announced.
+    /// Returns the memory limit for entries that the receiver announced, in bytes; `None` without
+    /// one.
     fn receivers_memory(&self) -> Option<u64> {
         None
     }
-    /// Returns an empty buffer for a batch.
+    /// Returns an empty buffer for a batch of records.
     fn buffer(&self) -> ChunkBuffer;
-    /// Sends a batch; blocks until there is room.
+    /// Sends a batch of records; blocks while the retransmit buffer is full.
     fn send(&mut self, batch: ChunkBuffer) -> bool;
     /// Announces that no batch follows, so that the session ends the receiver's input.
     ///
-    /// Results may still arrive. The receiver finishes after the last result, when everything is
+    /// Results may still arrive. The receiver finishes after the last result, when all files are
     /// durable; the session then sends [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WalkProgress {
-    /// Regular files found.
+    /// Number of regular files found by the walk.
     pub(crate) files: u64,
-    /// Bytes of these files.
+    /// Total size of these files in bytes.
     pub(crate) bytes: u64,
-    /// Bytes of these files that need not be sent.
+    /// Size of the files that need not be sent, in bytes.
     pub(crate) skipped_bytes: u64,
-    /// Regular files that are in place or need not be sent.
+    /// Number of regular files that are in place or need not be sent.
     pub(crate) files_done: u64,
     /// True if the walk has ended.
     pub(crate) complete: bool,
 }
 
-/// Input of a tree's sender.
+/// Input of a tree's sender thread.
 pub(crate) enum SenderInput {
-    /// Message from the receiver.
+    /// Message from the receiver of the tree.
     Message(Queued),
-    /// Open this standalone file, and answer.
+    /// Request to open this standalone file and to answer with the source.
     OpenStandalone { id: EntryId, answer: Answer<Source> },
     /// The transfer of this standalone file has ended locally.
     StandaloneEnded {
         id: EntryId,
         result: Result<(), EntryError>,
     },
-    /// The receiver has everything in place and durable, and has sent all results. Deletions and
-    /// failures arrive without being awaited.
+    /// The receiver has all files in place and durable, and has sent all results. Deletions and
+    /// failures may still arrive.
     Committed,
-    /// A job of the sender is done; boxed because its type is private to the sender.
+    /// A job of the sender on the I/O threads has ended; boxed because its type is private to the
+    /// sender.
     Job(Box<dyn std::any::Any + Send>),
-    /// The transfer has ended.
+    /// The transfer has ended: the thread stops.
     Stop,
 }
 
-/// Calls of a tree's receiver only.
+/// Calls of a tree's receiver into its session.
 pub(crate) trait ReceiverChannel: TreeChannel {
     fn send(&mut self, message: TreeMessage) -> bool;
-    /// Reports that a batch was consumed, so that another may be sent.
+    /// Reports that a batch was consumed, so that the sender may send another.
     fn consumed(&mut self) -> bool;
 }
 
-/// Input of a tree's receiver.
+/// Input of a tree's receiver thread.
 pub(crate) enum ReceiverInput {
-    /// The next batch, in order.
+    /// Next batch of records, in the order sent.
     Batch(ChunkBuffer),
     /// No batch follows.
     End,
-    /// Open the target of this standalone file, and answer.
+    /// Request to open the target of this standalone file and to answer with it.
     OpenStandalone {
         id: EntryId,
         offer: Box<Offer>,
@@ -112,13 +115,14 @@ pub(crate) enum ReceiverInput {
         id: EntryId,
         result: Result<(), EntryError>,
     },
-    /// A job of the receiver is done; boxed because its type is private to the receiver.
+    /// A job of the receiver on the I/O threads has ended; boxed because its type is private to the
+    /// receiver.
     Job(Box<dyn std::any::Any + Send>),
-    /// The transfer has ended.
+    /// The transfer has ended: the thread stops.
     Stop,
 }
 
-/// Limit on the bytes of a peer's messages that the tree's thread has not yet processed.
+/// Limit on the memory of a peer's messages that the tree's thread has not yet processed.
 ///
 /// The thread may block on the session while its peer keeps sending messages. Pending entries bound
 /// the messages about entries, but nothing bounds those about deletions.
@@ -126,20 +130,21 @@ pub(crate) enum ReceiverInput {
 pub(crate) struct Backlog {
     bytes: Arc<AtomicUsize>,
     most: usize,
-    /// True if the names of deleted files are needed locally.
+    /// True if the local user needs the names of deleted files.
     names: bool,
 }
 
 pub(crate) struct Queued {
     message: TreeMessage,
-    /// Deletions whose names were dropped.
+    /// Number of deletions in the message whose names were dropped.
     deleted: u64,
     weight: usize,
     backlog: Backlog,
 }
 
 impl Backlog {
-    /// Creates a backlog of up to `most` bytes, with or without the names of deleted files.
+    /// Creates a backlog of up to `most` bytes. `names` is false if the names of deleted files can
+    /// be dropped.
     pub(crate) fn new(most: usize, names: bool) -> Self {
         Self {
             bytes: Arc::default(),
@@ -148,7 +153,7 @@ impl Backlog {
         }
     }
 
-    /// Queues a message; returns `None` if the backlog is full.
+    /// Counts a message towards the limit; returns `None` if the backlog is full.
     pub(crate) fn queue(&self, mut message: TreeMessage) -> Option<Queued> {
         let unnamed = match &mut message {
             TreeMessage::Results { deleted, .. } if !self.names => {
@@ -173,7 +178,7 @@ impl Backlog {
 }
 
 impl Queued {
-    /// Returns the message, and the number of deletions whose names were dropped.
+    /// Releases the message, and returns it with the number of deletions whose names were dropped.
     pub(crate) fn take(self) -> (TreeMessage, u64) {
         self.backlog.bytes.fetch_sub(self.weight, Ordering::Relaxed);
         (self.message, self.deleted)
@@ -212,17 +217,17 @@ pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryError {
     pub(crate) code: FailCode,
-    /// Message in one line, escaped.
+    /// Message of the failure in one line, escaped.
     pub(crate) text: String,
 }
 
-/// Thread function of a tree's sender, not yet started.
+/// Sender of a tree, ready to run on its thread.
 pub(crate) struct SenderRun {
     pub(crate) allowance: Sending,
     run: Run<SenderInput, dyn SenderChannel>,
 }
 
-/// Thread function of a tree's receiver, not yet started.
+/// Receiver of a tree, ready to run on its thread.
 pub(crate) struct ReceiverRun {
     pub(crate) allowance: Receiving,
     run: Run<ReceiverInput, dyn ReceiverChannel>,
@@ -230,7 +235,7 @@ pub(crate) struct ReceiverRun {
 
 type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
 
-/// Both ends of the input channel of a tree's thread; its jobs send to it as well.
+/// Both ends of the input channel of a tree's thread. The thread's jobs send to it as well.
 pub(crate) struct Inputs<T> {
     pub(crate) sender: mpsc::Sender<T>,
     pub(crate) receiver: mpsc::Receiver<T>,

@@ -1,4 +1,4 @@
-//! Exclude filters of a tree.
+//! Exclude filters of a tree copy, in the syntax of gitignore(5).
 
 use std::{io, path::Path};
 
@@ -7,7 +7,7 @@ use nicstripe_proto::{FailCode, name::escaped};
 
 use crate::file::FileError;
 
-/// Patterns of gitignore(5) in order: the last match decides.
+/// Compiled exclude patterns of gitignore(5) in order: the last match decides.
 ///
 /// Both ends evaluate the same patterns on the same paths. The sender does not enter excluded
 /// directories; the receiver does not delete excluded files.
@@ -15,7 +15,7 @@ use crate::file::FileError;
 pub(crate) struct Filters(Gitignore);
 
 impl Filters {
-    /// Compiles patterns as the user gave them; a leading `!` re-includes.
+    /// Compiles exclude patterns as the user gave them; a leading `!` re-includes.
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ impl Filters {
             .map_err(|error| refused("", error))
     }
 
-    /// Parses patterns without compiling them.
+    /// Parses exclude patterns without compiling them, which takes most of the time.
     pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
@@ -39,9 +39,10 @@ impl Filters {
     }
 
     /// Returns true if a path, relative to its source, is excluded. The source itself (an empty
-    /// path) never is.
+    /// path) is never excluded.
     ///
-    /// Callers do not ask about paths in an excluded directory: it is neither entered nor deleted.
+    /// Callers do not ask about paths in an excluded directory, which is neither entered nor
+    /// deleted.
     pub(crate) fn excludes(&self, path_beneath_source: &Path, is_directory: bool) -> bool {
         !path_beneath_source.as_os_str().is_empty()
             && self

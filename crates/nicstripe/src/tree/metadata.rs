@@ -1,4 +1,4 @@
-//! Metadata of files: modes, owners, holes and extended attributes.
+//! Metadata of source files: modes, owners, holes and extended attributes.
 
 use std::{
     ffi::CStr,
@@ -17,8 +17,8 @@ use rustix::{
 
 use super::anchor::path_of_bytes;
 
-/// Smallest file checked for holes. In smaller files, holes save less than a standalone transfer
-/// costs.
+/// Minimum size in bytes of a file that is checked for holes. In smaller files, holes save less
+/// than a standalone transfer costs.
 const FEWEST_SPARSE: u64 = 64 * 1024;
 
 /// Returns the permission bits with set-user-ID, set-group-ID and sticky.
@@ -26,7 +26,7 @@ pub(super) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// Returns the node of a FIFO, socket or device; `None` for other types.
+/// Returns the type and device number of a FIFO, socket or device; `None` for other file types.
 pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
     let kind = match kind {
         FileType::Fifo => NodeKind::Fifo,
@@ -50,8 +50,8 @@ pub(super) fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-/// Returns true if a file uses less storage than its size. Compressing file systems also report
-/// that, without holes.
+/// Returns true if a file of at least [`FEWEST_SPARSE`] bytes uses less storage than its size.
+/// Compressing file systems also report that, without holes.
 pub(super) fn may_have_holes(stat: &Stat) -> bool {
     stat.st_size as u64 >= FEWEST_SPARSE
         && (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64
@@ -62,7 +62,7 @@ pub(super) fn has_hole(file: impl AsFd, stat: &Stat) -> bool {
     seek(file, SeekFrom::Hole(0)).is_ok_and(|at| at < stat.st_size as u64)
 }
 
-/// Reads the extended attributes of an open file or directory that the receiver can set.
+/// Returns the extended attributes of an open file or directory that the receiver can set.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub(super) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
     })
 }
 
-/// Reads the extended attributes of a symbolic link itself.
+/// Returns the extended attributes of a symbolic link itself.
 ///
 /// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
 /// mounted, the list is empty.
@@ -98,7 +98,7 @@ pub(super) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<X
     })
 }
 
-/// Queries the length, then reads the value.
+/// Reads an extended attribute or a list of names: queries the length, then reads the value.
 fn sized(
     query: impl Fn() -> Result<usize, Errno>,
     read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
@@ -143,7 +143,7 @@ fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::
     Ok(xattrs)
 }
 
-/// Returns true if the receiver can set an attribute of this name.
+/// Returns true if the receiver can set an extended attribute of this name.
 ///
 /// Only root can set `security` and `trusted`. The `system` attributes are views of file system
 /// internals; of these, only ACLs mean the same on another file system.

@@ -1,9 +1,9 @@
-//! Copies directory trees: the sender walks and sends, the receiver compares and writes.
+//! Copies of directory trees: the sender walks and sends, the receiver compares and writes.
 //!
 //! Each end runs one thread per tree. [`sender`] walks, packs and reads ahead;
 //! [`Receiver`](receiver) compares and writes. Both leave file reads and writes to the I/O threads.
 //! The session's loop carries batches and messages between the two threads. A tree's thread waits
-//! for the loop only when the loop has promised room.
+//! for the loop only when the loop has promised to accept its data.
 
 mod acl;
 pub(crate) mod allowance;
@@ -19,7 +19,8 @@ pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
 
-/// Formats the error for a directory whose name is taken by a non-directory; `label` is escaped.
+/// Returns the error message for a directory whose name is taken by another file; `label` is
+/// escaped.
 fn cannot_make_directory(label: &str) -> String {
     format!("cannot make directory \"{label}\": it exists and is not a directory, never replaced")
 }

@@ -13,24 +13,25 @@ use crate::options::CopyOptions;
 /// Files with the same size and modification time at the target are not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeOptions {
-    /// Copy directories recursively; without it a directory is a failure.
+    /// Copy directories recursively. Without it a directory counts as a failure.
     pub recursive: bool,
     /// Replace only files that are older than the source's. Takes precedence over
     /// [`CopyOptions::replace`].
     pub update: bool,
-    /// Compare files of equal size by BLAKE3 instead of their times: both ends read all of them.
+    /// Compare files of equal size by BLAKE3 instead of their modification times: both ends read
+    /// all of them.
     pub checksum: bool,
     /// Preserve owners and groups, by name or by `numeric_ids`, if the receiver has the rights.
     pub owners: bool,
-    /// Preserve owners, groups and those in ACLs by number.
+    /// Preserve the numeric IDs of owners, of groups, and of those in ACLs.
     ///
-    /// Without it the receiver maps names to its own numbers, and keeps the number of an unknown
-    /// name; root stays root.
+    /// Without it the receiver maps names to its own IDs, and keeps the ID of an unknown name; root
+    /// stays root.
     pub numeric_ids: bool,
     /// Preserve extended attributes and ACLs.
     pub xattrs: bool,
-    /// Preserve FIFOs, socket files and devices. Devices require that the receiver is root and lets
-    /// this peer set set-user-ID.
+    /// Preserve FIFOs, socket files and devices. Devices require that the receiver runs as root and
+    /// grants this peer [`special_modes`](crate::trust::PeerOptions::special_modes).
     pub nodes: bool,
     /// Preserve hard links. Memory grows with the number of files that have several names.
     pub hard_links: bool,
@@ -39,7 +40,7 @@ pub struct TreeOptions {
     pub delete: bool,
     /// Report what would be done, without changing anything.
     pub dry_run: bool,
-    /// Stay on the file system of each source.
+    /// Copy only directories on the file system of each source.
     pub one_file_system: bool,
     /// Exclude filters in the syntax of gitignore(5), in order; a leading `!` re-includes. A
     /// pattern with a slash is anchored at each source.
@@ -50,83 +51,84 @@ pub struct TreeOptions {
     /// Emit an [`Event::Entry`](crate::Event::Entry) for each entry that is copied, deleted or
     /// fails. The transfer waits for the reader of these events.
     pub list: bool,
-    /// Options of each file. [`CopyOptions::preserve`] preserves modes.
+    /// Options of each file. [`CopyOptions::preserve`] also preserves permission bits.
     pub files: CopyOptions,
 }
 
-/// Outcome of one entry of a tree.
+/// Outcome of one entry of a tree copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryOutcome {
-    /// Copied, or in a dry run: would be copied.
+    /// The entry was copied, or would be in a dry run.
     Copied {
-        /// [`Verdict::Create`] or [`Verdict::Replace`].
+        /// Reason for the copy: [`Verdict::Create`] or [`Verdict::Replace`].
         verdict: Verdict,
         /// Size of the file in bytes, 0 for other types.
         bytes: u64,
     },
-    /// Unchanged at the target, or newer there.
+    /// The entry is unchanged at the target, or newer there.
     Skipped(Verdict),
-    /// Skipped: a socket, a FIFO or a device.
+    /// The entry was skipped: it is a socket, a FIFO or a device.
     Special,
-    /// Deleted at the target, or in a dry run: would be deleted.
+    /// The entry was deleted at the target, or would be in a dry run.
     Deleted,
-    /// Failed.
+    /// The entry could not be copied or deleted.
     Failed {
-        /// Kind of failure.
+        /// Kind of failure of the entry.
         code: FailCode,
-        /// Message in one line, escaped.
+        /// Error message in one line, escaped.
         text: String,
     },
 }
 
-/// A failed entry.
+/// Entry of a tree copy that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedEntry {
     /// Path relative to the source or target, escaped.
     pub name: String,
-    /// Kind of failure.
+    /// Kind of failure of the entry.
     pub code: FailCode,
-    /// Message in one line, escaped.
+    /// Error message in one line, escaped.
     pub text: String,
 }
 
-/// Result of a tree copy.
+/// Result of a tree copy: counts of entries, and the first failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeReport {
-    /// Regular files copied.
+    /// Number of regular files copied.
     pub files: u64,
-    /// Bytes of these files.
+    /// Size of the copied files in bytes.
     pub bytes: u64,
-    /// Directories created.
+    /// Number of directories created.
     pub directories: u64,
-    /// Symbolic links created.
+    /// Number of symbolic links created.
     pub symlinks: u64,
-    /// FIFOs, socket files and devices created.
+    /// Number of FIFOs, socket files and devices created.
     pub nodes: u64,
-    /// Further names of files that were copied or already present.
+    /// Number of hard links created to files that were copied or already present.
     pub hard_links: u64,
-    /// Files and links unchanged at the target.
+    /// Number of files and links unchanged at the target.
     pub unchanged: u64,
-    /// Files skipped because the target's is newer.
+    /// Number of files skipped because the target's is newer.
     pub newer: u64,
-    /// Files and directories deleted at the target.
+    /// Number of files and directories deleted at the target.
     pub deleted: u64,
-    /// Sockets, FIFOs and devices of the source that were skipped.
+    /// Number of sockets, FIFOs and devices of the source that were skipped.
     pub special: u64,
-    /// Files, directories and links stored without set-user-ID and set-group-ID bits or root-only
-    /// attributes. The receiver's peer may not set them
+    /// Number of files, directories and links stored without set-user-ID and set-group-ID bits or
+    /// root-only attributes, because the sender may not set them
     /// ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
     pub stripped: u64,
-    /// Number of failures.
+    /// Number of entries that failed.
     pub failed: u64,
-    /// Failures because a source changed or vanished while it was read; included in `failed`.
+    /// Number of failures because a source changed or vanished while it was read; included in
+    /// `failed`.
     pub changed: u64,
-    /// The first 1000 failures.
+    /// First 1000 failures of the tree copy.
     pub failures: Vec<FailedEntry>,
 }
 
-/// Most failures kept in a report; further ones are only counted.
+/// Maximum number of failures listed in a report; further ones are only counted.
 pub(crate) const MOST_FAILURES: usize = 1000;
 
 impl TreeOptions {
@@ -149,7 +151,7 @@ impl TreeOptions {
 }
 
 impl TreeReport {
-    /// Counts a failure, and keeps its text if there is room.
+    /// Counts a failure, and adds it to the list unless the list is full.
     pub(crate) fn fail(&mut self, failure: FailedEntry) {
         self.failed += 1;
         self.changed += u64::from(failure.code == FailCode::SourceChanged);
@@ -158,7 +160,8 @@ impl TreeReport {
         }
     }
 
-    /// Returns true if every failure is a source that changed or vanished while it was read.
+    /// Returns true if there were failures, and all because a source changed or vanished while it
+    /// was read.
     pub fn only_sources_changed(&self) -> bool {
         self.failed > 0 && self.failed == self.changed
     }

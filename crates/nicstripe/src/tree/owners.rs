@@ -1,4 +1,4 @@
-//! Maps user and group IDs to names at the sender, and names to local IDs at the receiver.
+//! Mapping of user and group IDs to names at the sender, and of names to local IDs at the receiver.
 //!
 //! A lookup may block on a directory service. Therefore the tree's thread does it, once per user or
 //! group, within a bounded cache.
@@ -8,10 +8,11 @@ use std::{collections::HashMap, hash::Hash};
 use nicstripe_proto::tree::{AclKind, AclName, Owner, OwnerName, OwnerNames};
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// Most cached lookups per map; a full map is cleared.
+/// Maximum number of cached lookups per map; a full map is cleared.
 const MOST_KNOWN: usize = 4096;
 
-/// Functions that look up users or groups. Unknown IDs and failed lookups both yield `None`.
+/// Functions that look up users or groups, either by ID or by name. Unknown ones and failed lookups
+/// both yield `None`.
 #[derive(Clone, Copy)]
 struct Lookup {
     name_of: fn(u32) -> Option<String>,
@@ -63,7 +64,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Creates a cache with these lookups instead of the system's.
+    /// Creates a cache that uses these lookup functions instead of the system's, for tests.
     #[cfg(test)]
     pub(super) fn knowing(
         name_of: fn(u32) -> Option<String>,
@@ -73,7 +74,7 @@ impl Owners {
         Self { users, groups }
     }
 
-    /// Returns the names to send for an owner; `None` if it has none.
+    /// Returns the user and group name to send for an owner; `None` if neither ID has a name.
     pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
         let names = OwnerNames {
             user: self.users.name_of(owner.uid),
@@ -83,7 +84,7 @@ impl Owners {
         (names != OwnerNames::default()).then_some(names)
     }
 
-    /// Returns the local IDs for the sender's names; keeps the sender's IDs of unknown names.
+    /// Returns the local IDs of the sender's names; keeps the sender's ID of an unknown name.
     pub(super) fn local(
         &mut self,
         owner: Owner,
@@ -96,7 +97,7 @@ impl Owners {
         }
     }
 
-    /// Returns the name to send for an ID in an ACL.
+    /// Returns the name to send for a user or group ID in an ACL.
     pub(super) fn name_in_acl(&mut self, kind: AclKind, id: u32) -> Option<OwnerName> {
         self.of(kind).name_of(id)
     }
@@ -142,8 +143,8 @@ impl Kind {
         remembered(&mut self.names, id, look_up)
     }
 
-    /// Returns the local ID. Root is matched by ID alone: no name turns root into another user, or
-    /// another user into root.
+    /// Returns the local ID for an ID and name of the sender. Root is matched by ID alone: no name
+    /// turns root into another user, or another user into root.
     fn local(&mut self, id: u32, name: Option<OwnerName>) -> u32 {
         let Some(name) = name.filter(|_| id != ROOT) else {
             return id;
@@ -181,7 +182,7 @@ mod tests {
 
     thread_local! { static LOOKUPS: Cell<usize> = const { Cell::new(0) }; }
 
-    /// Lookup of the sender's machine.
+    /// Lookup functions of the simulated sender's machine.
     const THERE: Lookup = Lookup {
         name_of: |id| {
             LOOKUPS.set(LOOKUPS.get() + 1);
@@ -198,7 +199,7 @@ mod tests {
         id_of: |_| None,
     };
 
-    /// Lookup of the receiver's machine.
+    /// Lookup functions of the simulated receiver's machine.
     const HERE: Lookup = Lookup {
         name_of: |_| None,
         id_of: |name| {

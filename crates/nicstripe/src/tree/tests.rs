@@ -1,4 +1,4 @@
-//! Both ends of a tree, connected without a session.
+//! Tests of both ends of a tree copy, connected without a session.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::file::{BufferPool, ChunkBuffer, FileError, IoPool, Root};
 
 type Result<T> = std::result::Result<T, FileError>;
 
-/// Channel from the sender to the receiver.
+/// Test channel from the sender to the receiver of a tree.
 struct There {
     memory: Option<u64>,
     buffers: BufferPool,
@@ -74,7 +74,7 @@ impl TreeChannel for There {
     }
 }
 
-/// Channel from the receiver to the sender, which starts after it.
+/// Test channel from the receiver to the sender of a tree. The sender starts later.
 struct Back {
     sender: Arc<OnceLock<mpsc::Sender<SenderInput>>>,
     done: mpsc::Sender<Result<TreeReport>>,
@@ -199,7 +199,7 @@ fn copy_within(
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns everything beneath a directory: type and content, mode, modification time and link
+/// Returns all entries beneath a directory: type and content, mode, modification time and link
 /// count.
 fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
     let mut found = BTreeMap::new();
