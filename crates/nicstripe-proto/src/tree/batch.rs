@@ -23,40 +23,41 @@ use minicbor::{Decode, Encode};
 use super::{Entry, EntryId};
 use crate::{message::FailCode, name::Name};
 
-/// One record of a batch.
+/// Record of a batch, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// An object that the walk found.
+    /// Entry of the tree: an object that the sender's walk found.
     Entry(Box<Entry>),
-    /// The walk has left a directory.
+    /// End of a directory: its last entry precedes this record.
     EndDirectory {
-        /// The directory.
+        /// ID of the directory's entry.
         id: EntryId,
-        /// True if the whole directory could be read. Only then are other entries of the target
-        /// surplus.
+        /// True if the sender could read the whole directory. Only then may the receiver delete
+        /// other entries of its directory as surplus.
         complete: bool,
     },
-    /// Bytes of a wanted file. Pieces of a file come in order and without gaps.
+    /// Part of the content of a file that the receiver wants. Parts of a file come in order and
+    /// without gaps.
     Piece {
-        /// The file.
+        /// ID of the file's entry.
         id: EntryId,
-        /// Offset of the bytes in the file.
+        /// Offset of the part in the file, in bytes.
         offset: u64,
-        /// True if the file ends with these bytes.
+        /// True for the last part of the file.
         last: bool,
-        /// The bytes; empty only for an empty file.
+        /// Content; empty only for an empty file.
         bytes: &'a [u8],
     },
-    /// The content of a wanted file will not come.
+    /// Failure of a file that the receiver wants: no more content will come.
     Abandoned {
-        /// The file.
+        /// ID of the file's entry.
         id: EntryId,
-        /// The reason: it cannot be read, or changed during the copy.
+        /// Failure of the source: it cannot be read, or changed while it was read.
         reason: Reason,
     },
-    /// An object that cannot become an entry.
+    /// Object that cannot be sent as an entry.
     Trouble(Box<Trouble>),
-    /// A socket, FIFO or device that is not copied.
+    /// FIFO, socket or device that is not copied.
     Special(Box<Special>),
 }
 
@@ -64,46 +65,47 @@ pub enum Record<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Reason {
-    /// Category of the failure.
+    /// Machine-readable category of the failure.
     #[n(0)]
     pub code: FailCode,
-    /// Text for users in one line, at most 1 KiB: what failed, on which object. Escape it before
-    /// display.
+    /// Human-readable error in one line of at most 1 KiB: the operation and the object. The side
+    /// that displays it must escape it.
     #[n(1)]
     pub text: String,
 }
 
-/// An object of the walk that cannot be sent.
+/// Object that the sender's walk found and cannot send.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Trouble {
-    /// Its path beneath the target, if that is a valid name.
+    /// Path of the object relative to the target, if that is a valid name.
     #[n(0)]
     pub name: Option<Name>,
-    /// The reason.
+    /// Reason why the object is not sent.
     #[n(1)]
     pub reason: Reason,
-    /// Display name of an object without a valid name, at most 1 KiB. Escape it before display.
+    /// Display name of an object without a valid name, at most 1 KiB. The side that displays it
+    /// must escape it.
     #[n(2)]
     pub label: Option<String>,
 }
 
-/// A socket, FIFO or device that the walk found.
+/// FIFO, socket or device that the sender's walk found and does not send.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Special {
-    /// Its path beneath the target.
+    /// Path of the object relative to the target.
     #[n(0)]
     pub name: Name,
 }
 
-/// Size of a record's header in bytes.
+/// Length of a record's header in bytes.
 pub const RECORD_HEADER: usize = 16;
 
-/// Overhead of a piece in bytes.
+/// Length of a [`Record::Piece`] in bytes without its content.
 pub const PIECE_HEADER: usize = RECORD_HEADER + 8;
 
-/// Writes records into a buffer of fixed size.
+/// Encoder of a batch into a buffer of fixed size.
 #[derive(Debug)]
 pub struct BatchWriter<'a> {
     buffer: &'a mut [u8],
@@ -111,28 +113,28 @@ pub struct BatchWriter<'a> {
 }
 
 impl<'a> BatchWriter<'a> {
-    /// Returns a writer that appends after the first `len` bytes of `buffer`.
+    /// Returns an encoder that appends records after the first `len` bytes of `buffer`.
     pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
         Self { buffer, len }
     }
 
-    /// Returns the number of bytes written.
+    /// Returns the length of the batch so far, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if nothing is written.
+    /// Returns true if the batch has no records.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the number of free bytes.
+    /// Returns the number of bytes that are free in the buffer.
     pub fn room(&self) -> usize {
         self.buffer.len() - self.len
     }
 
-    /// Appends a record. Returns false if it does not fit.
+    /// Appends a record. Returns false, and changes nothing, if it does not fit.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Entry(entry) => {
@@ -193,12 +195,12 @@ impl<'a> BatchWriter<'a> {
     }
 }
 
-/// Reads the records of a batch.
+/// Decoder of a batch: an iterator over its records.
 #[derive(Debug)]
 pub struct BatchReader<'a>(&'a [u8]);
 
 impl<'a> BatchReader<'a> {
-    /// Returns a reader at the first record.
+    /// Returns a decoder at the first record of `batch`.
     pub fn new(batch: &'a [u8]) -> Self {
         Self(batch)
     }
@@ -264,7 +266,7 @@ impl<'a> BatchReader<'a> {
     }
 }
 
-/// Ends after the last record, or after the first error.
+/// Yields the records of the batch; ends after the last one or after the first error.
 impl<'a> Iterator for BatchReader<'a> {
     type Item = Result<Record<'a>, BatchError>;
 
@@ -280,28 +282,28 @@ impl<'a> Iterator for BatchReader<'a> {
     }
 }
 
-/// Decoding error of a batch.
+/// Reason why a batch is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// A record exceeds the end of the batch.
+    /// Record that exceeds the end of the batch.
     #[error("peer sent a batch with a truncated last record")]
     Short,
-    /// An invalid flag, reserved byte or body.
+    /// Nonzero reserved byte, unknown flag or invalid body of a record.
     #[error("peer sent a batch with reserved bits set")]
     Reserved,
-    /// An unknown kind of record.
+    /// Unknown kind of record.
     #[error("peer sent a batch with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
-    /// A body that cannot be decoded.
+    /// Body of a record that is not valid CBOR for its kind.
     #[error("peer sent a batch with a malformed entry: {0}")]
     Entry(String),
-    /// An entry with two different numbers.
+    /// Entry whose ID differs from the one in the record's header.
     #[error("peer sent entry {body} under number {header}")]
     Number {
-        /// The number in the record's header.
+        /// Entry ID in the record's header.
         header: u64,
-        /// The number in the entry.
+        /// Entry ID in the record's body.
         body: u64,
     },
 }

@@ -5,26 +5,27 @@ use minicbor::{Decode, Encode, bytes::ByteVec};
 use super::{Owner, OwnerNames};
 use crate::{hash_tree::Digest, journal::Timestamp, name::Name};
 
-/// Number of an entry in its transfer, from 0 in walk order: a directory precedes its content.
+/// ID of an entry in its transfer, counted from 0 in walk order: a directory precedes its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct EntryId(#[n(0)] pub u64);
 
-/// One file, directory, link or node of a tree.
+/// Description of a file, directory, link or special file in a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Entry {
-    /// Its number; one more than that of the previous entry.
+    /// ID of the entry; one more than that of the previous entry.
     #[n(0)]
     pub id: EntryId,
-    /// Its directory, which must not have ended; `None` for an entry directly in the target.
+    /// Directory of the entry, which must not have ended; `None` for an entry directly in the
+    /// target.
     #[n(1)]
     pub parent: Option<EntryId>,
-    /// Its name in that directory, one component. `None` for a root directory whose content goes
-    /// into the target itself.
+    /// Name of the entry in its directory, one component. `None` for a root directory whose content
+    /// goes into the target itself.
     #[n(2)]
     pub name: Option<Name>,
-    /// The entry's type and content.
+    /// Type of the entry, with type-specific data.
     #[n(3)]
     pub content: Content,
     /// Permission bits (0o7777).
@@ -33,21 +34,21 @@ pub struct Entry {
     /// Modification time of the content.
     #[n(5)]
     pub mtime: Timestamp,
-    /// Its owner, if owners are preserved.
+    /// Numeric owner of the entry, if owners are preserved.
     #[n(6)]
     pub owner: Option<Owner>,
-    /// Its extended attributes, including ACLs, if they are preserved; at most [`MOST_XATTR_BYTES`]
-    /// in all.
+    /// Extended attributes of the entry, including ACLs, if they are preserved; at most
+    /// [`MOST_XATTR_BYTES`] in all.
     #[n(7)]
     pub xattrs: Option<Vec<Xattr>>,
-    /// Names of its owner, if owners are preserved by name.
+    /// Names of the entry's user and group, if owners are preserved by name.
     #[n(8)]
     pub owner_names: Option<OwnerNames>,
 }
 
 impl Entry {
-    /// Returns the memory charged for its extended attributes, in bytes: names, values, and 64 for
-    /// each.
+    /// Returns the memory charged for the entry's extended attributes, in bytes: names, values, and
+    /// 64 for each.
     pub fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
@@ -67,10 +68,10 @@ impl Entry {
     }
 }
 
-/// Approximate memory of a pending entry in bytes, without its names and attributes.
+/// Memory charged for a pending entry in bytes, without its names and attributes (approximate).
 pub const ENTRY_FOOTPRINT: usize = 1024;
 
-/// Approximate memory of a name's component without its bytes.
+/// Memory charged for a component of a name in bytes, without its text (approximate).
 const COMPONENT_OVERHEAD: usize = 32;
 
 /// Returns the memory charged for extended attributes, in bytes; see [`Entry::weight`].
@@ -81,45 +82,48 @@ pub fn weight_of(xattrs: &[Xattr]) -> usize {
         .sum()
 }
 
-/// Approximate memory of an extended attribute without its bytes.
+/// Memory charged for an extended attribute in bytes, without its name and value (approximate).
 const XATTR_OVERHEAD: usize = 64;
 
-/// Limit of an entry's extended attributes, names and values, in bytes: fits into a batch.
+/// Maximum size of an entry's extended attributes in bytes, names and values together: fits into a
+/// batch.
 pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 
-/// Type and content of an entry.
+/// Type of an entry, with type-specific data.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Content {
     /// A regular file.
     #[n(0)]
     File {
-        /// Its size in bytes.
+        /// Size of the file in bytes.
         #[n(0)]
         size: u64,
-        /// True for a standalone file: it is large or has holes, and gets a separate transfer.
+        /// True for a standalone file, which is large or has holes, and is sent in its own
+        /// transfer.
         #[n(1)]
         alone: bool,
-        /// Its BLAKE3, if files are compared by digest.
+        /// BLAKE3 digest of the file, if files are compared by digest.
         #[n(2)]
         digest: Option<Digest>,
     },
-    /// A directory; its end follows the end of its content.
+    /// A directory; [`Record::EndDirectory`](super::batch::Record::EndDirectory) follows its
+    /// content.
     #[n(1)]
     Directory,
     /// A symbolic link.
     #[n(2)]
     Symlink {
-        /// Its target.
+        /// Target path of the symbolic link.
         #[cbor(n(0), with = "minicbor::bytes")]
         target: Vec<u8>,
     },
-    /// Another name of a file that was announced before.
+    /// Another name (hard link) of a file that was announced before.
     #[n(3)]
     HardLink {
-        /// That file.
+        /// ID of that file's entry.
         #[n(0)]
         to: EntryId,
-        /// That file's path beneath the target.
+        /// Path of that file relative to the target.
         #[n(1)]
         path: Name,
     },
@@ -128,21 +132,21 @@ pub enum Content {
     Node(#[n(0)] Node),
 }
 
-/// A file system node without content.
+/// Special file: a FIFO, socket or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Node {
-    /// Its kind.
+    /// Type of the special file.
     #[n(0)]
     pub kind: NodeKind,
-    /// Major number of a device; 0 for others.
+    /// Major device number; 0 for a FIFO or socket.
     #[n(1)]
     pub major: u32,
-    /// Minor number of a device; 0 for others.
+    /// Minor device number; 0 for a FIFO or socket.
     #[n(2)]
     pub minor: u32,
 }
 
-/// Kind of a [`Node`].
+/// Type of a [`Node`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeKind {
@@ -167,13 +171,13 @@ impl NodeKind {
     }
 }
 
-/// One extended attribute.
+/// Extended attribute of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Xattr {
-    /// Its name, with the namespace: `user.x`, `system.posix_acl_access`.
+    /// Name of the attribute with its namespace: `user.x`, `system.posix_acl_access`.
     #[n(0)]
     pub name: ByteVec,
-    /// Its value.
+    /// Value of the attribute, as opaque bytes.
     #[n(1)]
     pub value: ByteVec,
 }

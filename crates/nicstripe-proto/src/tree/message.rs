@@ -5,53 +5,54 @@ use minicbor::{Decode, Encode};
 use super::{EntryId, Verdict};
 use crate::{message::FailCode, name::Name};
 
-/// Message of a tree's receiver to its sender. The CBOR form is at most [`MOST_MESSAGE`] bytes.
+/// Message of a tree's receiver to its sender. Its CBOR form has at most [`MOST_MESSAGE`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum TreeMessage {
-    /// Verdicts on consecutive entries, in order.
+    /// Verdicts of the receiver on consecutive entries.
     #[n(0)]
     Verdicts {
-        /// The first of these entries.
+        /// ID of the first of these entries.
         #[n(0)]
         first: EntryId,
-        /// One verdict for each entry.
+        /// One verdict for each entry, in the order of the IDs.
         #[n(1)]
         verdicts: Vec<Verdict>,
     },
     /// Results of wanted entries. A directory is done when its whole content is.
     #[n(1)]
     Results {
-        /// Ranges of entries that are in place: the first, and the count.
+        /// Entries that are in place, as ranges of IDs: the first ID and the number of entries.
         #[n(0)]
         done: Vec<(EntryId, u64)>,
-        /// Entries that failed.
+        /// Entries, or other objects, that failed at the receiver.
         #[n(1)]
         failed: Vec<EntryFailure>,
-        /// Paths beneath the target that were deleted as surplus, or would be in a dry run.
+        /// Paths relative to the target that were deleted as surplus, or would be without
+        /// `--dry-run`.
         #[n(2)]
         deleted: Vec<Name>,
-        /// Number of further entries that lose set-ID bits or root's attributes, which the sender
-        /// may not set.
+        /// Number of further entries that lose set-user-ID or set-group-ID bits or root's
+        /// attributes, which the sender is not permitted to set.
         #[n(3)]
         stripped: Option<u64>,
     },
 }
 
-/// Limit of a message's CBOR form, in bytes: fits into a control message.
+/// Maximum length of a message's CBOR form in bytes: fits into a control message.
 pub const MOST_MESSAGE: usize = 60 * 1024;
 
-/// Failure of an entry at the receiver.
+/// Failure of an entry, or of another object, at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct EntryFailure {
-    /// The entry; `None` for another object, such as a surplus file that cannot be deleted.
+    /// ID of the entry; `None` for another object, such as a surplus file that cannot be deleted.
     #[n(0)]
     pub id: Option<EntryId>,
-    /// Category of the failure.
+    /// Machine-readable category of the failure.
     #[n(1)]
     pub code: FailCode,
-    /// Text for users in one line, at most 1 KiB: what failed, on which object. Escape it before
-    /// display.
+    /// Human-readable error in one line of at most 1 KiB: the operation and the object. The side
+    /// that displays it must escape it.
     #[n(2)]
     pub text: String,
 }

@@ -1,9 +1,9 @@
-//! Tree protocol: entries, contents of small files, verdicts, results.
+//! Protocol of directory trees: entries, contents of small files, verdicts and results.
 //!
-//! A tree is one transfer whose chunks are batches of records (see [`batch`]). The sender walks
-//! its tree and announces an [`Entry`] for each object; the receiver compares it with its own state
-//! and answers with a [`Verdict`] in a [`TreeMessage`]. Contents of wanted small files follow as
-//! pieces in later batches; a large file gets a separate transfer. [`TreeMessage::Results`] reports
+//! A tree is one transfer whose chunks are batches of records (see [`batch`]). The sender walks its
+//! tree and announces an [`Entry`] for each object; the receiver compares it with its own state and
+//! answers with a [`Verdict`] in a [`TreeMessage`]. Contents of wanted small files follow as pieces
+//! in later batches; a large file gets a separate transfer. [`TreeMessage::Results`] reports
 //! finished entries.
 //!
 //! The number of pending entries is bounded: the sender pauses its walk at [`MOST_UNDECIDED`]
@@ -23,20 +23,20 @@ pub use self::{
     rules::{Existing, TreeRules, Verdict, decide},
 };
 
-/// Largest file whose content travels in batches: 4 MiB.
+/// Maximum size in bytes of a file whose content travels in batches: 4 MiB.
 ///
 /// A larger file gets a separate transfer with a journal, so that an interruption costs little.
 /// This costs a round trip and three system calls on directories, 1 % of the time of 4 MiB at 1
 /// Gbit/s (calculated).
 pub const PACKED_MOST: u64 = 4 << 20;
 
-/// Limit of a sender's entries without a verdict.
+/// Maximum number of a sender's entries without a verdict.
 pub const MOST_UNDECIDED: usize = 8192;
 
-/// Limit of a sender's wanted entries without a result.
+/// Maximum number of a sender's wanted entries without a result.
 pub const MOST_PENDING: usize = 16_384;
 
-/// Limit of the [weight](Entry::weight) of entries without a result: 16 MiB.
+/// Maximum [weight](Entry::weight) in bytes of all entries without a result: 16 MiB.
 ///
 /// Excludes the last of these entries and open directories, at most as many as a name has
 /// components.

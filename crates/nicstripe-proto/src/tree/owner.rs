@@ -1,14 +1,14 @@
-//! Owners of an entry, by number and by name, since IDs differ between machines.
+//! Owners of an entry, by numeric ID and by name, since IDs differ between machines.
 
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 /// Numeric IDs of a file's user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Owner {
-    /// The user.
+    /// Numeric user ID.
     #[n(0)]
     pub uid: u32,
-    /// The group.
+    /// Numeric group ID.
     #[n(1)]
     pub gid: u32,
 }
@@ -17,59 +17,59 @@ pub struct Owner {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OwnerNames {
-    /// The user's name.
+    /// Name of the user.
     #[n(0)]
     pub user: Option<OwnerName>,
-    /// The group's name.
+    /// Name of the group.
     #[n(1)]
     pub group: Option<OwnerName>,
-    /// Names of users and groups in its ACLs, if extended attributes are preserved.
+    /// Names of users and groups in the file's ACLs, if extended attributes are preserved.
     #[n(2)]
     pub acl: Option<AclNames>,
 }
 
-/// Names of users and groups in an entry's ACLs: at most [`AclNames::MOST`].
+/// Names of the users and groups in an entry's ACLs, at most [`AclNames::MOST`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode)]
 #[cbor(transparent)]
 pub struct AclNames(#[n(0)] Vec<AclName>);
 
-/// Name of a user or group in an ACL.
+/// Name of a user or group in an ACL, with its numeric ID.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AclName {
-    /// User or group.
+    /// Kind of the ID: user or group.
     #[n(0)]
     pub kind: AclKind,
-    /// The numeric ID at the sender.
+    /// Numeric ID of the user or group at the sender.
     #[n(1)]
     pub id: u32,
-    /// Its name at the sender.
+    /// Name of the user or group at the sender.
     #[n(2)]
     pub name: OwnerName,
 }
 
-/// Kind of an ACL's subject.
+/// Kind of an ID in an ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AclKind {
-    /// A user.
+    /// ID of a user.
     #[n(0)]
     User,
-    /// A group.
+    /// ID of a group.
     #[n(1)]
     Group,
 }
 
 impl AclNames {
-    /// Limit of names per entry. Further users and groups of an ACL are transferred by number.
+    /// Maximum number of names per entry. Further users and groups of an ACL are transferred by ID.
     pub const MOST: usize = 128;
 
-    /// Returns the first of these names, up to the limit; `None` if there are none.
+    /// Returns the first [`AclNames::MOST`] of these names, or `None` if there are none.
     pub fn new(mut names: Vec<AclName>) -> Option<Self> {
         names.truncate(Self::MOST);
         (!names.is_empty()).then_some(Self(names))
     }
 
-    /// Returns the names.
+    /// Returns the names as a slice.
     pub fn as_slice(&self) -> &[AclName] {
         &self.0
     }
@@ -90,16 +90,16 @@ impl<'b, C> Decode<'b, C> for AclNames {
     }
 }
 
-/// Name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and colons,
-/// as in user databases.
+/// Validated name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and
+/// colons, as in user databases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnerName(Box<str>);
 
 impl OwnerName {
-    /// Limit of a name, in bytes.
+    /// Maximum length of a name in bytes.
     pub const MOST: usize = 255;
 
-    /// Returns a name, or `None` if it is invalid.
+    /// Returns a validated name, or `None` if `name` is not allowed.
     pub fn new(name: &str) -> Option<Self> {
         let is_name = (1..=Self::MOST).contains(&name.len())
             && !name.contains(|c: char| c.is_control() || c == ':');

@@ -1,113 +1,117 @@
-//! Verdict on an entry, given the existing object at its path.
+//! Rules of a tree's receiver: its verdict on an entry, given the existing object at the target
+//! path.
 
 use minicbor::{Decode, Encode};
 
 use super::{Content, Entry, Node};
 use crate::{hash_tree::Digest, journal::Timestamp, message::is_unset};
 
-/// Options of a tree's receiver.
+/// Rules of a tree's receiver, as requested by the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TreeRules {
-    /// Replace files that differ.
+    /// True to replace files that differ from the sender's.
     #[n(0)]
     pub replace: bool,
-    /// Replace files that are older than the sender's, and keep the others.
+    /// True to replace files that are older than the sender's, and to keep the others.
     #[n(1)]
     pub update: bool,
-    /// Compare files of equal size by BLAKE3 instead of modification time.
+    /// True to compare files of equal size by BLAKE3 digest instead of modification time.
     #[n(2)]
     pub checksum: bool,
-    /// Preserve permission bits, including special bits; otherwise use 0o777 less the receiver's
-    /// umask. Times are always preserved.
+    /// True to preserve permission bits, including special bits; otherwise they are 0o777 less the
+    /// receiver's umask. Times are always preserved.
     #[n(3)]
     pub modes: bool,
-    /// Preserve owners, if the receiver is permitted to.
+    /// True to preserve owners, if the receiver is permitted to.
     #[n(4)]
     pub owners: bool,
-    /// Preserve extended attributes and ACLs.
+    /// True to preserve extended attributes and ACLs.
     #[n(5)]
     pub xattrs: bool,
-    /// Delete what the sender does not have, in directories that it has.
+    /// True to delete objects that the sender does not have, in directories that it has.
     #[n(6)]
     pub delete: bool,
-    /// Decide and report, but change nothing.
+    /// True to decide and report without changing anything.
     #[n(7)]
     pub dry_run: bool,
     /// Exclude patterns in order; a leading `!` includes again. Excluded entries are neither
     /// expected nor deleted.
     #[n(8)]
     pub filters: Vec<String>,
-    /// Preserve FIFOs, sockets and devices.
+    /// True to preserve FIFOs, sockets and devices.
     #[n(9)]
     #[cbor(default, skip_if = "is_unset")]
     pub nodes: bool,
-    /// Preserve owners by number; names are neither sent nor looked up.
+    /// True to preserve owners by numeric ID; names are neither sent nor looked up.
     #[n(10)]
     #[cbor(default, skip_if = "is_unset")]
     pub numeric_ids: bool,
 }
 
-/// Decision of the receiver on an entry.
+/// Decision of a receiver on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Verdict {
-    /// Nothing exists at its path: it is wanted, or was created.
+    /// No object exists at the target path: the sender must send the file; other types are created.
     #[n(0)]
     Create,
-    /// The existing object differs: it is wanted, or was replaced.
+    /// The existing object differs: the sender must send the file; other types are replaced.
     #[n(1)]
     Replace,
-    /// The existing object has equal content; attributes may have been set.
+    /// The existing object has the same content. The receiver may have set its attributes.
     #[n(2)]
     Same,
-    /// The existing object is not older, and is kept.
+    /// The existing object is kept, because it is not older than the sender's.
     #[n(3)]
     Newer,
-    /// The existing object differs and may not be replaced: counts as failed.
+    /// The existing object differs and may not be replaced, which counts as a failure.
     #[n(4)]
     Exists,
-    /// It cannot be received; the results state the reason.
+    /// The entry cannot be received; the results state the reason.
     #[n(5)]
     Refused,
-    /// Its directory cannot be received, which was reported. It has no result and is not counted.
+    /// The entry's directory cannot be received, which was reported. The entry has no result and is
+    /// not counted.
     #[n(6)]
     Blocked,
-    /// A device that the receiver does not create. It has no result and counts as excluded.
+    /// The entry is a device that the receiver does not create. It has no result and counts as
+    /// excluded.
     #[n(7)]
     LeftOut,
 }
 
 impl Verdict {
-    /// Returns true if the sender must send a file's content.
+    /// Returns true if the entry is to be created or replaced; the sender must then send a file's
+    /// content.
     pub fn is_wanted(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }
 }
 
-/// Existing object at an entry's path.
+/// Object that exists at the target path of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
     /// A regular file.
     File {
-        /// Its size in bytes.
+        /// Size of the file in bytes.
         size: u64,
         /// Modification time of its content.
         mtime: Timestamp,
-        /// Its BLAKE3, computed only if it may matter.
+        /// BLAKE3 digest of the file, computed only if the verdict may depend on it.
         digest: Option<Digest>,
     },
     /// A directory.
     Directory,
-    /// A symbolic link with its target.
+    /// A symbolic link with this target path.
     Symlink(Vec<u8>),
     /// A FIFO, socket or device.
     Node(Node),
-    /// Any other object.
+    /// An object of another type.
     Other,
 }
 
-/// Decides on an entry other than a hard link, which gets a verdict of its own.
+/// Returns the verdict on an entry other than a hard link.
 ///
 /// Times are equal if the seconds are and the receiver's time has no nanoseconds, as on some file
 /// systems. Directories and files never replace each other, since that would delete more than
@@ -224,7 +228,7 @@ mod tests {
         Digest([byte; 32])
     }
 
-    /// Decides with neither option, with `replace`, with `update`, and with both.
+    /// Returns the verdicts with neither option, with `replace`, with `update`, and with both.
     fn all(rules: &TreeRules, entry: &Entry, existing: &Existing) -> [Verdict; 4] {
         [(false, false), (true, false), (false, true), (true, true)].map(|(replace, update)| {
             decide(

@@ -1,47 +1,48 @@
-//! One tunnelled connection: its send queue, receive queue and windows.
+//! Tunnelled connection at one end: its send queue, receive queue and windows.
 
 use super::{
     FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW,
     TargetRefusal, queue::ByteQueue,
 };
 
-/// State of a connection.
+/// State of a tunnelled connection at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Client: the open is not sent yet. To: `Asking`.
+    /// Client: the request is not sent yet. To: `Asking`.
     Opening { target: String },
-    /// Client: the open was sent. To: `Open`.
+    /// Client: the request was sent. To: `Open`.
     Asking,
-    /// Daemon: the open was received. To: `Accepting`, `Refusing`.
+    /// Daemon: the request was received, and the driver connects to the target. To: `Accepting`,
+    /// `Refusing`.
     Asked,
-    /// Daemon: accepted, the answer is not sent yet. To: `Open`.
+    /// Daemon: the target is connected, and the answer is not sent yet. To: `Open`.
     Accepting,
-    /// Daemon: refused, the answer is not sent yet.
+    /// Daemon: the request is rejected, and the answer is not sent yet.
     Refusing { code: TargetRefusal, why: String },
-    /// Data may flow in both directions.
+    /// Either end: data may flow in both directions.
     Open,
 }
 
-/// State and queues of one connection.
+/// State, queues and windows of one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stage: Stage,
-    /// Bytes that the peer permits in addition to those in `unsent`.
+    /// Number of bytes that the peer's window permits in addition to those in `unsent`.
     pub(super) credit: u64,
     pub(super) unsent: ByteQueue,
-    /// The local user will write no more.
+    /// True if the local user has ended the sending direction.
     pub(super) is_finishing: bool,
     pub(super) end_sent: bool,
     pub(super) wants_room: bool,
     pub(super) inbound: Inbound,
     pub(super) unread: ByteQueue,
-    /// The peer sends no more.
+    /// True if the peer has ended its sending direction.
     pub(super) has_ended: bool,
     pub(super) wants_bytes: bool,
-    /// The local user has closed the connection.
+    /// True if the local user has closed the connection.
     pub(super) is_let_go: bool,
     pub(super) reset_due: bool,
-    /// The connection has failed: the peer reset it, or the mux has ended.
+    /// True if the connection has failed: the peer reset it, or the multiplexer has ended.
     pub(super) is_broken: bool,
     pub(super) is_queued: bool,
 }
@@ -78,7 +79,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that may be written.
+    /// Returns the number of bytes that the local user may write now: limited by the send queue and
+    /// the peer's window.
     pub(super) fn room(&self, pool: &Pool) -> usize {
         let queue = pool.queue_limit().saturating_sub(self.unsent.len());
         if self.stage == Stage::Open {
@@ -88,14 +90,14 @@ impl Connection {
         }
     }
 
-    /// Returns true if a waiting writer should be woken, and clears its wait. To save wake-ups, the
-    /// queue must be half empty.
+    /// Returns true if a waiting writer should be woken, and marks it as woken. The queue must be
+    /// at most half full, to save wake-ups.
     pub(super) fn take_room_wish(&mut self, pool: &Pool) -> bool {
         let worth = self.room(pool) > 0 && self.unsent.len() <= pool.queue_limit() / 2;
         worth && std::mem::take(&mut self.wants_room)
     }
 
-    /// Discards bytes that no reader will take, and releases their window.
+    /// Discards received bytes that no reader will take, and releases their part of the window.
     pub(super) fn discard_unread(&mut self, pool: &mut Pool) {
         self.inbound.release(self.unread.len() as u64, pool);
         self.unread.clear();
@@ -107,19 +109,19 @@ impl Connection {
     }
 }
 
-/// Receive window of a connection.
+/// Receive window of a connection, in bytes.
 ///
 /// Invariant: consumed ≤ received ≤ announced = granted - due.
 #[derive(Debug)]
 pub(super) struct Inbound {
-    /// Window size: bytes in flight plus unread bytes.
+    /// Size of the window in bytes: in flight plus unread.
     target: u32,
     granted: u64,
     received: u64,
     consumed: u64,
-    /// Part of `granted` that was not announced to the peer yet.
+    /// Part of `granted` that was not announced to the peer yet, in bytes.
     pub(super) due: u32,
-    /// True if the window has limited the sender since it was last enlarged.
+    /// True if the window has limited the sender's rate since it was last enlarged.
     is_used_up: bool,
 }
 
@@ -140,29 +142,31 @@ impl Inbound {
         }
     }
 
-    /// Bytes that are permitted or in flight, and unread bytes.
+    /// Returns the number of bytes that the peer may still send, or has sent and the user has not
+    /// read.
     pub(super) fn held(&self) -> u64 {
         self.granted - self.consumed
     }
 
-    /// Takes the window update to send to the peer.
+    /// Returns the window update to send to the peer, in bytes, and clears it.
     pub(super) fn take_due(&mut self) -> u32 {
         std::mem::take(&mut self.due)
     }
 
-    /// Counts received bytes. Returns false if they exceed the window.
+    /// Counts received bytes. Returns false if they exceed the window announced to the peer.
     pub(super) fn on_received(&mut self, bytes: u64) -> bool {
         let told = self.granted - u64::from(self.due);
         self.received += bytes;
         self.received <= told
     }
 
-    /// Records that the window limits the sender.
+    /// Records that the peer's sending rate is limited by the window.
     pub(super) fn on_used_up(&mut self) {
         self.is_used_up = true;
     }
 
-    /// Counts bytes read, with `unread` left. Enlarges the window if the update is worth a record.
+    /// Counts bytes that the user has read, with `unread` bytes left. Grants new window to the peer
+    /// if the update is worth a record.
     pub(super) fn on_read(&mut self, bytes: u64, unread: usize, pool: &mut Pool) {
         self.release(bytes, pool);
         let is_tight = pool.free() < Pool::EXTRA / 8;
@@ -176,7 +180,8 @@ impl Inbound {
         self.grant(pool);
     }
 
-    /// Counts bytes read from a connection that receives no more.
+    /// Counts bytes that the user has read after the peer ended its direction, so that no window is
+    /// granted.
     pub(super) fn on_read_at_end(&mut self, bytes: u64, pool: &mut Pool) {
         self.release(bytes, pool);
     }
@@ -204,21 +209,21 @@ impl Inbound {
         self.due += grant as u32;
     }
 
-    /// Releases the window of a connection that is removed.
+    /// Releases the whole window of a connection that is removed.
     pub(super) fn forget(&mut self, pool: &mut Pool) {
         self.release(self.held(), pool);
     }
 }
 
-/// Returns the part of a window beyond the guaranteed minimum.
+/// Returns the part of a window beyond the guaranteed minimum, in bytes.
 pub(super) fn extra(held: u64) -> u64 {
     held.saturating_sub(LEAST_WINDOW.into())
 }
 
-/// Memory accounting of all connections of an end.
+/// Memory accounting over all connections of one end.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// Bytes of all windows beyond their guaranteed minimum.
+    /// Sum of all receive windows beyond their guaranteed minimum, in bytes.
     pub(super) extra: u64,
     pub(super) unsent: u64,
 }
@@ -230,7 +235,8 @@ impl Pool {
         Self::EXTRA.saturating_sub(self.extra)
     }
 
-    /// Returns the limit of one connection's send queue, in bytes.
+    /// Returns the maximum length of one connection's send queue in bytes, which is lower if memory
+    /// is short.
     fn queue_limit(&self) -> usize {
         if self.unsent < MOST_UNSENT / 2 {
             QUEUE
@@ -240,13 +246,14 @@ impl Pool {
     }
 }
 
-/// Fraction of a window that triggers an update: a quarter, so that the peer seldom stalls.
+/// Number of window updates per window: an update is sent after a quarter, so that the peer seldom
+/// stalls.
 const GRANTS: u32 = 4;
 
-/// Limit of a connection's send queue: one batch, which is full as soon as the mux is the
-/// bottleneck.
+/// Maximum length of a connection's send queue in bytes: one batch, which is full as soon as the
+/// multiplexer is the bottleneck.
 const QUEUE: usize = crate::frame::MAX_PAYLOAD;
 
-/// Limit of the send queue while half of [`MOST_UNSENT`] is queued: all connections share the other
-/// half.
+/// Maximum length of a send queue in bytes while half of [`MOST_UNSENT`] is queued: all connections
+/// share the other half.
 const SHORT_QUEUE: usize = (MOST_UNSENT / 2) as usize / MOST_CONNECTIONS;

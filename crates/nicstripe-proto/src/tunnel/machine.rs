@@ -1,4 +1,4 @@
-//! One end of the tunnel multiplexer.
+//! State machine of one end of the tunnel multiplexer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use super::{
 use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
 use crate::session::Role;
 
-/// One end of the tunnel multiplexer.
+/// State machine of one end of the tunnel multiplexer.
 ///
 /// After each call that may change something, poll events until `None`. Whenever
 /// [`Tunnels::is_due`] and the transfer can take a batch, [fill](Tunnels::fill) one. Records of
@@ -21,45 +21,46 @@ use crate::session::Role;
 pub struct Tunnels {
     role: Role,
     pub(super) connections: BTreeMap<ConnId, Connection>,
-    /// Highest connection number so far.
+    /// Highest connection ID so far.
     last: Option<ConnId>,
-    /// Connections with something to send, each once.
+    /// Connections that have something to send, each once, in the order of their turns.
     turns: VecDeque<ConnId>,
     pub(super) pool: Pool,
     events: VecDeque<TunnelEvent>,
     has_ended: bool,
 }
 
-/// Event of a connection.
+/// Event of a tunnelled connection, for its local user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
-    /// Daemon: connect to the target, then call [`Tunnels::accept`] or [`Tunnels::refuse`].
+    /// Daemon: the client requests a connection. Connect to the target, then call
+    /// [`Tunnels::accept`] or [`Tunnels::refuse`].
     Asked {
-        /// The connection.
+        /// ID of the new connection.
         conn: ConnId,
-        /// The target, as the client wrote it.
+        /// Target of the connection, as the client wrote it.
         target: String,
     },
-    /// Client: the connection is open.
+    /// Client: the daemon has opened the connection.
     Opened(ConnId),
-    /// Client: the connection was refused.
+    /// Client: the daemon has rejected the connection.
     Refused {
-        /// The connection, which the client must [close](Tunnels::close).
+        /// ID of the connection, which the client must [close](Tunnels::close).
         conn: ConnId,
-        /// Kind of refusal.
+        /// Machine-readable reason.
         code: TargetRefusal,
-        /// Human-readable reason in one line; escape it before display.
+        /// Human-readable reason in one line. The program that displays it must escape it.
         why: String,
     },
-    /// A waiting reader can read bytes or the end.
+    /// Bytes or the end of the stream have arrived at a waiting reader.
     Readable(ConnId),
-    /// A waiting writer can write.
+    /// The send queue has room for a waiting writer.
     Writable(ConnId),
     /// The connection has failed; the user must [close](Tunnels::close) it.
     Reset(ConnId),
 }
 
-/// A connection that has failed or was closed.
+/// Error of a call on a connection that has failed or was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection lost")]
 pub struct Broken;
@@ -68,65 +69,65 @@ pub struct Broken;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The limit of connections is reached.
+    /// The session has [`MOST_CONNECTIONS`] connections.
     #[error("{MOST_CONNECTIONS} connections are open, the limit of a session")]
     TooMany,
-    /// The target is empty or too long.
+    /// The target is empty or longer than [`MAX_TARGET`]; its length in bytes.
     #[error("a target of {0} bytes, expected 1 to {MAX_TARGET}")]
     Target(usize),
-    /// The mux has ended.
+    /// The tunnel multiplexer has ended.
     #[error("the session has ended")]
     Ended,
 }
 
-/// Protocol violation of the peer. Ends the mux.
+/// Protocol violation of the peer. Ends the tunnel multiplexer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunnelError {
-    /// A batch that cannot be decoded.
+    /// Batch that cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A number that is not above all earlier ones.
+    /// Connection ID that is not above all earlier ones.
     #[error("peer opened tunnel {0}, which is not new")]
     NotNew(u32),
-    /// More connections than it may request.
+    /// Connection beyond the limit of [`MOST_CONNECTIONS`].
     #[error("peer exceeded the limit of {MOST_CONNECTIONS} tunnels")]
     TooMany,
-    /// A record that is not allowed in the connection's state.
+    /// Record that is not allowed in the connection's state.
     #[error("peer sent {what} for tunnel {conn} in the wrong state")]
     Unexpected {
-        /// The kind of record.
+        /// Kind of record, for the error text.
         what: &'static str,
-        /// The connection's number.
+        /// ID of the connection.
         conn: u32,
     },
-    /// More bytes than its window permits.
+    /// Data beyond the connection's receive window.
     #[error("peer sent {len} bytes on tunnel {conn}, beyond its window")]
     Window {
-        /// The connection's number.
+        /// ID of the connection.
         conn: u32,
-        /// Bytes received.
+        /// Number of bytes received.
         len: usize,
     },
-    /// A window above the limit.
+    /// Window update to more than [`MOST_WINDOW`] bytes.
     #[error("peer raised the window of tunnel {0} above {MOST_WINDOW} bytes")]
     TooWide(u32),
 }
 
-/// Result of a connection's turn in a batch.
+/// Result of a connection's turn to write records into a batch.
 enum Turn {
-    /// The batch has no room for the next record.
+    /// The batch has no room for the connection's next record.
     Full,
-    /// The connection has more to send.
+    /// The connection has more to send in its next turn.
     More,
     /// The connection has nothing more to send.
     Done,
-    /// The connection has ended.
+    /// The connection has ended and can be removed.
     Over,
 }
 
 impl Tunnels {
-    /// Returns an end without connections.
+    /// Returns one end of a tunnel multiplexer without connections.
     pub fn new(role: Role) -> Self {
         Self {
             role,
@@ -139,9 +140,13 @@ impl Tunnels {
         }
     }
 
-    /// Client: requests a connection to `target`.
+    /// Client: requests a connection to `target` and returns its ID.
     ///
-    /// The result is [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or [`TunnelEvent::Reset`].
+    /// [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or [`TunnelEvent::Reset`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the target is invalid, the limit is reached, or the multiplexer has ended.
     pub fn open(&mut self, target: &str) -> Result<ConnId, OpenError> {
         if self.has_ended {
             return Err(OpenError::Ended);
@@ -177,7 +182,7 @@ impl Tunnels {
         self.answer(conn, Stage::Accepting);
     }
 
-    /// Daemon: refuses a connection in answer to [`TunnelEvent::Asked`]. Truncates the text to
+    /// Daemon: rejects a connection in answer to [`TunnelEvent::Asked`]. Truncates the text to
     /// [`MAX_WHY`] bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
         let end = (0..=MAX_WHY.min(why.len()))
@@ -203,8 +208,12 @@ impl Tunnels {
         }
     }
 
-    /// Returns the number of bytes that may be written. If it is 0, [`TunnelEvent::Writable`]
+    /// Returns the number of bytes that may be written now. If it is 0, [`TunnelEvent::Writable`]
     /// follows.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] if the connection has failed or is unknown.
     pub fn room(&mut self, conn: ConnId) -> Result<usize, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         if connection.is_broken || connection.is_finishing || connection.is_let_go {
@@ -215,17 +224,25 @@ impl Tunnels {
         Ok(room)
     }
 
-    /// Queues bytes to send, up to the [room](Self::room), and returns their number.
+    /// Queues bytes to send, at most [`room`](Self::room), and returns the number of bytes queued.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] if the connection has failed or is unknown.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
         let count = self.room(conn)?.min(bytes.len());
         self.push(conn, &bytes[..count])?;
         Ok(count)
     }
 
-    /// Queues bytes that were read from elsewhere after [room](Self::room) had permitted them,
-    /// whatever others have queued since.
+    /// Queues bytes to send that [`room`](Self::room) has permitted earlier, even if other
+    /// connections have filled the memory since. The caller must not write to this connection in
+    /// between.
     ///
-    /// The caller must not write to this connection in between.
+    /// # Errors
+    ///
+    /// [`Broken`] if the connection has failed or is unknown, or if the bytes exceed the peer's
+    /// window.
     pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
         let connection = self
             .connections
@@ -249,7 +266,7 @@ impl Tunnels {
             .is_none_or(|connection| connection.is_broken)
     }
 
-    /// Ends writing. Queued bytes are still sent.
+    /// Ends the sending direction of a connection. Queued bytes are still sent.
     pub fn finish(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.is_finishing = true;
@@ -261,6 +278,10 @@ impl Tunnels {
     ///
     /// Returns `None` if nothing has arrived; [`TunnelEvent::Readable`] follows. Returns `Some(0)`
     /// at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] if the connection has failed or is unknown.
     pub fn peek(&mut self, conn: ConnId, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         match connection.unread.peek(into) {
@@ -274,7 +295,7 @@ impl Tunnels {
         }
     }
 
-    /// Removes bytes that were read, which widens the peer's window.
+    /// Removes the first `count` received bytes of a connection, which extends the peer's window.
     pub fn consume(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -318,7 +339,7 @@ impl Tunnels {
         self.touch(conn);
     }
 
-    /// Returns true if there is something to send.
+    /// Returns true if any connection has something to send.
     pub fn is_due(&self) -> bool {
         !self.turns.is_empty()
     }
@@ -328,7 +349,7 @@ impl Tunnels {
         self.connections.len()
     }
 
-    /// Returns true if there is no connection.
+    /// Returns true if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
@@ -343,8 +364,8 @@ impl Tunnels {
                 .sum::<u64>()
     }
 
-    /// Fills a batch of at least [`LEAST_BATCH`] bytes, round-robin over the connections, and
-    /// returns its length.
+    /// Fills a batch of at least [`LEAST_BATCH`] bytes, round-robin over the connections. Returns
+    /// its length in bytes.
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.turns.pop_front() {
@@ -372,7 +393,11 @@ impl Tunnels {
         writer.len()
     }
 
-    /// Handles a batch. Batches must be passed in order.
+    /// Handles a batch of the peer. Batches must be passed in order.
+    ///
+    /// # Errors
+    ///
+    /// [`TunnelError`] if the batch violates the protocol.
     pub fn handle_batch(&mut self, batch: &[u8]) -> Result<(), TunnelError> {
         RecordReader::new(batch).try_for_each(|record| self.handle(record?))
     }
@@ -539,7 +564,11 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Returns the connection of a record, or `None` if it has ended.
+    /// Returns the connection of a received record, or `None` if it has ended or failed.
+    ///
+    /// # Errors
+    ///
+    /// [`TunnelError::Unexpected`] if the connection's state does not allow the record.
     fn known(
         &mut self,
         conn: ConnId,
@@ -555,7 +584,8 @@ impl Tunnels {
         }
     }
 
-    /// Marks a connection as failed. Received bytes can still be read if the peer had ended it.
+    /// Marks a connection as failed. Received bytes stay readable if the peer has sent its end of
+    /// the stream.
     fn break_off(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -569,7 +599,7 @@ impl Tunnels {
         self.forget_if_let_go(conn);
     }
 
-    /// Ends the mux: all connections fail.
+    /// Ends the multiplexer: all connections fail.
     pub fn end(&mut self) {
         self.has_ended = true;
         self.turns.clear();
@@ -582,12 +612,16 @@ impl Tunnels {
         whole.into_iter().for_each(|conn| self.break_off(conn));
     }
 
-    /// Returns the next event.
+    /// Returns the next event, or `None` if all were returned.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
 
-    /// Panics unless the accounting is consistent and within its limits.
+    /// Checks the memory accounting.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the accounting is inconsistent or exceeds its limits.
     #[cfg(any(test, fuzzing))]
     #[track_caller]
     pub(crate) fn check(&self) {
@@ -637,7 +671,7 @@ impl Tunnels {
         }
     }
 
-    /// Queues a connection that has something to send.
+    /// Adds a connection to the round-robin queue if it has something to send.
     fn touch(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.is_due()
@@ -747,11 +781,11 @@ impl Connection {
     }
 }
 
-/// Minimum size of a batch to fill, in bytes: any record except data fits.
+/// Minimum length of a batch passed to [`Tunnels::fill`], in bytes: fits any record except data.
 pub const LEAST_BATCH: usize = 2048;
 
-/// Data bytes of one connection before the next one gets its turn.
+/// Maximum number of data bytes that a connection sends in one turn.
 const QUANTUM: usize = 16 << 10;
 
-/// Minimum size of a data record that is cut to fit into a batch, in bytes.
+/// Minimum length of a data record that is cut to fit into a batch, in bytes.
 const LEAST_DATA: usize = 1024;

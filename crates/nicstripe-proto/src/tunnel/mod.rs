@@ -22,22 +22,25 @@ pub use self::{
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::record::RecordWriter;
 
-/// Limit of concurrent connections in a session.
+/// Maximum number of concurrent tunnelled connections in a session.
 pub const MOST_CONNECTIONS: usize = 4096;
 
-/// Limit of a connection's bytes in flight: 8 MiB, which two gigabit links carry in 36 ms.
+/// Maximum receive window of a connection in bytes: 8 MiB, which two gigabit links carry in 36 ms.
 pub const MOST_WINDOW: u32 = 8 << 20;
 
-/// Initial window of a connection while memory permits: 64 KiB, as in TCP without window scaling.
+/// Initial receive window of a connection in bytes, unless memory is short: 64 KiB, as in TCP
+/// without window scaling.
 pub const FIRST_WINDOW: u32 = 64 << 10;
 
-/// Guaranteed window of every connection, whatever their number: 4 KiB.
+/// Guaranteed receive window of every connection in bytes, whatever their number: 4 KiB.
 pub const LEAST_WINDOW: u32 = 4 << 10;
 
-/// Limit of unread bytes that an end has received or permitted: 48 MiB over all connections.
+/// Maximum sum of receive windows at one end in bytes: 48 MiB over all connections, unread or still
+/// permitted.
 pub const MOST_RECEIVED: u64 = 48 << 20;
 
-/// Limit of bytes written and not sent at an end: 16 MiB over all connections, plus one write.
+/// Maximum number of bytes that are written and not sent at one end: 16 MiB over all connections,
+/// plus one write.
 pub const MOST_UNSENT: u64 = 16 << 20;
 
 #[cfg(test)]

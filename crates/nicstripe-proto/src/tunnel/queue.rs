@@ -1,12 +1,12 @@
-//! A byte queue in pieces, which frees memory as it drains.
+//! FIFO queue of bytes that frees its memory as it drains.
 
 use std::collections::VecDeque;
 
-/// Byte queue with an allocation of at most twice its content, plus a small constant.
+/// FIFO queue of bytes. Its allocation is at most twice its content, plus a small constant.
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
     pieces: VecDeque<Vec<u8>>,
-    /// Consumed bytes of the first piece.
+    /// Number of bytes of the first piece that were consumed.
     taken: usize,
     len: usize,
 }
@@ -76,7 +76,8 @@ impl ByteQueue {
     }
 }
 
-/// Bounds of a piece in bytes: small for a keystroke, many packets at full rate.
+/// Minimum and maximum length of a piece in bytes: small for a keystroke, several packets at full
+/// rate.
 const LEAST_PIECE: usize = 512;
 const MOST_PIECE: usize = 16 << 10;
 

@@ -1,4 +1,4 @@
-//! Records of the mux: the content of its batches.
+//! Records of the tunnel multiplexer, of which its batches consist.
 //!
 //! Each record is a header of 12 bytes and a body, little-endian.
 //!
@@ -7,93 +7,93 @@
 //! | 0 | 1 | kind: 1 open, 2 opened, 3 refused, 4 data, 5 end, 6 reset, 7 window, 8 window used up |
 //! | 1 | 1 | code of a refusal, otherwise 0 |
 //! | 2 | 2 | 0 |
-//! | 4 | 4 | number of the connection |
+//! | 4 | 4 | ID of the connection |
 //! | 8 | 4 | bytes of the body, at most the rest of the batch |
 //!
 //! The body of an open is a window (4 bytes) and the target. The body of an opened or a window is a
 //! window (4 bytes). A refusal has a text, and data its bytes. An end, a reset and a window used up
 //! have no body.
 
-/// Number of a connection in its mux. The client assigns them in ascending order.
+/// ID of a tunnelled connection in its session. The client assigns IDs in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// One record of a batch.
+/// Record of a batch, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Client: request to connect to the target.
+    /// Client: requests a connection from the daemon to the target.
     Open {
-        /// The connection.
+        /// ID of the new connection.
         conn: ConnId,
-        /// Initial window for data to the client, in bytes.
+        /// Initial window in bytes for data from the daemon to the client.
         window: u32,
-        /// The target, as `host:port`.
+        /// Target of the connection, as `host:port`.
         target: &'a str,
     },
-    /// Daemon: the connection is open.
+    /// Daemon: reports that the connection to the target is open.
     Opened {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
-        /// Initial window for data to the daemon, in bytes.
+        /// Initial window in bytes for data from the client to the daemon.
         window: u32,
     },
-    /// Daemon: the connection is refused.
+    /// Daemon: rejects the connection.
     Refused {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
-        /// Kind of refusal.
+        /// Machine-readable reason.
         code: TargetRefusal,
-        /// Human-readable reason in one line; the program that prints it must escape it.
+        /// Human-readable reason in one line. The program that displays it must escape it.
         why: &'a str,
     },
-    /// Either side: the next bytes.
+    /// Either end: sends the next bytes of the stream.
     Data {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
-        /// The bytes, at least one.
+        /// Bytes of the stream, at least one.
         bytes: &'a [u8],
     },
-    /// Either side: no bytes follow.
+    /// Either end: ends its stream; no data follows.
     End {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
     },
-    /// Either side: the connection has failed, and its bytes in flight are lost.
+    /// Either end: reports that the connection has failed. Bytes in flight are lost.
     Reset {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
     },
-    /// Either side: enlarges the peer's window.
+    /// Either end: extends the peer's send window.
     Window {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
-        /// Additional bytes, at least one.
+        /// Number of additional bytes that the peer may send, at least one.
         bytes: u32,
     },
-    /// Either side: the window limits the sender. Only the sender can detect this, since an update
-    /// may be in flight.
+    /// Either end: reports that the window limits its rate. Only the sender can detect this, since
+    /// a window update may be in flight.
     UsedUp {
-        /// The connection.
+        /// ID of the connection.
         conn: ConnId,
     },
 }
 
-/// Reason for which a connection is refused.
+/// Reason why a daemon rejects a tunnelled connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TargetRefusal {
-    /// The peer's entry at the daemon does not permit the target.
+    /// The daemon's peer list does not permit the client to use the target.
     NotAllowed = 1,
-    /// The target's name does not resolve at the daemon.
+    /// The daemon cannot resolve the target's host name.
     Unresolved = 2,
-    /// The target does not answer, or not in time.
+    /// The target does not answer the daemon in time, or rejects the connection.
     Unreachable = 3,
-    /// The limit of connections is reached.
+    /// The session has reached its limit of connections.
     TooMany = 4,
 }
 
 impl TargetRefusal {
-    /// Every kind, in numeric order.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 4] = [
         Self::NotAllowed,
         Self::Unresolved,
@@ -102,16 +102,17 @@ impl TargetRefusal {
     ];
 }
 
-/// Size of a record's header in bytes.
+/// Length of a record's header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
-/// Limit of a target in bytes: the longest host name (RFC 1035), a colon and a port, with reserve.
+/// Maximum length of a target in bytes: the longest host name (RFC 1035), a colon and a port, with
+/// reserve.
 pub const MAX_TARGET: usize = 270;
 
-/// Limit of a refusal's text, in bytes.
+/// Maximum length of the text of a refusal in bytes.
 pub const MAX_WHY: usize = 512;
 
-/// Writes records into a buffer of fixed size.
+/// Encoder of a batch into a buffer of fixed size.
 #[derive(Debug)]
 pub(crate) struct RecordWriter<'a> {
     buffer: &'a mut [u8],
@@ -127,12 +128,12 @@ impl<'a> RecordWriter<'a> {
         self.len
     }
 
-    /// Returns the size of the largest body that fits.
+    /// Returns the length in bytes of the largest body that still fits into the batch.
     pub(crate) fn room(&self) -> usize {
         (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
     }
 
-    /// Appends a record. Returns false if it does not fit.
+    /// Appends a record. Returns false, and changes nothing, if it does not fit.
     pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
         match *record {
             Record::Open {
@@ -161,7 +162,7 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Appends a data record of `len` bytes, which must fit. `copy` writes the data.
+    /// Appends a data record of `len` bytes, which must fit. `copy` writes the data into the batch.
     pub(crate) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
         let at = self.len + RECORD_HEADER;
         copy(&mut self.buffer[at..at + len]);
@@ -191,12 +192,12 @@ impl<'a> RecordWriter<'a> {
     }
 }
 
-/// Reads the records of a batch.
+/// Decoder of a batch: an iterator over its records.
 #[derive(Debug)]
 pub struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
-    /// Returns a reader at the first record.
+    /// Returns a decoder at the first record of `batch`.
     pub fn new(batch: &'a [u8]) -> Self {
         Self(batch)
     }
@@ -260,7 +261,7 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// Ends after the last record, or after the first error.
+/// Yields the records of the batch; ends after the last one or after the first error.
 impl<'a> Iterator for RecordReader<'a> {
     type Item = Result<Record<'a>, RecordError>;
 
@@ -302,42 +303,42 @@ fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
     str::from_utf8(body).map_err(|_| RecordError::NotText)
 }
 
-/// Decoding error of a batch.
+/// Reason why a batch is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// A record exceeds the end of the batch.
+    /// Record that exceeds the end of the batch.
     #[error("peer sent a tunnel batch with a truncated last record")]
     Short,
-    /// A reserved byte that is not 0.
+    /// Nonzero reserved byte in a record's header.
     #[error("peer sent a tunnel batch with reserved bits set")]
     Reserved,
-    /// An unknown kind of record.
+    /// Unknown kind of record.
     #[error("peer sent a tunnel record of kind {0}, expected 1 to 8")]
     Kind(u8),
-    /// A body that is invalid for the kind.
+    /// Record whose body has an invalid length for its kind.
     #[error("peer sent a tunnel record of kind {kind} with {len} bytes")]
     Body {
-        /// The kind.
+        /// Number of the record's kind.
         kind: u8,
-        /// Size of the body in bytes.
+        /// Length of the body in bytes.
         len: usize,
     },
-    /// An unknown refusal code.
+    /// Unknown code of a refusal.
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
-    /// A window of 0 bytes.
+    /// Record that grants a window of 0 bytes.
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
-    /// A text that is too long, or missing.
+    /// Text in a record that is too long or missing.
     #[error("peer sent a tunnel text of {len} bytes, the limit is {most}")]
     Text {
-        /// Its size in bytes.
+        /// Length of the text in bytes.
         len: usize,
-        /// The limit in bytes.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// A text that is not UTF-8.
+    /// Text in a record that is not UTF-8.
     #[error("peer sent a tunnel text that is not UTF-8")]
     NotText,
 }

@@ -1,4 +1,5 @@
-//! Hostile peers: a violation ends the mux, and costs no more memory than an honest peer.
+//! Hostile peers: a protocol violation ends the multiplexer, and costs no more memory than an
+//! honest peer.
 
 use super::*;
 
@@ -13,7 +14,7 @@ fn batch(records: &[Record<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// A daemon with one open connection.
+/// Returns the daemon's end of a multiplexer with one open connection.
 fn daemon() -> (Tunnels, ConnId) {
     let mut mux = Mux::new();
     let conn = mux.opened();

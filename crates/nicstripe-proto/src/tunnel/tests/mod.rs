@@ -1,4 +1,4 @@
-//! Tests of tunnels: the record format, the interaction of two ends, and hostile peers.
+//! Tests of tunnels: the record format, two ends together, and hostile peers.
 
 mod hostile;
 mod random;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::session::Role;
 
-/// Two ends, and the batches in flight between them.
+/// Simulation of a tunnel multiplexer: both ends, and the batches in flight between them.
 pub(super) struct Mux {
     pub(super) client: Tunnels,
     pub(super) daemon: Tunnels,
@@ -17,7 +17,7 @@ pub(super) struct Mux {
     pub(super) down: VecDeque<Vec<u8>>,
 }
 
-/// Batches in flight that the mux permits.
+/// Maximum number of batches in flight per direction.
 const PLACES: usize = 4;
 
 impl Mux {
@@ -30,7 +30,8 @@ impl Mux {
         }
     }
 
-    /// Sends a batch from each end that has one and is within the limit.
+    /// Sends a batch of at most `batch` bytes from each end that has something to send and is
+    /// within the limit of batches in flight.
     pub(super) fn send(&mut self, batch: usize) -> bool {
         let mut any = false;
         for (end, queue) in [
@@ -50,7 +51,7 @@ impl Mux {
         any
     }
 
-    /// Delivers the oldest batch in each direction.
+    /// Delivers the oldest batch in flight of each direction.
     pub(super) fn arrive(&mut self) -> bool {
         let (up, down) = (self.up.pop_front(), self.down.pop_front());
         let any = up.is_some() || down.is_some();
@@ -61,7 +62,7 @@ impl Mux {
         any
     }
 
-    /// Delivers everything.
+    /// Sends and delivers batches until nothing is left.
     pub(super) fn settle(&mut self) {
         while self.send(crate::frame::MAX_PAYLOAD) | self.arrive() {}
     }
@@ -79,7 +80,8 @@ pub(super) fn events(end: &mut Tunnels) -> Vec<TunnelEvent> {
     std::iter::from_fn(|| end.poll_event()).collect()
 }
 
-/// Reads everything received, in pieces of at most `most` bytes.
+/// Reads all received bytes in parts of at most `most` bytes. Returns them, and true at the end of
+/// the stream.
 pub(super) fn read(end: &mut Tunnels, conn: ConnId, most: usize) -> (Vec<u8>, bool) {
     let (mut bytes, mut into) = (Vec::new(), vec![0; most]);
     loop {

@@ -1,4 +1,4 @@
-//! Random operations on random connections: all data arrives in order up to the end, or the
+//! Random operations on random connections. All data arrives in order up to the end, or the
 //! connection fails at both ends.
 //!
 //! `NICSTRIPE_SEED` repeats a run.
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// One end of a connection as its user sees it.
+/// Local user of one end of a connection, with the bytes that it has written and read.
 #[derive(Debug, Default, Clone)]
 struct User {
     written: u64,
@@ -32,9 +32,9 @@ struct User {
     has_finished: bool,
     has_seen_end: bool,
     has_closed: bool,
-    /// True if sent or received data may be lost.
+    /// True if bytes sent or received may be lost.
     is_broken: bool,
-    /// Bytes per read; 0 reads nothing until the end of the test.
+    /// Maximum number of bytes per read; 0 reads nothing until the end of the test.
     pace: usize,
 }
 
@@ -43,11 +43,11 @@ struct Life {
     conn: ConnId,
     is_open: bool,
     is_over: bool,
-    /// The client's user, then the daemon's.
+    /// Users of the connection: at the client, then at the daemon.
     users: [User; 2],
 }
 
-/// Returns the byte at offset `at` that an end of a connection writes.
+/// Returns the byte that end `end` of connection `conn` writes at offset `at` of its stream.
 fn byte(conn: ConnId, end: usize, at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 7) as u8 ^ (conn.0 as u8) ^ ((end as u8) << 7)
 }
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Reads everything to the end: all data of intact connections arrives.
+    /// Reads all connections to the end. All data of intact connections must have arrived.
     fn drain(&mut self) {
         for at in 0..self.lives.len() {
             for end in 0..2 {

@@ -1,8 +1,8 @@
-//! Byte-exact format of records.
+//! Wire format of the records, byte for byte.
 
 use super::super::*;
 
-/// One record of each kind, with its bytes.
+/// Returns one record of each kind, with its encoding.
 pub(crate) fn all() -> Vec<(Record<'static>, Vec<u8>)> {
     let conn = ConnId(0x0403_0201);
     let with = |kind: u8, code: u8, len: u8, body: &[u8]| {
