@@ -496,5 +496,5 @@ const PLUG_AFTER: Duration = Duration::from_secs(2);
 /// the plug-in, and time to detect the cable.
 const LEAST_TO_PLUG: u64 = 1200 << 20;
 
-/// Received bytes that prove data on a cable; handshakes are shorter.
+/// Received bytes from which a cable counts as used for data; handshakes are shorter.
 const DATA: u64 = 1 << 20;

@@ -296,7 +296,7 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<Strin
 
 const MIB: f64 = 1_048_576.0;
 
-/// Received bytes that prove data on a cable; handshakes are shorter.
+/// Received bytes from which a cable counts as used for data; handshakes are shorter.
 const DATA: u64 = 1 << 20;
 
 /// Polling interval of the counters.

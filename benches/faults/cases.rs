@@ -538,5 +538,5 @@ const GROWTH: u64 = 1 << 20;
 /// Memory limit of the client and of the daemon in the case `narrow`, in bytes.
 const NARROW: u64 = 128 << 20;
 
-/// Received bytes that prove data on a cable; handshakes are shorter.
+/// Received bytes from which a cable counts as used for data; handshakes are shorter.
 const DATA: u64 = 1 << 20;
