@@ -1,9 +1,9 @@
-//! Checks that the public items of the library are exactly those in `docs/api/nicstripe.txt`, one
-//! per line.
+//! Checks that the public items of the library are exactly those listed in
+//! `docs/api/nicstripe.txt`, one per line.
 //!
-//! Run by `cargo test --test api`; with `NICSTRIPE_API=write` it writes the list. The version of
-//! rustdoc's JSON format comes with the toolchain. If the reader expects another version, the test
-//! is listed as ignored, with the reason.
+//! Run by `cargo test --test api`. With `NICSTRIPE_API=write` it writes the list. The version of
+//! rustdoc's JSON format comes with the toolchain. If the crate `public-api` expects another
+//! version, the test is listed as ignored, with the reason.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -66,7 +66,7 @@ fn compare() -> Result<Completion, Failed> {
     .into())
 }
 
-/// Runs rustdoc with JSON output and returns the path of the document.
+/// Runs rustdoc with JSON output, and returns the path of the JSON file.
 ///
 /// Sets `RUSTC_BOOTSTRAP` only for rustdoc: with it, cargo would rebuild everything.
 fn document() -> Result<PathBuf, Failed> {

@@ -1,4 +1,4 @@
-//! `nicstripe bench`: leftovers, failures, JSON output, and sweeps over loopback.
+//! Tests of `nicstripe bench`: leftovers, failures, JSON output, and sweeps over loopback.
 
 use std::{
     path::Path,
@@ -13,7 +13,7 @@ use crate::{
     pair::Pair,
 };
 
-/// Returns true if a process has an unnamed file open.
+/// Returns true if a process has an unnamed (deleted) file open.
 fn writes_without_a_name(process: &Process) -> bool {
     let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd"))
     else {
@@ -27,7 +27,7 @@ fn writes_without_a_name(process: &Process) -> bool {
     })
 }
 
-/// Starts a benchmark of disks and waits until the daemon writes.
+/// Starts a bench with a disk measurement, and waits until the daemon writes to its disk.
 fn start_disks(pair: &Pair) -> Process {
     std::fs::File::create(pair.client.path("image"))
         .unwrap()
@@ -174,8 +174,8 @@ fn nothing_is_listed_before_anything_was_measured() {
         .error(&["0badcafe", "bench list"]);
 }
 
-/// Runs the shortest possible sweep over loopback and checks the structure of the document, not the
-/// rates.
+/// Runs the shortest possible sweep over loopback. Checks the structure of its JSON document, but
+/// no rates.
 #[track_caller]
 fn sweep(kind: &str) {
     let (client, server) = (Side::here(), Side::here());

@@ -1,4 +1,4 @@
-//! Configuration file of `serve`: settings, errors, and reload.
+//! Tests of the configuration file of `serve`: settings, errors, and reload.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -9,7 +9,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Returns a pair whose daemon has this file and only these options.
+/// Starts a pair whose daemon has the configuration file `config` and these options only.
 fn pair_with(config: &str, options: &[&str]) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

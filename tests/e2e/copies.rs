@@ -1,4 +1,4 @@
-//! Files arrive complete, under the right name, in both directions.
+//! Tests that files arrive complete and under the right name, in both directions.
 
 use std::fs;
 

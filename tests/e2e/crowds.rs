@@ -1,4 +1,4 @@
-//! Many legitimate clients at once.
+//! Tests with many trusted clients at a time.
 
 use std::time::{Duration, Instant};
 

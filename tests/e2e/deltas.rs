@@ -1,4 +1,4 @@
-//! Data that is not sent: existing chunks, holes, and compressible bytes.
+//! Tests of data that is not sent: existing chunks, holes, and compressible bytes.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,7 +16,7 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Returns both directions of a copy: the source side, the target side, and the arguments.
+/// Returns both directions of a copy: the source side, the target side, and the `cp` arguments.
 fn ways(pair: &Pair) -> [(&Side, &Side, [&'static str; 2]); 2] {
     [
         (&pair.client, &pair.server, ["file", "127.0.0.1:file"]),
@@ -30,7 +30,8 @@ fn cp(pair: &Pair, options: &[&str], words: [&str; 2]) -> Value {
         .document()
 }
 
-/// Changes one byte each in the first, a middle and the last chunk.
+/// Returns a copy of `bytes` with one byte changed in each of three chunks: the first, a middle one
+/// and the last.
 fn changed(bytes: &[u8]) -> Vec<u8> {
     let mut changed = bytes.to_vec();
     for at in [5, bytes.len() / 2, bytes.len() - 1] {
@@ -39,12 +40,13 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Returns the sent bytes without hedged retransmissions over a second path.
+/// Returns the bytes on the wire without retransmissions over a second path.
 fn sent_once(report: &Value) -> u64 {
     number(report, "wire_bytes").saturating_sub(number(report, "resent_bytes"))
 }
 
-/// Three chunks of 256 KiB, and room for the messages about the others.
+/// Maximum bytes on the wire for three chunks of 256 KiB, with a margin for the messages about
+/// other chunks.
 const THREE_CHUNKS: u64 = 4 * 256 * 1024;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The backup tool in `examples/`: incremental backup, restore, and kills of the tool and its
+//! Tests of `examples/backup`: incremental backup, restore, and kills of the tool and of its
 //! daemon.
 
 use std::{
@@ -168,12 +168,12 @@ fn what_is_damaged_or_missing_in_a_repository_is_told() {
         .error(&["is missing"]);
 }
 
-/// Runs the tool to its end, over both links.
+/// Runs the backup tool to its end, over both links.
 fn backup(pair: &Pair, arguments: &[&str]) -> Outcome {
     start_backup(pair, arguments).finish()
 }
 
-/// Starts the tool with small packs, so that there are many.
+/// Starts the backup tool with small packs, so that a backup has many.
 fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     let mut command = pair.client.command(example("backup"));
     command.args(arguments).args([
@@ -186,7 +186,7 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Returns the number of missing bytes that the tool reports.
+/// Returns the number of missing bytes that the backup tool prints.
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
@@ -197,7 +197,7 @@ fn missing(outcome: &Outcome) -> u64 {
     words[place - 2].parse().unwrap()
 }
 
-/// Returns the paths of the daemon's packs.
+/// Returns the paths of all packs at the daemon.
 fn packs(pair: &Pair) -> Vec<PathBuf> {
     let entries = fs::read_dir(pair.server.path("repo/packs")).unwrap();
     let names = entries.map(|entry| Path::new("repo/packs").join(entry.unwrap().file_name()));
@@ -206,7 +206,7 @@ fn packs(pair: &Pair) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until some packs are durable.
+/// Waits until the daemon has `count` packs.
 fn await_packs(pair: &Pair, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while packs(pair).len() < count {
@@ -228,7 +228,7 @@ fn read(pair: &Pair, name: &str) -> Tree {
     )
 }
 
-/// Creates files of all sizes and one entry of each other kind; returns the total size in bytes.
+/// Creates files of many sizes and one entry of each other type. Returns the total size in bytes.
 fn make_tree(folder: &Path, files: u32) -> u64 {
     fs::create_dir(folder).unwrap();
     let size = make_files(folder, files);
@@ -246,7 +246,7 @@ fn make_tree(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Creates files of 1 to 240 KB; returns their total size in bytes.
+/// Creates files of 1 to 240 KB. Returns their total size in bytes.
 fn make_files(folder: &Path, files: u32) -> u64 {
     let mut size = 0;
     for number in 0..files {
@@ -257,7 +257,7 @@ fn make_files(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Writes a file with unique content.
+/// Writes a file of `len` bytes whose content no other file has.
 fn write(path: &Path, number: u32, len: u64) {
     let mut bytes = vec![0; len as usize];
     blake3::Hasher::new()
@@ -268,7 +268,7 @@ fn write(path: &Path, number: u32, len: u64) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Returns a reproducible number for a seed.
+/// Returns a pseudo-random number that depends on the seed only.
 fn random(seed: u32) -> u32 {
     let hash = blake3::hash(&seed.to_le_bytes());
     u32::from_le_bytes(*hash.as_bytes().first_chunk().unwrap())
@@ -276,5 +276,5 @@ fn random(seed: u32) -> u32 {
 
 const REPO: &str = "127.0.0.1:repo";
 
-/// Upper bound of a file's manifest entry, in bytes.
+/// Maximum bytes of a file's entry in the manifest.
 const NODE: u64 = 256;

@@ -1,4 +1,4 @@
-//! Every program in `examples/` works as described.
+//! Tests that every program in `examples/` does what it documents.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{
     pair::{LINKS, Pair},
 };
 
-/// Examples with a test, in this file or in [`crate::example_backup`].
+/// Examples that have a test, in this file or in [`crate::example_backup`].
 const TESTED: [&str; 7] = [
     "backup",
     "bench",
@@ -163,7 +163,7 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
     assert_eq!(pair.server.names(), ["file"]);
 }
 
-/// Runs an example successfully, with the client's folders.
+/// Runs an example with the keys of the client. Panics unless it succeeds.
 #[track_caller]
 fn run(pair: &Pair, name: &str, arguments: &[&str]) -> Outcome {
     let mut command = pair.client.command(example(name));

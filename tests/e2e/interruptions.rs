@@ -1,4 +1,4 @@
-//! Signals and kills at either end: no final name appears too early, and a rerun resumes.
+//! Tests of signals and kills at either end: no final name appears too early, and a rerun resumes.
 
 use std::{
     thread,
@@ -12,10 +12,10 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Size of a copy that takes 2 s at [`PACE`], in bytes.
+/// Size in bytes of a file whose copy takes 2 s at [`PACE`].
 const LEN: usize = 32 * MIB;
 const HALF: u64 = LEN as u64 / 2;
-/// After a sync of the receiver, which comes every second.
+/// Progress in bytes after which the receiver, which syncs every second, has synced at least once.
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
@@ -28,7 +28,7 @@ enum Way {
 impl Way {
     const BOTH: [Self; 2] = [Self::Put, Self::Get];
 
-    /// Creates the source; returns the arguments for source and target.
+    /// Creates the source file, and returns the `cp` arguments for source and target.
     fn prepare(self, pair: &Pair, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => pair.client.write("source", bytes),
@@ -40,7 +40,7 @@ impl Way {
         }
     }
 
-    /// Returns the side of the target.
+    /// Returns the side that receives the file.
     fn side(self, pair: &Pair) -> &Side {
         match self {
             Self::Put => &pair.server,
@@ -52,7 +52,7 @@ impl Way {
         self.side(pair).has("target")
     }
 
-    /// Repeats the copy at full speed. Panics unless it resumes and the target is correct.
+    /// Repeats the copy without a rate limit. Panics unless it resumes and the target is correct.
     #[track_caller]
     fn rerun(self, pair: &Pair, arguments: [&str; 2], bytes: &[u8]) {
         let report = pair
@@ -184,8 +184,8 @@ fn a_waiting_client_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     }
 }
 
-/// Ends the daemon during a copy. Panics unless the copy completes by itself once the daemon is
-/// back.
+/// Ends the daemon during a copy by a signal and restarts it. Panics unless the running client then
+/// completes the copy.
 #[track_caller]
 fn goes_on_by_itself(way: Way, signal: Signal) {
     let pair = Pair::new();
@@ -226,8 +226,8 @@ fn a_daemon_reached_without_named_links_keeps_what_arrived_too() {
     });
 }
 
-/// Ends the daemon in order during a copy. Panics unless the client reports a resumable copy and a
-/// rerun resumes it.
+/// Shuts the daemon down during a copy. Panics unless the client reports a resumable failure and a
+/// rerun resumes.
 #[track_caller]
 fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
     let pair = Pair::new();

@@ -1,4 +1,4 @@
-//! `links` without a host, and unknown interfaces.
+//! Tests of `nicstripe links` without a host, and of unknown interfaces.
 
 use crate::harness::{Side, text};
 

@@ -1,4 +1,5 @@
-//! Log of `serve` in each format: one line per record, whatever the names of a peer's files.
+//! Tests of the log of `serve` in each format: one line per record, even with malicious file names
+//! of a peer.
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -10,7 +11,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Names that would break a log, or look like its records.
+/// File names that would break a log, or look like log records.
 const EVIL: [&[u8]; 5] = [
     b"x\n2026-01-01T00:00:00Z ERROR disk on fire",
     b"x\"} \n{\"level\":\"ERROR\",\"message\":\"disk on fire\"}",
@@ -19,8 +20,8 @@ const EVIL: [&[u8]; 5] = [
     b"x result=done error=none \r\rINFO",
 ];
 
-/// Starts a pair whose daemon logs as `prepare` specifies, copies all malicious names in both
-/// directions, lets some fail, and ends the daemon.
+/// Returns the log of a daemon that `prepare` started. Meanwhile a client copies all malicious
+/// names in both directions, of which some copies fail.
 fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -70,7 +71,7 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     outcome
 }
 
-/// Text that must not appear in the log of a successful copy: warnings and debug formatting.
+/// Texts that must not appear in the log of a successful copy: warnings, and Rust's debug format.
 const ODD: [&str; 14] = [
     "WARN",
     "ERROR",
@@ -136,7 +137,7 @@ fn serve(side: &Side, options: &[&str]) -> Process {
     side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
 }
 
-/// Returns a record without its quoted values.
+/// Removes the quoted values from a log record.
 fn unquoted(record: &str) -> String {
     let (mut text, mut quoted, mut last) = (String::new(), false, ' ');
     for c in record.chars() {

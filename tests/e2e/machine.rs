@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-/// List of tests by name, which return nothing or a [`Completion`](libtest_mimic::Completion).
+/// Lists the named test functions, which return nothing or a
+/// [`Completion`](libtest_mimic::Completion).
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((concat!(module_path!(), "::", stringify!($name)), || crate::Ending::completion($name()))),*] };
@@ -49,7 +50,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 type Test = (&'static str, fn() -> Completion);
 
-/// Result of a test that does not panic.
+/// Return type of a test function that does not panic.
 trait Ending {
     fn completion(self) -> Completion;
 }
@@ -113,7 +114,7 @@ fn trial(&(name, test): &Test, obstacle: Option<String>) -> Trial {
     })
 }
 
-/// Returns the completion of an ignored test if one of these programs is missing.
+/// Returns the completion of an ignored test if one of these programs is not in the search path.
 fn lacks(programs: &[&str]) -> Option<Completion> {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_program = |file: std::path::PathBuf| {

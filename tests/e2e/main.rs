@@ -2,8 +2,8 @@
 //! links.
 //!
 //! Run by `cargo test --test e2e`; needs no privileges and no second network card. One module per
-//! subject. Tests with cables are in `tests/netns`, tests that need special programs or privileges
-//! in `machine.rs`.
+//! subject. Tests with simulated cables are in `tests/netns`, tests that need special programs or
+//! privileges in `machine.rs`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Memory usage of both ends.
+//! Tests of the peak memory of client and daemon.
 
 use std::fs;
 
@@ -7,10 +7,12 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Well above every buffer, and quick to write: a buffer that grows with the file would show.
+/// Size of the copied file in bytes: well above all buffers, so that memory that grows with the
+/// file would show.
 const LEN: u64 = 256 * MIB as u64;
 
-/// 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 10, row i).
+/// Maximum memory of a process in bytes: 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 10,
+/// row i).
 const BOUND: u64 = 48 * MIB as u64;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Metrics of `serve`: format, values, and access.
+//! Tests of the metrics of `serve`: format, values, and access.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Returns a pair whose daemon exports metrics, and their address.
+/// Starts a pair whose daemon has a Prometheus endpoint, and returns its address.
 fn pair() -> (Pair, String) {
     let pair = Pair::serving(&["--metrics", "127.0.0.1:0"], "");
     let line = pair.daemon.process.await_stderr("metrics at http://");
@@ -26,7 +26,7 @@ fn pair() -> (Pair, String) {
     (pair, address)
 }
 
-/// Sends these bytes and returns the complete response.
+/// Sends an HTTP request to the endpoint, and returns the complete response.
 fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -59,7 +59,8 @@ fn get(address: &str) -> Page {
     Page::parse(body)
 }
 
-/// Polls until the page satisfies `is_it`; sessions report once a second.
+/// Reads the metrics repeatedly until `is_it` returns true. The daemon updates the values of a
+/// session once a second.
 #[track_caller]
 fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -73,7 +74,7 @@ fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     }
 }
 
-/// Parsed page, validated as promtool and the OpenMetrics specification require.
+/// Metrics in OpenMetrics text, validated as promtool and the OpenMetrics specification require.
 #[derive(Debug)]
 struct Page {
     samples: BTreeMap<String, f64>,
@@ -125,12 +126,12 @@ impl Page {
         Self { samples }
     }
 
-    /// Returns the value of a series; 0 if absent.
+    /// Returns the value of a time series; 0 if it is absent.
     fn value(&self, series: &str) -> f64 {
         self.samples.get(series).copied().unwrap_or(0.0)
     }
 
-    /// Returns the sum over all series with this prefix.
+    /// Returns the sum of all time series whose name begins with `begins`.
     fn sum(&self, begins: &str) -> f64 {
         self.samples
             .iter()
@@ -140,8 +141,8 @@ impl Page {
     }
 }
 
-/// Panics unless a series belongs to a declared family, with the suffix of its type and well-formed
-/// labels.
+/// Panics unless a time series belongs to a declared metric family, has the suffix of its type, and
+/// has well-formed labels.
 #[track_caller]
 fn check_series(series: &str, types: &BTreeMap<String, String>) {
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));

@@ -84,7 +84,8 @@ fn there_are_enough() {
     assert!(mistakes >= 40, "{mistakes} mistakes in tests/e2e/mistakes");
 }
 
-/// Runs a transcript. Fails with all differences, or rewrites it.
+/// Runs all commands of a transcript, and panics with the lines that differ. With
+/// `NICSTRIPE_MISTAKES=write` it writes them to the transcript instead.
 #[track_caller]
 fn check(name: &str, world: World) {
     let path = folder().join(name).with_extension("txt");

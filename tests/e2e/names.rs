@@ -1,4 +1,4 @@
-//! File names that must not reach a terminal unescaped.
+//! Tests of file names that must not reach a terminal unescaped.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -7,10 +7,10 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Name that would clear the screen and begin a new line, and is not UTF-8.
+/// File name that would clear the screen, begin a new line, and is not UTF-8.
 const WILD: &[u8] = b"a\x1b[2J\nb\rc\xff d";
 
-/// Its escaped form.
+/// [`WILD`] as nicstripe prints it.
 const ESCAPED: &str = r#""a\u{1b}[2J\nb\rc\xff d""#;
 
 #[test]

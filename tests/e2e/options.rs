@@ -1,4 +1,4 @@
-//! Options of `cp` that change how a file is sent or written.
+//! Tests of `cp` options that change how a file is sent or written.
 
 use std::{
     fs,
@@ -145,7 +145,8 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
     assert!(written > past + Duration::from_secs(1000), "{written:?}");
 }
 
-/// Returns a command with this umask, set by a shell because that needs no unsafe code.
+/// Returns a command that runs with this umask. A shell sets the umask, because setting it in this
+/// process needs unsafe code.
 fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = side.command("/bin/sh");
     command

@@ -1,4 +1,4 @@
-//! Output, its destination, and its format for programs.
+//! Tests of the output of `cp`: which stream it goes to, and its JSON form.
 
 use serde_json::Value;
 
@@ -233,7 +233,7 @@ fn a_wrong_log_filter_is_a_usage_error() {
         .error(&["NICSTRIPE_LOG", "loudly"]);
 }
 
-/// Fields that are always known, from `docs/DESIGN.md`, section 7.
+/// Fields that every JSON report of `cp` has (`docs/DESIGN.md`, section 7).
 const OF_A_REPORT: [&str; 15] = [
     "schema",
     "ok",

@@ -1,4 +1,4 @@
-//! A client and a daemon that trust each other, on two links.
+//! Client and daemon that trust each other, joined by two links on loopback.
 
 use std::process::Command;
 
@@ -11,12 +11,13 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts a daemon that serves the server's files to the client.
+    /// Creates two sides, and starts a daemon that serves the server's files to the client.
     pub(crate) fn new() -> Self {
         Self::serving(&[], "")
     }
 
-    /// Like `new`, with more options of `serve` and of the line that trusts the client.
+    /// Like `new`, with additional options of `serve`, and with rights of the client in the
+    /// server's peers file.
     pub(crate) fn serving(options: &[&str], trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
@@ -29,24 +30,24 @@ impl Pair {
         }
     }
 
-    /// Starts `cp` over both links.
+    /// Starts `nicstripe cp` over both links.
     pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
         self.client.start(self.cp_arguments(arguments))
     }
 
-    /// Runs `cp` over both links.
+    /// Runs `nicstripe cp` over both links to its end.
     pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
         self.start_cp(arguments).finish()
     }
 
-    /// Returns a `cp` over both links that is not started yet.
+    /// Returns the command of a `nicstripe cp` over both links, which is not started yet.
     pub(crate) fn cp_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(self.cp_arguments(arguments));
         command
     }
 
-    /// Returns a shell with this script in which `$cp` is a `cp` over both links.
+    /// Returns a shell command in which `$cp` stands for `nicstripe cp` over both links.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = self.client.command("/bin/sh");
@@ -58,7 +59,7 @@ impl Pair {
         command
     }
 
-    /// Returns the arguments of a `cp` over both links.
+    /// Returns the arguments of nicstripe for a `cp` over both links.
     pub(crate) fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
         let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
@@ -69,7 +70,7 @@ impl Pair {
             .collect()
     }
 
-    /// Kills the daemon and restarts it on the same port.
+    /// Kills the daemon, and restarts it on the same port.
     pub(crate) fn restart_daemon(self) -> Self {
         let Self {
             client,
@@ -86,7 +87,7 @@ impl Pair {
     }
 }
 
-/// Options of a daemon that is invisible to other machines.
+/// Options of a daemon that listens on loopback only, so that no other machine can reach it.
 pub(crate) const LOOPBACK: [&str; 2] = ["--interface", "lo"];
 
 /// Two address pairs that form two links: every address of 127.0.0.0/8 is on the loopback

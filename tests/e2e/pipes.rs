@@ -1,4 +1,4 @@
-//! Standard input and output as the ends of a copy.
+//! Tests of copies from standard input or to standard output.
 
 use std::{
     fs,
@@ -15,7 +15,8 @@ use crate::{
     pair::{MIB, Pair},
 };
 
-/// Lengths around a chunk (256 KiB), zero, and above the window of a pipe (16 MiB).
+/// Sizes in bytes: zero, around one chunk (256 KiB), and above the retransmit buffer of a pipe (16
+/// MiB).
 const LENGTHS: [usize; 7] = [
     0,
     1,
@@ -276,7 +277,7 @@ fn compressed_pipes_arrive_as_they_were() {
     assert!(is_same(&stdout, &text));
 }
 
-/// Waits until the daemon has cleaned up after a client that left.
+/// Waits until the daemon has removed the partial file of a client that disconnected.
 #[track_caller]
 fn await_nothing(pair: &Pair) {
     let deadline = Instant::now() + Duration::from_secs(10);

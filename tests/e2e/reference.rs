@@ -1,4 +1,4 @@
-//! Help, completions, manual pages, usage errors, and commands that print and exit.
+//! Tests of help, completions, manual pages, usage errors, and commands that print and exit.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ fn completions_and_manual_pages_are_printed() {
         .error(&["no-such-command"]);
 }
 
-/// Asks each installed shell for its completions.
+/// Requests completions from each installed shell.
 #[test]
 fn completions_offer_the_names_of_trusted_machines() {
     let (side, other, third) = (Side::here(), Side::here(), Side::here());
@@ -255,7 +255,7 @@ fn run(words: &[&str]) -> Outcome {
     Side::here().run(words)
 }
 
-/// Returns every word that begins with two dashes.
+/// Returns the long options in a help text: every word that begins with two dashes.
 fn options_of(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     words.filter(|word| {
@@ -263,7 +263,7 @@ fn options_of(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Options for single files from `docs/DESIGN.md`, section 7.
+/// Options of `cp` for single files, as listed in `docs/DESIGN.md`, section 7.
 const OF_CP: [&str; 24] = [
     "-p",
     "-P",

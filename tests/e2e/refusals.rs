@@ -1,4 +1,4 @@
-//! Daemons that are absent, have another identity, or receive garbage.
+//! Tests of daemons that are absent, have an unexpected key, or receive bytes that are no protocol.
 
 use std::{
     io::{Read, Write},
@@ -229,10 +229,11 @@ fn silent_connections_are_shown_out_and_then_others_are_let_in() {
     pair.cp(&["source", "127.0.0.1:"]).expect(0);
 }
 
-/// Start of a TLS record with a handshake message that is never completed.
+/// Start of a TLS record with a ClientHello that is never completed.
 const CLIENT_HELLO: [u8; 16] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 1, 2, 3, 4, 5];
 
-/// Sends bytes that are no handshake, and returns the response until the daemon closes.
+/// Sends bytes that are no TLS handshake. Returns what the daemon sends until it closes the
+/// connection.
 fn shout_at(port: u16, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
     let mut stream = connect(port);
     // Fails if the daemon has closed already.
@@ -256,7 +257,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// Returns the key part of the line, as hints show it.
+/// Returns the public key line of a side without its comment, as hints show it.
 fn key_of(side: &Side) -> String {
     let line = side.key();
     line.split(' ').take(2).collect::<Vec<_>>().join(" ")

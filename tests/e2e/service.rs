@@ -1,4 +1,4 @@
-//! `serve` as a service: notifications to systemd, the unit, and orderly shutdown.
+//! Tests of `serve` as a service: notifications to systemd, the unit file, and orderly shutdown.
 
 use std::{
     io::ErrorKind,
@@ -31,21 +31,21 @@ pub(crate) const TESTS: &[crate::Test] = tests![
     a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
 ];
 
-/// Notification socket of a service manager.
+/// Simulated service manager with its notification socket and the received messages.
 struct Manager {
     socket: UnixDatagram,
     said: Vec<String>,
 }
 
 impl Manager {
-    /// Starts a daemon under this manager.
+    /// Starts a daemon that notifies this service manager.
     fn start(side: &Side, watchdog: Option<Duration>) -> (Self, Process) {
         let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(["serve", "--port", "0"]).args(LOOPBACK);
         Self::start_by(side, command, watchdog)
     }
 
-    /// Like [`Manager::start`], with the given command.
+    /// Like [`Manager::start`], for any command.
     fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
         let path = side.home().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -65,7 +65,7 @@ impl Manager {
         )
     }
 
-    /// Discards the queued messages; returns their number.
+    /// Discards the notifications received so far, and returns their number.
     fn forget(&self) -> usize {
         self.socket.set_nonblocking(true).unwrap();
         let said = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
@@ -73,7 +73,8 @@ impl Manager {
         said
     }
 
-    /// Waits for a message with a line of this prefix; returns the whole message.
+    /// Waits for a notification in which a line begins with `begins`, and returns the whole
+    /// notification.
     #[track_caller]
     fn await_line(&mut self, begins: &str) -> String {
         let mut buffer = [0; 4096];
@@ -176,7 +177,7 @@ fn the_units_commands_have_the_options_that_it_gives() {
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
 }
 
-/// Maximum exposure of `systemd-analyze security`, in tenths: below 2.0 it reports OK.
+/// Maximum exposure that `systemd-analyze security` may report, in tenths: below 2.0 it says OK.
 const MOST_EXPOSURE: &str = "20";
 
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
@@ -212,7 +213,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
     Completion::Completed
 }
 
-/// Creates a tree of small files and of some standalone files.
+/// Creates a tree of small files, and of some files large enough for a transfer of their own.
 fn plant(side: &Side) -> Tree {
     side.make_dir("tree");
     for number in 0..300 {
@@ -224,8 +225,8 @@ fn plant(side: &Side) -> Tree {
     Tree::read(&side.path("tree"), Aspects::NONE)
 }
 
-/// Ends the daemon in order during the copy of a tree. Panics unless the copy completes by itself
-/// once the daemon is back.
+/// Shuts the daemon down during the copy of a tree and restarts it. Panics unless the running
+/// client then completes the copy.
 #[track_caller]
 fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&Pair) -> &Side) {
     let pair = Pair::new();

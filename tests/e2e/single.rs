@@ -1,4 +1,4 @@
-//! One file and its existing target: reruns, dry runs, missing directories.
+//! Tests of a single file and its existing target: reruns, dry runs, missing directories.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use crate::{
     pair::Pair,
 };
 
-/// A copy of one file, to or from the daemon.
+/// Direction of a single-file copy.
 struct Way {
     put: bool,
 }
@@ -37,7 +37,7 @@ impl Way {
     }
 }
 
-/// Gives the target another time than the source, as without `-p`.
+/// Sets another modification time than the source has, as a copy without `-p` does.
 fn age(side: &Side, name: &str) {
     let file = fs::File::options()
         .write(true)
@@ -385,7 +385,7 @@ fn a_daemon_reads_a_file_whose_size_says_nothing_to_its_end_or_refuses_it() {
     assert!(pair.client.names().is_empty());
 }
 
-/// Returns a pair whose daemon serves this directory.
+/// Starts a pair whose daemon serves the directory `root`.
 fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

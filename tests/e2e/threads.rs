@@ -1,4 +1,5 @@
-//! Thread limits: a command with too few threads ends with an error about it and never hangs.
+//! Tests of thread limits: a command that cannot start its threads reports an error and never
+//! hangs.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use crate::{harness::Process, pair::Pair};
 pub(crate) const TESTS: &[crate::Test] =
     tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
-/// User id without other processes, so that its process limit applies to the command alone.
+/// User ID without other processes, so that its limit of processes applies to the command alone.
 pub(crate) const USER: u32 = 64_917;
 
 fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
@@ -67,7 +68,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     Completion::Completed
 }
 
-/// Changes the owner of a folder and its content to [`USER`].
+/// Changes the owner of a directory and its content to [`USER`].
 pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() {

@@ -1,4 +1,4 @@
-//! Trees arrive unchanged, in both directions.
+//! Tests that trees arrive unchanged in both directions.
 
 use std::{
     fs,

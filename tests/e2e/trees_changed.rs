@@ -1,5 +1,5 @@
-//! Trees that partly fail, change meanwhile, or are interrupted: the rest is copied, and the
-//! failures are reported.
+//! Tests of trees in which some entries fail or change, and of interrupted tree copies: the other
+//! entries are copied, and failures are reported.
 
 use std::{
     fs::{self, OpenOptions},
@@ -159,7 +159,7 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
     }
 }
 
-/// Creates a tree of large files that takes some seconds at [`PACE`].
+/// Creates a tree of large files, whose copy takes some seconds at [`PACE`].
 fn plant_large(root: &Path) {
     (0..5).for_each(|index| plant(root, &format!("large-{index}"), content(6 * MIB + index)));
     (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));

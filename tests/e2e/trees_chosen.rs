@@ -1,4 +1,4 @@
-//! Selection of a tree's entries, target paths, and deletion: nothing unintended is copied or
+//! Tests of entry selection, target paths and deletion in tree copies: nothing else is copied or
 //! deleted.
 
 use std::fs;
@@ -34,7 +34,7 @@ impl Way {
         }
     }
 
-    /// Returns the arguments for these sources and this target.
+    /// Returns the `cp` arguments for these sources and this target, in this direction.
     fn words(self, sources: &[&str], target: &str) -> Vec<String> {
         let remote = |path: &str| format!("127.0.0.1:{path}");
         let local = |path: &str| {

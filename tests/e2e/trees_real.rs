@@ -1,4 +1,4 @@
-//! Real trees, with rsync as the judge of their copies: it finds nothing to change in either
+//! Tests of copied trees by comparison with rsync, which must find nothing to change in either
 //! direction.
 
 use std::{
@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[crate::Test] = tests![
     acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
 ];
 
-/// Returns the differences of two directories according to rsync.
+/// Returns the changes that rsync would make to turn either directory into the other.
 fn differences(one: &Path, other: &Path) -> String {
     let slash = |path: &Path| format!("{}/", path.display());
     let mut said = String::new();
@@ -51,7 +51,7 @@ fn differences(one: &Path, other: &Path) -> String {
     said
 }
 
-/// Copies `src` in both directions and compares with rsync.
+/// Copies `src` in both directions. Panics if rsync finds a difference.
 #[track_caller]
 fn check(pair: &Pair) {
     let source = pair.client.path("src");
@@ -263,16 +263,17 @@ fn xattr(path: &Path, name: &str) -> Vec<u8> {
     value[..len].to_vec()
 }
 
-/// Returns the id of the first named user of an ACL, which follows the version and the owner's
+/// Returns the ID of the first named user in a POSIX ACL, which follows the version and the owner's
 /// entry.
 fn user_of(acl: &[u8]) -> u32 {
     u32::from_le_bytes(acl[16..20].try_into().unwrap())
 }
 
-/// A new file, one with unchanged content, a directory and a symbolic link.
+/// Names in the copied tree: a new file, one with unchanged content, a directory and a symbolic
+/// link.
 const OWNED: [&str; 4] = ["file", "same", "dir", "link"];
 
-/// The client runs in a mount namespace with a separate list of users, in which `nobody` is 1234.
+/// Runs the client in a mount namespace with its own user list, in which `nobody` is 1234.
 fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     if let Some(lack) = lacks(&["unshare", "mount"]) {
         return lack;
@@ -347,7 +348,7 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     Completion::Completed
 }
 
-/// Returns a user or group other than root from a list.
+/// Returns the first user or group other than root in a file such as `/etc/passwd`.
 fn first_in(list: &str) -> Option<String> {
     let text = fs::read_to_string(list).ok()?;
     let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -357,8 +358,8 @@ fn first_in(list: &str) -> Option<String> {
         .next()
 }
 
-/// The client runs in a mount namespace with separate lists; the remote end of its rsync uses this
-/// machine's lists.
+/// Runs the client in a mount namespace with its own user and group lists. The remote end of rsync
+/// uses the lists of this machine.
 fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others() -> Completion {
     const DEFAULT_ACL: &str = "system.posix_acl_default";
     if let Some(lack) = lacks(&["rsync", "unshare", "nsenter", "mount"]) {

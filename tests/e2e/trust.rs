@@ -1,4 +1,4 @@
-//! Keys, the list of peers, and the rights in its options.
+//! Tests of keys, of the peers file, and of the rights in it.
 
 use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
 

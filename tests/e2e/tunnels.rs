@@ -1,4 +1,5 @@
-//! Services of the daemon's machine, on standard input and output and on local ports.
+//! Tests of `dial` and `forward`: TCP services of the daemon's machine, on standard input and
+//! output and on local ports.
 
 use std::{
     fs,
@@ -24,7 +25,7 @@ use crate::{
     pair::MIB,
 };
 
-/// Two sides; the client may connect to a service at the server.
+/// Client and daemon on loopback. The client has the right to connect to one service.
 struct Stage {
     client: Side,
     _server: Side,
@@ -80,7 +81,7 @@ impl Stage {
         command.status().unwrap()
     }
 
-    /// Starts forwarding a free port, and returns it.
+    /// Starts `nicstripe forward` on a free port, and returns its local address.
     fn forward(&self, target: &str) -> (Process, SocketAddr) {
         let process = self.client.start(self.arguments(&[
             "forward",
@@ -104,7 +105,7 @@ impl Stage {
     }
 }
 
-/// Starts a service that runs `serve` for each connection.
+/// Starts a TCP service that runs `serve` for each connection.
 fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -117,7 +118,7 @@ fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Reads to the end, and only then sends everything back.
+/// Reads until the client closes its direction, and then sends all bytes back.
 fn answer_at_the_end(mut tcp: TcpStream) {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
@@ -383,7 +384,7 @@ fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
     }
 }
 
-/// Sends unique bytes and reads them back, in parts.
+/// Sends bytes unique to `number` in parts, and panics unless it receives them back.
 async fn echo(address: SocketAddr, number: usize) {
     let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
     let bytes: Vec<u8> = content(EACH)
@@ -416,11 +417,12 @@ fn raise_open_files() {
 
 const CONNECTIONS: usize = 1000;
 
-/// More connections than the default backlog of a listener, 128, and its SYN queue.
+/// Number of simultaneous connections, more than a listener's default backlog of 128 and its SYN
+/// queue hold.
 const BURST: usize = 300;
 
-/// Bytes sent by each connection.
+/// Number of bytes that each of the connections sends.
 const EACH: usize = 40_000;
 
-/// Bytes of the unread connection: more than all buffers on its path hold.
+/// Number of bytes sent to a client that does not read: more than all buffers on the path hold.
 const SLOW: usize = 64 * MIB;

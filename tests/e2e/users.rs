@@ -1,4 +1,4 @@
-//! Users: privileges of root, limits of others, and supplementary groups.
+//! Tests of user rights: root's privileges, limits of other users, and supplementary groups.
 
 use std::{
     fs::{self, Permissions},
@@ -201,8 +201,8 @@ fn a_part_file_or_journal_of_another_user_is_not_gone_on_with() -> Completion {
     Completion::Completed
 }
 
-/// Root's daemon in a network namespace where the default port is free, and `trust` by another
-/// user.
+/// Runs a daemon as root in a network namespace in which the default port is free, and `trust` as
+/// another user.
 fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Completion {
     if let Some(lack) = lacks(&["unshare", "nsenter", "setpriv", "ip"]) {
         return lack;

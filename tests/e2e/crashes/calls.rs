@@ -1,5 +1,4 @@
-//! Fault injection into the receiver's file system calls, one at a time: kill, error or short
-//! write.
+//! Fault injection into single file system calls of the receiver: kill, error or short write.
 
 use super::{
     case::{Case, Way},
@@ -8,28 +7,29 @@ use super::{
 };
 use crate::harness::{Outcome, Process, number};
 
-/// Faults to inject into the calls of a case, one after the other.
+/// Series of copies, each with the same fault in another system call.
 pub(crate) struct Sweep<'a> {
     pub(crate) case: Case,
     pub(crate) which: Which,
     pub(crate) fault: Fault,
     pub(crate) field: &'a mut Field,
-    /// True if each call is printed.
+    /// True if each system call is printed.
     pub(crate) is_told: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// Calls of an undisturbed copy.
+    /// Number of counted system calls in a copy without a fault.
     pub(crate) calls: usize,
-    /// Calls with an injected fault.
+    /// Number of system calls with an injected fault.
     pub(crate) hits: usize,
-    /// Copies that failed because of it; the others tolerated the fault.
+    /// Number of copies that failed because of the fault. The others tolerated it.
     pub(crate) failed: usize,
 }
 
 impl Sweep<'_> {
-    /// Injects the fault into every `step`th call; panics on any violation.
+    /// Runs one copy per `step`th system call, with the fault injected there. Panics if a file is
+    /// damaged or a rerun fails.
     pub(crate) fn run(mut self, step: usize) -> Swept {
         let calls = self.attempt(0).calls.len();
         let mut swept = Swept {
@@ -56,7 +56,7 @@ impl Sweep<'_> {
         swept
     }
 
-    /// Runs one copy, and a rerun if it failed.
+    /// Runs one copy with the fault in call number `at`, and a rerun if the copy failed.
     fn attempt(&mut self, at: usize) -> Attempt {
         let (case, plan) = (
             self.case,
@@ -115,8 +115,8 @@ impl Sweep<'_> {
         Attempt { calls, hit, failed }
     }
 
-    /// Reruns a failed copy and ends the traced process. The rerun uses a surviving daemon, unless
-    /// the fault is permanent.
+    /// Reruns a failed copy and ends the traced process. The rerun uses the surviving daemon,
+    /// unless the fault is permanent.
     fn rerun(&mut self, failed: bool, watched: Result<Traced, Seen>) -> (Option<Outcome>, Seen) {
         let lives = matches!(self.fault, Fault::Fail(_) | Fault::Short);
         match watched {
@@ -132,7 +132,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Checks that a failure is reported with the right exit code and message.
+    /// Panics unless a failed copy has the right exit code and error message.
     fn check_failure(&self, context: &str, outcome: &Outcome) {
         let code = outcome.status.code();
         if self.fault == Fault::Kill {

@@ -1,4 +1,4 @@
-//! Interrupted copies: the allowed state of each name before, during and after.
+//! Copies to interrupt, and the content that each file may have before, during and after.
 
 use std::{
     fs::{self, Permissions},
@@ -12,14 +12,14 @@ use crate::harness::{
     tree::{Aspects, age, assert_same_tree_after, plant},
 };
 
-/// A copy, one of [`CASES`].
+/// Kind of copy to interrupt, such as one of [`CASES`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     way: Way,
     what: What,
     options: &'static [&'static str],
-    /// True if other files have the target names before.
+    /// True if the target names exist before the copy, with other content.
     replaces: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// One file of that many bytes.
+    /// Single file of this size in bytes.
     File(usize),
     Tree,
 }
@@ -52,13 +52,13 @@ const fn case(
     }
 }
 
-/// Two syncs of the receiver and more; one comes every 16 MiB.
+/// Size of a file in bytes during whose copy the receiver syncs twice. It syncs every 16 MiB.
 const LONG: usize = (36 << 20) + 99;
 
-/// Three chunks, the last of them short.
+/// Size of a file in bytes that has three chunks, the last of them shorter.
 const SHORT: usize = (512 << 10) + 77;
 
-/// Copies to interrupt.
+/// Kinds of copies that the tests interrupt.
 pub(crate) const CASES: &[Case] = &[
     case("put", Way::Put, What::File(LONG), &[], false),
     case("get", Way::Get, What::File(LONG), &[], false),
@@ -103,7 +103,8 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-/// Files above the limit of retransmitted bytes, so that the rerun of a late kill must resume.
+/// Copies of files so large that a rerun after a late kill must resume: retransmitting them would
+/// exceed the limit.
 pub(crate) const VAST: &[Case] = &[
     case("put-vast", Way::Put, What::File(VAST_LEN), &[], false),
     case("get-vast", Way::Get, What::File(VAST_LEN), &[], false),
@@ -120,7 +121,7 @@ impl Case {
             .copied()
     }
 
-    /// Creates the source, and the existing files at the target.
+    /// Creates the source, and the old content at the target.
     pub(crate) fn prepare(&self, field: &Field) {
         let (from, to) = self.sides(field);
         clear(&from.files());
@@ -141,7 +142,7 @@ impl Case {
         }
     }
 
-    /// Returns the arguments of `cp`.
+    /// Returns the `cp` arguments of the copy.
     pub(crate) fn words(&self) -> Vec<&'static str> {
         let words = match self.way {
             Way::Put => ["source", "127.0.0.1:"],
@@ -162,7 +163,7 @@ impl Case {
         self.what != What::Tree
     }
 
-    /// Panics if a target name has content that is neither the old nor the complete new one.
+    /// Panics if a target file has content that is neither the old nor the complete new one.
     #[track_caller]
     pub(crate) fn check_between(&self, field: &Field) {
         let to = self.receiver(field).files();
@@ -193,7 +194,7 @@ impl Case {
         }
     }
 
-    /// Panics unless the target is correct and without leftovers.
+    /// Panics unless each target file has the new content and no temporary file is left.
     #[track_caller]
     pub(crate) fn check_end(&self, field: &Field, context: &str) {
         let (from, to) = self.sides(field);
@@ -218,7 +219,7 @@ impl Case {
         assert_eq!(to.names(), ["source"], "{context}");
     }
 
-    /// Removes the journals at the target and preserves the times of their directories.
+    /// Removes the journals at the target, and preserves the times of their directories.
     pub(crate) fn remove_journals(&self, field: &Field) {
         let found = walk(&self.receiver(field).files());
         for path in found
@@ -260,7 +261,7 @@ impl Case {
         }
     }
 
-    /// Returns the old content of a target file; some of its chunks equal the new ones.
+    /// Returns the old content of a target file, in which some chunks equal the new ones.
     fn old(&self, new: &[u8]) -> Vec<u8> {
         let every = if self.options.contains(&"-f") {
             1
@@ -274,14 +275,14 @@ impl Case {
     }
 }
 
-/// With this option a mixture of old and new data is allowed.
+/// `cp` option with which an interrupted copy may leave a mixture of old and new data.
 const IN_PLACE: &str = "--inplace";
 
 fn is_hidden(name: &str) -> bool {
     name.contains(".nicstripe-")
 }
 
-/// Returns all paths beneath a folder.
+/// Returns all paths in a directory tree.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

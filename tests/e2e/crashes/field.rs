@@ -1,4 +1,4 @@
-//! Client and daemon that are killed and restarted.
+//! Client and daemon that can be killed and restarted.
 
 use std::{
     process::{Command, Stdio},
@@ -16,7 +16,8 @@ use crate::{
     pair::{LINKS, LOOPBACK},
 };
 
-/// Two sides that trust each other, and the port that the daemon reuses after each kill.
+/// Client and daemon sides that trust each other, with the port that the daemon uses after each
+/// kill.
 pub(crate) struct Field {
     pub(crate) client: Side,
     pub(crate) server: Side,
@@ -29,8 +30,7 @@ impl Field {
         Self::between(Side::here(), Side::here())
     }
 
-    /// Like `new`, but the programs obey the permission bits of their user's files even if run by
-    /// root.
+    /// Like `new`, but permission bits bind the programs even if root runs them.
     pub(crate) fn without_privilege() -> Self {
         let side = || {
             Side::of(tempfile::tempdir().unwrap(), |program| {
@@ -62,7 +62,7 @@ impl Field {
         }
     }
 
-    /// Starts the daemon unless it runs.
+    /// Starts the daemon unless it is running.
     pub(crate) fn start_daemon(&mut self) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &LOOPBACK));
@@ -75,7 +75,8 @@ impl Field {
         }
     }
 
-    /// Restarts the daemon under strace(1), which delays each sync; `None` if strace is missing.
+    /// Restarts the daemon under strace(1), which delays each sync. Returns `None` if strace is
+    /// missing.
     #[allow(dead_code, reason = "the tests use it")]
     pub(crate) fn start_slow_to_sync(&mut self, time: Duration) -> Option<Process> {
         self.kill_daemon();
@@ -120,8 +121,8 @@ impl Field {
         self.start_cp(case, &["--json"]).finish()
     }
 
-    /// Starts a copy whose receiver is traced; restarts the daemon if it is the receiver. Returns
-    /// the client separately in that case.
+    /// Starts a copy and traces its receiver. If that is the daemon, restarts it and returns the
+    /// client as well.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn start_traced(
         &mut self,

@@ -1,5 +1,5 @@
-//! `kill -9` of client, daemon or both at random moments of a copy, several times, until it is
-//! done.
+//! Kills the client, the daemon or both by SIGKILL at random moments of a copy, several times,
+//! until the copy is complete.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::harness::Outcome;
 
-/// Process to kill.
+/// Process that a round kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
     Client,
@@ -24,27 +24,28 @@ pub(crate) enum Victim {
     Both,
 }
 
-/// A copy and its interruptions.
+/// One copy with its kills.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     case: Case,
-    /// Victims, and the fractions of the copy's duration in thousandths.
+    /// Process to kill, and the moment in thousandths of the copy's duration.
     kills: Vec<(Victim, u64)>,
 }
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Figures {
     pub(crate) rounds: u32,
-    /// Kills of a running client, and kills of a daemon with a running client.
+    /// Number of killed clients that were running, and of daemons killed while a client was
+    /// running.
     pub(crate) clients: u32,
     pub(crate) daemons: u32,
-    /// Copies that the client completed by itself after the daemon's return.
+    /// Number of copies that a client completed without a rerun after the daemon was restarted.
     pub(crate) by_itself: u32,
-    /// Reruns that resumed from durable data.
+    /// Number of reruns that resumed from durable data.
     pub(crate) resumed: u32,
-    /// Copies that were already complete at a kill, as their rerun found.
+    /// Number of copies that were complete at the kill, before the client could report it.
     pub(crate) unheard: u32,
-    /// Maximum bytes that the client had reported as arrived and that were lost.
+    /// Maximum bytes of a copy that the client had reported as arrived and that a kill lost.
     pub(crate) lost: u64,
 }
 
@@ -53,7 +54,7 @@ impl Figures {
         self.clients + self.daemons
     }
 
-    /// Adds the statistics of another runner.
+    /// Adds the figures of another runner.
     #[allow(dead_code, reason = "the bench runs several at once")]
     pub(crate) fn add(&mut self, other: &Self) {
         self.rounds += other.rounds;
@@ -67,7 +68,7 @@ impl Figures {
 }
 
 impl Round {
-    /// Returns the round of a seed. One in forty copies a file of [`VAST`].
+    /// Returns the round that a seed determines. One in forty copies a file of [`VAST`].
     pub(crate) fn of(seed: u64, only: Option<Case>) -> Self {
         let mut random = Random::new(seed);
         let drawn = if random.below(40) == 0 {
@@ -89,7 +90,7 @@ impl Round {
     }
 }
 
-/// A client and a daemon, with the duration of each undisturbed copy.
+/// Client and daemon of several rounds, and the duration of each copy without kills.
 pub(crate) struct Runner {
     field: Field,
     took: BTreeMap<&'static str, Duration>,
@@ -105,7 +106,7 @@ impl Runner {
         }
     }
 
-    /// Runs a round; panics on any violation.
+    /// Runs a round. Panics if a file is damaged, data is lost or a rerun fails.
     pub(crate) fn run(&mut self, round: &Round) {
         let case = &round.case;
         let takes = self.time_of(case);
@@ -144,7 +145,7 @@ impl Runner {
         self.figures.rounds += 1;
     }
 
-    /// Reruns a copy until it is done.
+    /// Reruns a copy until it succeeds.
     fn finish(&mut self, case: &Case, mut outcome: Outcome) {
         for _ in 0..MOST_RERUNS {
             // The killed copy was complete, but no process lived to report it. The content is
@@ -196,7 +197,7 @@ impl Runner {
         self.figures.lost = self.figures.lost.max(lost);
     }
 
-    /// Returns the duration of an undisturbed copy.
+    /// Returns the duration of a copy without kills, measured at the first call.
     fn time_of(&mut self, case: &Case) -> Duration {
         if let Some(took) = self.took.get(case.name) {
             return *took;
@@ -211,7 +212,7 @@ impl Runner {
     }
 }
 
-/// Returns the maximum of a field over the events of a name.
+/// Returns the maximum of `field` over all JSON events named `event`.
 pub(crate) fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
     let lines = outcome
         .stdout
@@ -225,8 +226,8 @@ pub(crate) fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
 
 const STREAM: [&str; 1] = ["--json-stream"];
 
-/// Maximum number of reruns; a daemon killed while a client starts costs one.
+/// Maximum number of reruns of a copy. A daemon killed while a client starts costs one.
 const MOST_RERUNS: usize = 4;
 
-/// Guaranteed limit: 64 MiB plus the bytes in flight.
+/// Maximum bytes that a kill may lose, as documented: 64 MiB plus the bytes in flight.
 pub(crate) const MOST_LOST: u64 = 72 << 20;

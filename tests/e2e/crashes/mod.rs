@@ -1,5 +1,5 @@
-//! Crashes at random moments and at chosen system calls, and failing calls. No final name ever has
-//! wrong or partial content; a rerun succeeds and leaves no leftovers.
+//! Tests of crashes at random moments and at chosen system calls, and of failing calls. No final
+//! name ever has wrong or partial content. A rerun succeeds and leaves no temporary files.
 //!
 //! Tracing system calls needs x86-64 and ptrace(2); those tests are ignored elsewhere. These tests
 //! run few of each; `cargo bench --bench crashes` runs any number.

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// SplitMix64.
+/// SplitMix64 generator of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -23,7 +23,7 @@ impl Random {
         (number ^ (number >> 31)) % bound
     }
 
-    /// Returns one of the items.
+    /// Returns a random item of a slice.
     pub(crate) fn of<T: Copy>(&mut self, among: &[T]) -> T {
         among[self.below(among.len() as u64) as usize]
     }

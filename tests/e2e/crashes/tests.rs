@@ -1,4 +1,4 @@
-//! A few kills at random moments.
+//! Tests of a few kills at random moments.
 
 use std::{thread, time::Duration};
 
@@ -48,5 +48,5 @@ fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() -> Completio
     Completion::Completed
 }
 
-/// About twenty kills.
+/// Number of rounds, with about twenty kills in all.
 const ROUNDS: u64 = 12;

@@ -1,4 +1,5 @@
-//! A kill, an error or a short write at some of the calls, within the time of a test.
+//! Tests with a kill, an error or a short write at some of the system calls, few enough for a test
+//! run.
 
 use libtest_mimic::Completion;
 use nix::errno::Errno;
@@ -120,7 +121,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     Completion::Completed
 }
 
-/// Runs a copy whose receiver is killed at a sync of a file system.
+/// Runs a copy whose receiver is killed at call number `at` of syncfs(2).
 fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     let plan = Plan {
         which: Which::Shown("syncfs "),
@@ -132,7 +133,7 @@ fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     (outcome, daemon.end())
 }
 
-/// Tries every `step`th call of a case.
+/// Runs a copy of the named case per `step`th system call, with the fault injected there.
 fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Swept {
     let case = Case::named(case).unwrap();
     let swept = Sweep {

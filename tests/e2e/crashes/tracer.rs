@@ -1,9 +1,9 @@
-//! Traces a program's calls on files of one folder and makes one of them fail, fall short, or never
-//! happen.
+//! Tracer of a program's system calls on the files of one directory. It makes one of them fail,
+//! write less, or never happen.
 //!
-//! Uses ptrace(2) like strace(1). The injection of strace counts the calls of each thread
-//! separately and cannot select files with random names. Here the calls of all threads are numbered
-//! by their start, from 1.
+//! Uses ptrace(2) like strace(1). The fault injection of strace counts the calls of each thread
+//! separately, and cannot select files with random names. This tracer numbers the calls of all
+//! threads by their start, from 1.
 
 use std::{
     collections::HashMap,
@@ -30,51 +30,52 @@ use tempfile::TempDir;
 
 use crate::harness::Outcome;
 
-/// Fault to inject into a call.
+/// Fault to inject into a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Kills the program when the call begins.
     Kill,
-    /// Skips the call and makes it fail.
+    /// Skips the call and returns this error.
     Fail(Errno),
-    /// Skips the call and makes it fail, and also all later writes, syncs and creating calls.
+    /// Skips the call and returns this error, also for all later writes, syncs and calls that
+    /// create files.
     FailFrom(Errno),
-    /// Halves a write; other calls are unaffected.
+    /// Halves the length of a write. Other calls are unaffected.
     Short,
 }
 
-/// Calls to count.
+/// System calls to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All calls on files of the folder.
+    /// All calls on files of the directory.
     All,
-    /// Calls that change something.
+    /// Calls that change a file or a directory.
     Changes,
     /// Calls that make data durable.
     Syncs,
-    /// Calls displayed with this pattern, which begins with the call's name.
+    /// Calls whose printed form is exactly this text: the call's name, a space and the file.
     Shown(&'static str),
 }
 
-/// Fault and the call to inject it into.
+/// Fault, and the system call to inject it into.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) which: Which,
-    /// Number of the call, from 1; 0 only counts.
+    /// Position of the call among the counted ones, from 1; 0 injects no fault.
     pub(crate) at: usize,
     pub(crate) fault: Fault,
 }
 
-/// Observations of a trace.
+/// System calls seen by the tracer.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The counted calls with their files.
+    /// Printed forms of the counted calls, with their files.
     pub(crate) calls: Vec<String>,
-    /// The call with the injected fault.
+    /// Printed form of the call into which the fault was injected.
     pub(crate) hit: Option<String>,
 }
 
-/// A traced program. Killed on drop.
+/// Traced program. Killed on drop.
 pub(crate) struct Traced {
     pid: Pid,
     command: String,
@@ -83,7 +84,7 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Starts a program and traces its calls in `folder`.
+    /// Starts a program, and traces its system calls on files in `folder`.
     pub(crate) fn spawn(command: Command, folder: &Path, plan: Plan) -> Self {
         let (text, output) = (format!("{command:?}"), tempfile::tempdir().unwrap());
         let (told, pid) = mpsc::channel();
@@ -113,7 +114,8 @@ impl Traced {
         }
     }
 
-    /// Waits for a part of a line on standard error; returns `None` if the program ends first.
+    /// Waits for a line on standard error that contains `part`. Returns `None` if the program ends
+    /// first.
     pub(crate) fn await_stderr(&self, part: &str) -> Option<String> {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -135,7 +137,7 @@ impl Traced {
         }
     }
 
-    /// Kills the program with SIGKILL.
+    /// Sends SIGKILL to the program.
     pub(crate) fn kill(&self) {
         if self
             .tracer
@@ -150,7 +152,7 @@ impl Traced {
         self.tracer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until the program ends; returns its output and the observations.
+    /// Waits until the program ends, and returns its output and the traced calls.
     pub(crate) fn finish(mut self) -> (Outcome, Seen) {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
@@ -175,7 +177,7 @@ impl Traced {
         )
     }
 
-    /// Kills the program if it runs; returns the observations.
+    /// Kills the program if it is running, and returns the traced calls.
     pub(crate) fn end(self) -> Seen {
         self.kill();
         self.finish().1
@@ -195,7 +197,7 @@ impl Drop for Traced {
     }
 }
 
-/// Returns the reason why tracing is not possible; `None` if it is.
+/// Returns the reason why this machine cannot trace; `None` if it can.
 pub(crate) fn obstacle() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("calls are only known as x86-64 has them".into());
@@ -209,7 +211,8 @@ pub(crate) fn obstacle() -> Option<String> {
         .map(|error| format!("ptrace is not allowed here: {error}"))
 }
 
-/// Starts a shell that waits and then executes the program.
+/// Starts a shell that waits for a line of input and then executes the program, so that the tracer
+/// can attach before.
 fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<Child> {
     let mut shell = Command::new("/bin/sh");
     shell
@@ -231,12 +234,12 @@ fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<C
         .spawn()
 }
 
-/// State of one thread of the program.
+/// State of a thread of the traced program.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
-    /// Outside of calls: the next stop is the start of a call.
+    /// The thread is in no system call; its next stop is the start of one.
     Nothing,
-    /// In a call: the next stop is its end.
+    /// The thread is in a system call; its next stop is the end of it.
     Calling { fails: Option<Errno> },
 }
 
@@ -249,7 +252,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Traces the program from start to end.
+    /// Traces the program until it ends.
     fn run(mut self, mut child: Child) -> (Seen, ExitStatus) {
         ptrace::seize(
             self.leader,
@@ -288,12 +291,13 @@ impl Tracer {
         }
     }
 
-    /// Resumes a stopped thread; ignores one that was killed meanwhile.
+    /// Resumes a stopped thread until its next system call. Ignores a thread that was killed
+    /// meanwhile.
     fn go_on(thread: Pid, signal: Option<nix::sys::signal::Signal>) {
         let _ = ptrace::syscall(thread, signal);
     }
 
-    /// Handles the start or the end of a call.
+    /// Handles a stop of a thread at the start or end of a system call.
     fn on_stop(&mut self, thread: Pid) {
         match self.threads.remove(&thread).unwrap_or(Doing::Nothing) {
             Doing::Nothing => {
@@ -307,7 +311,7 @@ impl Tracer {
         }
     }
 
-    /// Handles the start of a call; returns the error that it must fail with.
+    /// Handles the start of a system call. Returns the error that the call must fail with, if any.
     fn on_call(&mut self, thread: Pid) -> Option<Errno> {
         let registers = ptrace::getregs(thread).ok()?;
         let call = CALLS
@@ -349,7 +353,8 @@ impl Tracer {
         None
     }
 
-    /// Returns the file of the folder that a call works on; `None` for other files.
+    /// Returns the path of the file that a call works on; `None` if it is not in the traced
+    /// directory.
     fn subject(
         &self,
         thread: Pid,
@@ -382,7 +387,7 @@ impl Tracer {
     }
 }
 
-/// Turns a call into a no-op.
+/// Makes the kernel skip the system call that a thread is about to enter.
 fn skip(thread: Pid, errno: Errno) -> Errno {
     change(thread, |registers| registers.orig_rax = u64::MAX);
     errno
@@ -395,8 +400,7 @@ fn change(thread: Pid, how: impl FnOnce(&mut libc::user_regs_struct)) {
     }
 }
 
-/// Returns half of a write; rounded to blocks for a large one, because direct I/O needs whole
-/// blocks.
+/// Returns half the length of a write. Rounds a large one to whole blocks, which direct I/O needs.
 fn half(len: u64) -> u64 {
     let half = len / 2;
     if half >= BLOCK {
@@ -406,7 +410,7 @@ fn half(len: u64) -> u64 {
     }
 }
 
-/// Reads a string from a program's memory.
+/// Reads a C string from the memory of the traced program.
 fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
     let memory = File::open(format!("/proc/{thread}/mem"))
         .ok()
@@ -417,7 +421,7 @@ fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes[..end])))
 }
 
-/// Returns a path without the random parts of hidden names.
+/// Returns a path without the random parts of temporary names.
 fn shown(path: &Path) -> String {
     let text = path.to_string_lossy();
     match text.rsplit_once(".nicstripe-") {
@@ -429,14 +433,14 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// A system call on files.
+/// System call that works on a file, and its properties.
 struct Call {
     number: i64,
     name: &'static str,
     about: About,
-    /// True if it modifies something.
+    /// True if the call changes a file or a directory.
     changes: bool,
-    /// True if it needs free space or a working disk.
+    /// True if the call needs free space or a working disk.
     adds: bool,
     is_write: bool,
 }
@@ -483,12 +487,12 @@ impl Call {
     }
 }
 
-/// Argument that identifies the file of a call.
+/// Argument of a call that identifies its file, by index.
 #[derive(Clone, Copy)]
 enum About {
-    /// Descriptor of a file.
+    /// File descriptor of the file.
     Descriptor(usize),
-    /// Descriptor of a folder; the next argument is the name.
+    /// File descriptor of a directory; the next argument is the file name in it.
     Name(usize),
 }
 
@@ -543,8 +547,8 @@ const CALLS: &[Call] = &[
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// Largest block size of all disks, in bytes.
+/// Block size in bytes to which halved writes are rounded, the largest of all disks.
 const BLOCK: u64 = 4096;
 
-/// Deadline of every wait.
+/// Maximum time of every wait.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! Test data.
+//! Content of test files.
 
-/// Returns bytes without repetition, equal for equal lengths.
+/// Returns `len` pseudo-random bytes without repetition, the same at each call.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new()
@@ -10,12 +10,12 @@ pub(crate) fn content(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the digest that `b3sum` prints.
+/// Returns the BLAKE3 digest as `b3sum` prints it.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// Compares without printing megabytes on a difference.
+/// Returns true if both are equal. Unlike `assert_eq`, a failed assertion does not print megabytes.
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a == b
 }

@@ -1,4 +1,4 @@
-//! Programs in `examples/`.
+//! Builds and locates the programs in `examples/`.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,8 +6,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// Returns the path of a built example. An example older than this test may be outdated, so that
-/// cargo rebuilds them once.
+/// Returns the path of an example program. If it is missing or older than this test, cargo builds
+/// all examples first.
 pub(crate) fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let path = Path::new(env!("CARGO_BIN_EXE_nicstripe"))

@@ -1,9 +1,9 @@
-//! Harness for tests of whole processes: two sides with files and keys, a daemon on one of them,
-//! and the output of processes.
+//! Test harness for whole processes: two sides with files and keys, a daemon on one of them, and
+//! the output of processes.
 //!
 //! Every wait has a deadline, after which the test fails with all output of the process. No child
 //! outlives its handle. The environment is empty except for the variables that a test sets. Each
-//! side has separate folders, so that tests can run in parallel.
+//! side has separate directories, so that tests can run in parallel.
 
 mod content;
 mod example;

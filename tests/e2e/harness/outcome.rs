@@ -1,4 +1,4 @@
-//! Result of a process.
+//! Exit status and output of a finished process.
 
 use std::process::ExitStatus;
 
@@ -15,28 +15,29 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Panics unless the exit code is this one.
+    /// Panics unless the process exited with this code.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.status.code(), Some(code), "{self}");
         self
     }
 
-    /// Panics unless there is exactly one `error:` line, and it contains all of these.
+    /// Panics unless standard error has exactly one `error:` line, and it contains all `parts`.
     #[track_caller]
     pub(crate) fn error(self, parts: &[&str]) -> Self {
         self.labelled("error: ", parts);
         self
     }
 
-    /// Panics unless there is exactly one `hint:` line, and it contains all of these.
+    /// Panics unless standard error has exactly one `hint:` line, and it contains all `parts`.
     #[track_caller]
     pub(crate) fn hint(self, parts: &[&str]) -> Self {
         self.labelled("hint: ", parts);
         self
     }
 
-    /// Returns the only line with this label, without the label.
+    /// Returns the text after `label` in the only line of standard error that begins with it.
+    /// Panics unless it contains all `parts`.
     #[track_caller]
     pub(crate) fn labelled(&self, label: &str, parts: &[&str]) -> &str {
         let lines: Vec<&str> = self
@@ -53,8 +54,8 @@ impl Outcome {
         line
     }
 
-    /// Returns the document of `--json` or `--json-stream`, validated against its schema and the
-    /// exit code.
+    /// Returns the JSON document of `cp --json` or `--json-stream`, validated against its schema
+    /// and the exit code.
     #[track_caller]
     pub(crate) fn document(&self) -> Value {
         let last = self
@@ -79,7 +80,7 @@ impl Outcome {
         document
     }
 
-    /// Returns the document of a command other than `cp`, validated against its schema.
+    /// Returns the JSON document of another command than `cp`, validated against its schema.
     #[track_caller]
     pub(crate) fn document_of(&self, schema: &str) -> Value {
         let document: Value =
@@ -88,7 +89,7 @@ impl Outcome {
         document
     }
 
-    /// Returns the events of `--json-stream`, each validated against its schema.
+    /// Returns the JSON events of `cp --json-stream`, each validated against its schema.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
         let mut lines: Vec<&str> = self.stdout.lines().collect();

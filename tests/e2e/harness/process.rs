@@ -1,4 +1,4 @@
-//! Running program whose output is read as it comes.
+//! Running program whose output is captured by threads.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::Outcome;
 
-/// A child process. Killed on drop.
+/// Child process with its captured output. Killed on drop.
 pub(crate) struct Process {
     child: Child,
     output: Arc<Output>,
@@ -22,13 +22,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a process with empty standard input.
+    /// Starts a process whose standard input is `/dev/null`.
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::null());
         Self::start(command)
     }
 
-    /// Starts a process and returns its standard input.
+    /// Starts a process, and returns the pipe to its standard input.
     pub(crate) fn spawn_open(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut process = Self::start(command);
@@ -36,7 +36,7 @@ impl Process {
         (process, stdin)
     }
 
-    /// Starts a process with these bytes on standard input.
+    /// Starts a process that reads `bytes` from standard input.
     pub(crate) fn spawn_fed(command: Command, bytes: Vec<u8>) -> Self {
         let (process, mut stdin) = Self::spawn_open(command);
         // Fails if the process ends before it has read everything.
@@ -44,7 +44,7 @@ impl Process {
         process
     }
 
-    /// Starts a process and reads its standard output with a pause after every `every` bytes.
+    /// Starts a process whose standard output is read with a pause after every `every` bytes.
     #[allow(dead_code, reason = "the tests with cables alone use it")]
     pub(crate) fn spawn_read_with_pauses(
         mut command: Command,
@@ -87,7 +87,7 @@ impl Process {
         }
     }
 
-    /// Waits for `count` lines on standard error that contain `part`.
+    /// Waits until `count` lines on standard error contain `part`.
     #[allow(dead_code, reason = "the tests of logs use it")]
     pub(crate) fn await_lines(&self, part: &str, count: usize) {
         let found = self.output.await_some(|captured| {
@@ -118,7 +118,7 @@ impl Process {
         )
     }
 
-    /// Waits for an event of `--json-stream`.
+    /// Waits for a JSON event of this name for which `is_it` returns true, and returns it.
     pub(crate) fn await_event(&self, name: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         self.await_line(
             |captured| &captured.stdout,
@@ -130,7 +130,7 @@ impl Process {
         )
     }
 
-    /// Waits until a copy with `--json-stream` has moved this many bytes.
+    /// Waits until a copy with `--json-stream` reports this many bytes.
     pub(crate) fn await_bytes(&self, bytes: u64) {
         self.await_event("progress", |event| {
             event["bytes"].as_u64().unwrap() >= bytes
@@ -141,7 +141,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills the process with SIGKILL; returns its output.
+    /// Kills the process with SIGKILL, and returns its output.
     pub(crate) fn kill(self) -> Outcome {
         self.signal(Signal::KILL);
         self.finish()
@@ -155,7 +155,8 @@ impl Process {
         }
     }
 
-    /// Waits until the process ends; returns its standard output separately as bytes.
+    /// Waits until the process ends. Returns standard output separately as bytes, since it need not
+    /// be text.
     pub(crate) fn finish_raw(mut self) -> (Outcome, Vec<u8>) {
         self.output
             .await_end()
@@ -174,7 +175,7 @@ impl Process {
         )
     }
 
-    /// Returns the peak resident memory, in bytes.
+    /// Returns the peak resident set size of the process in bytes (`VmHWM`).
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status
@@ -234,7 +235,7 @@ impl Drop for Process {
     }
 }
 
-/// Reader that pauses after every `every` bytes.
+/// Reader of standard output that pauses after every `every` bytes.
 #[allow(dead_code, reason = "the tests with cables alone use it")]
 struct Pausing {
     from: ChildStdout,
@@ -256,7 +257,7 @@ impl Read for Pausing {
     }
 }
 
-/// Output of a process so far.
+/// Captured output of a process, and a signal for changes.
 #[derive(Default)]
 struct Output {
     captured: Mutex<Captured>,
@@ -267,7 +268,7 @@ struct Output {
 struct Captured {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// Number of streams at their end, 0 to 2.
+    /// Number of output streams at their end, 0 to 2.
     ended: usize,
 }
 
@@ -293,11 +294,11 @@ impl Output {
         });
     }
 
-    /// Waits until `find` returns a value.
+    /// Waits until `find` returns a value for the captured output.
     ///
     /// # Errors
     ///
-    /// The output so far, if the process ended or the deadline passed.
+    /// The captured output, if the process ended or the deadline passed.
     fn await_some<T>(&self, find: impl Fn(&Captured) -> Option<T>) -> Result<T, String> {
         let deadline = Instant::now() + DEADLINE;
         let mut captured = self.captured.lock().unwrap();
@@ -326,5 +327,5 @@ impl Captured {
     }
 }
 
-/// Deadline of every wait: several times the duration of the slowest test on a busy machine.
+/// Maximum time of every wait: several times the duration of the slowest test on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);

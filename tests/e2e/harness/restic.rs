@@ -1,4 +1,4 @@
-//! Availability of restic.
+//! Detects restic on this machine.
 
 use std::process::{Command, Stdio};
 

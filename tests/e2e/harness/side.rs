@@ -1,4 +1,4 @@
-//! One of the two machines: its files, its key, and the commands that run on it.
+//! One of two simulated machines: its files, its key, and the commands that run on it.
 
 use std::{
     ffi::OsStr,
@@ -13,22 +13,23 @@ use tempfile::TempDir;
 
 use super::{Outcome, Process, digest};
 
-/// A machine as nicstripe sees it: a folder with files, in which commands start, and one with keys.
+/// Simulated machine: a directory of files, in which commands run, and one of keys and
+/// configuration.
 pub(crate) struct Side {
     folder: TempDir,
     start: Box<dyn Fn(&OsStr) -> Command>,
 }
 
 impl Side {
-    /// Creates a side whose commands are plain child processes, with files in the folder for
-    /// temporary ones.
+    /// Creates a side whose commands run as plain child processes, with its files in the directory
+    /// for temporary files.
     pub(crate) fn here() -> Self {
         Self::of(tempfile::tempdir().unwrap(), |program| {
             Command::new(program)
         })
     }
 
-    /// Creates a side with files in this folder; `start` creates its commands.
+    /// Creates a side with its files in `folder`. `start` creates the commands that run on it.
     pub(crate) fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
         for (name, mode) in [(FILES, 0o755), (HOME, 0o700)] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -40,8 +41,8 @@ impl Side {
         }
     }
 
-    /// Returns a command that runs in the folder with the files. Its environment has only this
-    /// side's folders.
+    /// Returns a command that runs in the directory of files. Its environment has only the
+    /// directories of this side.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = (self.start)(program.as_ref());
         command.env_clear().current_dir(self.files());
@@ -59,32 +60,32 @@ impl Side {
         Process::spawn(command)
     }
 
-    /// Runs nicstripe to its end.
+    /// Runs nicstripe with these arguments to its end.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
         self.start(arguments).finish()
     }
 
-    /// Returns the folder with the files.
+    /// Returns the directory of files, in which commands run.
     pub(crate) fn files(&self) -> PathBuf {
         self.folder.path().join(FILES)
     }
 
-    /// Returns the folder with key and peers.
+    /// Returns the directory of key, peers file and configuration (`NICSTRIPE_HOME`).
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join(HOME)
     }
 
-    /// Returns the path of the list of trusted peers.
+    /// Returns the path of the peers file.
     pub(crate) fn peers_file(&self) -> PathBuf {
         self.home().join("peers")
     }
 
-    /// Writes the configuration of `serve`.
+    /// Writes the configuration file of `serve`.
     pub(crate) fn configure(&self, text: &str) {
         self.write_guarded(self.home().join("config.toml"), text);
     }
 
-    /// Creates a file that only its owner may change, independent of the umask.
+    /// Writes a file that only its owner may change, whatever the umask is.
     pub(crate) fn write_guarded(&self, name: impl AsRef<Path>, text: &str) {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
@@ -109,12 +110,12 @@ impl Side {
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Returns true if the name exists.
+    /// Returns true if the name exists, also as a broken symbolic link.
     pub(crate) fn has(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).symlink_metadata().is_ok()
     }
 
-    /// Returns the names of all files of this side, including hidden ones.
+    /// Returns all names in the directory of files, including hidden ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.files()).unwrap();
         let mut names: Vec<String> = entries
@@ -124,7 +125,7 @@ impl Side {
         names
     }
 
-    /// Returns the line printed by `nicstripe key`.
+    /// Returns the public key line that `nicstripe key` prints.
     pub(crate) fn key(&self) -> String {
         let outcome = self.run(["key"]).expect(0);
         let [line] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
@@ -133,14 +134,14 @@ impl Side {
         line.to_owned()
     }
 
-    /// Trusts another side. `options` precede the key; may be empty.
+    /// Adds the key of another side to the peers file. `options` are its rights, and may be empty.
     pub(crate) fn trust(&self, other: &Self, name: &str, options: &str) {
         let line = format!("{options} {}", other.key());
         self.run(["trust", "add", line.trim(), "--name", name])
             .expect(0);
     }
 
-    /// Panics unless a file of this side has this content and the report has its digest.
+    /// Panics unless a file has this content, and the JSON report has its digest.
     #[track_caller]
     pub(crate) fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
         let name = name.as_ref();
@@ -159,25 +160,25 @@ impl Side {
     }
 }
 
-/// `nicstripe serve` on a side's files. Killed on drop.
+/// Process of `nicstripe serve` on a side. Killed on drop.
 pub(crate) struct Daemon {
     pub(crate) process: Process,
     pub(crate) port: u16,
 }
 
 impl Daemon {
-    /// Starts the daemon with these options on a free port, and waits until it listens.
+    /// Starts a daemon with these options on a free port, and waits until it listens.
     pub(crate) fn start(side: &Side, options: &[&str]) -> Self {
         Self::start_on(side, 0, options)
     }
 
-    /// Starts the daemon on a port, and waits until it listens.
+    /// Starts a daemon on this port, and waits until it listens.
     pub(crate) fn start_on(side: &Side, port: u16, options: &[&str]) -> Self {
         let port = port.to_string();
         Self::listening(side.start(["serve", "--port", &port].iter().chain(options)))
     }
 
-    /// Waits until a `serve` listens.
+    /// Waits until a started `nicstripe serve` listens, and reads its port from the output.
     pub(crate) fn listening(process: Process) -> Self {
         let line = process.await_stderr("listening on ");
         let digits = line.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
@@ -190,7 +191,7 @@ impl Daemon {
     }
 }
 
-/// Returns a required numeric field of a document.
+/// Returns a numeric field of a JSON document. Panics if it is missing.
 #[track_caller]
 pub(crate) fn number(document: &Value, field: &str) -> u64 {
     document[field]
@@ -198,7 +199,7 @@ pub(crate) fn number(document: &Value, field: &str) -> u64 {
         .unwrap_or_else(|| panic!("no number {field} in {document:#}"))
 }
 
-/// Returns a required text field of a document.
+/// Returns a text field of a JSON document. Panics if it is missing.
 #[track_caller]
 pub(crate) fn text<'a>(document: &'a Value, field: &str) -> &'a str {
     document[field]
@@ -206,7 +207,7 @@ pub(crate) fn text<'a>(document: &'a Value, field: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no text {field} in {document:#}"))
 }
 
-/// Returns the report's entry for the link on an interface.
+/// Returns the entry in a JSON report for the link on a local interface.
 #[track_caller]
 pub(crate) fn link<'a>(document: &'a Value, interface: &str) -> &'a Value {
     let mut links = document["links"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Trees: creation, description and comparison.
+//! Creation, description and comparison of directory trees.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Aspects compared in addition to names, kinds, contents, link targets and times.
+/// Metadata to compare in addition to names, types, contents, link targets and times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Aspects {
     pub(crate) modes: bool,
@@ -43,7 +43,7 @@ impl Aspects {
     };
 }
 
-/// All entries beneath a directory by path, the directory itself as the empty path.
+/// Description of a directory tree by path. The empty path is the directory itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tree(BTreeMap<PathBuf, Thing>);
 
@@ -53,9 +53,9 @@ struct Thing {
     mtime: (i64, i64),
     mode: Option<u32>,
     xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// The first path of the same file.
+    /// First path of the same hard-linked file, if it has several.
     same_as: Option<PathBuf>,
-    /// Its data extents.
+    /// Offsets and lengths of the file's data extents, if holes are compared.
     data: Option<Vec<(u64, u64)>>,
 }
 
@@ -68,7 +68,7 @@ enum Kind {
 }
 
 impl Tree {
-    /// Describes the tree at a path.
+    /// Reads the description of the tree at `path`.
     pub(crate) fn read(path: &Path, aspects: Aspects) -> Self {
         let mut tree = Self::default();
         let mut groups = BTreeMap::new();
@@ -77,7 +77,7 @@ impl Tree {
         tree
     }
 
-    /// Returns the paths in the tree, except that of the root.
+    /// Returns the paths in the tree, without the empty path of the directory itself.
     pub(crate) fn paths(&self) -> Vec<String> {
         let paths = self.0.keys().filter(|path| !path.as_os_str().is_empty());
         paths
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// Identifies each group of hard links by its smallest name, which is equal on both sides.
+    /// Identifies each set of hard links by its first path, which is equal in both trees.
     fn name_groups(&mut self, groups: BTreeMap<u64, BTreeSet<PathBuf>>) {
         for group in groups.into_values() {
             for path in &group {
@@ -154,8 +154,8 @@ impl Thing {
     }
 }
 
-/// Returns the paths of the files with final names. Skips journals and part files, which their
-/// writer may remove at any time.
+/// Returns the paths of the files with final names. Skips journals and part files, which a running
+/// copy may remove at any time.
 pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -175,13 +175,13 @@ pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Panics with the first differences unless both trees are equal.
+/// Panics with the first differences if two trees differ.
 #[track_caller]
 pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
     assert_same_tree_after("", one, other, aspects);
 }
 
-/// Like [`assert_same_tree`], with the context of a failure.
+/// Like [`assert_same_tree`], with `context` in the panic message.
 #[track_caller]
 pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, aspects: Aspects) {
     let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
@@ -208,7 +208,7 @@ pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, as
     );
 }
 
-/// Reads the extended attributes in `user.` and `system.`.
+/// Reads the extended attributes in the `user.` and `system.` namespaces.
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; 4096];
     let len = llistxattr(path, &mut names).unwrap_or(0);
@@ -224,7 +224,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
 
-/// Returns the extents with storage.
+/// Returns the extents of a file that are not holes (SEEK_DATA).
 pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let mut extents = Vec::new();
@@ -241,7 +241,7 @@ pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sets modification times to the past, to the nanosecond, including those of symbolic links.
+/// Sets the modification time of a file or symbolic link to the past, with nanoseconds.
 pub(crate) fn age(path: &Path, seconds: u64) {
     let time = Timespec {
         tv_sec: i64::try_from(seconds).unwrap(),
@@ -254,14 +254,14 @@ pub(crate) fn age(path: &Path, seconds: u64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Creates a file and its parent folders.
+/// Creates a file with its parent directories.
 pub(crate) fn plant(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-/// Creates a file whose only data is one page at each given offset.
+/// Creates a sparse file. Its only data is one page at each offset in `data`.
 pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
     use std::os::unix::fs::FileExt;
     let file = File::create(path).unwrap();
@@ -272,7 +272,7 @@ pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
     file.sync_all().unwrap();
 }
 
-/// Creates a tree with one entry of each kind that is copied, with modification times in the past.
+/// Creates a tree with one entry of each type that is copied, and modification times in the past.
 /// The file system must support extended attributes and ACLs.
 pub(crate) fn plant_everything(root: &Path) {
     for (name, len) in [
@@ -320,15 +320,15 @@ fn set_xattr(path: &Path, name: &str, value: &[u8]) {
         .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
 }
 
-/// Lets user and group 1234 read a file.
+/// Sets an ACL on a file by which user and group 1234 may read it.
 pub(crate) fn set_acl(path: &Path) {
     set_xattr(path, ACL, &acl());
 }
 
-/// Extended attribute that holds the ACL.
+/// Extended attribute that holds the access ACL of a file.
 pub(crate) const ACL: &str = "system.posix_acl_access";
 
-/// Returns an ACL that lets user and group 1234 read, in the kernel's format
+/// Returns an ACL by which user and group 1234 may read, in the kernel's format
 /// (linux/posix_acl_xattr.h).
 pub(crate) fn acl() -> Vec<u8> {
     let entry = |tag: u16, bits: u16, id: u32| {
@@ -351,7 +351,8 @@ pub(crate) fn acl() -> Vec<u8> {
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }
 
-/// Sets the times of children before those of their directories, which would change again.
+/// Sets the modification times of a tree. Sets those of entries before that of their directory,
+/// which would change again.
 fn age_all(path: &Path, seconds: u64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         fs::read_dir(path)

@@ -1,22 +1,22 @@
-//! One command line of a transcript with its output.
+//! Block of a transcript: one command line and its output.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Blank lines and comments before it.
+    /// Blank lines and comments before the command line.
     pub(super) preface: Vec<String>,
-    /// Machine that runs the command.
+    /// Simulated machine on which the command runs, `laptop` or `nas`.
     pub(super) machine: String,
     pub(super) typed: String,
-    /// Lines of standard error, then those of standard output, each of the latter after `> `.
+    /// Lines of standard error, followed by those of standard output with `> ` before each.
     pub(super) printed: Vec<String>,
-    /// Exit code; `None` if not known yet.
+    /// Exit code of the command; `None` in a new block, which never ran.
     pub(super) code: Option<i32>,
 }
 
 impl Block {
-    /// Parses a transcript.
+    /// Parses a transcript into its blocks.
     pub(super) fn all(text: &str) -> Vec<Self> {
         let (mut blocks, mut lines) = (Vec::new(), text.lines());
         let mut preface = Vec::new();
@@ -53,12 +53,12 @@ impl Block {
         blocks
     }
 
-    /// Returns true if the command fails.
+    /// Returns true if the command fails, as its recorded exit code says.
     pub(super) fn is_mistake(&self) -> bool {
         self.code.is_some_and(|code| code != 0)
     }
 
-    /// Returns the block with the actual output; keeps expected lines with `[..]` that match.
+    /// Returns the block with the actual output. Keeps expected lines with `[..]` that match it.
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {
         let is_same = printed.len() == self.printed.len();
         let kept = |(index, line): (usize, String)| {
@@ -75,7 +75,8 @@ impl Block {
         }
     }
 
-    /// Returns the block with its differing lines marked; `None` if there are none.
+    /// Returns the block as text with its differing lines marked; `None` if the output is as
+    /// expected.
     pub(super) fn difference(&self, ran: &Self) -> Option<String> {
         if self == ran {
             return None;
@@ -131,7 +132,7 @@ impl fmt::Display for Block {
     }
 }
 
-/// Parses `[2]`, or `[]` of a block that never ran.
+/// Parses an exit code line: `[2]`, or `[]` in a new block.
 fn code_of(line: &str) -> Option<Option<i32>> {
     let code = line.strip_prefix('[')?.strip_suffix(']')?;
     if code.is_empty() {
@@ -141,7 +142,7 @@ fn code_of(line: &str) -> Option<Option<i32>> {
     }
 }
 
-/// Matches a line, with `[..]` as a wildcard.
+/// Returns true if a line of output matches the expected one, in which `[..]` is a wildcard.
 fn is_match(expected: &str, line: &str) -> bool {
     let parts: Vec<&str> = expected.split("[..]").collect();
     let [first, middle @ .., last] = &parts[..] else {

@@ -1,4 +1,4 @@
-//! The two machines of a transcript.
+//! The two simulated machines of a transcript, and its placeholders.
 
 use std::{ffi::OsString, fs, net::TcpListener, path::Path};
 
@@ -10,14 +10,15 @@ use crate::{
     pair::{LOOPBACK, Pair},
 };
 
-/// Two machines, and the values of the placeholders.
+/// The two machines of a transcript, and the values of its placeholders.
 pub(super) struct World {
     pair: Pair,
     placeholders: Vec<(&'static str, String)>,
 }
 
 impl World {
-    /// Starts the daemon. `trusting` are the options of its line that trusts the laptop.
+    /// Creates both machines and starts the daemon on `nas`. `trusting` are the rights of `laptop`
+    /// in its peers file.
     pub(super) fn new(trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
@@ -113,7 +114,7 @@ impl World {
     }
 }
 
-/// Returns a search path with the folder of the tested program first.
+/// Returns a search path that begins with the directory of the tested program.
 fn search_path() -> OsString {
     let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
     let folders = [

@@ -1,4 +1,4 @@
-//! Repositories at a daemon.
+//! Tests of restic repositories at a daemon.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ use crate::{
     pair::{LINKS, LOOPBACK, MIB, Pair},
 };
 
-/// Tests that need restic.
+/// Tests that need the restic program, with their names.
 pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     (
         "what_is_backed_up_is_restored_as_it_was",
@@ -57,7 +57,7 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     ),
 ];
 
-/// Tests that do not.
+/// Tests that do not need the restic program, with their names.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     (
         "files_go_to_the_daemon_and_come_back_whole_and_in_parts",
@@ -93,17 +93,17 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ),
 ];
 
-/// Aspects that restic preserves; it may add or drop holes.
+/// Metadata that restic preserves. It may add or drop holes.
 const ASPECTS: Aspects = Aspects {
     holes: false,
     ..Aspects::ALL
 };
 
-/// restic on the client's side with its repository at the daemon.
+/// restic on the client's side, with a repository at the daemon.
 struct Restic<'a> {
     side: &'a Side,
     port: u16,
-    /// More options of `serve restic`.
+    /// Additional options of `nicstripe serve restic`.
     options: &'a [&'a str],
 }
 
@@ -116,7 +116,7 @@ impl<'a> Restic<'a> {
         }
     }
 
-    /// Returns `restic` with these arguments and the daemon's repository `backup/laptop`.
+    /// Returns a `restic` command on the repository `backup/laptop` at the daemon.
     fn command(&self, words: &[&str]) -> Command {
         let links = LINKS.map(|link| format!("--link {link}")).join(" ");
         let more = self.options.join(" ");
@@ -145,7 +145,7 @@ impl<'a> Restic<'a> {
     }
 }
 
-/// Returns `restic` with a repository and an environment of only the search path.
+/// Returns a `restic` command on a repository, with a password and without a cache.
 fn restic(side: &Side, repository: &str) -> Command {
     let mut command = side.command("restic");
     command
@@ -156,7 +156,7 @@ fn restic(side: &Side, repository: &str) -> Command {
     command
 }
 
-/// Creates files of all sizes, and entries of the other kinds.
+/// Creates files of many sizes, and entries of the other types, to back up.
 fn plant_source(side: &Side) {
     plant_everything(&side.path("source"));
     for index in 0..40 {
@@ -169,7 +169,7 @@ fn plant_source(side: &Side) {
     plant(&side.path("source"), "large", content(24 * MIB));
 }
 
-/// Restores the newest snapshot and compares.
+/// Restores the newest snapshot, and panics if it differs from the source.
 #[track_caller]
 fn check_restored(restic: &Restic<'_>, target: &str) {
     restic
@@ -391,7 +391,7 @@ fn the_line_that_is_printed_is_all_that_restic_needs() {
     .expect(1);
 }
 
-/// Returns the value in the line on standard output, without the shell's quotes.
+/// Waits until `nicstripe serve restic` prints the repository's URL, and returns it without quotes.
 fn repository_of(server: &Process) -> String {
     let line = server.await_stdout("export RESTIC_REPOSITORY=");
     line.split_once('=')
@@ -445,7 +445,7 @@ fn who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in() {
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
 }
 
-/// Returns `nicstripe serve restic` with the repository `backup/laptop`.
+/// Returns a `nicstripe serve restic` command for the repository `backup/laptop`.
 fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     let mut command = pair.client.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.args([
@@ -462,7 +462,8 @@ fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     command
 }
 
-/// Returns the text between `http://` and the slash in the line that rustic waits for.
+/// Waits until `nicstripe serve restic` prints its address in the form that rustic reads, and
+/// returns it.
 fn address_of(server: &Process) -> String {
     let line = server.await_stderr("Serving restic REST API on ");
     line.strip_prefix("Serving restic REST API on http://")
@@ -471,7 +472,7 @@ fn address_of(server: &Process) -> String {
         .to_owned()
 }
 
-/// Sends one HTTP/1.1 request; returns status, headers and body.
+/// Sends one HTTP/1.1 request, and returns status, headers and body of the response.
 fn ask(
     address: &str,
     method: &str,
