@@ -121,7 +121,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets the trusted peers.
+    /// Sets the peers whose keys may connect, with their rights.
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicLine};
@@ -162,7 +162,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets the directory to serve.
+    /// Sets the directory whose files the daemon serves.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into());
@@ -258,7 +258,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Denies write access to all peers.
+    /// Serves files for download only if `read_only` is true: no peer may write.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().read_only(true);
@@ -478,8 +478,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the addresses that [`DaemonBuilder::bind`] opened. While it runs, the daemon also
-    /// listens on new interfaces, unless interfaces or addresses were set explicitly.
+    /// Returns the listening addresses at the time of [`bind`](DaemonBuilder::bind). A running
+    /// daemon also listens on new interfaces, unless interfaces or addresses were set explicitly.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -579,13 +579,13 @@ pub(crate) struct Shared {
     /// Quota of memory for the entries of tree transfers, in bytes.
     tree_memory: Quota,
     buffers: BufferPool,
-    /// Memory for received chunks, divided among the sessions.
+    /// Memory for chunks in flight, divided among the sessions.
     chunks: ChunkShares,
     sessions: Mutex<HashMap<SessionId, Entry>>,
-    /// Limits on unauthenticated connections.
+    /// Slots and rate limits of unauthenticated connections.
     gate: Arc<Gate>,
     refusals: Arc<Refusals>,
-    /// Authenticated connections, with the limits per key.
+    /// Slots of authenticated connections, with fair shares per key.
     connections: Arc<Connections>,
     limits: RwLock<Arc<Limits>>,
     /// Rate limits of the address proofs that peers may request.
@@ -594,9 +594,9 @@ pub(crate) struct Shared {
     probations: Probations,
     meters: Arc<crate::metrics::Meters>,
     bench: RwLock<BenchLimits>,
-    /// Running and queued benchmarks.
+    /// Running benchmark and queue of the waiting ones.
     benches: Arc<Admissions>,
-    /// Cancelled at shutdown; no session starts afterwards.
+    /// Token that is cancelled at shutdown; no session starts afterwards.
     ending: CancellationToken,
     routes: Option<Arc<RouteKeeper>>,
 }

@@ -1,4 +1,4 @@
-//! Sleeping until an optional deadline.
+//! Timer for an optional deadline.
 
 /// Sleeps until `at`; never returns if it is `None`.
 pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {

@@ -49,7 +49,7 @@ pub enum Error {
     /// No link could connect to the daemon. Act: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
-        /// Address of the last attempt.
+        /// Remote address and port of the last attempt.
         address: SocketAddr,
         /// Error of the operating system for that attempt.
         #[source]
@@ -64,7 +64,7 @@ pub enum Error {
     Reconnect {
         /// Host name or address as the user gave it.
         host: String,
-        /// Cause of the failed reconnection.
+        /// Error of the last attempt to reconnect.
         #[source]
         source: Box<Error>,
     },
@@ -99,7 +99,7 @@ pub enum Error {
         version = nicstripe_proto::message::VERSION
     )]
     Protocol {
-        /// Remote address and port.
+        /// Remote address and port of the connection.
         address: SocketAddr,
         /// Difference from the protocol, such as another version.
         why: String,
@@ -158,7 +158,7 @@ pub enum Error {
     Digest {
         /// BLAKE3 hash of the bytes read from the source.
         sent: Digest,
-        /// BLAKE3 hash of the received bytes.
+        /// BLAKE3 hash of the bytes that the receiver has.
         received: Digest,
     },
     /// The embedding program or the user interrupted the transfer.

@@ -27,14 +27,14 @@ pub enum Event {
         /// New state of the link.
         state: LinkState,
     },
-    /// Both ends have opened the file.
+    /// Both ends have opened the file, so that data can be sent.
     Started {
         /// File size in bytes.
         size: u64,
         /// Bytes that an earlier attempt had made durable at the receiver.
         resumed: u64,
     },
-    /// Current progress of the transfer.
+    /// Progress about ten times a second.
     Progress(Progress),
     /// The session has no connection; the client keeps reconnecting.
     Waiting {
@@ -76,11 +76,11 @@ pub struct LinkName {
     pub remote: IpAddr,
 }
 
-/// State of a link.
+/// Connection state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkState {
-    /// The first connection is not established yet.
+    /// Connecting for the first time.
     Connecting,
     /// Connected and in use.
     Up,
@@ -92,7 +92,7 @@ pub enum LinkState {
     LeftOut(String),
 }
 
-/// Snapshot of a transfer's progress.
+/// Snapshot of a transfer's progress: bytes, files and rates, in total and per link.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// Bytes of the file at the receiver, including those of earlier attempts.
@@ -111,15 +111,15 @@ pub struct Progress {
     pub links: Vec<LinkProgress>,
 }
 
-/// Progress on one link.
+/// Progress of a transfer on one link.
 #[derive(Debug, Clone)]
 pub struct LinkProgress {
-    /// Link described by this progress.
+    /// Link that carried the bytes.
     pub link: LinkName,
     /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
     pub bytes: u64,
     /// Goodput of the link, averaged over about one second.
     pub rate: BitRate,
-    /// Current state of the link.
+    /// Connection state of the link.
     pub state: LinkState,
 }

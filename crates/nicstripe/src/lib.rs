@@ -49,7 +49,7 @@
 //! let name = Name::parse(b"packs/0001")?;
 //! let mut object = client.create(&name, CopyOptions { parents: true, ..CopyOptions::default() });
 //! object.write_all(b"some bytes, and more of them").await?;
-//! // The name appears only here, with the whole and durable object.
+//! // Only now does the daemon create the name, with the complete and durable object.
 //! object.finish().await?;
 //!
 //! let mut object = client.open(&name).await?;
@@ -174,7 +174,7 @@
 //!     .await?;
 //! let shutdown = CancellationToken::new();
 //! let running = tokio::spawn(daemon.run(shutdown.clone()));
-//! // Sessions end in order: what has arrived becomes durable.
+//! // Closes all sessions and makes the received data durable.
 //! shutdown.cancel();
 //! running.await??;
 //! # Ok(())

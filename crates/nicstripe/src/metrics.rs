@@ -53,7 +53,7 @@ pub struct Metrics {
     pub buffer_bytes: u64,
 }
 
-/// Number of paths by state.
+/// Number of paths of all sessions, by connection state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathCounts {
@@ -112,7 +112,7 @@ impl Direction {
     }
 }
 
-/// Histogram of durations with fixed buckets.
+/// Histogram of durations, such as those of fsyncs, with fixed buckets.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Histogram {
@@ -174,7 +174,7 @@ impl JobCounts {
     }
 }
 
-/// Index of a session in the metrics.
+/// Index by which a session reports to the metrics.
 pub(crate) type MeterId = u64;
 
 #[derive(Debug, Clone, Copy, Default)]

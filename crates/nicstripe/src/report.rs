@@ -9,7 +9,7 @@ use crate::{
     tree::TreeReport,
 };
 
-/// Report of a successful transfer.
+/// Report of a successful transfer: sizes, times, rates and the links used.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Size of the file, or of all files of a tree, in bytes.
@@ -35,9 +35,9 @@ pub struct Report {
     pub routes_installed: u32,
     /// Theoretical goodput of all links together; `None` unless it is known for each link.
     pub expected: Option<BitRate>,
-    /// Bottleneck of the transfer.
+    /// Bottleneck that limited the goodput.
     pub limited_by: Limit,
-    /// Results of each link.
+    /// Bytes, rates and TCP statistics per link.
     pub links: Vec<LinkReport>,
     /// Interfaces that were planned as links but could not be used.
     pub failed: Vec<UnusedInterface>,
@@ -87,14 +87,14 @@ impl Report {
 /// Result of one link in a transfer. A value of `None` is unknown.
 #[derive(Debug, Clone)]
 pub struct LinkReport {
-    /// Link that the values describe.
+    /// Link that carried the bytes.
     pub link: LinkName,
     /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
     pub bytes: u64,
     /// Payload bytes of these chunks on the wire, at least: less than `bytes` if chunks were
     /// compressed.
     pub wire_bytes: u64,
-    /// `bytes` per second of [`Report::elapsed`].
+    /// Goodput of the link over the whole transfer: `bytes` per second of [`Report::elapsed`].
     pub goodput: BitRate,
     /// Theoretical goodput of the link at its path MTU.
     pub theory: Option<BitRate>,
@@ -108,7 +108,7 @@ pub struct LinkReport {
     pub interface_bytes: Option<u64>,
     /// Path MTU of the link in bytes; `None` if it equals the interface's MTU.
     pub path_mtu: Option<u32>,
-    /// Number of lost connections of the link.
+    /// Number of times that a connection of the link was lost.
     pub failures: u32,
     /// Number of connections lost because data was corrupt despite a valid TCP checksum, which
     /// points to a bad cable, card or switch.
@@ -135,13 +135,13 @@ pub struct KernelView {
     pub starved: Option<Duration>,
 }
 
-/// Bottleneck of a transfer.
+/// Bottleneck that limited the goodput of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The links carry their theoretical goodput, or were never idle.
+    /// The capacity of the links: they carry their theoretical goodput, or were never idle.
     Cables,
-    /// The rate limit set by the user.
+    /// The rate limit that the user set.
     Bandwidth,
     /// Reading the source file or pipe.
     Source,
@@ -202,17 +202,18 @@ impl fmt::Display for Limit {
 /// The first match counts:
 ///
 /// 1. a transfer too short to judge;
-/// 2. at least 90 % of the user's limit;
-/// 3. a lost link;
-/// 4. the cables at 97 % of theory (a tree: 95 %, because its files start and end);
+/// 2. at least 90 % of the user's rate limit;
+/// 3. a lost connection;
+/// 4. the links, at 97 % of their theoretical goodput (a tree: 95 %, because its files start and
+///    end);
 /// 5. retransmissions above 0.1 % of the bytes;
-/// 6. a receiver without credit for 20 % of the time;
-/// 7. a tree of small files on average;
+/// 6. the receiver, if the sender had no credit for 20 % of the time;
+/// 7. many small files in a tree;
 /// 8. the source, if the sender's connections were idle for more than 20 % of the time (a tree:
 ///    unknown, because it may have waited for the end of a file);
-/// 9. a receiver's window that limited 20 % of the busy time;
-/// 10. a send buffer that did;
-/// 11. the cables, if the rate of a link is unknown.
+/// 9. the receiver, if its receive window limited TCP for 20 % of the busy time;
+/// 10. the send buffer, if it limited TCP for 20 % of the busy time;
+/// 11. the links, if the rate of one is unknown.
 pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     if report.moving < SMALL {
         return Limit::Latency;
@@ -301,7 +302,7 @@ pub struct LinkRemedy {
     pub problem: String,
     /// Commands to run as root on the misconfigured machine.
     pub apply: Vec<String>,
-    /// Commands that restore the previous state.
+    /// Commands, also for root, that restore the previous settings.
     pub undo: Vec<String>,
 }
 
@@ -312,7 +313,7 @@ pub struct UnusedInterface {
     pub is_peers: bool,
     /// Name of the interface on its machine.
     pub interface: String,
-    /// Reason in a few words.
+    /// Reason why it is not used, in a few words.
     pub why: String,
     /// True if the interface was planned as a link and failed.
     pub failed: bool,

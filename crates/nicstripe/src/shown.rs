@@ -1,4 +1,4 @@
-//! Display of text that a peer sent.
+//! Escaping of names that a peer sent, for display.
 
 use nicstripe_proto::{message::PeerInterface, name::escaped};
 

@@ -58,7 +58,7 @@ pub(crate) enum StreamEvent {
     Ended(StreamEnd),
 }
 
-/// Reason for the end of a connection.
+/// Reason why a connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamEnd {
     #[error("closed by the peer")]

@@ -78,7 +78,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the trusted peers.
+    /// Sets the peers whose keys the client accepts, and their names.
     ///
     /// ```
     /// use nicstripe::trust::{Home, Peers};
@@ -91,7 +91,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the daemon's TCP port.
+    /// Sets the TCP port of the daemon, 7747 by default.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().port(7748);

@@ -28,7 +28,7 @@ use crate::{error::Error, report::Report, session::Command};
 pub struct Entry {
     /// Name of the entry within its directory, one component.
     pub name: Name,
-    /// Kind, size and modification time.
+    /// Kind, size and modification time of the entry.
     pub stat: Stat,
 }
 

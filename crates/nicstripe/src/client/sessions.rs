@@ -45,7 +45,7 @@ pub(super) struct Slot {
 pub(super) struct LiveSession {
     pub(super) handle: SessionHandle,
     pub(super) key: PublicKey,
-    /// Subscribers to link events: the running transfers.
+    /// Subscribers to the link events of the session: the running transfers.
     pub(super) audience: Audience,
     /// Host routes of the session, removed when the last clone is dropped.
     pub(super) routes: Option<Arc<RouteKeeper>>,

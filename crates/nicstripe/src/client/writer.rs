@@ -28,7 +28,7 @@ use crate::{
 pub struct ObjectWriter {
     transfer: Transfer,
     chunks: PollSender<Written>,
-    /// Chunk that is being filled.
+    /// Chunk that is being filled and not yet sent; `None` before the first byte.
     buffer: Option<ChunkBuffer>,
     buffers: BufferPool,
 }

@@ -20,7 +20,7 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Listening address of a daemon.
+/// Address on which a daemon listens, and its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress {
     /// Name of the interface; empty for a socket of the embedding program that is not bound to one
@@ -61,7 +61,7 @@ pub(super) struct Listeners {
 #[derive(Debug)]
 struct EmbeddedSocket {
     listens: ListenAddress,
-    /// Socket, until the accepting task takes it.
+    /// Listening socket; `None` once the accepting task has it.
     listener: Option<TcpListener>,
     /// Guard that stops the accepting task when dropped.
     _stop: tokio_util::sync::DropGuard,
@@ -71,7 +71,7 @@ struct EmbeddedSocket {
 #[derive(Debug)]
 struct Open {
     place: ListenPoint,
-    /// Socket, until the accepting task takes it.
+    /// Listening socket; `None` once the accepting task has it.
     listener: Option<TcpListener>,
     /// Token that stops the accepting task.
     stop: CancellationToken,

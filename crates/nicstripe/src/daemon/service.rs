@@ -38,7 +38,7 @@ pub(crate) struct Service {
     served: Served,
     access: trust::Access,
     routes: Option<RouteKeeper>,
-    /// True if benchmarks are forbidden.
+    /// True if the peer may not run benchmarks.
     no_bench: bool,
     /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     special_modes: bool,

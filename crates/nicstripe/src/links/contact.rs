@@ -345,8 +345,8 @@ impl Attempts<'_> {
         self.tried.extend(new);
     }
 
-    /// Returns the names of the interfaces over which the link-local ones of these addresses are
-    /// reached.
+    /// Returns the names of the interfaces that the link-local addresses among `addresses` have as
+    /// scope.
     fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let scope = |address: &SocketAddr| match address {
             SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),

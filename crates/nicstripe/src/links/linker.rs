@@ -74,7 +74,7 @@ pub(crate) struct Linker {
     has_worked: bool,
 }
 
-/// State of one path in the linker.
+/// Path as the linker knows it: its plan and connection state.
 #[derive(Debug, Clone)]
 pub(crate) struct Linked {
     pub(crate) plan: PathPlan,

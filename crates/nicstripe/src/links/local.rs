@@ -16,9 +16,9 @@ pub struct LocalInterface {
     pub alternative_names: Vec<String>,
     /// Addresses, each with its prefix length in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Line rate; `None` if unknown.
+    /// Line rate in bit/s; `None` if unknown.
     pub line_rate: Option<BitRate>,
     /// Reason why the interface is used only if named; `None` if it is used by default.
     pub left_out: Option<String>,

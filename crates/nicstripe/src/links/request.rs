@@ -14,7 +14,7 @@ use nicstripe_proto::BitRate;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRequest {
-    /// Local end of the link.
+    /// Local end of the link: an interface or one of its addresses.
     pub local: LinkEnd,
     /// Peer's end of the link; if `None`, the client finds it by probing.
     pub remote: Option<LinkEnd>,
@@ -26,9 +26,9 @@ pub struct LinkRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkEnd {
-    /// Name of the interface.
+    /// Interface, by its name.
     Interface(String),
-    /// Address of the interface.
+    /// Interface, by one of its addresses.
     Address(IpAddr),
 }
 
@@ -84,12 +84,12 @@ impl FromStr for LinkRequest {
     }
 }
 
-/// Restriction to one IP version.
+/// IP version to which a client is restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Only IPv4.
+    /// IPv4 addresses only.
     V4,
-    /// Only IPv6.
+    /// IPv6 addresses only.
     V6,
 }
 
@@ -110,7 +110,7 @@ pub enum RoutePolicy {
     Auto,
     /// Install a route for every link; missing permission is an error.
     Always,
-    /// Install no routes.
+    /// Install no host routes.
     Never,
 }
 

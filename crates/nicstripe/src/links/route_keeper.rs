@@ -231,8 +231,8 @@ impl RouteKeeper {
         set
     }
 
-    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if the MTU was changed
-    /// by this.
+    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if this call changed
+    /// the MTU.
     ///
     /// # Errors
     ///

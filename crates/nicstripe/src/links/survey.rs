@@ -52,14 +52,14 @@ impl LinkSurvey {
     }
 }
 
-/// Link in a survey.
+/// Link in a survey: its ends, state, rates and MTU.
 #[derive(Debug, Clone)]
 pub struct SurveyedLink {
     /// Interfaces and addresses at both ends.
     pub link: LinkName,
-    /// Reason for choosing this pair of addresses.
+    /// Reason why the client chose this link.
     pub reason: LinkReason,
-    /// Current state of the link.
+    /// Connection state of the link.
     pub state: LinkState,
     /// True if packets arrive at the intended interface of the peer; `None` if unknown or not
     /// connected.
@@ -84,7 +84,7 @@ pub struct SurveyedLink {
     pub route: Option<IpAddr>,
 }
 
-/// Reason for choosing a link.
+/// Reason why the client chose a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkReason {

@@ -213,7 +213,7 @@ const MOST_TRIALS: u32 = 4;
 /// one.
 const REST: u32 = 10;
 
-/// Minimum bytes sent in a window to evaluate its loss: 200 packets.
+/// Minimum bytes sent in a window to evaluate its packet loss: 200 packets.
 const LEAST_SENT: u64 = 200 * 1448;
 
 /// Minimum fraction of a window in which the network must be the bottleneck.

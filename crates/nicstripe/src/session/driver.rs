@@ -47,7 +47,7 @@ use crate::{
 pub(crate) struct DriverConfig {
     pub(crate) role: Role,
     pub(crate) access: Access,
-    /// Name of the peer in error messages.
+    /// Host name of the peer for error messages, as the user gave it; in a daemon the peer's name.
     pub(crate) host: String,
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
@@ -67,7 +67,7 @@ pub(crate) trait Connect: Send + Sync {
     fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, first: bool) -> Joining<'a>;
 }
 
-/// Future of one connection attempt.
+/// Future of one connection attempt of a path.
 pub(crate) type Joining<'a> =
     Pin<Box<dyn Future<Output = Result<Established, (PathLoss, Error)>> + Send + 'a>>;
 

@@ -145,7 +145,7 @@ pub(crate) enum Command {
 
 /// Source of the data that a client sends.
 pub(crate) enum PutFrom {
-    /// Local file.
+    /// Local file or block device.
     File { source: Arc<Source>, put: Box<Put> },
     /// Reader whose bytes are sent until end of file.
     Pipe {
@@ -172,9 +172,9 @@ pub(crate) enum PutFrom {
 
 /// Sink of the data that a client fetches.
 pub(crate) enum GetInto {
-    /// Local file.
+    /// Local file or block device.
     File { get: Box<Get>, target: LocalTarget },
-    /// Writer that receives the bytes in order.
+    /// Writer that receives the bytes in order, such as standard output.
     Pipe {
         get: Box<Get>,
         writer: Box<dyn io::Write + Send>,

@@ -116,7 +116,7 @@ pub(crate) enum IoResult {
     },
 }
 
-/// Result of a successful transfer.
+/// Result of a successful transfer: its digest, size and entries.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// BLAKE3 hash of the file; `None` for a tree.

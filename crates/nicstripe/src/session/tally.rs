@@ -19,7 +19,7 @@ use crate::{
 /// Averaging period of the rates in [`Progress`].
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
-/// Statistics of one transfer, for its owner.
+/// Statistics of one transfer, from which its progress and report are made.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Time at which both ends had opened the file, so that data could be sent.
@@ -68,7 +68,7 @@ impl Tally {
     }
 
     /// Records that data can now be sent. `size` is the file size in bytes, `None` for a pipe or
-    /// tree; `resumed` the bytes already durable at the receiver.
+    /// tree; `resumed` is the number of bytes already durable at the receiver.
     pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);

@@ -72,7 +72,7 @@ pub(super) struct Waiters(BTreeMap<TransferId, Awaited>);
 enum Awaited {
     /// File, pipe or tree. The statistics of a tree include its standalone files.
     Whole { waiter: Waiter, tally: Box<Tally> },
-    /// Standalone file of a tree.
+    /// Standalone file of the tree with this transfer identifier.
     Entry { tree: TransferId, reply: Reply },
 }
 

@@ -146,7 +146,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns metadata with these values.
+    /// Returns the metadata of an object of this kind, size in bytes and modification time.
     pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
         Self {
             kind,
@@ -171,7 +171,7 @@ impl From<Stat> for ObjectStat {
     }
 }
 
-/// Kind of a named object.
+/// Kind of a named object: file, directory or other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {

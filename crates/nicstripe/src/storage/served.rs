@@ -17,7 +17,7 @@ use crate::{
 pub(crate) enum Served {
     /// Directory of the file system, accessed without [`Storage`].
     Files(Arc<Root>),
-    /// [`Storage`] of the embedding program.
+    /// [`Storage`] that the embedding program supplied.
     Other(Stored),
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct StoredTarget {
     awaits_holes: bool,
     /// True if the content is read back and hashed before the commit.
     verify: bool,
-    /// End offset of the data written so far, in bytes.
+    /// Greatest end offset of the data written so far, in bytes.
     end: AtomicU64,
     /// Lock that serializes syncs and the commit.
     syncs: Mutex<Syncs>,

@@ -73,7 +73,7 @@ pub(crate) struct PingOrder {
     pub(crate) longest: Duration,
 }
 
-/// Benchmark state of one connection.
+/// State of running benchmarks on one connection: load and messages to send, and counters.
 #[derive(Debug, Default)]
 pub(super) struct StreamLoad {
     shared: Loads,
@@ -147,7 +147,7 @@ impl StreamLoad {
         });
     }
 
-    /// Stops sending load and messages.
+    /// Stops sending load and messages, at the end of the connection.
     pub(super) fn end(&mut self) {
         (self.loading, self.pinging) = (None, None);
     }

@@ -163,7 +163,7 @@ mod tests {
         Vec::new()
     }
 
-    /// Calls `first_of` with reasons as text.
+    /// Calls `first_of` with error texts as the reasons, for a test.
     async fn first(
         cables: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
         known: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
