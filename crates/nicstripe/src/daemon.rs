@@ -258,7 +258,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Serves files for download only if `read_only` is true: no peer may write.
+    /// Denies write access to all peers if `read_only` is true.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().read_only(true);
@@ -271,7 +271,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Allows peers to create files but not to replace any.
+    /// Allows peers to create files but not to replace any, if `append_only` is true.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().append_only(true);

@@ -208,7 +208,7 @@ impl Error {
 
     /// Returns true if the same call may succeed later without any intervention: the daemon or its
     /// cables were unavailable, it was overloaded, or the source changed while it was read. A
-    /// failed call may have taken effect: a file to be removed may be gone.
+    /// failed call may still have taken effect: for example, the daemon may have removed the file.
     ///
     /// ```
     /// let error = nicstripe::Error::Cancelled { resumable: true };

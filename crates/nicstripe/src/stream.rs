@@ -34,9 +34,9 @@ pub(crate) enum Outgoing {
         header: DataHeader,
         buffer: Arc<ChunkBuffer>,
     },
-    /// Start of sending benchmark load; `None` stops it.
+    /// Order to start sending benchmark load; `None` stops it.
     Load(Option<LoadOrder>),
-    /// Measurement of round-trip times for a benchmark.
+    /// Order to measure round-trip times for a benchmark.
     Ping(PingOrder),
 }
 
@@ -86,7 +86,7 @@ pub(crate) trait EventSink: Send + 'static {
     fn deliver(&mut self, events: Vec<StreamEvent>) -> impl Future<Output = bool> + Send;
 }
 
-/// Maximum encrypted bytes queued for the socket, in bytes, before the next frame is encoded. One
+/// Maximum encrypted data queued for the socket before the next frame is encoded, in bytes. One
 /// chunk, so that a chunk superseded in the meantime can still be dropped.
 const HIGH_WATER: usize = 256 * 1024;
 

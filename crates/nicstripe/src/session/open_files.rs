@@ -109,7 +109,7 @@ pub(crate) enum IoResult {
         digest: Digest,
         result: Result<(), FileError>,
     },
-    /// The data written for a failed transfer is synced as far as possible.
+    /// A failed transfer's written data is synced, as far as possible.
     Flushed {
         transfer: TransferId,
         error: Box<Error>,

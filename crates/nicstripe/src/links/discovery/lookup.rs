@@ -124,8 +124,8 @@ async fn first_of<C, K>(
     }
 }
 
-/// Time since the start for which a peer may still answer on a cable once its name is resolved. An
-/// answer over a cable takes about 1 ms.
+/// Minimum time, from the start of a lookup, that a peer has to answer on a cable even if its name
+/// is resolved earlier. An answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
 
 /// Time for a peer to answer on a cable if its name cannot be resolved. A newly plugged cable needs
