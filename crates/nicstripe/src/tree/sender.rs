@@ -42,39 +42,40 @@ use super::{
 };
 use crate::file::{FileError, IoPool, Source};
 
-/// Longest wait of a partial batch while files are being read.
+/// Maximum time that a partial batch waits while files are being read.
 ///
-/// Without it each file read by the two I/O threads goes in its own batch: 375 batches for 1000
-/// files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
+/// Without it each file read by the two I/O threads is sent in a separate batch: 375 batches for
+/// 1000 files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
 const BATCH_PATIENCE: Duration = Duration::from_millis(5);
 
-/// Sources and options of a sending tree.
+/// Sources and options of the sender of a tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SenderRequest {
-    /// Sources to send. Each has its own name at the target, or its contents go into the target
+    /// Sources to send. Each has a name at the target, or its contents are copied into the target
     /// itself.
     pub(crate) sources: Vec<SendSource>,
     /// Rules sent to the receiver; the metadata to read and the exclude filters follow from them.
     pub(crate) rules: TreeRules,
-    /// As in [`crate::TreeOptions::recursive`].
+    /// True to copy directories recursively, see [`crate::TreeOptions::recursive`].
     pub(crate) recursive: bool,
-    /// As in [`crate::TreeOptions::hard_links`].
+    /// True to preserve hard links, see [`crate::TreeOptions::hard_links`].
     pub(crate) hard_links: bool,
-    /// As in [`crate::TreeOptions::one_file_system`].
+    /// True to stay on the file system of each source, see [`crate::TreeOptions::one_file_system`].
     pub(crate) one_file_system: bool,
-    /// As in [`crate::TreeOptions::files_from`].
+    /// Paths to copy; `None` copies everything, see [`crate::TreeOptions::files_from`].
     pub(crate) files_from: Option<Vec<Name>>,
-    /// As in [`crate::CopyOptions::allow_changing`].
+    /// True to accept files that change while they are read, see
+    /// [`crate::CopyOptions::allow_changing`].
     pub(crate) allow_changing: bool,
-    /// As in [`crate::CopyOptions::compress`], for standalone files.
+    /// True to compress standalone files, see [`crate::CopyOptions::compress`].
     pub(crate) compress: bool,
-    /// As in [`crate::TreeOptions::list`].
+    /// True to report each entry, see [`crate::TreeOptions::list`].
     pub(crate) list: bool,
     pub(crate) allowance: Sending,
 }
 
 impl SenderRequest {
-    /// Prepares the tree for its thread, which drops `held` when the tree has ended.
+    /// Prepares the sender for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
         SenderRun::new(self.allowance, move |inputs, pool, channel| {
             run(self, inputs.receiver, inputs.sender, pool, channel);
@@ -112,15 +113,15 @@ fn run(
 }
 
 enum Ended {
-    /// Stopped, or the session has closed the channel.
+    /// End without a result: the tree was stopped, or the session has closed the channel.
     Stopped,
     Failed(FileError),
 }
 
-/// Record that waits to be packed, in order.
+/// Record that waits to be packed into a batch, in the order of the walk.
 enum Outgoing {
     Entry(Box<FoundEntry>),
-    /// Entry whose digest is being computed.
+    /// Entry of a file whose digest is still being computed.
     Undigested(Box<FoundEntry>),
     EndDirectory {
         id: EntryId,
@@ -132,18 +133,18 @@ struct Sender {
     rules: TreeRules,
     allow_changing: bool,
     compress: bool,
-    /// `None` once the walk has ended.
+    /// Walk of the sources; `None` once it has ended.
     walk: Option<Walk>,
     outgoing: VecDeque<Outgoing>,
     /// Digests of queued entries; `None` for a file that cannot be read.
     digests: HashMap<EntryId, Option<Digest>>,
     ledger: Ledger,
-    /// Last entry in the current batch.
+    /// Last entry packed into the current batch.
     last_packed: Option<EntryId>,
     reads: Reads,
     inputs: Receiver<SenderInput>,
     outlet: Outlet,
-    /// True once the end of the batches was announced.
+    /// True once the sender has announced that no batch follows.
     is_last_told: bool,
     is_committed: bool,
 }
@@ -231,13 +232,13 @@ impl Sender {
         }
     }
 
-    /// Returns the time a partial batch still waits for reads; `None` if it need not wait.
+    /// Returns the time that a partial batch may still wait for reads; `None` if no batch is begun.
     fn patience(&self) -> Option<Duration> {
         let left = BATCH_PATIENCE.saturating_sub(self.outlet.batch_age()?);
         (self.reads.is_reading() && !left.is_zero()).then_some(left)
     }
 
-    /// Waits for input up to `patience`, and reports progress meanwhile.
+    /// Waits for input up to `patience`, and reports progress in the meantime.
     fn wait(&mut self, patience: Option<Duration>) -> Result<(), Ended> {
         let until_progress = self.outlet.progress()?;
         let input = match patience.into_iter().chain(until_progress).min() {
@@ -251,7 +252,7 @@ impl Sender {
         self.handle(input)
     }
 
-    /// Announces the last batch once nothing can follow it.
+    /// Sends the last batch and announces the end, once no record can follow.
     fn flush_last(&mut self) -> Result<(), Ended> {
         let is_last = self.walk.is_none()
             && self.outgoing.is_empty()
@@ -264,7 +265,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Walks one step if the receiver keeps up; returns true if it did.
+    /// Walks one step unless the receiver is behind. Returns true if it walked.
     fn walk_on(&mut self) -> Result<bool, Ended> {
         let Some(walk) = self
             .walk
@@ -335,7 +336,7 @@ impl Sender {
         });
     }
 
-    /// Packs the next queued record; returns false if none is ready.
+    /// Packs the next queued record into the batch; returns false if none is ready.
     fn pack_outgoing(&mut self) -> Result<bool, Ended> {
         match self.outgoing.pop_front() {
             None => return Ok(false),
@@ -367,7 +368,7 @@ impl Sender {
         })
     }
 
-    /// Packs a file that was read; returns false if there is none.
+    /// Packs the next file that was read into the batch; returns false if there is none.
     fn pack_content(&mut self) -> Result<bool, Ended> {
         let Some((id, content)) = self.reads.next() else {
             return Ok(false);
@@ -383,14 +384,15 @@ impl Sender {
         Ok(true)
     }
 
-    /// Packs a file's content; its result may follow afterwards.
+    /// Packs the whole content of a file into the batch. Its result may arrive afterwards.
     fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
         self.push_pieces(id, bytes)?;
         self.ledger.gone(id);
         Ok(())
     }
 
-    /// Packs a file's content, in several pieces only if it exceeds an empty batch.
+    /// Packs the content of a file into the batch, in several pieces only if it exceeds an empty
+    /// batch.
     fn push_pieces(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
         let whole = PIECE_HEADER + bytes.len();
         if whole > self.outlet.room() && whole <= MAX_PAYLOAD {
@@ -416,7 +418,7 @@ impl Sender {
         }
     }
 
-    /// Packs a record, into the next batch if this one is full.
+    /// Packs a record into the current batch, or into the next one if this one is full.
     fn push(&mut self, record: &Record<'_>) -> Result<(), Ended> {
         if !self.outlet.try_push(record) {
             self.flush()?;
@@ -453,7 +455,7 @@ impl Sender {
     }
 }
 
-/// Builds a reason, with its text cut to the length limit of a record.
+/// Builds the reason for a failure, with its text cut to the length limit of a record.
 fn reason(code: FailCode, text: &str) -> Reason {
     Reason {
         code,
@@ -465,12 +467,12 @@ fn short(text: &str) -> String {
     text.chars().take(MOST_REASON).collect()
 }
 
-/// Reason for a file that failed at the receiver.
+/// Returns the reason for a file that the sender abandons because it failed at the receiver.
 fn given_up() -> Reason {
     reason(FailCode::Io, "abandoned by the receiver")
 }
 
-/// Most characters of a reason, and of a label: at most 1 KiB.
+/// Maximum number of characters in a reason, and in a label: at most 1 KiB.
 const MOST_REASON: usize = 256;
 
 fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {

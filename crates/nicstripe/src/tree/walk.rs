@@ -1,4 +1,4 @@
-//! Walks a tree depth first, in the order of names.
+//! Walk of a source tree, depth first and in the order of names.
 //!
 //! Memory grows with the depth and with the names in one directory. At most [`MOST_OPEN_LEVELS`] +
 //! [`MOST_OPEN_ANCHORS`] descriptors are open. Symbolic links beneath a source are never followed.
@@ -36,13 +36,14 @@ use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
 
 #[derive(Debug, Clone)]
 pub(crate) enum SendSource {
-    /// Path as typed by the local user; a trailing slash or `.` selects its contents.
+    /// Path that the local user typed; a trailing slash or `.` selects the contents of the
+    /// directory.
     Path(PathBuf),
     Beneath {
         root: Arc<Root>,
-        /// Path beneath it; `None` selects the contents of the root itself.
+        /// Path of the source beneath the root; `None` selects the contents of the root itself.
         name: Option<Name>,
-        /// True to select the contents instead of the directory.
+        /// True to select the contents of the directory instead of the directory itself.
         contents: bool,
     },
 }
@@ -58,23 +59,23 @@ pub(super) struct WalkOptions {
     pub(super) nodes: bool,
 }
 
-/// One result of a walk.
+/// Result of one step of a walk.
 #[derive(Debug)]
 pub(super) enum WalkItem {
-    /// An entry to announce.
+    /// File, directory or link to announce to the receiver.
     Entry(Box<FoundEntry>),
     /// End of a directory; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
     EndDirectory { id: EntryId, complete: bool },
-    /// A socket, a FIFO or a device.
+    /// Socket, FIFO or device that is not copied.
     Special { name: Name },
-    /// An entry that cannot be sent; `name` is `None` if its name cannot be sent either.
+    /// Entry that cannot be sent; `name` is `None` if its name cannot be sent either.
     Failed {
         name: Option<Name>,
         failure: FailedEntry,
     },
 }
 
-/// An entry and the sender's state of it.
+/// Entry that a walk found, with the state that the sender keeps of it.
 #[derive(Debug)]
 pub(super) struct FoundEntry {
     pub(super) entry: Entry,
@@ -84,27 +85,28 @@ pub(super) struct FoundEntry {
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// Most directory levels held open, given 1024 descriptors or more. Those above are reopened on the
-/// way back.
+/// Maximum number of directory levels held open, given 1024 descriptors or more. Higher levels are
+/// reopened on the way back.
 const MOST_OPEN_LEVELS: usize = 64;
 
-/// Most anchors held open while entries beneath them wait; others are reopened on demand.
+/// Maximum number of anchors held open while entries beneath them wait; others are reopened on
+/// demand.
 const MOST_OPEN_ANCHORS: usize = 64;
 
-/// Iterator over the entries of all sources.
+/// Iterator over the entries of all sources of a tree copy.
 pub(super) struct Walk {
     options: WalkOptions,
     filters: Filters,
     sources: vec::IntoIter<SendSource>,
     selection: Selection,
-    /// True if several sources may share a target directory. No source then knows everything that
-    /// belongs into it.
+    /// True if several sources may share a target directory. No source then knows all entries of
+    /// that directory.
     is_merging: bool,
     top_names: HashSet<Box<[u8]>>,
-    /// Bytes of a path that precede the part relative to the source.
+    /// Length in bytes of the part of a path that precedes the path relative to the source.
     skip: usize,
     device: u64,
-    /// Cached device, and whether the sizes of its files are meaningless.
+    /// Cache of the last device, and true if the sizes of its files are meaningless.
     sizes: Option<(u64, bool)>,
     next_id: u64,
     stack: Vec<Level>,
@@ -118,33 +120,33 @@ pub(super) struct Walk {
 struct Level {
     id: EntryId,
     directory: Arc<Directory>,
-    /// `None` while the walk is far below.
+    /// Open directory; `None` if it was closed while the walk is many levels below.
     dir: Option<Arc<OwnedFd>>,
     identity: (u64, u64),
     children: vec::IntoIter<Child>,
     complete: bool,
 }
 
-/// A name in a directory, and the part of it to walk.
+/// Name in a directory, and the selected part of its contents.
 struct Child {
     leaf: Box<[u8]>,
     selection: Selection,
 }
 
-/// First name of a file with several hard links.
+/// Announced entry for the first name of a file with several hard links.
 struct FirstName {
     id: EntryId,
     path: Name,
-    /// Names not found yet.
+    /// Number of further names that the walk has not found yet.
     left: usize,
 }
 
-/// A file with its metadata, before classification.
+/// File found by the walk, with its metadata, before classification.
 struct StatEntry {
     parent: Option<EntryId>,
-    /// Name in the parent.
+    /// Name of the file in its parent directory.
     leaf: Option<Name>,
-    /// Path beneath the target.
+    /// Path of the file relative to the target.
     name: Option<Name>,
     location: Location,
     stat: Stat,
@@ -294,7 +296,8 @@ impl Walk {
         );
     }
 
-    /// Reads a file that the kernel generates on read (such as /proc): only then is its size known.
+    /// Reads and announces a file that the kernel generates on read (such as in /proc). Its size is
+    /// unknown before.
     fn find_made_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
         let opened = self
             .open_leaf(&looked, dir, FILE)
@@ -313,7 +316,7 @@ impl Walk {
         }
     }
 
-    /// Returns true if file sizes are meaningless in this directory.
+    /// Returns true if the file system reports meaningless file sizes in this directory.
     fn tells_no_sizes(&mut self, stat: &Stat, dir: &OwnedFd) -> bool {
         match self.sizes {
             Some((device, tells_no_sizes)) if device == stat.st_dev => tells_no_sizes,
@@ -345,7 +348,7 @@ impl Walk {
         self.tell(looked, content, None);
     }
 
-    /// Records a file with several names, which is announced next.
+    /// Records a file with several hard links whose entry is announced next.
     fn note_names(&mut self, stat: &Stat, path: Option<Name>) {
         // The field's type differs between architectures.
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
@@ -362,7 +365,7 @@ impl Walk {
         }
     }
 
-    /// Returns a hard link to the file's first name if that was announced.
+    /// Returns the content of a hard link to the file's first name, if that was announced.
     fn other_name_of(&mut self, stat: &Stat) -> Option<Content> {
         let key = (stat.st_dev, stat.st_ino);
         let first = self.names_of_files.get_mut(&key)?;
@@ -398,7 +401,7 @@ impl Walk {
         }
     }
 
-    /// Assigns an ID and queues the entry, followed by any failure to read its attributes.
+    /// Assigns an ID to the entry and queues it, followed by any failure to read its attributes.
     fn tell(
         &mut self,
         looked: StatEntry,
@@ -408,7 +411,7 @@ impl Walk {
         self.announce_with(looked, content, xattrs, None)
     }
 
-    /// Like `tell`, with the content of a file that the walk has read.
+    /// Like `tell`, with the content of a file that the walk has already read.
     fn announce_with(
         &mut self,
         looked: StatEntry,
@@ -486,7 +489,7 @@ impl Walk {
         }
     }
 
-    /// Returns the current directory, reopening it if it was closed.
+    /// Returns the directory being walked, reopening it if it was closed.
     fn current(&mut self) -> Option<(EntryId, Arc<OwnedFd>, Arc<Directory>)> {
         let level = self.stack.last_mut()?;
         let (id, directory) = (level.id, level.directory.clone());
@@ -526,7 +529,7 @@ impl Walk {
         )?)
     }
 
-    /// Queues a failure, and marks its directory as incomplete.
+    /// Queues the failure of an entry, and marks its directory as incomplete.
     fn fail_in_level(&mut self, location: &Location, code: FailCode, error: io::Error) {
         if let Some(level) = self.stack.last_mut() {
             level.complete = false;
@@ -562,7 +565,8 @@ impl Iterator for Walk {
     }
 }
 
-/// Non-blocking, so that a file replaced by a FIFO does not block `open`.
+/// Flags to open a source file. Non-blocking, so that a file replaced by a FIFO does not block
+/// `open`.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -572,7 +576,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// Reads a file whose reported size is meaningless; fails if it is no longer a regular file.
+/// Reads a file whose reported size is meaningless. Fails if it is no longer a regular file.
 fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is no longer a regular file"));

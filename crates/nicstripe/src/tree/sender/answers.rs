@@ -1,4 +1,4 @@
-//! Handles the input of a tree's sender.
+//! Handling of the input of a tree's sender: verdicts, results and ended jobs.
 
 use super::*;
 use crate::{file::ReadOptions, tree::cannot_make_directory};
@@ -109,7 +109,8 @@ impl Sender {
         }
     }
 
-    /// Sends or starts a wanted file; other entries only wait for their result.
+    /// Handles a verdict that requests an entry: sends a file or starts its transfer. Other entries
+    /// only wait for their result.
     fn wanted(
         &mut self,
         id: EntryId,
@@ -171,7 +172,7 @@ impl Sender {
         }
     }
 
-    /// Ends the tree if every entry has its result; otherwise the peer broke the protocol.
+    /// Ends the tree if every entry has its result. Otherwise the peer has violated the protocol.
     fn committed(&mut self) -> Result<(), Ended> {
         if !self.is_last_told {
             return Err(protocol(LedgerError::Early));

@@ -1,4 +1,4 @@
-//! State of the announced entries at the sender.
+//! State of the announced entries at the sender of a tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -9,18 +9,18 @@ use nicstripe_proto::{
 
 use crate::tree::{anchor::Location, walk::FoundEntry};
 
-/// State of an announced entry.
+/// State of an announced entry at the sender.
 #[derive(Debug, Clone)]
 pub(super) struct Announced {
     pub(super) kind: Kind,
     pub(super) location: Location,
     parent: Option<EntryId>,
-    /// Bytes of its extended attributes, as the receiver keeps them.
+    /// Size of the entry's extended attributes in bytes, as the receiver buffers them.
     weight: usize,
     footprint: usize,
-    /// Content already read by the walk.
+    /// Content of the file, if the walk has already read it.
     pub(super) content: Option<Vec<u8>>,
-    /// True if the receiver reported a failure before its verdict.
+    /// True if the receiver reported a failure of the entry before its verdict.
     is_failed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
 }
 
 impl Announced {
-    /// Creates the state of an entry; takes the content that the walk has read.
+    /// Creates the state of an entry, taking over the content that the walk has read.
     pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
             Content::File { size, alone, .. } => Kind::File {
@@ -77,7 +77,7 @@ impl Announced {
         }
     }
 
-    /// Returns the bytes of buffered content.
+    /// Returns the size of the buffered content in bytes.
     fn kept(&self) -> usize {
         self.content.as_ref().map_or(0, Vec::len)
     }
@@ -87,10 +87,10 @@ impl Announced {
     }
 }
 
-/// Limit on the content buffered for undecided entries, in bytes; the last file may exceed it.
+/// Limit on the content buffered for undecided entries in bytes; the last file may exceed it.
 const MOST_KEPT: usize = 1 << 20;
 
-/// An entry that waits for its result.
+/// Decided entry that waits for its result.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) announced: Announced,
@@ -110,29 +110,29 @@ impl Pending {
     }
 }
 
-/// Entries from discovery to completion.
+/// State of the sender's entries, from announcement to completion.
 ///
-/// An entry is undecided until its verdict; verdicts come in the order of the walk. It then waits
-/// for a result or is settled. A directory is settled once its end was found and everything in it
-/// is settled. The receiver keeps a directory as long, whatever its verdict.
+/// An entry is undecided until its verdict; verdicts arrive in the order of the walk. It then waits
+/// for a result or is settled. A directory is settled once its end was found and all entries in it
+/// are settled. The receiver keeps a directory as long, whatever its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     undecided: VecDeque<Announced>,
     first_undecided: u64,
-    /// First entry that is in no sent batch.
+    /// ID of the first entry that is in no sent batch.
     unsent: u64,
     pending: BTreeMap<EntryId, Pending>,
     directories: HashMap<EntryId, Unsettled>,
-    /// Number of other unsettled entries.
+    /// Number of unsettled entries that are not directories.
     others: usize,
-    /// Extended attributes of unsettled entries in bytes. Excludes directories whose end is not
-    /// found: only the walk ends them, so it must not wait for them.
+    /// Size of the extended attributes of unsettled entries in bytes. Excludes directories whose
+    /// end is not found: only the walk ends them, so it must not wait for them.
     weight: usize,
-    /// Footprints of these entries in bytes.
+    /// Memory footprint of these entries at the receiver, in bytes.
     footprint: usize,
-    /// Limit of `footprint`, at which the walk waits.
+    /// Limit of `footprint` in bytes, at which the walk waits.
     most_footprint: usize,
-    /// Content buffered for undecided entries, in bytes.
+    /// Size of the content buffered for undecided entries, in bytes.
     kept: usize,
     /// Standalone files whose local transfer has not ended.
     alone: BTreeSet<EntryId>,
@@ -143,16 +143,16 @@ struct Unsettled {
     parent: Option<EntryId>,
     weight: usize,
     footprint: usize,
-    /// Unsettled entries in it.
+    /// Number of unsettled entries in the directory.
     children: usize,
-    /// True once its end was found.
+    /// True once the walk has found the end of the directory.
     is_ended: bool,
-    /// True if it waits for neither verdict nor result.
+    /// True if the directory itself waits for neither verdict nor result.
     is_resolved: bool,
 }
 
 impl Ledger {
-    /// Creates an empty ledger that limits the entries to `most_footprint` bytes of memory.
+    /// Creates an empty ledger that limits the entries to a footprint of `most_footprint` bytes.
     pub(super) fn new(most_footprint: usize) -> Self {
         Self {
             most_footprint,
@@ -160,7 +160,7 @@ impl Ledger {
         }
     }
 
-    /// Returns true if another entry may be announced.
+    /// Returns true if another entry may be announced without exceeding the limits.
     pub(super) fn has_room(&self) -> bool {
         let is_heavy = self.weight >= MOST_PENDING_WEIGHT
             || self.footprint >= self.most_footprint
@@ -228,7 +228,8 @@ impl Ledger {
         self.unsent = last.0 + 1;
     }
 
-    /// Removes the next undecided entry; the peer claims that its ID is `id`.
+    /// Removes and returns the next undecided entry. Fails unless its ID is `id`, as the peer
+    /// claims.
     pub(super) fn decide(&mut self, id: EntryId) -> Result<Announced, LedgerError> {
         if id.0 != self.first_undecided {
             return Err(LedgerError::Order {
@@ -248,7 +249,7 @@ impl Ledger {
         Ok(announced)
     }
 
-    /// Makes the entry wait for its result, unless the result arrived first.
+    /// Marks a decided entry as waiting for its result, unless the result has already arrived.
     pub(super) fn wait_for_result(&mut self, id: EntryId, announced: Announced, verdict: Verdict) {
         if announced.is_failed {
             self.resolve(id, &announced);
@@ -268,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// Settles a decided entry, which waits for nothing more.
+    /// Settles a decided entry, which waits for no result.
     pub(super) fn resolve(&mut self, id: EntryId, announced: &Announced) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
@@ -287,7 +288,7 @@ impl Ledger {
         self.settle_directories(parent);
     }
 
-    /// Settles a directory if it is complete, and then its parents.
+    /// Settles a directory if all of it is complete, and then its parents.
     fn settle_directories(&mut self, first: Option<EntryId>) {
         let mut next = first;
         while let Some(id) = next {
@@ -324,7 +325,7 @@ impl Ledger {
         }
     }
 
-    /// Returns an entry that waits for its result or its verdict.
+    /// Returns the state of an entry that waits for its verdict or its result.
     pub(super) fn announced(&self, id: EntryId) -> Option<&Announced> {
         match self.pending.get(&id) {
             Some(pending) => Some(&pending.announced),
@@ -339,7 +340,7 @@ impl Ledger {
         self.pending.contains_key(&id)
     }
 
-    /// Ends an entry that waits for its result.
+    /// Removes and returns an entry that waits for its result.
     pub(super) fn end(&mut self, id: EntryId) -> Option<Pending> {
         self.alone.remove(&id);
         let pending = self.pending.remove(&id)?;
@@ -347,8 +348,8 @@ impl Ledger {
         Some(pending)
     }
 
-    /// Ends the entries of a range that the peer reports as in place. Skips those that ended before
-    /// or await no result.
+    /// Removes and returns the entries of an ID range that the peer reports as in place. Skips
+    /// those that ended before or await no result.
     pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
         let end = first
             .0
@@ -362,7 +363,7 @@ impl Ledger {
         Ok(ids.into_iter().filter_map(|id| self.end(id)).collect())
     }
 
-    /// Handles a failure reported by the peer, possibly before the verdict. Returns the entry
+    /// Handles a failure that the peer reported, possibly before the verdict. Returns the entry
     /// unless it ended before.
     pub(super) fn failed(&mut self, id: EntryId) -> Result<Option<Announced>, LedgerError> {
         if id.0 >= self.unsent {
@@ -379,7 +380,7 @@ impl Ledger {
     }
 }
 
-/// Message of the peer about an entry it cannot know.
+/// Protocol violation of the peer: a message about an entry that it cannot know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LedgerError {
     #[error("peer decided on entry {found}, expected {expected}")]

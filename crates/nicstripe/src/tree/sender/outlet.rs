@@ -23,10 +23,10 @@ use crate::{
 
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Most characters kept of a peer's text.
+/// Maximum number of characters kept of an error message from the peer.
 const MOST_TEXT: usize = 1024;
 
-/// The channel, the batch being filled, and the report.
+/// Output of a tree's sender: the channel, the batch being filled, and the report.
 pub(super) struct Outlet {
     channel: Box<dyn SenderChannel>,
     batch: Option<(ChunkBuffer, usize)>,
@@ -55,7 +55,8 @@ impl Outlet {
         }
     }
 
-    /// Returns the receiver's memory for entries in bytes; unlimited if not announced.
+    /// Returns the memory limit for entries that the receiver announced, in bytes; unlimited if it
+    /// announced none.
     pub(super) fn receivers_memory(&self) -> usize {
         self.channel
             .receivers_memory()
@@ -64,7 +65,7 @@ impl Outlet {
             })
     }
 
-    /// Adds a record to the batch; returns false if it does not fit.
+    /// Adds a record to the current batch; returns false if it does not fit.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
         let (mut buffer, len) = self.batch.take().unwrap_or_else(|| {
             self.batch_begun = Instant::now();
@@ -81,7 +82,7 @@ impl Outlet {
         MAX_PAYLOAD - self.batch.as_ref().map_or(0, |(_, len)| *len)
     }
 
-    /// Returns the age of the batch; `None` if it is empty.
+    /// Returns the time since the first record of the current batch; `None` if no batch is begun.
     pub(super) fn batch_age(&self) -> Option<Duration> {
         self.batch
             .as_ref()
@@ -120,7 +121,7 @@ impl Outlet {
         self.report.stripped = self.report.stripped.saturating_add(count);
     }
 
-    /// Counts a special file that is not copied.
+    /// Counts and reports a special file that is not copied.
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
         if self.list {
@@ -130,7 +131,7 @@ impl Outlet {
         }
     }
 
-    /// Counts a device that the receiver does not create.
+    /// Counts and reports a device that the receiver does not create.
     pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Ended> {
         self.report.special += 1;
         self.tell(announced, EntryOutcome::Special)
@@ -141,7 +142,7 @@ impl Outlet {
         self.is_told = false;
     }
 
-    /// Counts an entry that is in place, or would be in a dry run.
+    /// Counts and reports an entry that was copied, or would be in a dry run.
     pub(super) fn copied(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
         let counter = match announced.kind {
             Kind::File { .. } => &mut self.report.files,
@@ -157,7 +158,7 @@ impl Outlet {
         self.tell(announced, EntryOutcome::Copied { verdict, bytes })
     }
 
-    /// Counts an entry that is unchanged or newer at the receiver.
+    /// Counts and reports an entry that is unchanged or newer at the receiver.
     pub(super) fn skipped(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
         match (verdict, announced.kind) {
             (_, Kind::Directory) => {}
@@ -179,13 +180,13 @@ impl Outlet {
         }
     }
 
-    /// Counts the bytes of an entry that need not be sent, or cannot be.
+    /// Adds the size of an entry that need not be sent, or cannot be, to the progress.
     pub(super) fn will_not_be_sent(&mut self, announced: &Announced) {
         self.progress.skipped_bytes += announced.kind.size();
         self.is_told = false;
     }
 
-    /// Counts a failure at the receiver; escapes the peer's text.
+    /// Counts and reports a failure at the receiver; escapes the peer's text.
     pub(super) fn failed_there(
         &mut self,
         announced: Option<&Announced>,
@@ -195,7 +196,7 @@ impl Outlet {
         self.failed(announced, failure.code, printable(text.as_bytes()))
     }
 
-    /// Counts a failed entry; `text` is escaped.
+    /// Counts and reports a failed entry; `text` is already escaped.
     pub(super) fn failed(
         &mut self,
         announced: Option<&Announced>,
@@ -211,7 +212,7 @@ impl Outlet {
         )
     }
 
-    /// Counts a failure, and reports it if it has a name.
+    /// Counts a failure, and reports its entry if it has a name.
     pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Ended> {
         let outcome = self.list.then(|| EntryOutcome::Failed {
             code: failure.code,
@@ -224,12 +225,12 @@ impl Outlet {
         }
     }
 
-    /// Counts deletions whose names are not needed.
+    /// Counts deletions whose names the local user does not need.
     pub(super) fn deleted_unnamed(&mut self, count: u64) {
         self.report.deleted = self.report.deleted.saturating_add(count);
     }
 
-    /// Counts a deletion at the receiver, or what would be one in a dry run.
+    /// Counts and reports a deletion at the receiver, or one that a dry run would do.
     pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.deleted += 1;
         if self.list {
@@ -246,7 +247,8 @@ impl Outlet {
         }
     }
 
-    /// Reports new progress if the interval has passed. Returns the time to wait if it has not.
+    /// Reports progress if it changed and the interval has elapsed. Returns the time to wait if it
+    /// has not.
     pub(super) fn progress(&mut self) -> Result<Option<Duration>, Ended> {
         if self.is_told {
             return Ok(None);
@@ -274,7 +276,7 @@ impl Outlet {
     }
 }
 
-/// Converts a closed channel into [`Ended::Stopped`].
+/// Returns [`Ended::Stopped`] if a call found the channel closed (`is_open` is false).
 fn still(is_open: bool) -> Result<(), Ended> {
     if is_open { Ok(()) } else { Err(Ended::Stopped) }
 }

@@ -20,22 +20,22 @@ use crate::{
     tree::{anchor::Location, channel::SenderInput, walk::code_of},
 };
 
-/// Most files that are being read, or were read and are not packed.
+/// Maximum number of files that are being read, or were read and are not packed.
 const MOST_READS: usize = 64;
 
 const MOST_DIGESTS: usize = 64;
 
-/// Bytes hashed per turn before other jobs run: 5 ms at 1.5 GB/s.
+/// Number of bytes hashed per job before other jobs run: 5 ms at 1.5 GB/s.
 const DIGEST_TURN: u64 = 8 << 20;
 
-/// Read size while hashing, in bytes.
+/// Size of a read while hashing, in bytes.
 const DIGEST_BUFFER: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]
 pub(super) struct ReadRequest {
     pub(super) id: EntryId,
     pub(super) location: Location,
-    /// Identity seen by the walk.
+    /// Identity of the file when the walk found it.
     pub(super) identity: SourceIdentity,
 }
 
@@ -51,13 +51,13 @@ pub(super) enum Done {
     },
 }
 
-/// Read jobs on the I/O threads; dropping this cancels those not begun.
+/// Read jobs of a tree's sender on the I/O threads. Dropping this cancels those not begun.
 pub(super) struct Reads {
     pool: IoPool,
     done: mpsc::Sender<SenderInput>,
     stopped: Arc<AtomicBool>,
     allow_changing: bool,
-    /// Limit on bytes being read or read and not packed; a single file may exceed it.
+    /// Limit on the bytes being read, or read and not packed; a single file may exceed it.
     most_bytes: u64,
     waiting: VecDeque<ReadRequest>,
     ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
@@ -88,7 +88,7 @@ impl Reads {
         }
     }
 
-    /// Returns true if nothing waits to be read or packed.
+    /// Returns true if no file waits to be read or packed.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.files == 0
     }
@@ -105,7 +105,8 @@ impl Reads {
         self.waiting.push_back(wanted);
     }
 
-    /// Starts reads up to the limits. Returns the queued files for which `is_wanted` is false.
+    /// Starts read jobs up to the limits. Removes and returns the queued files for which
+    /// `is_wanted` is false.
     pub(super) fn begin(&mut self, is_wanted: impl Fn(EntryId) -> bool) -> Vec<EntryId> {
         let mut unwanted = Vec::new();
         while let Some(next) = self.waiting.front() {
@@ -142,12 +143,12 @@ impl Reads {
         });
     }
 
-    /// Queues a file of `size` bytes that was read.
+    /// Queues a file of `size` bytes that was read, so that it can be packed.
     pub(super) fn arrived(&mut self, id: EntryId, size: u64, content: Result<Vec<u8>, FileError>) {
         self.ready.push_back((id, size, content));
     }
 
-    /// Returns the next file that was read, which frees room for other reads.
+    /// Returns the next file that was read. This lets further reads begin.
     pub(super) fn next(&mut self) -> Option<(EntryId, Result<Vec<u8>, FileError>)> {
         let (id, size, content) = self.ready.pop_front()?;
         (self.files, self.bytes) = (self.files - 1, self.bytes - size);
@@ -178,7 +179,8 @@ impl Drop for Reads {
     }
 }
 
-/// A file being hashed, a few MiB per turn so that large files do not occupy a thread.
+/// File whose digest is being computed, a few MiB per job so that large files do not occupy a
+/// thread.
 struct Digesting {
     wanted: ReadRequest,
     allow_changing: bool,
@@ -205,7 +207,7 @@ impl Digesting {
         })));
     }
 
-    /// Hashes the next turn; returns true at the end of the file.
+    /// Hashes the next [`DIGEST_TURN`] bytes; returns true at the end of the file.
     fn advance(&mut self) -> Result<bool, FileError> {
         let size = self.wanted.identity.size;
         let file = match &self.file {
@@ -236,7 +238,8 @@ pub(super) fn open_standalone(
     )
 }
 
-/// Reads a whole file; fails if it is not the file the walk saw, before or after.
+/// Reads a whole file. Fails if its identity differs from the one the walk found, before or after
+/// the read.
 fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(wanted, allow_changing)?;
     let mut bytes = vec![0; wanted.identity.size as usize];
@@ -285,7 +288,8 @@ fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
     }
 }
 
-/// Non-blocking, so that a file replaced by a FIFO does not block `open`.
+/// Flags to open a source file. Non-blocking, so that a file replaced by a FIFO does not block
+/// `open`.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Call of the sender on its channel.
+/// Call of the sender on its channel, as recorded by the test.
 enum ChannelCall {
     Batch(Vec<u8>),
     Last,
@@ -71,7 +71,7 @@ impl TreeChannel for FakeChannel {
     }
 }
 
-/// A receiver whose answers each test chooses.
+/// Simulated receiver whose answers each test chooses.
 struct Peer {
     inputs: mpsc::Sender<SenderInput>,
     given: Receiver<ChannelCall>,
@@ -155,7 +155,7 @@ impl Peer {
         });
     }
 
-    /// Handles the next call; returns false after `timeout`.
+    /// Handles the sender's next call; returns false if none arrives within `timeout`.
     fn take(&mut self, timeout: Duration) -> bool {
         match self.given.recv_timeout(timeout) {
             Ok(ChannelCall::Batch(batch)) => self.take_batch(&batch),
@@ -224,12 +224,12 @@ impl Peer {
         }
     }
 
-    /// Handles calls until the sender is idle.
+    /// Handles the sender's calls until it is idle.
     fn take_all(&mut self) {
         while self.take(QUIET) {}
     }
 
-    /// Answers each entry with `verdict`, and reports everything as done after the last batch.
+    /// Answers each entry with `verdict`, and reports all entries as done after the last batch.
     fn serve(&mut self, verdict: impl Fn(&Entry) -> Verdict) -> TreeReport {
         let mut decided = 0;
         while !self.is_last && self.result.is_none() {
@@ -246,7 +246,7 @@ impl Peer {
         self.report()
     }
 
-    /// Commits after the last batch.
+    /// Commits after the last batch, and returns the sender's report.
     fn report(&mut self) -> TreeReport {
         self.take_until(|peer| peer.is_last);
         self.commit();
@@ -264,7 +264,7 @@ impl Peer {
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Silence after which the sender counts as idle.
+/// Time without a call after which the sender counts as idle.
 const QUIET: Duration = Duration::from_millis(200);
 
 fn create(_: &Entry) -> Verdict {
@@ -288,7 +288,7 @@ fn names(peer: &Peer, outcome: impl Fn(&EntryOutcome) -> bool) -> Vec<&str> {
         .collect()
 }
 
-/// Returns bytes that differ with their position.
+/// Returns `len` bytes that depend on their position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
 }
@@ -746,7 +746,7 @@ fn a_peer_that_speaks_of_what_it_cannot_know_breaks_the_protocol() {
     }
 }
 
-/// A peer cannot claim a copy without comparing digests, or of a file that was not sent.
+/// A peer cannot report a copy as done without comparing digests, or before the file was sent.
 #[test]
 fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
     let dir = tempfile::tempdir().unwrap();

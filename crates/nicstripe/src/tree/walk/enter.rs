@@ -1,4 +1,4 @@
-//! Enters sources and directories of a walk.
+//! Entry of a walk into its sources and their directories.
 
 use rustix::fs::Dir;
 
@@ -97,7 +97,8 @@ impl Walk {
         self.classify(looked, dir, self.selection.clone());
     }
 
-    /// Resolves a symbolic link to a non-directory in a non-recursive copy, as cp(1) does.
+    /// Returns the target of a symbolic link to a non-directory in a non-recursive copy, which
+    /// follows links as cp(1) does.
     fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
         if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
@@ -110,7 +111,7 @@ impl Walk {
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then_some((anchor, stat))
     }
 
-    /// Opens the directory of a source, or reuses that of the previous source.
+    /// Opens the base directory of a source, or reuses that of the previous source.
     fn anchor(&mut self, base: Base, follows: bool) -> io::Result<Arc<Anchor>> {
         if let Some(anchor) = self
             .last_anchor
@@ -223,7 +224,7 @@ impl Walk {
     }
 }
 
-/// Returns the sorted names in a directory, and the error that ended the listing.
+/// Returns the sorted names in a directory, and the error that ended the listing early, if any.
 fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
     let mut children = Vec::new();
     let mut failed = None;
@@ -280,7 +281,7 @@ fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     }
 }
 
-/// Splits a path after its last slash.
+/// Splits a path after its last slash into directory and name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let at = path
         .iter()
@@ -289,7 +290,8 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(at)
 }
 
-/// Returns the failure code of a source. A missing source is `NotFound`, not a source that changed.
+/// Returns the failure code of an error on a source. A missing source is `NotFound`, not a source
+/// that changed.
 fn code_of_source(error: &io::Error) -> FailCode {
     match error.kind() {
         io::ErrorKind::NotFound => FailCode::NotFound,

@@ -1,19 +1,19 @@
-//! Subset of a tree to walk, from a list of paths.
+//! Selection of the part of a tree to walk, from a list of paths.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use nicstripe_proto::Name;
 
-/// Part of a directory to walk.
+/// Part of a directory that a walk covers.
 #[derive(Debug, Clone)]
 pub(in crate::tree) enum Selection {
-    /// Everything in it.
+    /// All entries of the directory.
     All,
-    /// Listed paths and their parent directories.
+    /// Listed paths beneath the directory, and their parent directories.
     Listed(Arc<Listed>),
 }
 
-/// Listed names in a directory.
+/// Names in a directory that lead to listed paths.
 #[derive(Debug, Default)]
 pub(in crate::tree) struct Listed {
     /// True if the directory itself is listed.
@@ -22,7 +22,7 @@ pub(in crate::tree) struct Listed {
 }
 
 impl Selection {
-    /// Selects `names` and their parent directories.
+    /// Selects the listed `names` and their parent directories, or everything without a list.
     pub(in crate::tree) fn of(names: Option<&[Name]>) -> Self {
         let Some(names) = names else { return Self::All };
         let mut root = Building::default();
@@ -44,7 +44,7 @@ impl Selection {
         }
     }
 
-    /// Returns true if the entry itself is selected, not only something beneath it.
+    /// Returns true if the entry itself is selected, not only entries beneath it.
     pub(super) fn is_meant(&self) -> bool {
         match self {
             Self::All => true,
@@ -62,12 +62,13 @@ impl Selection {
 }
 
 impl Listed {
-    /// Returns the selection of one name in the directory; `None` if nothing is listed under it.
+    /// Returns the selection of one name in the directory; `None` if no listed path leads through
+    /// it.
     pub(in crate::tree) fn child(&self, name: &[u8]) -> Option<Selection> {
         self.children.get(name).cloned().map(Selection::Listed)
     }
 
-    /// Returns the sorted names in the directory with their selections.
+    /// Returns the sorted names in the directory that lead to listed paths, with their selections.
     pub(in crate::tree) fn children(&self) -> impl Iterator<Item = (Box<[u8]>, Selection)> {
         self.children
             .iter()
@@ -75,7 +76,7 @@ impl Listed {
     }
 }
 
-/// A [`Listed`] under construction.
+/// Mutable form of [`Listed`], while the list of paths is read.
 #[derive(Default)]
 struct Building {
     is_meant: bool,

@@ -24,7 +24,7 @@ const RECURSIVE: WalkOptions = WalkOptions {
     nodes: false,
 };
 
-/// Formats each result of a walk as a line.
+/// Returns each result of a walk as a line of text.
 fn lines(walk: Walk) -> Vec<String> {
     let mut paths: HashMap<EntryId, String> = HashMap::new();
     walk.map(|found| match found {
@@ -85,7 +85,8 @@ fn contents(path: &Path) -> PathBuf {
     path.join("")
 }
 
-/// Creates `t` with `a` (3 bytes), `d/x` (1), `d/e/y` (0) and `z` -> `a`.
+/// Creates a tree `t` with `a` (3 bytes), `d/x` (1 byte), `d/e/y` (empty) and a symbolic link `z`
+/// to `a`.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let t = dir.path().join("t");
@@ -426,7 +427,7 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
     assert!(!rest.iter().any(|line| line.contains("d/z")), "{rest:?}");
 }
 
-/// Formats failures and files only.
+/// Returns the failures and files of a walk as lines of text.
 fn lines_after(walk: Walk) -> Vec<String> {
     walk.filter_map(|found| match found {
         WalkItem::Failed { failure, .. } => Some(format!("! {} {:?}", failure.name, failure.code)),
@@ -450,7 +451,7 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
     );
 }
 
-/// Runs in a thread without capabilities, so that permission bits apply even to root.
+/// Runs a function in a thread without capabilities, so that permission bits apply even to root.
 fn without_capabilities<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let none = CapabilitySet::empty();
     std::thread::scope(|scope| {
