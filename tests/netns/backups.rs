@@ -1,4 +1,4 @@
-//! Backups over two cables while one fails: the tool of `examples/`, and restic.
+//! Tests of backups over two cables of which one fails: by `examples/backup` and by restic.
 
 use std::{
     env, fs,
@@ -32,7 +32,8 @@ fn a_backup_and_a_restore_survive_a_silent_cable() {
     survives(|lab, cable| lab.drop_silently(cable, Direction::Both).unwrap());
 }
 
-/// Cuts the cable of the first contact during a backup, and the other during a restore.
+/// Fails the cable of the first connection during a backup, and the other cable during a restore.
+/// Panics unless both succeed.
 #[track_caller]
 fn survives(lose: impl Fn(&Lab, usize)) {
     let hosts = hosts_with_a_tree();
@@ -68,7 +69,7 @@ fn restic_survives_a_cable_that_is_cut() {
     assert!(read(&hosts, "restored/tree") == read(&hosts, "tree"));
 }
 
-/// Starts restic with its repository at the daemon.
+/// Starts restic on a repository at the daemon.
 fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command("restic");
     command
@@ -93,7 +94,7 @@ fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Returns hosts with two cables and 16 MiB of unique data in files.
+/// Creates hosts with two cables, and 16 MiB of files with unique content to back up.
 fn hosts_with_a_tree() -> Hosts {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(50); 2]);
     let folder = hosts.client.path("tree");
@@ -114,7 +115,7 @@ fn read(hosts: &Hosts, name: &str) -> Tree {
     )
 }
 
-/// Starts the tool with small packs, so that there are many.
+/// Starts the backup tool with small packs, so that a backup has many.
 fn start(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command(example("backup"));
     command.args(arguments).args([
@@ -131,7 +132,8 @@ fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     start(hosts, arguments).finish().expect(0)
 }
 
-/// Waits until the daemon is reachable again: the kernel retries a silent neighbour once a second.
+/// Waits until the backup tool reaches the daemon again. The kernel retries a silent neighbour once
+/// a second.
 fn await_reached(hosts: &Hosts) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !start(hosts, &["list", REPO]).finish().status.success() {
@@ -142,7 +144,7 @@ fn await_reached(hosts: &Hosts) {
     }
 }
 
-/// Waits until a folder has this many files.
+/// Waits until a directory has `count` files.
 fn await_files(folder: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while fs::read_dir(folder).map_or(0, Iterator::count) < count {

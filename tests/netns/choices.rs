@@ -1,4 +1,5 @@
-//! Messages about named interfaces that cannot be used, and the output of `nicstripe links HOST`.
+//! Tests of messages about interfaces that were requested and cannot be used, and of `nicstripe
+//! links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use serde_json::Value;
@@ -26,7 +27,7 @@ fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// Returns the outcomes of `cp` and `links` with these named links.
+/// Returns the outcomes of `cp` and `links` with these interfaces as `--link` options.
 fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
     hosts.client.write("source", b"bytes");
     let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
@@ -263,7 +264,7 @@ fn interfaces(survey: &Value) -> Vec<&str> {
     interfaces
 }
 
-/// Returns the reason why a survey does not use an interface.
+/// Returns the reason that `nicstripe links` gives for not using an interface.
 #[track_caller]
 fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
     let mut unused = survey["unused"].as_array().unwrap().iter();
@@ -281,7 +282,7 @@ fn survey(hosts: &Hosts, arguments: &[&str]) -> Value {
         .document_of("links")
 }
 
-/// Runs `nicstripe links`; `--port` is added.
+/// Runs `nicstripe links` with these arguments and the daemon's port.
 fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     let port = hosts.daemon.port.to_string();
     hosts

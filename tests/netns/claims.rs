@@ -1,5 +1,5 @@
-//! A trusted read-only peer that announces connections it does not make: from an address that is
-//! not its own, and from its own.
+//! Tests of a trusted read-only peer that announces connections which it does not make: from a
+//! foreign address and from its own.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -25,10 +25,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once,
 ];
 
-/// Address of a third party, on the cable of eth1. The peer claims to connect from it to eth2.
+/// Address of a third party on the cable of eth1, from which the peer claims to connect to eth2.
 const OTHERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
 
-/// The peer's own address, on the same cable.
+/// Own address of the peer, on the same cable.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 11);
 
 const DAEMON: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 21);
@@ -60,8 +60,8 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
     );
 }
 
-/// Returns a daemon with two interfaces in one subnet and strict filters, and the key of a
-/// read-only peer.
+/// Starts a daemon on a host that has two interfaces in one subnet and strict reverse-path
+/// filtering. Returns it with the key of a read-only peer.
 fn hosts() -> (Hosts, Key) {
     let lab = Lab::builder()
         .links([LinkSpec::mbit(200).bare(); 2])
@@ -98,7 +98,7 @@ fn hosts() -> (Hosts, Key) {
     (hosts, key)
 }
 
-/// Opens a session that claims these addresses as its own.
+/// Opens a session in which the peer claims these addresses as its own.
 fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
     let mut claimed = PeerInterface::new("eth9", 9);
     claimed
@@ -167,8 +167,8 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
     }
 }
 
-/// Announces a connection from the peer's own address and answers with the token received there.
-/// The same message announces another connection that has no proof yet.
+/// Announces a connection from the peer's own address, and answers with the token that the daemon
+/// sends there. The same message announces another connection without proof.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();
@@ -190,8 +190,8 @@ fn prove(mut wire: Wire, eth2: u32) -> Wire {
     wire
 }
 
-/// Sends the maximum of announcements in several sessions. Returns the number of datagrams that the
-/// third party received, and the elapsed time.
+/// Sends the maximum number of announcements in several sessions. Returns the number of datagrams
+/// that the third party received, and the elapsed time.
 fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let third_party = UdpSocket::bind((OTHERS, 0)).unwrap();
     third_party.set_nonblocking(true).unwrap();
@@ -225,8 +225,8 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     (received, begun.elapsed())
 }
 
-/// Deadline for expected events.
+/// Maximum wait for an expected event.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The daemon's wait for a connection, plus a margin.
+/// Time for which the daemon waits for an announced connection, with a margin.
 const PROBATION: Duration = Duration::from_secs(11);

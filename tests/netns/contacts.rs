@@ -1,4 +1,5 @@
-//! First connections if the interface of the kernel's route cannot reach the peer.
+//! Tests of the first connection if the kernel's route leads over an interface that cannot reach
+//! the peer.
 
 use std::{
     sync::Arc,
@@ -19,7 +20,8 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     of_several_addresses_a_silent_one_costs_a_second,
 ];
 
-/// Less than the timeout for a host that may have to wake up.
+/// Maximum time until data flows, less than the connection timeout for a host that may have to wake
+/// up.
 const SOON: Duration = Duration::from_secs(4);
 
 /// Returns a lab with two interfaces per host at one switch, in one IPv4 subnet.
@@ -32,7 +34,7 @@ fn switch() -> Lab {
         .unwrap()
 }
 
-/// Copies a file to this target and panics if the first data takes longer than [`SOON`].
+/// Copies a file to this target. Panics if the first data takes [`SOON`] or longer.
 fn copies(hosts: &Hosts, target: &str) {
     let begun = Instant::now();
     let cp = hosts.start_cp(&["--json-stream", "-f", "source", target]);

@@ -1,4 +1,4 @@
-//! Discovery of machines on their cables.
+//! Tests of `nicstripe discover` over several cables.
 
 use std::{fs, sync::Arc, time::Instant};
 
@@ -211,7 +211,7 @@ fn the_table_is_for_people_and_says_what_to_do_about_strangers() {
     alone.hint(&["--announce"]);
 }
 
-/// Returns a machine on host A that the daemon does not trust.
+/// Creates a side on host A whose key the daemon does not trust.
 fn stranger(lab: &Arc<Lab>) -> Side {
     side(lab, Host::A, Rights::None)
 }
@@ -230,7 +230,7 @@ fn peers(document: &Value) -> Vec<Value> {
     document["peers"].as_array().unwrap().clone()
 }
 
-/// Returns the local and the remote interface of each cable on which a peer answered.
+/// Returns the local and the remote interface of each cable on which a daemon answered.
 fn cables(peer: &Value) -> Vec<(&str, &str)> {
     let cables = peer["cables"]
         .as_array()

@@ -1,4 +1,5 @@
-//! Disks that are full, fill up, or reject writes: a tmpfs in a mount namespace of the daemon.
+//! Tests of disks that are full, fill up, or reject writes. The daemon's files are on a tmpfs or an
+//! ext4 image, which only its mount namespace has.
 //!
 //! Set up by unshare(1) and mount(8); the tests are ignored if these are missing or not permitted.
 //! The mount is invisible to other processes and ends with the daemon.
@@ -25,14 +26,14 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_file_system_without_inodes_keeps_nothing,
 ];
 
-/// Tests that need a disk file system.
+/// Tests that need an ext4 image, with their names.
 pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] = tests![
     space_that_a_part_file_has_taken_is_not_asked_for_again,
     a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits,
     a_disk_that_loses_what_it_took_is_never_believed,
 ];
 
-/// Returns the reason why these tests cannot run; `None` if they can.
+/// Returns the reason why the tests with a tmpfs cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let mut command = Command::new("unshare");
     command
@@ -48,7 +49,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Returns the reason why the tests with a disk file system cannot run; `None` if they can.
+/// Returns the reason why the tests with an ext4 image cannot run; `None` if they can.
 pub(crate) fn obstacle_to_ext4() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
@@ -66,15 +67,16 @@ pub(crate) fn obstacle_to_ext4() -> Option<String> {
     }
 }
 
-/// Mounts a small ext4 image from the current folder over that folder.
+/// Shell script that mounts an ext4 image of 64 MiB in the current directory over that directory.
 const EXT4: &str = "truncate -s 64M image && mkfs.ext4 -q -F -m 0 image && mount -o loop image .";
 
-/// Returns two hosts, with a daemon on B whose files are on a tmpfs with these options.
+/// Creates two hosts, with a daemon on host B whose files are on a tmpfs with these mount options.
 fn hosts(options: &str) -> Hosts {
     hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
-/// Returns two hosts, with a daemon on B whose files are on the mount of a script.
+/// Creates two hosts, with a daemon on host B whose files are on what the shell script `mount`
+/// mounts.
 fn hosts_on(mount: &str) -> Hosts {
     let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
     let (client, server) = (
@@ -96,7 +98,7 @@ fn hosts_on(mount: &str) -> Hosts {
     }
 }
 
-/// Returns the path of a file in the daemon's mount namespace.
+/// Returns a path to a file in the daemon's mount namespace, through `/proc`.
 fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     let files = hosts.server.files();
     let root = PathBuf::from(format!("/proc/{}/root", hosts.daemon.process.id()));
@@ -166,7 +168,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
     assert_eq!(names_inside(&hosts), ["target"]);
 }
 
-/// Writes until the disk is full.
+/// Writes to a file until the disk is full.
 fn fill(path: &PathBuf) {
     let mut file = fs::File::create(path).unwrap();
     let zeros = [0; 4096];
@@ -283,8 +285,9 @@ fn a_file_system_without_inodes_keeps_nothing() {
     assert_eq!(fs::read_dir(inside(&hosts, "src")).unwrap().count(), 0);
 }
 
-/// Writes succeed in the page cache, but the disk has no space for them, and only one sync reports
-/// it. Without a file system journal, because that would fail first.
+/// Simulates a disk that loses written data: writes to the page cache succeed, the disk has no
+/// space for them, and only one sync reports it. The file system has no journal, which would fail
+/// first.
 fn a_disk_that_loses_what_it_took_is_never_believed() {
     let disk = "mkdir disk && mount -t tmpfs -o size=24m none disk && truncate -s 96M disk/image";
     let hosts = hosts_on(&format!(

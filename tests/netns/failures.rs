@@ -1,4 +1,4 @@
-//! Cables that are cut, or drop everything silently, during a copy.
+//! Tests of cables that are cut, or drop all packets silently, during a copy.
 
 use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
 use serde_json::Value;
@@ -18,12 +18,13 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
-/// Slow enough for a busy machine, because these tests measure times.
+/// Returns two cables of 50 Mbit/s, slow enough for a busy machine, because these tests measure
+/// times.
 fn links() -> [LinkSpec; 2] {
     [LinkSpec::mbit(50); 2]
 }
 
-/// Returns the seconds that one of the two cables takes for a byte.
+/// Returns the time that one of the two cables takes for a byte, in seconds.
 fn seconds_a_byte() -> f64 {
     8.0 / links()[0].goodput().unwrap().bits_per_second() as f64
 }
@@ -63,8 +64,8 @@ fn a_cable_that_drops_one_way_is_noticed() {
     }
 }
 
-/// Copies over two cables and fails one after a quarter. Panics unless the rest arrives over the
-/// other in time.
+/// Copies over two cables and fails one of them after a quarter. Panics unless the rest arrives
+/// over the other, at most twice `allowed` seconds later than ideal.
 ///
 /// The rest takes over 2 s, longer than the silence after which a path counts as lost.
 #[track_caller]
@@ -89,7 +90,7 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     within(&report, quarter, 2.0 * allowed);
 }
 
-/// Panics if the copy took over `allowed` seconds more than ideal, with `over_both` bytes over two
+/// Panics if the copy took over `allowed` seconds more than ideal: `over_both` bytes over two
 /// cables and the rest over one.
 #[track_caller]
 fn within(report: &Value, over_both: usize, allowed: f64) {

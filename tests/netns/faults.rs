@@ -1,4 +1,5 @@
-//! Faults other than cuts: lost and corrupted frames, links that flap, a reboot, a stopped process.
+//! Tests of other faults than cuts: lost and corrupted frames, links that flap, a reboot, a stopped
+//! process.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -24,13 +25,13 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_client_that_stands_still_for_5_seconds_goes_on,
 ];
 
-/// Tests that need the privilege to load programs into the kernel.
+/// Tests that corrupt frames, for which they load programs into the kernel.
 pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] = tests![
     what_one_cable_corrupts_is_noticed_and_sent_again,
     with_all_cables_corrupting_a_copy_still_ends_right
 ];
 
-/// Returns the reason why those cannot run; `None` if they can.
+/// Returns the reason why [`CORRUPTING_TESTS`] cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     can_corrupt().err().map(|error| nicstripe::chain(&error))
 }
@@ -62,7 +63,7 @@ fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     );
 }
 
-/// Cuts and heals the second cable, one second each.
+/// Cuts and restores the second cable in turn, one second each, until `done` is set.
 fn flap(lab: &Lab, done: &AtomicBool) {
     for round in 0.. {
         if round % 2 == 0 {
@@ -175,7 +176,8 @@ fn after_8_seconds_without_any_cable_it_goes_on() {
     );
 }
 
-/// Disconnects a machine silently, runs `kill`, and reconnects it.
+/// Simulates a reboot: cuts all cables silently, runs `kill`, and restores the cables after
+/// [`SWITCHED_OFF`].
 fn reboot(lab: &Lab, kill: impl FnOnce()) {
     (0..2).for_each(|link| lab.drop_silently(link, Direction::Both).unwrap());
     kill();
@@ -183,7 +185,7 @@ fn reboot(lab: &Lab, kill: impl FnOnce()) {
     (0..2).for_each(|link| lab.pass(link).unwrap());
 }
 
-/// Longer than the silence that ends a connection.
+/// Duration of a simulated reboot, longer than the silence after which a connection ends.
 const SWITCHED_OFF: Duration = Duration::from_millis(1800);
 
 fn a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on() {
@@ -232,8 +234,8 @@ fn a_client_that_stands_still_for_5_seconds_goes_on() {
     stand_still(Way::Get, |_, cp| cp);
 }
 
-/// Stops a process at half of a copy. Panics unless the copy ends correctly and in time after the
-/// process continues.
+/// Stops a process at half of a copy (SIGSTOP) and continues it. Panics unless the copy then ends
+/// correctly and in time.
 fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
     let hosts = Hosts::joined_by(&links());
     let bytes = content(96 * MIB);

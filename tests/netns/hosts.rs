@@ -1,4 +1,4 @@
-//! Client and daemon on the two hosts of a lab.
+//! Client and daemon on the two simulated hosts of a lab.
 
 use std::sync::Arc;
 
@@ -7,8 +7,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, Outcome, Process, Side};
 
-/// A lab with a daemon on host B that serves its files to host A. Neither end has privileges on its
-/// host.
+/// Lab with a daemon on host B that serves files to a client on host A.
 pub(crate) struct Hosts {
     pub(crate) lab: Arc<Lab>,
     pub(crate) client: Side,
@@ -17,12 +16,12 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Joins the hosts by these cables.
+    /// Creates hosts that are joined by these cables. Client and daemon have no privileges.
     pub(crate) fn joined_by(links: &[LinkSpec]) -> Self {
         Self::with(links, Rights::None)
     }
 
-    /// Like `joined_by`, with a client that may change its host's routes.
+    /// Like `joined_by`, with a client that may change the routes of its host.
     pub(crate) fn with_rights_of_the_client(links: &[LinkSpec]) -> Self {
         Self::with(links, Rights::All)
     }
@@ -35,12 +34,13 @@ impl Hosts {
         )
     }
 
-    /// Starts the daemon in this lab.
+    /// Starts the daemon on host B of this lab. `client` and `server` are the privileges of both
+    /// ends.
     pub(crate) fn in_lab(lab: Lab, client: Rights, server: Rights) -> Self {
         Self::set_up(lab, client, server, &[])
     }
 
-    /// Starts the daemon with these options, both ends without privileges.
+    /// Starts the daemon with these options of `serve`. Client and daemon have no privileges.
     pub(crate) fn serving_with(lab: Lab, options: &[&str]) -> Self {
         Self::set_up(lab, Rights::None, Rights::None, options)
     }
@@ -58,19 +58,19 @@ impl Hosts {
         }
     }
 
-    /// Starts `cp` with these arguments; `--port` is added.
+    /// Starts `nicstripe cp` with these arguments and the daemon's port.
     pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
         let port = self.daemon.port.to_string();
         self.client
             .start([&["cp", "--port", &port], arguments].concat())
     }
 
-    /// Runs `cp` with these arguments; `--port` is added.
+    /// Runs `nicstripe cp` with these arguments and the daemon's port to its end.
     pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
         self.start_cp(arguments).finish()
     }
 
-    /// Returns the traffic of each cable while `action` ran.
+    /// Runs `action`, and returns its result with the traffic of each cable meanwhile.
     pub(crate) fn carried<T>(&self, action: impl FnOnce() -> T) -> (T, Vec<LinkCounters>) {
         let before = self.lab.counters().unwrap();
         let result = action();
@@ -86,16 +86,16 @@ impl Hosts {
     }
 }
 
-/// Privileges of commands on their host.
+/// Privileges of commands on their simulated host.
 #[derive(Clone, Copy)]
 pub(crate) enum Rights {
-    /// Those of root.
+    /// All privileges, as root.
     All,
-    /// Those of any user.
+    /// No privileges, as any user.
     None,
 }
 
-/// Returns a side whose commands run on a host.
+/// Creates a side whose commands run on a host of the lab.
 pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     let lab = lab.clone();
     Side::of(folder(), move |program| match rights {
@@ -104,7 +104,7 @@ pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     })
 }
 
-/// Returns a folder for files, in memory if possible, because the tests measure cables and not
+/// Creates a directory for files, in memory if possible, because the tests measure cables and not
 /// disks.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
@@ -112,7 +112,7 @@ fn folder() -> TempDir {
         .unwrap()
 }
 
-/// Makes two sides trust each other.
+/// Adds the keys of two sides to each other's peers file.
 pub(crate) fn introduce(client: &Side, server: &Side) {
     client.trust(server, "b", "");
     server.trust(client, "a", "");
@@ -120,9 +120,9 @@ pub(crate) fn introduce(client: &Side, server: &Side) {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
-    /// From A to B.
+    /// Copy from host A to host B.
     Put,
-    /// From B to A.
+    /// Copy from host B to host A.
     Get,
 }
 
@@ -136,8 +136,8 @@ impl Way {
         }
     }
 
-    /// Creates the source; returns the arguments `source` and `target`, the remote one at
-    /// 10.77.1.2.
+    /// Creates the source file, and returns the `cp` arguments for source and target. The daemon's
+    /// address in them is 10.77.1.2.
     pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => {
@@ -151,7 +151,7 @@ impl Way {
         }
     }
 
-    /// Panics unless the target equals the source.
+    /// Panics unless the target has this content, and the report its digest.
     #[track_caller]
     pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
         match self {

@@ -1,4 +1,4 @@
-//! Interfaces that appear, vanish and change while a daemon listens or a copy runs.
+//! Tests of interfaces that appear, vanish and change while a daemon listens or a copy runs.
 
 use std::{thread, time::Duration};
 
@@ -61,8 +61,8 @@ fn a_named_interface_is_listened_on_again_when_it_is_back() {
     hosts.cp(&["source", "b:target"]).expect(0);
 }
 
-/// Waits until the daemon's log has this message for an interface, for the IP version that is
-/// handled last.
+/// Waits until the daemon's log has the message `what` for an interface. Waits for the IP version
+/// that the daemon handles last.
 #[track_caller]
 fn await_log(hosts: &Hosts, what: &str, interface: &str) {
     hosts

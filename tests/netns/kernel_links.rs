@@ -1,5 +1,5 @@
-//! Cables unknown to the lab, plugged and unplugged at run time together with their interfaces, by
-//! plain rtnetlink(7).
+//! Virtual cables that are added and removed at run time with their interfaces, by plain
+//! rtnetlink(7). The lab does not know them.
 
 use std::{
     fs::{self, File},
@@ -14,8 +14,8 @@ use crate::kernel_routes::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk,
 };
 
-/// Joins both hosts by another cable without a rate limit. Its interfaces have this name and these
-/// indices. On return they are up and have only link-local addresses.
+/// Joins both hosts by another cable without a rate limit. Its two interfaces have this name and
+/// these indexes. On return they are up and have only link-local addresses.
 pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
     let there = lab
         .on(Host::B, || File::open("/proc/thread-self/ns/net"))
@@ -70,7 +70,7 @@ fn await_address(name: &str) {
     }
 }
 
-/// Removes both interfaces of the cable whose interface on host A has this index.
+/// Removes the cable whose interface on host A has this index.
 pub(crate) fn pull_out(lab: &Lab, index: u32) {
     lab.on(Host::A, || {
         talk(RTM_DELLINK, NLM_F_ACK, &interface_message(index), &[])
@@ -78,7 +78,7 @@ pub(crate) fn pull_out(lab: &Lab, index: u32) {
     .unwrap();
 }
 
-/// Builds a `struct ifinfomsg`.
+/// Builds the `struct ifinfomsg` of a request about an interface.
 fn interface_message(index: u32) -> Vec<u8> {
     [0, index, 0, 0].map(u32::to_ne_bytes).concat()
 }

@@ -1,5 +1,4 @@
-//! The kernel's IPv4 host routes, read and written by plain rtnetlink(7), without code of the
-//! product.
+//! Access to the kernel's IPv4 routes by plain rtnetlink(7), independent of nicstripe's own code.
 
 use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
 
@@ -8,12 +7,12 @@ use rustix::net::{
     recvfrom, sendto, socket_with,
 };
 
-/// Host route of the main table.
+/// IPv4 host route (/32) in the main routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KernelRoute {
     pub(crate) destination: Ipv4Addr,
     pub(crate) interface: u32,
-    /// Routing protocol that installed it: `/etc/iproute2/rt_protos`.
+    /// Routing protocol that installed the route, as listed in `/etc/iproute2/rt_protos`.
     pub(crate) protocol: u8,
 }
 
@@ -28,7 +27,7 @@ pub(crate) fn host_routes() -> Vec<KernelRoute> {
     routes
 }
 
-/// Parses a route message; `None` unless it is a host route of the main table.
+/// Parses an RTM_NEWROUTE message. `None` unless it is a host route of the main table.
 fn host_route(body: &[u8]) -> Option<KernelRoute> {
     let (header, attributes) = body.split_at(ROUTE_MESSAGE);
     let [family, bits, _, _, table, protocol, ..] = header[..] else {
@@ -53,11 +52,11 @@ fn host_route(body: &[u8]) -> Option<KernelRoute> {
     })
 }
 
-/// Monitor of all changes of a host's IPv4 routes, however short-lived.
+/// Netlink socket that receives all changes of a host's IPv4 routes, also of short-lived ones.
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    /// Starts monitoring the calling thread's host.
+    /// Starts to monitor the routes of the calling thread's host.
     pub(crate) fn begin() -> Self {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -88,7 +87,8 @@ impl Watch {
     }
 }
 
-/// Reads all IPv4 routes of all tables of the calling thread's host in the kernel's format, sorted.
+/// Reads all IPv4 routes of all tables of the calling thread's host, in the kernel's format and
+/// sorted.
 pub(crate) fn tables() -> Vec<Vec<u8>> {
     let mut routes = talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]);
     routes.sort();
@@ -100,7 +100,7 @@ pub(crate) fn add(route: KernelRoute) {
     add_prefix(route, 32);
 }
 
-/// Adds a route to the prefix of this length that starts at the destination.
+/// Adds a route to the prefix of `bits` bits at the route's destination.
 pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
     let mut attributes = attribute(RTA_DST, &route.destination.octets());
     attributes.extend(attribute(RTA_OIF, &route.interface.to_ne_bytes()));
@@ -112,7 +112,7 @@ pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
     );
 }
 
-/// Makes an address the next hop of a prefix.
+/// Adds a route to a prefix with `gateway` as its next hop.
 pub(crate) fn add_gateway(prefix: Ipv4Addr, bits: u8, gateway: Ipv4Addr) {
     let attributes = [
         attribute(RTA_DST, &prefix.octets()),
@@ -142,8 +142,8 @@ pub(crate) fn switch(interface: u32, on: bool) {
     talk(RTM_NEWLINK, NLM_F_ACK, &body, &[]);
 }
 
-/// Adds a neighbour entry with this hardware address, as after an ARP request from there, to the
-/// calling thread's host.
+/// Adds a neighbour entry with this hardware address on the calling thread's host, as the kernel
+/// does after an ARP request from there.
 pub(crate) fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let number = |value: u32| value.to_ne_bytes();
     let body = [
@@ -177,7 +177,7 @@ pub(crate) fn hardware(interface: u32) -> Vec<u8> {
         .to_vec()
 }
 
-/// Sends a request and returns the bodies of the answers.
+/// Sends a netlink request, and returns the bodies of the responses.
 pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
     let socket = socket_with(
         AddressFamily::NETLINK,
@@ -226,7 +226,7 @@ pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec
     }
 }
 
-/// Builds a `struct rtmsg`.
+/// Builds the `struct rtmsg` of a request about routes.
 fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
     let family = u8::try_from(AddressFamily::INET.as_raw()).unwrap();
     [
@@ -245,7 +245,7 @@ fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
     ]
 }
 
-/// Builds an attribute, padded to the alignment of the next one.
+/// Builds a netlink attribute, padded to the alignment of the next one.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = 2 * size_of::<u16>() + value.len();
     let mut bytes = [
@@ -267,16 +267,16 @@ fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Netlink aligns everything to 4 bytes.
+/// Rounds a length up to a multiple of 4 bytes, to which netlink aligns messages and attributes.
 fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
-/// Length of a `struct nlmsghdr`.
+/// Length of a `struct nlmsghdr` in bytes.
 const HEADER: usize = 16;
-/// Length of a `struct rtmsg`.
+/// Length of a `struct rtmsg` in bytes.
 const ROUTE_MESSAGE: usize = 12;
-/// Offset of the scope in a `struct rtmsg`.
+/// Offset of the scope in a `struct rtmsg`, in bytes.
 const SCOPE: usize = 6;
 
 // linux/netlink.h
@@ -305,7 +305,7 @@ const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 
-/// Protocol number of nicstripe's routes: `rtm_protocol`.
+/// Routing protocol number (`rtm_protocol`) of routes that nicstripe installs.
 pub(crate) const NICSTRIPE: u8 = 83;
 
 // linux/if_link.h, linux/neighbour.h

@@ -1,5 +1,5 @@
-//! `kill -9` of the client, the daemon or both while their routes are installed: none of them
-//! survives the next start.
+//! Tests that kill the client, the daemon or both by SIGKILL while their host routes are installed.
+//! The next start removes all of these routes.
 //!
 //! `NICSTRIPE_KILLS` sets the number of kills, `NICSTRIPE_SEED` the seed; a failure prints the seed
 //! that reproduces it.
@@ -51,7 +51,7 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
     );
 }
 
-/// The daemon detects the end of this client only by its silence.
+/// Kills a client whose host is cut off, so that the daemon detects its end only by silence.
 fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     let mut stage = Stage::new();
     "vanished".clone_into(&mut stage.context);
@@ -72,21 +72,21 @@ fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     stage.start_again(None);
 }
 
-/// Victims and moment of a kill.
+/// Processes to kill, and the moment.
 #[derive(Debug, Clone, Copy)]
 struct Kill {
     client: bool,
     daemon: bool,
-    /// True if their route helpers are killed as well.
+    /// True if the route helpers of these processes are killed as well.
     helpers: bool,
     moment: Moment,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// Time after the client's start: before or while its routes are installed.
+    /// Time after the start of the client, before or while its routes are installed.
     Started(Duration),
-    /// Time after both ends have installed their routes.
+    /// Time after client and daemon have installed their routes.
     Routed(Duration),
 }
 
@@ -112,22 +112,22 @@ struct Figures {
     client: u64,
     daemon: u64,
     both: u64,
-    /// Kills while at least one end had a route of nicstripe.
+    /// Number of kills while at least one end had a route of nicstripe.
     with_routes: u64,
-    /// Kills that left a route until the next start.
+    /// Number of kills that left a route installed until the next start.
     left_over: u64,
 }
 
-/// Two machines in one subnet, whose strict reverse path filters make both ends need routes, and a
-/// daemon.
+/// Two hosts in one subnet with a daemon. Strict reverse-path filtering makes both ends install
+/// host routes.
 struct Stage {
     lab: Arc<Lab>,
     client: Side,
     server: Side,
-    /// `None` while it is dead.
+    /// Running daemon; `None` after it was killed.
     daemon: Option<Daemon>,
     port: u16,
-    /// Complete routing tables before the first copy.
+    /// All routes of both hosts before the first copy.
     before: [Vec<Vec<u8>>; 2],
     context: String,
 }
@@ -173,7 +173,7 @@ impl Stage {
         }
     }
 
-    /// Starts a copy that outlasts the test.
+    /// Starts a copy that takes longer than the test.
     fn start(&self) -> Process {
         self.client.start([
             "cp",
@@ -217,7 +217,7 @@ impl Stage {
         self.start_again(cp);
     }
 
-    /// Executes the planned kill; returns the client if it is alive.
+    /// Kills the planned processes. Returns the client if it is still running.
     fn kill(&mut self, plan: Kill, cp: Process) -> Option<Process> {
         let killed_daemon = self.daemon.take_if(|_| plan.daemon);
         let victims = plan
@@ -242,7 +242,7 @@ impl Stage {
         Some(cp)
     }
 
-    /// Checks that a helper that was not killed has removed its routes when it ends.
+    /// Panics unless each route helper that was not killed has removed its routes when it ended.
     fn check_that_helpers_removed_theirs(&self, plan: Kill, left_over: [bool; 2]) {
         if !plan.helpers {
             let left_over = [plan.client && left_over[0], plan.daemon && left_over[1]];
@@ -254,7 +254,8 @@ impl Stage {
         }
     }
 
-    /// Restarts both, runs a copy, and compares the routing tables.
+    /// Restarts client and daemon, runs a copy, and panics if the routes then differ from those
+    /// before the test.
     fn start_again(&mut self, cp: Option<Process>) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &[]));
@@ -343,7 +344,7 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default())
 }
 
-/// SplitMix64.
+/// SplitMix64 generator of pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -355,10 +356,10 @@ impl Random {
     }
 }
 
-/// Number of kills that fits in 10 s.
+/// Default number of kills, which take about 10 s.
 const KILLS: u64 = 50;
-/// Foreign routes on each host, each with another protocol.
+/// Number of foreign routes on each host, each of another routing protocol. They must stay.
 const DECOYS: u8 = 50;
-/// Deadline for routes to appear or vanish.
+/// Maximum wait for routes to appear or vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TARGET: &str = "10.9.0.21:large";

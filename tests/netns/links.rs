@@ -1,4 +1,5 @@
-//! Automatic link setup: one subnet, no addresses, cables added later, packets that are dropped.
+//! Tests of automatic link setup: hosts in one subnet, interfaces without addresses, cables added
+//! later, and packets that are dropped.
 
 use std::{
     io::{Read as _, Write as _},
@@ -36,7 +37,7 @@ fn in_one_subnet() -> nicstripe_lab::LabBuilder {
     Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet()
 }
 
-/// Copies in both directions; returns both reports.
+/// Copies a file in each direction, and returns the JSON reports of both copies.
 fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     hosts.client.write("there", bytes);
     hosts.server.write("back", bytes);
@@ -55,7 +56,7 @@ fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     [put, get]
 }
 
-/// Panics unless each of these links is verified and carried about an equal share.
+/// Panics unless the link on each of these interfaces is verified and carried an about equal share.
 #[track_caller]
 fn shared(report: &Value, interfaces: &[&str]) {
     let size = number(report, "bytes") as f64;
@@ -159,7 +160,7 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     }
 }
 
-/// Discards ARP entries from before the new settings, by taking the interfaces down.
+/// Takes all interfaces down and up, to discard ARP entries from before a change of settings.
 fn flush_neighbours(hosts: &Hosts) {
     for host in Host::ALL {
         for link in 0..2 {
@@ -254,7 +255,7 @@ fn packets_that_vanish_are_found_and_told() {
     );
 }
 
-/// Control for the test above: an ordinary connection over the same cable.
+/// Shows as a control that an ordinary TCP connection hangs on the cable of the test above.
 fn a_connection_that_does_not_look_for_them_hangs() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
     let lab = Lab::builder().link(jumbo).build().unwrap();
@@ -398,7 +399,7 @@ fn links_without_a_host_lists_the_interfaces() {
     );
 }
 
-/// Returns nicstripe's host routes on a host.
+/// Returns the host routes that nicstripe installed on a host.
 fn ours(lab: &Lab, host: Host) -> Vec<KernelRoute> {
     let routes = lab.on(host, kernel_routes::host_routes).unwrap();
     routes
@@ -407,7 +408,7 @@ fn ours(lab: &Lab, host: Host) -> Vec<KernelRoute> {
         .collect()
 }
 
-/// Runs `nicstripe links`; `--port` is added.
+/// Runs `nicstripe links` with these arguments and the daemon's port.
 fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     let port = hosts.daemon.port.to_string();
     hosts

@@ -1,5 +1,5 @@
-//! Link ends at one switch that fail until no link is left although each host has one end up: the
-//! remaining ends are paired again.
+//! Tests of interfaces at one switch that fail until no link is left although each host has one
+//! working interface. The remaining interfaces must be paired again.
 
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,14 @@ fn switch() -> Lab {
         .unwrap()
 }
 
-/// Pairing of the two local interfaces with the peer's.
+/// Pairing of the two interfaces of one host with those of the other.
 #[derive(Clone, Copy, Debug)]
 enum Pairs {
     Straight,
     Crossed,
 }
 
-/// Starts a copy and waits until each of its two links has carried data.
+/// Starts a copy, and waits until each of its two links has carried data.
 fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
     // The first link joins the only interfaces that are plugged in.
@@ -79,8 +79,8 @@ fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     interfaces.iter().all(has_carried)
 }
 
-/// Fails ends of both links. Panics unless data flows again within `bound` and the copy ends
-/// correctly.
+/// Runs a copy and fails one interface of each link by `lose`. Panics unless data flows again
+/// within `bound` and the copy ends correctly.
 fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     for way in Way::BOTH.repeat(runs() as usize) {
         let (hosts, cp) = copying(pairs, way);
@@ -91,7 +91,7 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     }
 }
 
-/// Panics unless data flows within `bound`.
+/// Panics unless the receiving host receives data within `bound`.
 fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     let received = || {
         lab.counters()
@@ -118,7 +118,7 @@ fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     );
 }
 
-/// Returns the number of runs per case; set by `NICSTRIPE_LOSSES`.
+/// Returns the number of runs per case, from the environment variable `NICSTRIPE_LOSSES`.
 fn runs() -> u32 {
     std::env::var("NICSTRIPE_LOSSES")
         .ok()
@@ -173,8 +173,9 @@ fn ends_that_fall_silent_are_paired_anew() {
     loses(Pairs::Straight, silent, Duration::from_secs(3));
 }
 
-/// The second pair needs host routes at both ends. Without a link these could not be announced, so
-/// that they stay installed.
+/// Fails both pairs of interfaces and restores one, with strict reverse-path filtering. The second
+/// pair needs host routes at both ends. They must stay installed, because they cannot be announced
+/// while no link exists.
 ///
 /// Measured: 2.25 s, including 0.1 s for the data; without filters 0.1 to 2.3 s, depending on the
 /// moment of the cable's return.

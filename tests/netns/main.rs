@@ -1,5 +1,5 @@
-//! Tests on real cables: client and daemon on the two hosts of a lab, links that are cut, healed,
-//! slowed and lost.
+//! Tests on simulated cables: client and daemon on the two hosts of a lab, with links that are cut,
+//! restored, slowed down and lossy.
 //!
 //! Run by `cargo test --test netns`, as root or with unprivileged user namespaces; otherwise every
 //! test is listed as ignored, with the reason. One module per subject; each lists its tests. A test
@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-/// List of tests by name.
+/// Lists the named test functions, each with its name.
 #[cfg(target_os = "linux")]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name)),*] };
@@ -176,7 +176,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     trials
 }
 
-/// Returns a test that runs, or is ignored with the given reason.
+/// Returns a test that runs, or that is ignored with the reason `obstacle`.
 #[cfg(target_os = "linux")]
 fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
     let run = move || {

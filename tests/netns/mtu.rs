@@ -1,7 +1,8 @@
-//! MTUs changed by the helper: restored whichever process is killed.
+//! Tests of MTUs that the route helper changes for `nicstripe bench`: they are restored whichever
+//! process is killed.
 //!
-//! The helper is the real one; its user is a process that only holds the other end of its pipe. The
-//! test writes the requests of `nicstripe bench` byte by byte.
+//! The helper is the real program. The test stands in for the process that uses it, and writes the
+//! requests byte by byte.
 
 use std::{
     fs,
@@ -95,8 +96,8 @@ impl Drop for Changed {
     }
 }
 
-/// Reads the IPv6 MTU, which follows that of the interface. Unlike `/sys`, `/proc/sys/net` shows
-/// the reader's network namespace.
+/// Returns the IPv6 MTU of an interface of host A, which follows the interface's MTU. Unlike
+/// `/sys`, `/proc/sys/net` shows the network namespace of the reader.
 fn mtu(hosts: &Hosts, interface: &str) -> u32 {
     let path = format!("/proc/sys/net/ipv6/conf/{interface}/mtu");
     hosts
@@ -108,7 +109,7 @@ fn mtu(hosts: &Hosts, interface: &str) -> u32 {
         .unwrap()
 }
 
-/// Builds a request to set the MTU of an interface for one minute.
+/// Builds a helper request to set the MTU of an interface for one minute.
 fn set(interface: u32, mtu: u32) -> [u8; 44] {
     let mut request = [0; 44];
     request[..2].copy_from_slice(&[1, 5]);
@@ -118,7 +119,7 @@ fn set(interface: u32, mtu: u32) -> [u8; 44] {
     request
 }
 
-/// Sends a request; returns the start of the answer.
+/// Sends a request to the helper, and returns the first 8 bytes of its response.
 fn ask(pipe: &mut UnixStream, request: &[u8; 44]) -> [u8; 8] {
     pipe.write_all(request).unwrap();
     let mut answer = [0; 28];
@@ -233,7 +234,8 @@ fn what_a_helper_refuses_changes_nothing() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Returns hosts with two cables that carry jumbo frames.
+/// Creates hosts with two cables that carry jumbo frames. With `rights`, the client may change
+/// MTUs.
 fn jumbo(rights: bool) -> Hosts {
     let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
     if rights {
@@ -243,7 +245,7 @@ fn jumbo(rights: bool) -> Hosts {
     }
 }
 
-/// Starts a benchmark with a packet size sweep of the shortest possible points.
+/// Starts a bench with a sweep of packet sizes, as short as possible.
 fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
     let port = hosts.daemon.port.to_string();
     let bench = [
@@ -279,7 +281,8 @@ fn await_both(hosts: &Hosts, is_it: impl Fn([u32; 2]) -> bool, within: Duration)
     }
 }
 
-/// Returns the points of the only sweep of a report: size, and true if computed.
+/// Returns the points of the only sweep in a report: the packet size in bytes, and true if the rate
+/// was computed instead of measured.
 fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
     let points = report["sweeps"][0]["points"].as_array().unwrap();
     points
@@ -343,7 +346,8 @@ fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
     assert_eq!(both(&hosts), [9000; 2]);
 }
 
-/// Deadline for a benchmark to reach some point: one second per point, doubled for a busy machine.
+/// Maximum wait for a bench to reach some point: one second per measured point, doubled for a busy
+/// machine.
 const BENCH: Duration = Duration::from_secs(40);
 const DONE: u8 = 0;
 const DEADLINE: Duration = Duration::from_secs(5);

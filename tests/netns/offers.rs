@@ -1,5 +1,5 @@
-//! Addresses that a peer must not claim: a real daemon offers addresses of its host in a real
-//! session. The client may change routes and is configured to install one per link.
+//! Tests of addresses that a peer must not claim. A real daemon offers addresses of its host in a
+//! real session. The client may change routes and is configured to install one per link.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 
@@ -88,8 +88,8 @@ fn offered(hosts: &Hosts, address: &str) -> crate::harness::Outcome {
     outcome
 }
 
-/// Addresses that a hostile host can offer, and the reason why the client's helper rejects them;
-/// `None` if the helper is not asked.
+/// Addresses that a hostile host can offer, and the reason why the client's route helper rejects
+/// each. `None` if the client rejects it without asking the helper.
 const OFFERS: [(&str, Option<&str>); 21] = [
     // Gateways: of the default route, of a network, of a single host.
     ("10.77.2.254/24", Some("gateway")),

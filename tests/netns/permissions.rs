@@ -1,4 +1,4 @@
-//! Files and directories that the daemon's user may not access.
+//! Tests of files and directories that the daemon's user may not access.
 //!
 //! These tests need a lab because permission bits do not bind root, and a program on a lab's host
 //! can run without root's privileges.

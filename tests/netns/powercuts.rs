@@ -1,4 +1,5 @@
-//! A few simulated power cuts, of one copy of each kind; `benches/powercuts` runs thousands.
+//! Tests of a few simulated power cuts, during one copy of each kind; `benches/powercuts` runs
+//! thousands.
 //!
 //! Needs root, FUSE, a loop device and mkfs.ext4; the test is ignored otherwise. It runs this
 //! program again in namespaces, so that all mounts end with them.
@@ -47,7 +48,8 @@ pub(crate) fn obstacle() -> Option<String> {
     namespaces::obstacle(&[Kind::Ext4], None)
 }
 
-/// Returns the folder for this process if it is the one that cuts the power.
+/// Returns the working directory if this process was started to simulate the power cuts; `None` in
+/// the test process.
 pub(crate) fn base() -> Option<PathBuf> {
     env::var_os(BASE).map(PathBuf::from)
 }
@@ -64,7 +66,7 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
     );
 }
 
-/// Runs the test inside its namespaces. Panics on any violation.
+/// Simulates the power cuts, inside the namespaces. Panics if data is lost or damaged.
 pub(crate) fn cut_power(base: &Path) {
     let plan = Plan {
         room: &Room::at(base),
@@ -88,7 +90,7 @@ pub(crate) fn cut_power(base: &Path) {
     );
 }
 
-/// Seed of a worker without a large file, which would take seconds.
+/// Seed whose random copies include no large file, which would take seconds.
 const SEED: u64 = 1;
 
 const BASE: &str = "NICSTRIPE_POWER_CUTS";

@@ -1,5 +1,5 @@
-//! Host routes: present during a copy that needs them, removed afterwards; foreign routes stay
-//! untouched.
+//! Tests of host routes: present during a copy that needs them, and removed afterwards. Foreign
+//! routes stay unchanged.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_proof_arrives_where_the_address_was_learned_at_another_card,
 ];
 
-/// Protocol number set by `ip route add`.
+/// Routing protocol number of routes added by `ip route add`.
 const BOOT: u8 = 3;
 
 fn hosts() -> Hosts {
@@ -56,7 +56,7 @@ fn decoy(hosts: &Hosts) -> KernelRoute {
     }
 }
 
-/// Returns the routes needed by a copy over both cables, and the decoy.
+/// Returns the expected host routes during a copy over both cables, including a foreign route.
 fn with_ours(hosts: &Hosts) -> Vec<KernelRoute> {
     let ours = |link| KernelRoute {
         destination: hosts.lab.address(Host::B, link),
@@ -105,7 +105,7 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
-/// Returns the route helper of this process, if any.
+/// Returns the process ID of the route helper that a process started, if any.
 pub(crate) fn helper_of(user: &Process) -> Option<u32> {
     let numbers = fs::read_dir("/proc")
         .unwrap()
@@ -125,7 +125,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Starts a copy and waits for its routes.
+/// Starts a copy, and waits until data flows, by which time its routes are installed.
 fn started(hosts: &Hosts) -> Process {
     Way::Put.prepare(hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
@@ -134,7 +134,7 @@ fn started(hosts: &Hosts) -> Process {
     cp
 }
 
-/// Leaves the routes of a copy that was killed together with its helper.
+/// Starts a copy and kills it with its route helper, so that its routes stay installed.
 fn killed(hosts: &Hosts) {
     let cp = started(hosts);
     kill(helper_of(&cp).unwrap());
@@ -216,7 +216,8 @@ fn effective_rights(process: &Path) -> u64 {
 
 const NET_ADMIN: u64 = 1 << 12;
 
-/// Makes host A route to 10.77.2.2 by the first cable, and drop packets from it on the second.
+/// Makes host A route to 10.77.2.2 over the first cable, and drop packets from that address on the
+/// second (strict reverse-path filtering).
 fn make_strict(hosts: &Hosts) {
     let astray = KernelRoute {
         destination: hosts.lab.address(Host::B, 1),
@@ -359,9 +360,9 @@ fn without_being_asked_no_route_is_installed() {
     }
 }
 
-/// Runs a copy in which `holder` routes to 10.9.0.99 by eth1, while its peer claims the address at
-/// eth2. `is_its_own` decides if packets that arrive at the peer's eth1 reach the address.
-/// Otherwise it could be a third party's.
+/// Runs a copy in which host `holder` routes to 10.9.0.99 by eth1, while its peer claims that
+/// address at eth2. With `is_its_own`, packets that arrive at the peer's eth1 reach the address.
+/// Otherwise it could belong to a third party.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     let lab = Lab::builder()
         .links([LinkSpec::mbit(200).bare(); 2])
@@ -425,9 +426,10 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
     }
 }
 
-/// The kernel learns the hardware address from ARP requests, which a machine with several cards in
-/// one subnet may send from any card. Packets to the wrong card are dropped by its strict filter
-/// until the entry expires after 8 s.
+/// Checks that a copy uses the second cable although the kernel has an ARP entry for the peer's
+/// second address on the first interface. It learns such entries from ARP requests, which a host
+/// with several interfaces in one subnet may send from any. Strict reverse-path filtering drops
+/// packets to the wrong interface until the entry expires after 8 s.
 fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
     for holder in Host::ALL {
         let lab = Lab::builder()

@@ -1,5 +1,5 @@
-//! Disk that stalls for seconds: an ext4 image mounted for the daemon and frozen (FIFREEZE) during
-//! a copy.
+//! Tests of a disk that stalls for seconds: the daemon's files are on an ext4 image, which is
+//! frozen (FIFREEZE) during a copy.
 //!
 //! Set up by unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8); the tests are ignored if one of
 //! them is missing or not permitted.
@@ -44,7 +44,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Returns two hosts, with a daemon on B whose files are on such a disk.
+/// Creates two hosts, with a daemon on host B whose files are on the ext4 image.
 fn hosts() -> Hosts {
     let lab = Arc::new(
         Lab::builder()
@@ -75,7 +75,8 @@ fn hosts() -> Hosts {
     }
 }
 
-/// Freezes a file system for a while by a separate process, which thaws it even if this one dies.
+/// Freezes a file system for this time. A separate process does so, and thaws it even if this
+/// process dies.
 fn freeze(folder: &Path, time: Duration) -> Child {
     let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3 && echo && sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
     let mut command = Command::new("sh");
@@ -131,6 +132,7 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
 
 const STALL: Duration = Duration::from_secs(5);
 
-/// Mounts a 300 MiB disk on the script's folder; its image is a file next to that folder.
+/// Shell script that mounts an ext4 image of 300 MiB over the current directory. The image is a
+/// file next to that directory.
 const MOUNT: &str =
     "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";

@@ -1,4 +1,4 @@
-//! The program runs on a lab's hosts.
+//! Tests that the program runs on the hosts of a lab.
 
 use std::process::Stdio;
 

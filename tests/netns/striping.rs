@@ -1,4 +1,4 @@
-//! Distribution of data over cables, and selection of cables.
+//! Tests of the distribution of data over cables, and of the selection of cables.
 
 use std::{thread, time::Duration};
 
@@ -34,7 +34,7 @@ fn four_cables_carry_their_shares_both_ways() {
     carry_their_shares(&[LinkSpec::mbit(100); 4]);
 }
 
-/// Copies without any link option and checks the share of each cable.
+/// Copies a file without link options. Panics unless each cable carries its share.
 fn carry_their_shares(links: &[LinkSpec]) {
     let hosts = Hosts::joined_by(links);
     // 2.1 s on 400 Mbit/s.
@@ -75,7 +75,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
     }
 }
 
-/// Panics unless the link is verified and joins interfaces of the same name.
+/// Panics unless a link is verified and joins two interfaces of the same name.
 #[track_caller]
 fn paired(link: &Value) {
     assert_eq!(
@@ -235,7 +235,8 @@ fn a_link_that_only_met_the_peer_carries_no_data() {
     }
 }
 
-/// Copies to an address and panics unless only one link has carried data.
+/// Copies to an address. Panics unless the cable with index `used` is the only one that carried
+/// data.
 #[track_caller]
 fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
     only_used_after(hosts, options, address, used, |_| ());

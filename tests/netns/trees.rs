@@ -1,4 +1,4 @@
-//! Trees and pipes over cables that are cut, and with clients and daemons that are killed.
+//! Tests of trees and pipes over cables that are cut, and with clients and daemons that are killed.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
 }
 
 impl Way {
-    /// Creates a tree at the sender, and returns the arguments to copy it.
+    /// Creates a tree on the sending side, and returns the `cp` arguments to copy it.
     fn plant(self, hosts: &Hosts) -> [&'static str; 4] {
         let root = self.source(hosts).path("tree");
         for index in 0..SMALL {
@@ -117,7 +117,7 @@ impl Way {
         }
     }
 
-    /// Panics unless the copy equals the tree, without leftovers in or next to it.
+    /// Panics unless the copy equals the tree, and no temporary file is left in it or next to it.
     #[track_caller]
     fn check_tree(self, hosts: &Hosts) {
         let copy = self.target(hosts);
@@ -167,9 +167,9 @@ fn with_daemon_killed_and_started(hosts: Hosts) -> Hosts {
     }
 }
 
-/// Number of files of 10 kB.
+/// Number of files of 10 kB in the tree.
 const SMALL: u64 = 400;
-/// Number of files of 8 MiB.
+/// Number of files of 8 MiB in the tree.
 const LARGE: u64 = 4;
-/// Half of the 36 MiB in total.
+/// Half of the tree's size of 36 MiB, in bytes.
 const HALF: u64 = 18 << 20;

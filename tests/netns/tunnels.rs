@@ -1,4 +1,4 @@
-//! Connections of other programs over two cables while one is cut.
+//! Tests of tunnelled TCP connections over two cables while one is cut.
 
 use std::{
     io::{self, Read, Write},
@@ -23,10 +23,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_connection_through_forward_uses_both_cables
 ];
 
-/// A lab with a service on host B, and a port on host A forwarded to it.
+/// Lab with a TCP service on host B, and a local port on host A that is forwarded to it.
 struct Stage {
     lab: Arc<Lab>,
-    /// Bytes received by the service or by its client.
+    /// Bytes that the service or its client has received.
     got: Arc<AtomicUsize>,
     port: SocketAddr,
     _sides: [Side; 2],
@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-/// Starts the service: it reads everything and sends it back.
+/// Starts the TCP service on host B. It sends all received bytes back.
 fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
     let listener = lab
         .on(Host::B, || TcpListener::bind("127.0.0.1:0"))
@@ -175,9 +175,9 @@ fn a_connection_through_forward_uses_both_cables() {
     }
 }
 
-/// Bytes in each direction; at 200 Mbit/s they take longer than the silence after which a cable
+/// Bytes sent in each direction. At 200 Mbit/s they take longer than the silence after which a path
 /// counts as lost.
 const MOVED: usize = 48 * MIB;
 
-/// Deadline of every wait.
+/// Maximum time of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A listed peer that cannot be reached: complete output and exit code.
+//! Tests of a trusted peer that cannot be reached: complete output and exit code of a copy.
 //!
 //! The daemon uses its default port, which some cases block by a firewall, so that each case needs
 //! a separate lab; the cases run in parallel.
@@ -15,20 +15,20 @@ use crate::{
 pub(crate) const TESTS: &[(&str, fn())] =
     tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
 
-/// Obstacle of a copy, and the expected output.
+/// Obstacle to a copy, with the expected output and exit code.
 struct Case {
     against: &'static str,
     make: fn(&Scene) -> Option<Daemon>,
-    /// True if the client has connected to the peer before.
+    /// True if the client has connected to the peer before the obstacle appears.
     is_met: bool,
     arguments: &'static [&'static str],
     code: i32,
-    /// Expected lines: `[..]` matches anything, `[ADD]` is the command that makes the peer trust
-    /// the local key.
+    /// Expected output lines. `[..]` matches any text, and `[ADD]` is the command that makes the
+    /// peer trust the local key.
     printed: &'static [&'static str],
 }
 
-/// Two machines that are joined by two cables and trust each other.
+/// Two hosts that are joined by two cables and trust each other.
 struct Scene {
     lab: Arc<Lab>,
     client: Side,
@@ -102,7 +102,8 @@ fn a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check() {
 }
 
 impl Case {
-    /// Runs the case; returns the deviations.
+    /// Runs the case in a new lab. Returns the deviations from the expected output; `None` if there
+    /// are none.
     fn difference(&self) -> Option<String> {
         let scene = Scene::new();
         if self.is_met {
@@ -205,7 +206,7 @@ fn pulled(scene: &Scene) -> Option<Daemon> {
     served(scene)
 }
 
-/// Returns true if a line matches, with `[..]` as a wildcard.
+/// Returns true if a line matches the expected one, in which `[..]` is a wildcard.
 fn is_like(expected: &str, line: &str) -> bool {
     let Some((head, rest)) = expected.split_once("[..]") else {
         return line == expected;

@@ -1,4 +1,4 @@
-//! Peer that sends arbitrary messages: TLS by plain rustls, frames built by hand.
+//! Peer that sends arbitrary protocol messages: TLS by plain rustls, and frames built by the test.
 
 use std::{
     io::{Read as _, Write as _},
@@ -46,23 +46,23 @@ impl Key {
     }
 }
 
-/// Prefix of the SubjectPublicKeyInfo of an Ed25519 key (RFC 8410).
+/// DER prefix that precedes an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// Connection that created a session.
+/// Connection to a daemon on which the test created a session.
 pub(crate) struct Wire {
     tls: StreamOwned<ClientConnection, TcpStream>,
     seq: u64,
     decoder: Decoder,
-    /// Received bytes that are not decoded yet.
+    /// Received bytes that do not form a complete frame yet.
     unread: Vec<u8>,
 }
 
 impl Wire {
-    /// Creates a session from the calling thread's host and claims these interfaces. Trusts any
-    /// server key.
+    /// Connects to a daemon from the calling thread's host, and creates a session in which the peer
+    /// claims these interfaces. Accepts any server key.
     pub(crate) fn session(
         daemon: SocketAddr,
         key: &Key,
@@ -113,7 +113,7 @@ impl Wire {
         self.tls.flush().unwrap();
     }
 
-    /// Reads control messages until one matches.
+    /// Reads and discards messages until `is_it` returns true for a control message.
     pub(crate) fn wait_for(&mut self, is_it: impl Fn(&Message) -> bool) {
         loop {
             if let Frame::Control { body, .. } = self.frame()
@@ -161,7 +161,7 @@ fn config(key: &Key) -> ClientConfig {
     config
 }
 
-/// Verifier that trusts every server.
+/// TLS certificate verifier that accepts every server.
 #[derive(Debug)]
 struct AnyKey;
 
