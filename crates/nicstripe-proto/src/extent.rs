@@ -15,7 +15,7 @@ use std::fmt;
 pub struct Extent {
     /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the extent in bytes.
     pub len: u64,
 }
 
@@ -57,9 +57,9 @@ impl fmt::Display for ChunkId {
 /// so only invalid numbers are cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChunkRange {
-    /// First chunk.
+    /// Index of the first chunk.
     pub first: ChunkId,
-    /// Number of chunks.
+    /// Number of chunks in the range.
     pub count: u64,
 }
 
@@ -69,7 +69,7 @@ impl ChunkRange {
         ChunkRange { first, count }
     }
 
-    /// Returns the ID after the last chunk, at most `u64::MAX`.
+    /// Returns the index after the last chunk, at most `u64::MAX`.
     pub const fn end(self) -> ChunkId {
         ChunkId(self.first.0.saturating_add(self.count))
     }

@@ -88,7 +88,7 @@ pub enum ParseDigestError {
     Character {
         /// Index of the character in the text, from 0.
         index: usize,
-        /// Rejected character.
+        /// Character found instead of a digit.
         found: char,
     },
 }
@@ -518,8 +518,8 @@ impl HashTree {
         self.nodes.insert(first, Node { level, value });
     }
 
-    /// Removes and returns the sibling of a node. Returns `None` if the sibling is not in the tree,
-    /// or if the node is the root or may be its child in an open grid.
+    /// Removes and returns the sibling of a node. Returns `None` if the tree lacks the sibling, if
+    /// the node is the root, or if the two may form the whole file of an open grid.
     fn take_sibling(&mut self, first: u64, level: u8) -> Option<Sibling> {
         let chunk_count = self.grid.chunk_count();
         if level >= root_level(chunk_count) {

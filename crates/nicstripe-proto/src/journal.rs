@@ -143,24 +143,25 @@ pub struct Timestamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceChanged {
-    /// Different size.
+    /// Difference in size.
     #[error("source has another size: {recorded} recorded, {found} found")]
     Size {
-        /// Recorded size in bytes.
+        /// Recorded size of the source in bytes.
         recorded: u64,
-        /// Current size in bytes.
+        /// Current size of the source in bytes.
         found: u64,
     },
-    /// Different modification time.
+    /// Difference in modification time.
     #[error("source was modified since")]
     Modified,
-    /// Different change time: of content, or of an attribute such as the mode or the link count.
+    /// Difference in change time: of content, or of an attribute such as the mode or the link
+    /// count.
     #[error("content or attributes of the source changed since")]
     Attributes,
-    /// Different inode or device: another file has the same name.
+    /// Difference in inode or device: another file has the same name.
     #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
     Replaced {
-        /// Recorded inode number.
+        /// Recorded inode number of the source.
         recorded: u64,
         /// Current inode number; equal to the recorded one if only the device differs.
         found: u64,

@@ -99,19 +99,19 @@ impl PathState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathLoss {
-    /// The connection attempt failed.
+    /// Connection attempt that failed.
     Unreachable,
-    /// The link lost its carrier.
+    /// Link without carrier: the cable was unplugged or the other end went down.
     CarrierLost,
-    /// Nothing was received for [`FAIL_AFTER`] or longer.
+    /// Silence of [`FAIL_AFTER`] or longer on the connection.
     Silent,
-    /// The peer or the kernel closed the connection.
+    /// Connection closed by the peer or the kernel.
     Reset,
-    /// The peer violated the protocol.
+    /// Violation of the protocol by the peer.
     Protocol,
-    /// A chunk or the TLS stream was corrupted in transit by a bad cable, interface or memory.
+    /// Corruption of a chunk or of the TLS stream in transit, by a bad cable, interface or memory.
     Damaged,
-    /// The connection arrived at another interface of the peer than intended.
+    /// Connection that arrived at another interface of the peer than intended.
     WrongInterface,
 }
 

@@ -131,10 +131,10 @@ pub struct BenchFacts {
     /// Name and version of the operating system.
     #[n(2)]
     pub os: Option<String>,
-    /// Kernel release.
+    /// Release of the running kernel.
     #[n(3)]
     pub kernel: Option<String>,
-    /// Processor model.
+    /// Model name of the processor.
     #[n(4)]
     pub cpu: Option<String>,
     /// Number of logical processors available to the process.
@@ -179,7 +179,7 @@ pub struct BenchInterface {
     /// Names of the active offloads, such as segmentation offload.
     #[n(3)]
     pub offloads: Option<Vec<String>>,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     #[n(4)]
     pub mtu: Option<u32>,
     /// Line rate, or the rate of a traffic shaper if lower, in bit/s.
@@ -327,10 +327,10 @@ pub struct PathSample {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TcpSample {
-    /// Bytes sent, including retransmissions.
+    /// Number of bytes sent by TCP, including retransmissions.
     #[n(0)]
     pub sent: Option<u64>,
-    /// Bytes retransmitted.
+    /// Number of bytes retransmitted by TCP.
     #[n(1)]
     pub retransmitted: Option<u64>,
     /// Time with data to send, in microseconds.

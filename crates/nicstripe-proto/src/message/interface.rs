@@ -17,7 +17,7 @@ pub struct PeerInterface {
     /// IP addresses of the interface.
     #[n(2)]
     pub addresses: Vec<PeerAddress>,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     #[n(3)]
     pub mtu: u32,
     /// Line rate in bit/s, if known.

@@ -156,10 +156,10 @@ pub struct ObjectStat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum ObjectKind {
-    /// A regular file.
+    /// Regular file (`S_IFREG`).
     #[n(0)]
     File,
-    /// A directory.
+    /// Directory (`S_IFDIR`).
     #[n(1)]
     Dir,
     /// Anything else, such as a symbolic link, a device or a socket.

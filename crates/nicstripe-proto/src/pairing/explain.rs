@@ -22,9 +22,9 @@ pub struct Explanation {
 /// One of the two machines of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Local machine.
+    /// Machine that made the plan.
     Local,
-    /// Machine of the peer.
+    /// Peer of the machine that made the plan.
     Remote,
 }
 

@@ -15,7 +15,7 @@ use crate::message::{
 pub(super) struct Asks(BTreeMap<u32, AskKind>);
 
 impl Session {
-    /// Client: sends a request to the daemon. Returns false if [`MOST_ASKS`] requests are
+    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
     /// unanswered, if one of them has the same ID, or if this end is the daemon.
     pub fn ask(&mut self, ask: Ask) -> bool {
         let may = self.role == Role::Client
@@ -28,8 +28,8 @@ impl Session {
         may
     }
 
-    /// Daemon: answers an [`Event::Asked`]. Truncates a long error text. No effect if no request
-    /// with this ID is unanswered.
+    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
+    /// request with this ID is unanswered.
     pub fn answer(&mut self, mut answer: Answer) {
         if self.role == Role::Client || self.asks.0.remove(&answer.id).is_none() {
             return;

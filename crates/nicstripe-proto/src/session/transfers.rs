@@ -154,7 +154,7 @@ fn size_of(grid: Grid) -> u64 {
 }
 
 impl Session {
-    /// Client: offers a file to the daemon for upload.
+    /// Offers a file to the daemon for upload; client only.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Session {
         Ok(())
     }
 
-    /// Client: requests the download of a file from the daemon.
+    /// Requests the download of a file from the daemon; client only.
     pub fn get(&mut self, get: Get) {
         self.insert(
             get.transfer,
@@ -180,8 +180,8 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Client: offers a directory tree to the daemon for upload. [`give`](Self::give) sends its
-    /// batches.
+    /// Offers a directory tree to the daemon for upload; client only. [`give`](Self::give) sends
+    /// its batches.
     pub fn put_tree(&mut self, put: PutTree) {
         self.insert(
             put.transfer,
@@ -190,13 +190,13 @@ impl Session {
         self.send(&Message::PutTree(put));
     }
 
-    /// Client: requests the download of directory trees from the daemon.
+    /// Requests the download of directory trees from the daemon; client only.
     pub fn get_tree(&mut self, get: GetTree) {
         self.insert(get.transfer, Transfer::Asked { may_change: false });
         self.send(&Message::GetTree(get));
     }
 
-    /// Client: requests the tunnel multiplexer from the daemon. [`give`](Self::give) sends its
+    /// Requests the tunnel multiplexer from the daemon; client only. [`give`](Self::give) sends its
     /// batches.
     pub fn open_tunnels(&mut self, mux: OpenTunnels) {
         self.insert(
@@ -207,7 +207,7 @@ impl Session {
         self.send(&Message::OpenTunnels(mux));
     }
 
-    /// Receiver of a tree: sends a message to the tree's sender. No effect after the transfer's
+    /// Sends a message from the receiver of a tree to its sender. No effect after the transfer's
     /// end.
     pub fn send_tree(&mut self, body: TreeBody) {
         if self.is_under_way(body.transfer) {
@@ -215,8 +215,8 @@ impl Session {
         }
     }
 
-    /// Sender: queues the next chunk of a stream, of `len` bytes and this chaining value, and
-    /// returns its index. `last` also ends the stream.
+    /// Queues the next chunk of a stream to be sent, of `len` bytes and this chaining value.
+    /// Returns its index. `last` also ends the stream.
     ///
     /// The source keeps the chunk for retransmission until [`Event::Released`].
     pub fn give(
@@ -235,7 +235,7 @@ impl Session {
         chunk
     }
 
-    /// Sender: marks the end of a stream without another chunk.
+    /// Marks the end of a stream at its sender, without another chunk.
     pub fn close_source(&mut self, transfer: TransferId) {
         if let Some(sender) = self
             .transfers
@@ -247,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Receiver: records that the sink has consumed `chunks` more chunks, which extends the
+    /// Records that the receiver's sink has consumed `chunks` more chunks, which extends the
     /// sender's window.
     pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
         let granted = self
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Sender: offers a file or tree in answer to [`Event::GetRequested`] or
+    /// Offers a file or tree to the receiver, in answer to [`Event::GetRequested`] or
     /// [`Event::TreeRequested`].
     ///
     /// # Errors
@@ -278,8 +278,8 @@ impl Session {
         Ok(())
     }
 
-    /// Receiver: accepts a file of which it already has the subtrees `have`, in answer to
-    /// [`Event::PutRequested`] or [`Event::Offered`].
+    /// Accepts a file as its receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`].
+    /// The receiver already has the subtrees `have`.
     ///
     /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the others are sent again. `room`
     /// limits the chunks in memory that the sink has not [consumed](Self::taken).
@@ -294,7 +294,8 @@ impl Session {
         );
     }
 
-    /// Like [`accept`](Self::accept), for a file with holes or an existing target.
+    /// Accepts a file as [`accept`](Self::accept) does, with options for holes and for an existing
+    /// target.
     pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
         let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(&transfer) else {
@@ -326,8 +327,8 @@ impl Session {
         self.poll_finished(transfer);
     }
 
-    /// Sender: confirms in answer to [`Event::SourceRead`] that the source did not change, and
-    /// sends its digest.
+    /// Confirms as the sender that the source did not change, in answer to [`Event::SourceRead`],
+    /// and sends its digest.
     pub fn complete(&mut self, transfer: TransferId, streams: Vec<StreamReport>) {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
@@ -344,8 +345,8 @@ impl Session {
         }
     }
 
-    /// Receiver: reports that the file is durable under its name, in answer to [`Event::Commit`].
-    /// No effect after the transfer's end.
+    /// Reports as the receiver that the file is durable under its name, in answer to
+    /// [`Event::Commit`]. No effect after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
         if matches!(
             self.transfers.get(&committed.transfer),
@@ -356,8 +357,8 @@ impl Session {
         }
     }
 
-    /// Either end: fails the transfer and tells the peer the reason. No effect after the transfer's
-    /// end.
+    /// Fails a transfer at either end, and tells the peer the reason. No effect after the
+    /// transfer's end.
     pub fn fail(&mut self, fail: Fail) {
         if self.is_under_way(fail.transfer) {
             self.end(fail.transfer);
@@ -365,12 +366,13 @@ impl Session {
         }
     }
 
-    /// Daemon: sends the list of its current interfaces to the client.
+    /// Sends the list of the daemon's current interfaces to the client; daemon only.
     pub fn send_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 
-    /// Client: announces connections that it is about to make, at most [`MAX_EXPECTED`].
+    /// Announces connections that the client is about to make, at most [`MAX_EXPECTED`]; client
+    /// only.
     pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
         connections.truncate(MAX_EXPECTED);
         self.send(&Message::Expect(Expect { connections }));

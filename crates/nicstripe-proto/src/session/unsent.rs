@@ -39,7 +39,7 @@ pub struct Acceptance {
 }
 
 impl Session {
-    /// Sender: sets properties of a source. Must be called before the source is offered.
+    /// Sets properties of a source at the sender. Must be called before the source is offered.
     pub fn prepare(&mut self, transfer: TransferId, offering: Offering) {
         self.offerings.insert(transfer, offering);
     }

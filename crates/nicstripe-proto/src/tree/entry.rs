@@ -28,7 +28,7 @@ pub struct Entry {
     /// Type of the entry, with type-specific data.
     #[n(3)]
     pub content: Content,
-    /// Permission bits (0o7777).
+    /// Permission bits of the object (0o7777).
     #[n(4)]
     pub mode: u32,
     /// Modification time of the content.
@@ -92,7 +92,7 @@ pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 /// Type of an entry, with type-specific data.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Content {
-    /// A regular file.
+    /// Regular file, whose content is sent if the receiver wants it.
     #[n(0)]
     File {
         /// Size of the file in bytes.
@@ -106,11 +106,10 @@ pub enum Content {
         #[n(2)]
         digest: Option<Digest>,
     },
-    /// A directory; [`Record::EndDirectory`](super::batch::Record::EndDirectory) follows its
-    /// content.
+    /// Directory; [`Record::EndDirectory`](super::batch::Record::EndDirectory) follows its content.
     #[n(1)]
     Directory,
-    /// A symbolic link.
+    /// Symbolic link, which is sent without the object that it points to.
     #[n(2)]
     Symlink {
         /// Target path of the symbolic link.
@@ -127,7 +126,7 @@ pub enum Content {
         #[n(1)]
         path: Name,
     },
-    /// A FIFO, socket or device, if these are preserved.
+    /// FIFO, socket or device, if these are preserved.
     #[n(4)]
     Node(#[n(0)] Node),
 }
@@ -150,16 +149,16 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeKind {
-    /// A FIFO.
+    /// FIFO (named pipe).
     #[n(0)]
     Fifo,
-    /// A socket.
+    /// Unix domain socket.
     #[n(1)]
     Socket,
-    /// A character device.
+    /// Character device, such as a terminal.
     #[n(2)]
     CharDevice,
-    /// A block device.
+    /// Block device, such as a disk.
     #[n(3)]
     BlockDevice,
 }

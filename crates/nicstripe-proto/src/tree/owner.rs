@@ -5,10 +5,10 @@ use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 /// Numeric IDs of a file's user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Owner {
-    /// Numeric user ID.
+    /// User ID at the sender (`st_uid`).
     #[n(0)]
     pub uid: u32,
-    /// Numeric group ID.
+    /// Group ID at the sender (`st_gid`).
     #[n(1)]
     pub gid: u32,
 }

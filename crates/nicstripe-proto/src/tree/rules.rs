@@ -92,7 +92,7 @@ impl Verdict {
 /// Object that exists at the target path of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
-    /// A regular file.
+    /// Regular file, to be compared by size, time or digest.
     File {
         /// Size of the file in bytes.
         size: u64,
@@ -101,13 +101,13 @@ pub enum Existing {
         /// BLAKE3 digest of the file, computed only if the verdict may depend on it.
         digest: Option<Digest>,
     },
-    /// A directory.
+    /// Directory, with any content.
     Directory,
-    /// A symbolic link with this target path.
+    /// Symbolic link with this target path.
     Symlink(Vec<u8>),
-    /// A FIFO, socket or device.
+    /// FIFO, socket or device with this device number.
     Node(Node),
-    /// An object of another type.
+    /// Object of another type.
     Other,
 }
 

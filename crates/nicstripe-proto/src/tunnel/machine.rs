@@ -47,7 +47,7 @@ pub enum TunnelEvent {
     Refused {
         /// ID of the connection, which the client must [close](Tunnels::close).
         conn: ConnId,
-        /// Machine-readable reason.
+        /// Machine-readable reason for the rejection.
         code: TargetRefusal,
         /// Human-readable reason in one line. The program that displays it must escape it.
         why: String,
@@ -65,14 +65,14 @@ pub enum TunnelEvent {
 #[error("connection lost")]
 pub struct Broken;
 
-/// Error of [`Tunnels::open`].
+/// Reason why [`Tunnels::open`] fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The session has [`MOST_CONNECTIONS`] connections.
     #[error("{MOST_CONNECTIONS} connections are open, the limit of a session")]
     TooMany,
-    /// The target is empty or longer than [`MAX_TARGET`]; its length in bytes.
+    /// The target is empty or longer than [`MAX_TARGET`]. Carries its length in bytes.
     #[error("a target of {0} bytes, expected 1 to {MAX_TARGET}")]
     Target(usize),
     /// The tunnel multiplexer has ended.
@@ -140,7 +140,7 @@ impl Tunnels {
         }
     }
 
-    /// Client: requests a connection to `target` and returns its ID.
+    /// Requests a connection from the daemon to `target` and returns its ID; client only.
     ///
     /// [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or [`TunnelEvent::Reset`] follows.
     ///
@@ -177,12 +177,12 @@ impl Tunnels {
         Ok(conn)
     }
 
-    /// Daemon: accepts a connection in answer to [`TunnelEvent::Asked`].
+    /// Accepts a connection in answer to [`TunnelEvent::Asked`]; daemon only.
     pub fn accept(&mut self, conn: ConnId) {
         self.answer(conn, Stage::Accepting);
     }
 
-    /// Daemon: rejects a connection in answer to [`TunnelEvent::Asked`]. Truncates the text to
+    /// Rejects a connection in answer to [`TunnelEvent::Asked`]; daemon only. Truncates the text to
     /// [`MAX_WHY`] bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
         let end = (0..=MAX_WHY.min(why.len()))

@@ -41,9 +41,10 @@ pub enum Record<'a> {
     Refused {
         /// ID of the connection.
         conn: ConnId,
-        /// Machine-readable reason.
+        /// Machine-readable reason for the rejection.
         code: TargetRefusal,
-        /// Human-readable reason in one line. The program that displays it must escape it.
+        /// Human-readable reason for the rejection, in one line. The program that displays it must
+        /// escape it.
         why: &'a str,
     },
     /// Either end: sends the next bytes of the stream.
