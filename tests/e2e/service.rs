@@ -351,7 +351,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
         "late",
         "127.0.0.1:",
     ];
-    process.await_stderr("ending; ");
+    process.await_stderr("shutting down; ");
     client.run(late).expect(10);
     process.await_stderr("ended before all that had arrived was durable");
     // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.

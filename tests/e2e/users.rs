@@ -254,9 +254,9 @@ fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Complet
     };
     let outcome = trust(Some(USER));
     assert!(
-        outcome
-            .stderr
-            .contains("port 7747 is used by a process of user root, which reads another list"),
+        outcome.stderr.contains(
+            "port 7747 is used by a process of user root, which reads another peers file"
+        ),
         "{outcome}"
     );
     outcome.hint(&["sudo nicstripe trust"]);
