@@ -232,7 +232,8 @@ impl Sender {
         }
     }
 
-    /// Returns the time that a partial batch may still wait for reads; `None` if no batch is begun.
+    /// Returns the time that a partial batch may still wait for running reads; `None` if it need
+    /// not wait.
     fn patience(&self) -> Option<Duration> {
         let left = BATCH_PATIENCE.saturating_sub(self.outlet.batch_age()?);
         (self.reads.is_reading() && !left.is_zero()).then_some(left)

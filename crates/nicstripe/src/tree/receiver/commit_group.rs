@@ -1,7 +1,7 @@
 //! Group commit of small files: syncs the data of many, then renames them.
 //!
-//! An `fsync` per file costs a write to the disk's journal each; one `syncfs` costs the same for
-//! thousands.
+//! One `fsync` per file writes to the file system's journal each time; one `syncfs` costs the same
+//! for thousands of files.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::file::TMPFS_MAGIC;
 pub(super) struct CommitGroup {
     parts: Vec<(EntryId, Arc<Part>)>,
     bytes: u64,
-    /// Arrival of the first file.
+    /// Time at which the first file of the group was added.
     since: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ impl CommitGroup {
         self.parts.is_empty()
     }
 
-    /// Returns the time left to wait for more files; `None` if there are none.
+    /// Returns the time left to wait for more files; `None` if the group is empty.
     pub(super) fn patience(&self) -> Option<Duration> {
         let is_full = self.bytes >= MOST_BYTES || self.parts.len() >= MOST_FILES;
         self.since.map(|since| {
@@ -57,11 +57,11 @@ impl CommitGroup {
 #[derive(Debug)]
 pub(super) struct Committed {
     pub(super) id: EntryId,
-    /// Failed operation and its error.
+    /// Result of the commit: the failed operation and its error.
     pub(super) result: Result<(), (&'static str, io::Error)>,
 }
 
-/// Syncs files and then renames them to their final names.
+/// Syncs written files and then renames them to their final names.
 pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<Committed> {
     let synced = sync(&parts);
     let name = |(id, part): (EntryId, Arc<Part>)| {
@@ -99,7 +99,7 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
         .try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
 }
 
-/// Syncs the file system of a directory. A tmpfs has nothing to sync.
+/// Syncs the file system of a directory (syncfs(2)). A tmpfs has nothing to sync.
 pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
     if fstatfs(&dir)?.f_type == TMPFS_MAGIC {
         return Ok(());
@@ -107,8 +107,8 @@ pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
     Ok(syncfs(dir)?)
 }
 
-/// Limits of a group commit; the first one reached starts it. A disk at 100 MB/s writes
-/// `MOST_BYTES` in about a second, and `MOST_FILES` files cost it as long.
+/// Maximum size of a group in bytes; this or `MOST_FILES`, reached first, starts the commit. A disk
+/// at 100 MB/s writes `MOST_BYTES` in about a second, and `MOST_FILES` files take it as long.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_FILES: usize = 4096;
 const LONGEST: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Directories: placement of entries, and completion of a directory.
+//! Directories at the receiver: placement of entries in them, and their completion.
 
 use std::{
     collections::HashSet,
@@ -24,52 +24,53 @@ use crate::{
     tree::{EntryOutcome, cannot_make_directory},
 };
 
-/// Destination of top-level entries.
+/// Destination of the top-level entries of a tree.
 #[derive(Debug)]
 pub(super) struct Top {
     pub(super) ground: Arc<RootDir>,
     place: Arc<TreeDir>,
-    /// Local name of the single top-level entry, if the target gives one; and the sender's name for
-    /// it, once announced.
+    /// Local name of the single top-level entry, if the target determines it, and the sender's name
+    /// for that entry, once announced.
     pub(super) own: Option<(OsString, Option<Option<Vec<u8>>>)>,
     /// True if the root directory was created for this tree.
     is_new: bool,
-    /// Names of the announced top-level entries.
+    /// Names of the top-level entries announced so far.
     announced: HashSet<Option<Vec<u8>>>,
 }
 
-/// An unfinished directory of the tree.
+/// Directory of the tree whose entries are not all finished.
 #[derive(Debug)]
 pub(super) struct Directory {
     parent: Option<EntryId>,
-    /// `None` if nothing can be received into it.
+    /// Local directory; `None` if no entry can be received into it.
     place: Option<Arc<TreeDir>>,
     verdict: Verdict,
     attributes: Attributes,
     footprint: usize,
-    /// Unfinished entries in it.
+    /// Number of unfinished entries in the directory.
     pub(super) pending: usize,
-    /// `Some` once its end was announced; true if the sender could read all of it.
+    /// Set once the sender has announced the end of the directory: true if it could read all of it.
     ended: Option<bool>,
-    /// True if an entry in it failed.
+    /// True if an entry in the directory failed.
     failed: bool,
-    /// True if another source may have written into it; then nothing in it is deleted as surplus.
+    /// True if another source may have written into the directory. No file in it is then deleted as
+    /// surplus.
     is_shared: bool,
 }
 
 pub(super) enum Spot {
-    /// A name in a directory.
+    /// Name in a directory of the target.
     Leaf(Leaf),
-    /// The root directory itself.
+    /// Root directory of the tree itself.
     Whole,
-    /// No destination: its directory cannot be received, which was reported.
+    /// No destination: the parent directory cannot be received, which was already reported.
     Blocked,
-    /// No destination: its name is not allowed.
+    /// No destination: the name is not allowed.
     Refused(Option<Name>, FileError),
 }
 
 impl Receiver {
-    /// Finds the destination of an entry; ends the transfer if the sender breaks the protocol.
+    /// Finds the destination of an entry. Ends the transfer if the sender violates the protocol.
     pub(super) fn locate(&mut self, entry: &Entry) -> Result<Spot, Halt> {
         let Some(parent) = entry.parent else {
             return self.locate_top(entry);
@@ -204,7 +205,7 @@ impl Receiver {
         }
     }
 
-    /// Rejects names reserved for partial files, and paths that are too long.
+    /// Rejects names of part files and journals, and paths that are too long.
     fn allow(&self, leaf: Leaf) -> Spot {
         let shown = leaf.shown();
         let refused = |text: &str| {
@@ -226,8 +227,8 @@ impl Receiver {
         }
     }
 
-    /// Records a name so that it is not deleted as surplus. Returns true if another source may
-    /// write to the same place.
+    /// Records an announced name so that it is not deleted as surplus. Returns true if another
+    /// source may write to the same directory.
     pub(super) fn note_announced(&mut self, entry: &Entry, leaf: Option<&Leaf>) -> bool {
         if self.request.rules.delete
             && let Some(leaf) = leaf
@@ -255,7 +256,8 @@ impl Receiver {
         }
     }
 
-    /// Handles the entry of the root directory itself, sent if its contents were requested.
+    /// Handles the entry of the root directory itself, which the sender announces if its contents
+    /// were requested.
     pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
         let is_shared = self.note_announced(&entry, None);
         let Some(top) = &self.top else { return Ok(()) };
@@ -302,7 +304,7 @@ impl Receiver {
         }
     }
 
-    /// Creates a directory, or makes the existing one writable.
+    /// Creates a directory, or makes the existing one writable for its owner.
     fn make(
         &self,
         entry: &Entry,
@@ -333,7 +335,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Opens a directory for entries.
+    /// Starts receiving a directory: sends its verdict and tracks its entries.
     fn enter(
         &mut self,
         entry: Entry,
@@ -362,7 +364,7 @@ impl Receiver {
         self.insert(entry.id, directory)
     }
 
-    /// Returns the attributes to set once the directory is complete.
+    /// Returns the attributes to set on a directory once it is complete.
     ///
     /// An existing directory keeps attributes that were not requested, and all of them if the
     /// sender may only append.
@@ -380,7 +382,7 @@ impl Receiver {
         }
     }
 
-    /// Records a directory that nothing can be received into.
+    /// Records a directory that cannot be received, so that its entries are skipped.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
         let (parent, attributes, footprint) =
             (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
@@ -437,7 +439,7 @@ impl Receiver {
         self.finish_directories(id)
     }
 
-    /// Finishes an entry, and its directory if that was the last one.
+    /// Marks an entry as finished, and finishes its parent directory if that was the last one.
     pub(super) fn settle(&mut self, parent: Option<EntryId>, failed: bool) -> Result<(), Halt> {
         let Some(parent) = parent else { return Ok(()) };
         if let Some(directory) = self.directories.get_mut(&parent) {
@@ -469,7 +471,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Finishes one directory; returns true if the directory itself failed.
+    /// Finishes one directory: deletes surplus and sets attributes. Returns true if the directory
+    /// itself failed.
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
         self.footprint -= directory.footprint;
@@ -531,8 +534,8 @@ impl Receiver {
         attributes.apply(&*dir)
     }
 
-    /// Translates a path of the sender into a directory beneath the root directory and a name in
-    /// it.
+    /// Translates a path of the sender into a local directory, relative to the root directory, and
+    /// a name in it.
     pub(super) fn local_path(&self, path: &Name) -> Option<(std::path::PathBuf, OsString)> {
         let top = self.top.as_ref()?;
         let mut components: Vec<OsString> = path
@@ -559,5 +562,5 @@ impl Receiver {
     }
 }
 
-/// Mode bits a directory needs while it is filled.
+/// Permission bits that a directory needs while entries are received into it.
 const FILL_BITS: u32 = 0o700;

@@ -1,4 +1,4 @@
-//! Regular files: comparison, reception and commit.
+//! Regular files at the receiver: comparison, reception and commit.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,7 @@ use crate::{
     },
 };
 
-/// A file to compare with the existing one.
+/// Announced file that waits for its comparison with the existing file.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) entry: Entry,
@@ -58,7 +58,7 @@ pub(super) struct IncomingFile {
     way: Delivery,
     weight: usize,
     footprint: usize,
-    /// True while pieces are expected or not yet written.
+    /// True while pieces of the file are expected or not yet written.
     is_coming: bool,
 }
 
@@ -67,13 +67,13 @@ enum Delivery {
     Packed {
         part: Arc<Part>,
         offset: u64,
-        /// True once the last piece has arrived.
+        /// True once the last piece of the file has arrived.
         is_whole: bool,
-        /// True while a piece is being written or is queued for writing.
+        /// True while a piece of the file is being written or is queued for writing.
         is_busy: bool,
-        /// Pieces behind that one.
+        /// Pieces that wait until the current one is written.
         queue: VecDeque<Piece>,
-        /// True if the file is discarded after that write.
+        /// True if the file is discarded after the current write.
         is_abandoned: bool,
     },
     Standalone(Attributes),
@@ -129,7 +129,7 @@ impl Receiver {
         })
     }
 
-    /// Starts hashing existing files, up to the limit.
+    /// Starts jobs that hash existing files for comparison, up to [`MOST_HASHING`].
     pub(super) fn hash_more(&mut self) {
         while self.hashing < MOST_HASHING
             && let Some(id) = self.to_hash.pop_front()
@@ -210,7 +210,7 @@ impl Receiver {
         }
     }
 
-    /// Removes the leftovers of an earlier attempt that was killed right after its rename.
+    /// Deletes part file and journal of an earlier attempt that was killed right after its rename.
     fn forget_earlier(&self, entry: &Entry, leaf: &Leaf) {
         if matches!(entry.content, Content::File { alone: true, .. })
             && !self.request.rules.dry_run
@@ -221,7 +221,7 @@ impl Receiver {
         }
     }
 
-    /// Sets the attributes that differ of a file with the same content.
+    /// Sets the requested attributes of an existing file with the same content, if they differ.
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes =
             Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum)
@@ -234,7 +234,8 @@ impl Receiver {
         attributes.apply(file)
     }
 
-    /// Returns the reason to reject a wanted file or link: no right to replace, or no space.
+    /// Returns the reason to reject a wanted file or link: the sender may not replace it, or the
+    /// disk is full.
     pub(super) fn objection(
         &mut self,
         entry: &Entry,
@@ -264,7 +265,7 @@ impl Receiver {
         None
     }
 
-    /// Keeps the existing file; it need not be sent.
+    /// Keeps the existing file and sends the verdict: the sender need not send the file.
     pub(super) fn skip(&mut self, entry: Entry, leaf: &Leaf, verdict: Verdict) -> Result<(), Halt> {
         self.out.decide(entry.id, verdict);
         self.note_skipped(&entry);
@@ -343,7 +344,8 @@ impl Receiver {
         }
     }
 
-    /// Accounts for an entry; fails if too many attributes are pending.
+    /// Adds the attributes and the footprint of an entry to the totals, both in bytes. Fails if too
+    /// many attributes are pending.
     fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
         self.footprint += footprint;
@@ -422,7 +424,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Drops a piece of a file whose failure the sender does not know yet.
+    /// Drops a piece of a file that has failed; the sender does not know of the failure yet.
     fn on_dropped_piece(&mut self, id: EntryId, end: Option<u64>, last: bool) -> Result<(), Halt> {
         match self.dropped.get(&id) {
             Some(size) if end.is_some_and(|end| end <= *size) => {
@@ -500,7 +502,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Stops tracking a file; the caller settles its directory.
+    /// Removes and returns the state of a file. The caller finishes its directory.
     fn forget(&mut self, id: EntryId) -> Option<IncomingFile> {
         let file = self.files.remove(&id)?;
         self.weight -= file.weight;
@@ -543,7 +545,7 @@ impl Receiver {
         self.settle(file.parent, true)
     }
 
-    /// Handles a file that the sender cannot send; the sender has counted the failure.
+    /// Handles a file that the sender cannot send. The sender has counted the failure.
     pub(super) fn on_abandoned(&mut self, id: EntryId, reason: &Reason) -> Result<(), Halt> {
         if self.dropped.remove(&id).is_some() || self.failed.contains(&id) {
             return Ok(());
@@ -591,7 +593,7 @@ impl Receiver {
         self.settle(parent, true)
     }
 
-    /// Opens the target of a standalone file on an I/O thread, and answers.
+    /// Opens the target of a standalone file on an I/O thread, and answers the session.
     pub(super) fn open_standalone(
         &self,
         id: EntryId,
@@ -683,7 +685,8 @@ impl Receiver {
     }
 }
 
-/// Returns the file with a name in a directory; does not follow symbolic links.
+/// Returns type and metadata of a name in a directory, if it exists; does not follow symbolic
+/// links.
 pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existing, Stat)>> {
     let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
@@ -702,7 +705,7 @@ pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existin
     Ok(Some((existing, stat)))
 }
 
-/// Opens a regular file; fails if it is not the one of `stat`.
+/// Opens a regular file. Fails if it is not the file that `stat` describes.
 fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
@@ -713,7 +716,7 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Returns the BLAKE3 digest of a file of `size` bytes; stops early if the tree was stopped.
+/// Returns the BLAKE3 digest of a file of `size` bytes. Stops early if the tree copy was stopped.
 fn digest_of(
     dir: &OwnedFd,
     name: &OsStr,
@@ -739,10 +742,10 @@ fn digest_of(
     }
 }
 
-/// Most files hashed concurrently for comparison.
+/// Maximum number of files hashed concurrently for comparison.
 const MOST_HASHING: usize = 16;
 
-/// Read size while hashing, in bytes.
+/// Size of a read while hashing, in bytes.
 const HASH_LEN: usize = 256 * 1024;
 
 // A hash table that has just grown has room for twice its entries.

@@ -70,11 +70,11 @@ use super::{
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
-/// Target and options of a receiving tree.
+/// Target and options of the receiver of a tree.
 pub(crate) struct ReceiverRequest {
-    /// Directory that confines the peer's paths.
+    /// Directory to which the peer's paths are confined.
     pub(crate) root: Arc<Root>,
-    /// Target beneath `root`; `None` is the root itself.
+    /// Path of the target beneath `root`; `None` is the root itself.
     pub(crate) target: Option<Name>,
     /// True if the single top-level entry gets the target's name, unless the target is an existing
     /// directory.
@@ -85,7 +85,7 @@ pub(crate) struct ReceiverRequest {
     /// True if the sender may set set-user-ID and similar attributes; see
     /// [`Attributes::privileged`](crate::file::Attributes).
     pub(crate) privileged: bool,
-    /// True if the owner gets an event for each entry.
+    /// True if the local user gets an event for each entry.
     pub(crate) list: bool,
     /// Entries that the sender must announce, if the local side requested them.
     pub(crate) promised: Option<Promised>,
@@ -93,12 +93,12 @@ pub(crate) struct ReceiverRequest {
     pub(crate) allowance: Receiving,
 }
 
-/// Returns true if the filters exclude a path relative to the source; the flag is true for a
-/// directory.
+/// Function that returns true if the filters exclude a path relative to the source; the flag is
+/// true for a directory.
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
 impl ReceiverRequest {
-    /// Prepares the tree for its thread, which drops `held` when the tree has ended.
+    /// Prepares the receiver for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
         ReceiverRun::new(self.allowance, move |inputs, pool, channel| {
             run(self, inputs.receiver, inputs.sender, pool, channel);
@@ -159,9 +159,9 @@ impl Halt {
 enum Completion {
     /// An existing file was hashed; `None` if it cannot be read.
     Hashed(EntryId, Option<Digest>),
-    /// Pieces were written, or failed.
+    /// Pieces of files were written, or their writes failed.
     Wrote(Vec<Wrote>),
-    /// A group commit has ended.
+    /// A group commit has ended, with these results.
     Committed(Vec<Committed>),
 }
 
@@ -172,46 +172,47 @@ struct Receiver {
     jobs: mpsc::Sender<ReceiverInput>,
     pool: IoPool,
     out: Outbox,
-    /// Destination of top-level entries, set by the first one.
+    /// Destination of the top-level entries, set by the first one.
     top: Option<Top>,
     next: u64,
     directories: HashMap<EntryId, Directory>,
-    /// Number of them whose end was not announced.
+    /// Number of directories whose end the sender has not announced.
     open_directories: usize,
-    /// One place on each file system in the tree.
+    /// One directory on each file system in the tree, by device number.
     devices: BTreeMap<u64, Arc<TreeDir>>,
-    /// Announced names in unfinished directories, if surplus is deleted.
+    /// Announced names in unfinished directories; only used if surplus is deleted.
     announced: ToldNames,
-    /// Files to compare by BLAKE3.
+    /// Files that wait for their comparison by BLAKE3.
     undecided: HashMap<EntryId, Candidate>,
-    /// Undecided files whose hashing has not begun.
+    /// Files to compare whose hashing has not begun.
     to_hash: VecDeque<EntryId>,
     hashing: usize,
-    /// Set at an early end, to cancel running hashes.
+    /// True once the tree has ended early, which cancels running hash jobs.
     is_stopped: Arc<AtomicBool>,
     files: HashMap<EntryId, IncomingFile>,
     /// Number of packed files that are not completely written.
     coming: usize,
-    /// Sizes of failed files whose pieces still arrive.
+    /// Sizes in bytes of failed files whose pieces still arrive.
     dropped: HashMap<EntryId, u64>,
     failed: HashSet<EntryId>,
-    /// Keys of names that are undecided or wanted; a second file of that name is refused as busy.
+    /// Keys of names that are undecided or wanted. A second file of such a name is rejected as
+    /// busy.
     busy_names: HashSet<u64>,
-    /// Hard links that wait for their file, by its ID.
+    /// Hard links that wait for their file, by the file's ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
     writing: Writing,
     commit_group: CommitGroup,
     is_committing: bool,
-    /// Batches handled but not yet reported as consumed.
+    /// Number of batches handled but not yet reported as consumed.
     owed: usize,
-    /// Bytes of buffered extended attributes.
+    /// Size of buffered extended attributes in bytes.
     weight: usize,
-    /// Footprints of waiting entries in bytes.
+    /// Memory footprint of waiting entries in bytes.
     footprint: usize,
-    /// True once the last batch was handled.
+    /// True once the last batch of the sender was handled.
     has_ended: bool,
-    /// True if a write failed for lack of space, and no space was found since.
+    /// True if a write failed for lack of space, and no free space was found since.
     is_full: bool,
 }
 
@@ -288,7 +289,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the longest wait for input before a group commit is due.
+    /// Returns the maximum wait for input before a group commit is due; `None` waits without limit.
     fn patience(&self) -> Option<Duration> {
         if self.is_committing {
             return None;
@@ -301,7 +302,8 @@ impl Receiver {
         })
     }
 
-    /// Returns true if the only small files in progress wait for a group commit.
+    /// Returns true if no file is being compared or received: small files may still wait for a
+    /// group commit.
     fn is_idle(&self) -> bool {
         self.undecided.is_empty() && self.coming == 0
     }
@@ -343,7 +345,8 @@ impl Receiver {
         }
     }
 
-    /// Runs the work due after inputs; `is_quiet` if none arrived within [`Receiver::patience`].
+    /// Starts the jobs and sends the results that are due after inputs. `is_quiet` is true if no
+    /// input arrived within [`Receiver::patience`].
     fn turn(&mut self, is_quiet: bool) -> Result<(), Halt> {
         self.hash_more();
         self.write_more();
@@ -444,8 +447,8 @@ impl Receiver {
         }
     }
 
-    /// Fails if the entries exceed their memory limit. A sender that honours the announced limit
-    /// stays below it.
+    /// Checks that the entries are within their memory limit. A sender that honours the announced
+    /// limit stays below it.
     fn check_memory(&self) -> Result<(), Halt> {
         if self.footprint + self.out.kept() <= self.request.allowance.entries {
             return Ok(());
@@ -456,8 +459,8 @@ impl Receiver {
         )))
     }
 
-    /// Replaces IDs of the owner and in ACLs by local ones. Drops the names, so that they take no
-    /// memory while the entry waits.
+    /// Replaces the sender's IDs of the owner and in ACLs by local ones. Drops the names, so that
+    /// they take no memory while the entry waits.
     fn own_by_name(&mut self, entry: &mut Entry) {
         let rules = &self.request.rules;
         let Some(OwnerNames { user, group, acl }) =
@@ -509,7 +512,8 @@ impl Receiver {
         }
     }
 
-    /// Skips an entry in a directory that cannot be received; the directory's failure was reported.
+    /// Skips an entry in a directory that cannot be received. The directory's failure was already
+    /// reported.
     fn pass_over(&mut self, entry: Entry) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Blocked);
         self.note_skipped(&entry);
@@ -527,7 +531,7 @@ impl Receiver {
         }
     }
 
-    /// Counts a file that need not be sent.
+    /// Adds a file that need not be sent to the progress.
     fn note_skipped(&mut self, entry: &Entry) {
         if let Content::File { size, .. } = entry.content {
             self.out.progress.files_done += 1;
@@ -535,7 +539,7 @@ impl Receiver {
         }
     }
 
-    /// Runs a job on the I/O threads; its result arrives as an input.
+    /// Runs a job on the I/O threads. Its result arrives as an input.
     fn run(&self, job: impl FnOnce() -> Completion + Send + 'static) {
         let jobs = self.jobs.clone();
         // Sending fails once the receiver is gone; the result is then not needed.
@@ -561,8 +565,8 @@ impl Receiver {
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
     }
 
-    /// Fails if the sender omitted a requested entry without any failure: the user would not
-    /// notice.
+    /// Checks that the sender has announced all requested entries, or reported a failure: the user
+    /// would not notice an omission.
     fn check_promised(&self) -> Result<(), Halt> {
         match self.request.promised.as_ref().and_then(Promised::missing) {
             Some(missing) if self.out.report.failed == 0 => Err(Halt::protocol(format!(
@@ -572,7 +576,7 @@ impl Receiver {
         }
     }
 
-    /// Syncs the tree's file systems.
+    /// Syncs all file systems of the tree.
     ///
     /// This includes unchanged files: a killed attempt or another program may have written them
     /// without a sync, and `Committed` promises that they are on disk.
@@ -589,7 +593,7 @@ impl Receiver {
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
-    /// Waits for the I/O threads, and removes partial files.
+    /// Stops the jobs after an early end: waits for the I/O threads, and deletes partial files.
     fn abort(&mut self, inputs: &mpsc::Receiver<ReceiverInput>) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.writing.forget_waiting();
@@ -620,19 +624,19 @@ impl Receiver {
     }
 }
 
-/// Destination of an entry other than the root directory.
+/// Local directory and name of an entry other than the root directory.
 #[derive(Debug, Clone)]
 struct Leaf {
     place: Arc<TreeDir>,
     name: OsString,
-    /// The sender's name for it; `None` for a directory that is named by the target.
+    /// Name of the entry at the sender; `None` for a directory that is named by the target.
     announced: Option<Vec<u8>>,
-    /// True for a source itself, false for an entry in it.
+    /// True if the entry is a source itself, false for an entry in it.
     is_source: bool,
 }
 
 impl Leaf {
-    /// Returns the path beneath the target; `None` for the target itself.
+    /// Returns the path of the entry relative to the target; `None` for the target itself.
     fn shown(&self) -> Option<Name> {
         Name::new(
             self.place
@@ -643,7 +647,7 @@ impl Leaf {
         .ok()
     }
 
-    /// Returns the path beneath the target for display.
+    /// Returns the path of the entry relative to the target, for display.
     fn text(&self) -> String {
         self.shown().map_or_else(
             || escaped(self.name.as_encoded_bytes()),
@@ -660,20 +664,20 @@ impl Leaf {
     }
 }
 
-/// Most inputs handled before results are sent.
+/// Maximum number of inputs handled before results are sent.
 const MOST_INPUTS: usize = 64;
 
-/// Idle time after which a group commit is not delayed further. The sender then waits for results;
-/// gaps in a stream are shorter (picked by eye).
+/// Time without input after which a group commit is not delayed further. The sender then waits for
+/// results; gaps in a stream are shorter (picked by eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
-/// Fraction (1/n) of the entry memory for the names of special files.
+/// Divisor of the entry memory: 1/4 of it may hold names of special files.
 const SHARE_OF_SPECIALS: usize = 4;
 
-/// Most directories announced and not ended. A depth-first walk has at most one per component of a
-/// name.
+/// Maximum number of directories announced and not ended. A depth-first walk has at most one per
+/// component of a name.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
 
 /// Limit on the extended attributes of unfinished entries in bytes. Four times the limit of a
-/// correct sender, because a directory counts here before its end is announced.
+/// correct sender, because a directory counts at the receiver before its end is announced.
 const MOST_WEIGHT: usize = 4 * MOST_PENDING_WEIGHT;

@@ -1,4 +1,4 @@
-//! FIFOs, socket files and devices.
+//! Creation of FIFOs, socket files and devices at the receiver.
 
 use std::{ffi::OsStr, io, os::fd::OwnedFd};
 
@@ -9,7 +9,7 @@ use super::{Halt, Leaf, Receiver};
 use crate::{file::Attributes, tree::EntryOutcome};
 
 impl Receiver {
-    /// Creates a node, if its sender has the right to.
+    /// Creates a FIFO, socket file or device, if the sender has the right to.
     pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
         if !self.request.rules.nodes {
             return Err(Halt::protocol(
@@ -65,8 +65,8 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    /// Returns true if the sender may create a node of this kind. Access to a device is equivalent
-    /// to root.
+    /// Returns true if the sender may create a node of this kind: a device requires a privileged
+    /// sender and a receiver that runs as root. Access to a device is equivalent to root.
     pub(super) fn may_have(&self, kind: NodeKind) -> bool {
         !kind.is_device() || (self.request.privileged && rustix::process::geteuid().is_root())
     }
@@ -125,7 +125,8 @@ impl Receiver {
     }
 }
 
-/// Opens a node with `O_PATH`: a FIFO does not block, and no driver is called.
+/// Opens a FIFO, socket file or device with `O_PATH`: a FIFO does not block, and no driver is
+/// called.
 fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let node = openat(
         dir,

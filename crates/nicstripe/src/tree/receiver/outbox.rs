@@ -20,13 +20,13 @@ use crate::{
     },
 };
 
-/// Queued output.
+/// Queued verdicts and results of a tree's receiver.
 ///
 /// A result waits for the verdict of its entry: the sender rejects results of undecided entries.
 pub(super) struct Outbox {
-    /// Special files that the sender has but does not copy; they are not surplus.
+    /// Names of special files that the sender has but does not copy; they are not surplus.
     specials: HashSet<Name>,
-    /// Bytes of these names, and their limit. Above it nothing counts as surplus.
+    /// Memory of these names in bytes, and its limit. Above the limit no file counts as surplus.
     special_bytes: usize,
     most_special_bytes: usize,
     channel: Box<dyn ReceiverChannel>,
@@ -37,7 +37,7 @@ pub(super) struct Outbox {
     failed: Vec<EntryFailure>,
     failed_bytes: usize,
     deleted: Vec<Name>,
-    /// Counted in the report but not yet sent.
+    /// Number of entries stored without privileged attributes that was not yet sent.
     stripped: u64,
     progress_told: Option<Instant>,
     pub(super) report: TreeReport,
@@ -45,7 +45,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Creates an empty outbox; names of special files may take `most_special_bytes`.
+    /// Creates an empty outbox. The names of special files may take `most_special_bytes`.
     pub(super) fn new(
         channel: Box<dyn ReceiverChannel>,
         list: bool,
@@ -70,17 +70,17 @@ impl Outbox {
         }
     }
 
-    /// Reserves the verdict of the next entry.
+    /// Adds the next entry, whose verdict is still open.
     pub(super) fn expect_verdict(&mut self) {
         self.verdicts.push_back(None);
     }
 
-    /// Returns the number of entries whose verdict was not sent.
+    /// Returns the number of entries whose verdict was not yet sent.
     pub(super) fn untold(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// Returns the memory of queued failures and special names in bytes.
+    /// Returns the memory of queued failures and names of special files in bytes.
     pub(super) fn kept(&self) -> usize {
         self.failed_bytes + self.special_bytes
     }
@@ -98,7 +98,8 @@ impl Outbox {
         self.done.push(id.0);
     }
 
-    /// Queues a failure; `id` is `None` if the sender expects no result for it.
+    /// Counts a failure and queues it for the sender; `id` is `None` if the sender expects no
+    /// result for it.
     pub(super) fn fail(
         &mut self,
         id: Option<EntryId>,
@@ -115,7 +116,7 @@ impl Outbox {
         self.note_failure(name, error.code, text)
     }
 
-    /// Counts a failure that the sender already knows.
+    /// Counts and reports a failure that the sender already knows.
     pub(super) fn note_failure(
         &mut self,
         name: Option<Name>,
@@ -126,7 +127,7 @@ impl Outbox {
         self.note(shown, name, code, text)
     }
 
-    /// Counts a file that the sender cannot send.
+    /// Counts and reports a file that the sender cannot send.
     pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
         let Trouble {
             name,
@@ -157,7 +158,8 @@ impl Outbox {
         self.tell(name, EntryOutcome::Failed { code, text })
     }
 
-    /// Records a special file of the sender that is not copied.
+    /// Records a special file of the sender that is not copied, so that it is not deleted as
+    /// surplus.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
         let bytes = SPECIAL_BYTES
@@ -171,8 +173,8 @@ impl Outbox {
         self.tell(Some(name), EntryOutcome::Special)
     }
 
-    /// Returns true if the sender has an uncopied special file of this name, or too many of them to
-    /// remember.
+    /// Returns true if the sender has a special file of this name that is not copied, or has too
+    /// many of them to remember.
     pub(super) fn is_special(&self, name: &Name) -> bool {
         self.special_bytes > self.most_special_bytes || self.specials.contains(name)
     }
@@ -294,7 +296,8 @@ impl Outbox {
         self.send_results(&mut message)
     }
 
-    /// Adds `len` bytes to a message; sends it first if they do not fit.
+    /// Adds a result of `len` bytes to the message; sends the message first if the result does not
+    /// fit.
     fn add(
         &mut self,
         message: &mut Results,
@@ -334,10 +337,10 @@ impl Outbox {
     }
 }
 
-/// Results message under construction.
+/// Message with results of entries, under construction.
 #[derive(Default)]
 struct Results {
-    /// Upper bound of its CBOR size in bytes, without the fields around the lists.
+    /// Upper bound of the message's CBOR size in bytes, without the fields around the lists.
     len: usize,
     done: Vec<(EntryId, u64)>,
     failed: Vec<EntryFailure>,
@@ -349,7 +352,7 @@ fn go_on(is_open: bool) -> Result<(), Halt> {
     if is_open { Ok(()) } else { Err(Halt::Stopped) }
 }
 
-/// Returns the ranges of sorted numbers, as first number and count.
+/// Returns the ranges of consecutive numbers in a sorted list, each as first number and count.
 fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &id in sorted {
@@ -361,7 +364,7 @@ fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Cuts a text to [`MOST_TEXT`] bytes, at a character.
+/// Truncates a text to [`MOST_TEXT`] bytes, at a character boundary.
 fn cut(mut text: String) -> String {
     if text.len() > MOST_TEXT {
         let end = (0..=MOST_TEXT)
@@ -373,41 +376,41 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Most verdicts in a message: one byte each, and room for the surrounding fields.
+/// Maximum number of verdicts in a message: one byte each, besides the surrounding fields.
 const MOST_VERDICTS: usize = MOST_MESSAGE - MESSAGE_LEN;
 
-/// Generous bound on the CBOR fields around the lists, in bytes.
+/// Upper bound of the CBOR fields around the lists of a message, in bytes.
 const MESSAGE_LEN: usize = 64;
 
-/// Most bytes of a number.
+/// Maximum length of a CBOR number in bytes.
 const NUMBER_LEN: usize = 9;
 
-/// Most bytes of a range: two numbers of 9 bytes and the array's head.
+/// Maximum length of a CBOR range in bytes: two numbers of 9 bytes and the array's head.
 const RANGE_LEN: usize = 19;
 
-/// Most bytes of a failure besides its text: map, keys, number, code, text length.
+/// Maximum length of a failure in bytes without its text: map, keys, number, code, text length.
 const FAILURE_LEN: usize = 24;
 
-/// Most bytes of a component's or list's head.
+/// Maximum length of the CBOR head of a name's component or of a list, in bytes.
 const COMPONENT_LEN: usize = 3;
 
-/// Most bytes of a failure's text; see [`EntryFailure::text`].
+/// Maximum length of a failure's text in bytes, see [`EntryFailure::text`].
 const MOST_TEXT: usize = 1024;
 
-/// Names of deleted files queued before they are sent.
+/// Maximum number of queued names of deleted files; more are sent at once.
 const MOST_UNTOLD_DELETED: usize = 256;
 
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Formats a failure reported by the sender.
+/// Returns the text of a failure that the sender reported, escaped and truncated.
 pub(super) fn announced(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
 
-/// Limit on the remembered names of special files in bytes: 65,536 names.
+/// Limit on the memory of recorded names of special files in bytes: 65,536 names.
 const MOST_SPECIAL_BYTES: usize = 8 << 20;
 
-/// Approximate overhead of such a name, and of each of its components, in bytes.
+/// Approximate memory overhead of a recorded name of a special file, in bytes.
 const SPECIAL_BYTES: usize = 64;
 const COMPONENT_BYTES: usize = 32;
 

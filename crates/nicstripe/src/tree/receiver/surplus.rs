@@ -1,4 +1,4 @@
-//! Deletes surplus: files of the target that the sender does not have.
+//! Deletion of surplus: files in the target that the sender does not have.
 //!
 //! Announced names are stored as 64-bit keys. A collision of two keys only keeps a surplus file; it
 //! is as likely as guessing a key.
@@ -23,12 +23,14 @@ use rustix::fs::{
 use super::{Excludes, Halt, dirs::TreeDir, outbox::Outbox};
 use crate::file::{FileError, is_hidden_name};
 
-/// Announced names in unfinished directories, by the place's key.
+/// Announced names in directories that are not finished: for each directory's key, the number of
+/// its users and the keys of the names.
 #[derive(Debug, Default)]
 pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
 
 impl ToldNames {
-    /// Starts recording names in a directory, until as many calls of [`ToldNames::leave`].
+    /// Starts recording the names announced in a directory, until the same number of calls of
+    /// [`ToldNames::leave`].
     pub(super) fn enter(&mut self, place: &TreeDir) {
         self.0.entry(place.key()).or_default().0 += 1;
     }
@@ -45,7 +47,7 @@ impl ToldNames {
             .is_none_or(|(_, names)| names.contains(&place.key_of(name)))
     }
 
-    /// Ends one use of a directory.
+    /// Ends one use of a directory; forgets its names after the last one.
     pub(super) fn leave(&mut self, place: &TreeDir) {
         if let Some((users, _)) = self.0.get_mut(&place.key()) {
             *users -= 1;
@@ -56,12 +58,12 @@ impl ToldNames {
     }
 }
 
-/// Deletes surplus, or only reports it in a dry run.
+/// Deletes surplus files, or only reports them in a dry run.
 pub(super) struct Deleter<'a> {
     pub(super) excludes: &'a Excludes,
     pub(super) out: &'a mut Outbox,
     pub(super) dry_run: bool,
-    /// Device of the file system it stays on.
+    /// Device number of the file system that the deletion stays on.
     device: u64,
 }
 
@@ -75,7 +77,7 @@ impl<'a> Deleter<'a> {
         }
     }
 
-    /// Deletes the files in a directory that were not announced.
+    /// Deletes the files in a directory that the sender has not announced.
     pub(super) fn run(&mut self, place: &Arc<TreeDir>, announced: &ToldNames) -> Result<(), Halt> {
         let shown: Vec<Vec<u8>> = place.announced().into_iter().map(<[u8]>::to_vec).collect();
         let listed = place.open().and_then(|dir| {
@@ -96,7 +98,7 @@ impl<'a> Deleter<'a> {
         Ok(())
     }
 
-    /// Deletes one file or directory; returns true if it is gone, or would be in a dry run.
+    /// Deletes one surplus file or directory. Returns true if it is gone, or would be in a dry run.
     fn delete(
         &mut self,
         dir: &OwnedFd,
@@ -139,7 +141,7 @@ impl<'a> Deleter<'a> {
         }
     }
 
-    /// Empties a surplus directory; returns true if nothing in it stays.
+    /// Deletes the contents of a surplus directory. Returns true if it is then empty.
     fn empty(
         &mut self,
         dir: &OwnedFd,
@@ -192,8 +194,8 @@ fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns all names in a directory. Collected first, because deleting while reading makes some
-/// file systems skip names.
+/// Returns all names in a directory. They are collected before any deletion, because deleting while
+/// reading makes some file systems skip names.
 fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
