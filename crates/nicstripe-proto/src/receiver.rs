@@ -76,7 +76,7 @@ pub struct Receiver {
     unsent_bytes: u64,
 }
 
-/// Holes of the file being received, by the progress of their list.
+/// Holes of the file being received, and the progress of making them.
 #[derive(Debug, Default)]
 enum Holes {
     /// No holes: the sender has announced none.
@@ -85,7 +85,7 @@ enum Holes {
     /// Incomplete list of holes. Chunks are not compared before it is complete: a copied chunk must
     /// not lie in a hole.
     Announced(HoleMap),
-    /// Complete list of holes, which the driver is punching into the file.
+    /// Complete list of holes that the driver is punching into the file.
     AnnouncedChunks(HoleMap),
     /// Holes that are in the file: their chunks, and those whose zeros are not hashed yet.
     Made { chunks: ChunkSet, to_zero: ChunkSet },

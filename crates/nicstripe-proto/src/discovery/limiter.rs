@@ -119,13 +119,13 @@ impl Limiter {
     }
 }
 
-/// Token bucket of one source, in questions. A client asks three in the first second and one per
-/// second afterwards; several processes may ask at once.
+/// Size and refill rate of each source's token bucket, in questions. A client asks three in the
+/// first second and one per second afterwards; several processes may ask at once.
 const SOURCE_BURST: u32 = 12;
 const SOURCE_PER_SECOND: u32 = 4;
 
-/// Token bucket of all sources together, in questions. A signature check and a new signature take
-/// about 0.2 ms of one core; 64 per second are 1.3 % of it.
+/// Size and refill rate of the token bucket of all sources together, in questions. A signature
+/// check and a new signature take about 0.2 ms of one core; 64 per second are 1.3 % of it.
 const TOTAL_BURST: u32 = 128;
 const TOTAL_PER_SECOND: u32 = 64;
 

@@ -22,7 +22,7 @@ pub struct Put {
     /// Properties of the file and its transfer.
     #[n(1)]
     pub offer: Offer,
-    /// Options for the daemon as receiver.
+    /// Options that the daemon obeys as the receiver of the file.
     #[n(2)]
     pub options: PutOptions,
     /// File name of the source. If `name` is a directory on the receiver, the file is stored in it
@@ -35,7 +35,7 @@ pub struct Put {
     pub entry: Option<EntryRef>,
 }
 
-/// Options for the receiver of a file.
+/// Options for the receiver of an uploaded file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutOptions {
@@ -254,7 +254,7 @@ pub struct Complete {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct StreamReport {
-    /// ID of the path.
+    /// ID of the path that the statistics are about.
     #[n(0)]
     pub path: u16,
     /// Number of bytes retransmitted by TCP.
@@ -329,10 +329,10 @@ pub enum FailCode {
     /// The disk is full.
     #[n(4)]
     NoSpace,
-    /// The source changed during the read.
+    /// The source changed while it was read.
     #[n(5)]
     SourceChanged,
-    /// The digests of the two ends differ.
+    /// The digests of the two ends differ, so the received data is wrong.
     #[n(6)]
     Digest,
     /// Another transfer is writing the same target.

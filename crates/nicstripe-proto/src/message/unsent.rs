@@ -37,7 +37,8 @@ pub struct Values {
     /// ID of the file's transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks that are hashed, as ranges in ascending order: first index and number of chunks.
+    /// Chunks that are hashed, as ranges in ascending order: index of the first chunk and number of
+    /// chunks.
     #[n(1)]
     pub ranges: Vec<(u64, u64)>,
     /// BLAKE3 chaining values of these chunks, 32 bytes each, at most [`MAX_VALUES`]. A value of
@@ -54,7 +55,8 @@ pub struct Keep {
     /// ID of the file's transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks to keep, as at most [`MAX_KEEP`] ranges: first index and number of chunks.
+    /// Chunks to keep, as at most [`MAX_KEEP`] ranges: index of the first chunk and number of
+    /// chunks.
     #[n(1)]
     pub ranges: Vec<(u64, u64)>,
 }

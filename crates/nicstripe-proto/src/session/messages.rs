@@ -292,8 +292,8 @@ impl Session {
     }
 }
 
-/// Returns the initial state of a transfer of batches that the peer begins. It has no digest that
-/// could change.
+/// Returns the initial state of a transfer of batches that the peer begins. Batches have no digest,
+/// so the digest cannot be replaced.
 fn batches() -> Transfer {
     Transfer::Deciding {
         shape: Shape::Batches(ChunkSize::DEFAULT),

@@ -83,7 +83,7 @@ pub enum Record<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TargetRefusal {
-    /// The daemon's peer list does not permit the client to use the target.
+    /// The peer's permissions at the daemon do not include the target.
     NotAllowed = 1,
     /// The daemon cannot resolve the target's host name.
     Unresolved = 2,
@@ -325,13 +325,13 @@ pub enum RecordError {
         /// Length of the body in bytes.
         len: usize,
     },
-    /// Unknown code of a refusal.
+    /// Unknown code in a [`Record::Refused`].
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
     /// Record that grants a window of 0 bytes.
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
-    /// Text in a record that is too long or missing.
+    /// Target, or text of a refusal, that is too long or missing.
     #[error("peer sent a tunnel text of {len} bytes, the limit is {most}")]
     Text {
         /// Length of the text in bytes.
@@ -339,7 +339,7 @@ pub enum RecordError {
         /// Maximum length in bytes.
         most: usize,
     },
-    /// Text in a record that is not UTF-8.
+    /// Target, or text of a refusal, that is not UTF-8.
     #[error("peer sent a tunnel text that is not UTF-8")]
     NotText,
 }
