@@ -75,8 +75,8 @@ fn hosts(options: &str) -> Hosts {
     hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
-/// Creates two hosts, with a daemon on host B whose files are on what the shell script `mount`
-/// mounts.
+/// Creates two hosts, with a daemon on host B for whose files the shell script `mount` mounts a
+/// disk.
 fn hosts_on(mount: &str) -> Hosts {
     let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
     let (client, server) = (

@@ -36,7 +36,7 @@ pub(crate) struct Bench {
     pub(crate) measure: Measure,
 }
 
-/// What can be done with reports that are there already.
+/// Commands on stored reports.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Stored {
     /// List the stored reports, the newest last
@@ -45,7 +45,7 @@ pub(crate) enum Stored {
     Compare(Compare),
 }
 
-/// Two reports.
+/// Arguments of `bench compare`.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     /// Earlier report: a file, or an id prefix from `bench list`
@@ -60,7 +60,7 @@ pub(crate) struct Compare {
     pub(crate) json: bool,
 }
 
-/// One measurement, and what is made of it.
+/// Arguments of a measurement: loads, repeats, links and outputs.
 #[derive(Debug, Args)]
 pub(crate) struct Measure {
     /// Machine that runs `nicstripe serve`, by name or address
@@ -226,7 +226,7 @@ impl Measure {
     }
 }
 
-/// What can be swept.
+/// Parameter to sweep (`--sweep`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sweep {
     /// Message sizes: latency, the size that reaches half the rate, dropouts

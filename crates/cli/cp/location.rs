@@ -23,9 +23,9 @@ use nicstripe::{Name, NameError, escaped};
 /// Source or target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A local file or directory.
+    /// Local file or directory.
     Local(PathBuf),
-    /// A file or directory at a daemon.
+    /// File or directory at a daemon.
     Remote(Remote),
     /// Standard input or output.
     Pipe,

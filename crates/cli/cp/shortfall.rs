@@ -10,7 +10,7 @@ use crate::quantity::Grouped;
 /// Failed entries of a tree copy whose other entries arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortfall {
-    /// Number of failed entries.
+    /// Number of entries that could not be copied.
     failed: u64,
     /// Number of entries that the copy found, without directories.
     found: u64,

@@ -88,7 +88,7 @@ impl Screen {
     }
 }
 
-/// Form of progress output.
+/// Form of progress output on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawing {
     Bars,

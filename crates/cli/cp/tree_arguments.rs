@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::filters::Filters;
 
-/// Options of trees. Each but `-p` makes even one file a tree for the library: it is compared with
-/// the existing one.
+/// Options of `cp` for trees. With most of them, even a single file is copied as a tree, which
+/// compares it with an existing file first.
 #[derive(Debug, Args)]
 pub(crate) struct TreeArguments {
     /// Copy directories recursively; symbolic links as links, always with modification times

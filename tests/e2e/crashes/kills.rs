@@ -171,7 +171,7 @@ impl Runner {
         );
     }
 
-    /// Records how many of the bytes that had arrived before a kill the next run resumed.
+    /// Records how many of the bytes received before a kill were kept and resumed by the next run.
     fn note_kept(&mut self, case: &Case, killed: Option<Outcome>, next: &Outcome) {
         // A copy in place compares the existing file instead of resuming.
         let Some(killed) = killed.filter(|_| case.is_file() && !case.name.contains("in-place"))

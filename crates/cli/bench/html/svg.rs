@@ -115,7 +115,7 @@ impl Svg {
     }
 }
 
-/// Mapping of values to coordinates.
+/// Linear or logarithmic mapping of chart values to coordinates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     from: f64,
@@ -179,7 +179,7 @@ pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
     (0..=count).map(|index| f64::from(index) * step).collect()
 }
 
-/// Returns the powers of ten that enclose the values.
+/// Returns consecutive powers of ten, from one at or below `least` to one at or above `greatest`.
 pub(super) fn decades(least: f64, greatest: f64) -> Vec<f64> {
     let from = least.max(1e-9).log10().floor() as i32;
     let to = (greatest.max(1e-9).log10().ceil() as i32).max(from + 1);
