@@ -41,7 +41,7 @@ pub use self::{
 /// Protocol version, which must be equal on both ends.
 pub const VERSION: u32 = 1;
 
-/// Control message; each frame with one has a sequence number.
+/// Control message, which travels in a frame with a sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Message {
     /// Client: requests to upload a file.

@@ -228,7 +228,7 @@ impl Receiver {
         }
     }
 
-    /// Expects the sender's list of holes. Chunks are compared only after its end.
+    /// Expects the sender's list of holes. No chunk is compared before the list is complete.
     pub fn announce_holes(&mut self) {
         self.holes = Holes::Announced(HoleMap::default());
     }

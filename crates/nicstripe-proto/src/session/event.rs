@@ -137,7 +137,8 @@ pub enum Event {
         /// BLAKE3 digest of the source.
         digest: Digest,
     },
-    /// The sender has read its source; carries its digest and its kernel's statistics of the paths.
+    /// The sender has read the whole source. Carries its digest and its kernel's statistics of the
+    /// paths.
     Completed(Complete),
     /// All data is written and the digests match: make the file durable under its name, then call
     /// [`crate::Session::committed`].

@@ -175,17 +175,17 @@ pub enum PathError {
 /// Cause of a session's next timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Heartbeat, suspect timeout or connection retry of a path.
+    /// Heartbeat, suspect timeout or connection retry is due on this path.
     Path(PathId),
-    /// Acknowledgement whose delay ends.
+    /// An acknowledgement that was delayed is due.
     Acknowledge,
-    /// Written data that must be made durable.
+    /// A sync of written data is due.
     Sync,
-    /// Session that is abandoned after a long time without any connection.
+    /// The session has been without any connection for too long.
     Abandon,
-    /// Rate limit that permits the next chunk.
+    /// A rate limit permits another chunk.
     Pace,
-    /// Late chunk that an idle path may send as well.
+    /// A chunk is late, and an idle path may send it as well.
     Hedge,
 }
 

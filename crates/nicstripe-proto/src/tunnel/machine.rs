@@ -45,18 +45,18 @@ pub enum TunnelEvent {
     Opened(ConnId),
     /// Client: the daemon has rejected the connection.
     Refused {
-        /// ID of the connection, which the client must [close](Tunnels::close).
+        /// ID of the rejected connection, which the client must [close](Tunnels::close).
         conn: ConnId,
         /// Machine-readable reason for the rejection.
         code: TargetRefusal,
         /// Human-readable reason in one line. The program that displays it must escape it.
         why: String,
     },
-    /// Bytes or the end of the stream have arrived at a waiting reader.
+    /// The connection has bytes, or the end of the stream, for a waiting reader.
     Readable(ConnId),
-    /// The send queue has room for a waiting writer.
+    /// The connection's send queue has space for a waiting writer.
     Writable(ConnId),
-    /// The connection has failed; the user must [close](Tunnels::close) it.
+    /// The connection has failed. The local user must [close](Tunnels::close) it.
     Reset(ConnId),
 }
 
