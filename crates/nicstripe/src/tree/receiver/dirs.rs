@@ -1,4 +1,4 @@
-//! Directories at the receiver; the only module that opens them.
+//! Directories of a tree at the receiver. This is the only module that opens them.
 
 use std::{
     collections::VecDeque,
@@ -15,22 +15,22 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 
 use crate::file::{Barred, most_directories};
 
-/// Root directory of a tree; no name leads out of it.
+/// Root directory of a received tree. No name can lead out of it.
 ///
 /// The user's path to it may contain symbolic links. Beneath it none is followed, regardless of its
 /// owner.
 #[derive(Debug)]
 pub(super) struct RootDir {
-    /// `None` if it is missing in a dry run.
+    /// Open root directory; `None` if it is missing in a dry run.
     dir: Option<Arc<OwnedFd>>,
-    /// Makes the keys of places unpredictable.
+    /// Random hash keys, so that a peer cannot predict [`TreeDir::key`].
     seed: RandomState,
-    /// Places with open directories, oldest first; `None` after `close_all`.
+    /// Directories that are open, oldest first; `None` after `close_all`.
     open: Mutex<Option<VecDeque<Arc<TreeDir>>>>,
 }
 
 impl RootDir {
-    /// Wraps a directory that was opened for reading.
+    /// Wraps a root directory that was opened for reading.
     pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
         Arc::new(Self {
             dir: dir.map(Arc::new),
@@ -59,7 +59,7 @@ impl RootDir {
         })
     }
 
-    /// Records an open directory, and closes the oldest beyond [`MOST_OPEN`].
+    /// Records an open directory, and closes the oldest one beyond the limit of [`MOST_OPEN`].
     fn keep_open(&self, place: &Arc<TreeDir>) {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
@@ -76,7 +76,8 @@ impl RootDir {
         }
     }
 
-    /// Closes all directories and keeps no more, which breaks the reference cycle with the places.
+    /// Closes all directories and keeps no further ones open, which breaks the reference cycle with
+    /// them.
     pub(super) fn close_all(&self) {
         let open = lock(&self.open).take();
         open.iter()
@@ -85,20 +86,20 @@ impl RootDir {
     }
 }
 
-/// A directory of the tree.
+/// Directory of a received tree, opened on demand.
 #[derive(Debug)]
 pub(super) struct TreeDir {
     ground: Arc<RootDir>,
     parent: Option<Arc<TreeDir>>,
-    /// Name in its parent; empty for the root directory.
+    /// Local name of the directory in its parent; empty for the root directory.
     name: OsString,
-    /// The sender's name for it; that of a top-level entry may differ locally.
+    /// Name of the directory at the sender; that of a top-level entry may differ locally.
     announced: Option<Vec<u8>>,
     depth: usize,
-    /// Length of its path with a trailing slash, in bytes.
+    /// Length of the directory's path with a trailing slash, in bytes.
     len: usize,
     key: u64,
-    /// True for a source itself, false for a directory in it.
+    /// True if the directory is a source itself, false for a directory in a source.
     is_source: bool,
     state: Mutex<State>,
 }
@@ -106,12 +107,14 @@ pub(super) struct TreeDir {
 #[derive(Debug, Default)]
 struct State {
     dir: Option<Arc<OwnedFd>>,
-    /// Device and inode, once opened; detects another directory of the same name.
+    /// Device and inode, known once the directory was opened; detects another directory of the same
+    /// name.
     identity: Option<(u64, u64)>,
 }
 
 impl TreeDir {
-    /// Creates the place of the root directory; `is_source` if the contents of a source go into it.
+    /// Creates the state of the root directory. `is_source` is true if the contents of a source are
+    /// copied into it.
     pub(super) fn ground(ground: &Arc<RootDir>, is_source: bool) -> Arc<Self> {
         Arc::new(Self {
             ground: ground.clone(),
@@ -126,7 +129,7 @@ impl TreeDir {
         })
     }
 
-    /// Returns a directory in this one; `None` if its path exceeds the limits of a
+    /// Returns the directory `name` in this one; `None` if its path exceeds the limits of a
     /// [`nicstripe_proto::Name`].
     pub(super) fn child(
         self: &Arc<Self>,
@@ -149,7 +152,8 @@ impl TreeDir {
         self.has_room_for(name).then(|| Arc::new(place()))
     }
 
-    /// Returns true if a name in it, and one more component, fit into a [`nicstripe_proto::Name`].
+    /// Returns true if the path of a name in this directory, with one more component, fits into a
+    /// [`nicstripe_proto::Name`].
     pub(super) fn has_room_for(&self, name: &OsStr) -> bool {
         self.depth + 1 < MAX_COMPONENTS && self.len + name.len() + 1 < MAX_NAME
     }
@@ -166,7 +170,7 @@ impl TreeDir {
         path
     }
 
-    /// Returns the sender's components of its path, outermost first.
+    /// Returns the components of the directory's path at the sender, outermost first.
     pub(super) fn announced(&self) -> Vec<&[u8]> {
         let mut announced = self
             .parent
@@ -177,7 +181,7 @@ impl TreeDir {
         announced
     }
 
-    /// Returns the path relative to the source, for filters.
+    /// Returns the directory's path relative to the source, for filters.
     pub(super) fn path_beneath_source(&self) -> PathBuf {
         match &self.parent {
             Some(parent) if !self.is_source => parent.path_beneath_source().join(&self.name),
@@ -185,18 +189,19 @@ impl TreeDir {
         }
     }
 
-    /// Returns a keyed hash of its path: equal for equal paths in this process, and unpredictable
-    /// for the peer.
+    /// Returns a keyed hash of the directory's path: equal for equal paths in this process, and
+    /// unpredictable for the peer.
     pub(super) fn key(&self) -> u64 {
         self.key
     }
 
-    /// Returns the key of a name in it; see [`TreeDir::key`].
+    /// Returns the key of a name in this directory, see [`TreeDir::key`].
     pub(super) fn key_of(&self, name: &OsStr) -> u64 {
         self.ground.seed.hash_one((self.key, name))
     }
 
-    /// Opens the directory, unless it is open. Fails if another directory took its place.
+    /// Returns the open directory, opening it if necessary. Fails if another directory has taken
+    /// its place.
     pub(super) fn open(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
         let mut state = lock(&self.state);
         if let Some(dir) = &state.dir {
@@ -217,7 +222,7 @@ impl TreeDir {
         Ok(dir)
     }
 
-    /// Opens a directory of its file system for a sync.
+    /// Opens a directory on the same file system, to sync that file system.
     ///
     /// Prefers the root directory's descriptor, opened before any write. The kernel reports a write
     /// error to descriptors opened before it, but possibly not to later ones.
@@ -229,7 +234,7 @@ impl TreeDir {
         }
     }
 
-    /// Returns the device of its file system, once it was opened.
+    /// Returns the device number of the directory's file system, once it was opened.
     pub(super) fn device(&self) -> Option<u64> {
         lock(&self.state).identity.map(|(device, _)| device)
     }
@@ -239,10 +244,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stays beneath the directory and follows no symbolic link.
+/// openat2 flags that stay beneath the directory and follow no symbolic link.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most directories kept open, given 2048 descriptors or more.
+/// Maximum number of directories kept open, given 2048 descriptors or more.
 const MOST_OPEN: usize = 128;

@@ -1,4 +1,5 @@
-//! Symbolic links, which are never followed, and hard links to files of the tree.
+//! Links at the receiver: symbolic links, which are never followed, and hard links to files of the
+//! tree.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,7 +23,7 @@ use crate::{
     tree::{EntryOutcome, metadata::node_of},
 };
 
-/// A hard link that waits for its file.
+/// Hard link that waits until its file is decided or in place.
 #[derive(Debug)]
 pub(super) struct Link {
     entry: Entry,
@@ -30,7 +31,7 @@ pub(super) struct Link {
     to: EntryId,
     path: Name,
     footprint: usize,
-    /// Verdict sent to the sender; `None` while the file itself is undecided.
+    /// Verdict already sent for the link; `None` while the file itself is undecided.
     verdict: Option<Verdict>,
 }
 
@@ -102,7 +103,7 @@ impl Receiver {
         )
     }
 
-    /// Creates a file under a hidden name and renames it; replaces an existing file only if
+    /// Creates a link under a hidden name and renames it. Replaces an existing file only if
     /// `replace`.
     pub(super) fn put_in_place(
         &self,
@@ -163,7 +164,8 @@ impl Receiver {
         })
     }
 
-    /// Resumes the links to a file that was decided, is in place, or failed.
+    /// Resumes the hard links that waited for a file, once it was decided, is in place, or has
+    /// failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {
             self.waiting_links -= 1;
@@ -271,7 +273,8 @@ impl Receiver {
         Ok(verdict)
     }
 
-    /// Returns the directory, name and metadata of a file of the tree.
+    /// Finds the file of the tree that a hard link names. Returns its directory, its name in it and
+    /// its metadata.
     fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
         check_sought(path)?;
         let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else {
@@ -330,7 +333,7 @@ impl Receiver {
     }
 }
 
-/// Returns true if the existing name is already a link to the file.
+/// Returns true if the existing name is already a hard link to the file.
 fn is_same(existing: Option<&(Existing, Stat)>, file: &Stat) -> bool {
     existing.is_some_and(|(_, stat)| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
 }

@@ -1,4 +1,4 @@
-//! Partial small files, stored under a hidden name until they are durable.
+//! Part files of small files in a tree, stored under a hidden name until they are durable.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,7 +19,7 @@ use rustix::{
 use super::dirs::TreeDir;
 use crate::file::Attributes;
 
-/// A partial small file. One thread at a time writes to it, in order.
+/// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) place: Arc<TreeDir>,
@@ -27,8 +27,8 @@ pub(super) struct Part {
     hidden: OsString,
     replace: bool,
     attributes: Attributes,
-    /// Device and inode once it exists. Detects a file that another transfer of the same peer
-    /// created under the hidden name.
+    /// Device and inode of the part file once it exists. Detects a file that another transfer of
+    /// the same peer created under the hidden name.
     identity: Mutex<Option<(u64, u64)>>,
 }
 
@@ -50,7 +50,8 @@ impl Part {
         }
     }
 
-    /// Writes a piece; the first creates the file, the last sets its attributes.
+    /// Writes a piece to the part file. The first piece creates the file, the last one sets its
+    /// attributes.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {
         let dir = self.place.open()?;
         let file = if offset == 0 {
@@ -113,7 +114,7 @@ impl Part {
         Ok(fsync(self.reopen(&dir, OFlags::RDONLY)?)?)
     }
 
-    /// Renames the durable file to its final name.
+    /// Renames the durable part file to its final name.
     pub(super) fn commit(&self) -> io::Result<()> {
         let dir = self.place.open()?;
         if !self.is_there(&dir) {
@@ -138,7 +139,7 @@ impl Part {
     }
 }
 
-/// Renames within a directory; fails if the new name exists.
+/// Renames a file within a directory. Fails if the new name exists.
 pub(super) fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         // Fallback for file systems without `RENAME_NOREPLACE`: linkat(2) does not replace either.

@@ -1,4 +1,4 @@
-//! Requested sources and listed names that the sender has yet to announce.
+//! Check that the sender announces all requested sources and listed names.
 //!
 //! Mirrors the sender's walk: a parent directory of listed names is tracked from its announcement
 //! to its end. Memory grows with the listed names announced in directories that have not ended.
@@ -21,32 +21,32 @@ use nicstripe_proto::{
 use super::Excludes;
 use crate::tree::walk::selection::{Listed, Selection};
 
-/// Entries that the sender must announce.
+/// Requested entries that the sender must announce.
 pub(crate) struct Promised {
-    /// Sources not yet announced.
+    /// Requested sources that were not announced yet.
     sources: Vec<Source>,
-    /// Listed names of each source.
+    /// Listed names of each source that the sender must announce.
     selection: Selection,
     recursive: bool,
     one_file_system: bool,
-    /// Unended directories that contain listed names.
+    /// Directories that contain listed names and have not ended.
     directories: HashMap<EntryId, Entered>,
-    /// First listed name that was missing at its directory's end.
+    /// First listed name that was missing at the end of its directory.
     missing: Option<String>,
 }
 
 struct Source {
-    /// Name of its top-level entry; `None` if its contents were requested.
+    /// Name of the source's top-level entry; `None` if the contents of the source were requested.
     top: Option<Vec<u8>>,
     label: String,
 }
 
-/// A directory that contains listed names.
+/// Announced directory that contains listed names and has not ended.
 struct Entered {
-    /// Path relative to the source; empty for the source itself.
+    /// Path of the directory relative to the source; empty for the source itself.
     path: PathBuf,
     listed: Arc<Listed>,
-    /// Listed names already announced.
+    /// Listed names in the directory that were already announced.
     seen: HashSet<Box<[u8]>>,
 }
 
@@ -76,8 +76,8 @@ impl Promised {
         }
     }
 
-    /// Records an entry. Returns false for a top-level entry that was not requested, or was
-    /// announced too often.
+    /// Records an announced entry. Returns false for a top-level entry that was not requested, or
+    /// was announced too often.
     pub(super) fn announced(&mut self, entry: &Entry, excludes: &Excludes) -> bool {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {
@@ -136,7 +136,8 @@ impl Promised {
         }
     }
 
-    /// Finds a listed name that was neither announced nor excluded by the local filters.
+    /// Records the first listed name of a directory that was neither announced nor excluded by the
+    /// local filters.
     fn check(&mut self, directory: &Entered, excludes: &Excludes) {
         let is_excluded = |path: &Path| {
             [false, true]
@@ -155,7 +156,8 @@ impl Promised {
         }
     }
 
-    /// Returns the first source not announced, otherwise the first missing listed name.
+    /// Returns the first source that was not announced, otherwise the first missing listed name;
+    /// `None` if nothing is missing.
     pub(super) fn missing(&self) -> Option<&str> {
         self.sources
             .first()

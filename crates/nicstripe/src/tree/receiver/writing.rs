@@ -1,4 +1,4 @@
-//! Write jobs for pieces of small files.
+//! Write jobs at the receiver for pieces of small files.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use nicstripe_proto::tree::EntryId;
 use super::part::Part;
 use crate::file::ChunkBuffer;
 
-/// A batch with unwritten pieces.
+/// Received batch with pieces of files that are not yet written.
 #[derive(Debug)]
 pub(super) struct Batch {
     buffer: ChunkBuffer,
@@ -55,7 +55,7 @@ impl Piece {
     }
 }
 
-/// Groups of pieces: one job writes several small files.
+/// Pieces that wait to be written, in groups: one job writes several small files.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     group: Vec<Piece>,
@@ -66,7 +66,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Wraps a batch, which counts as held until all its pieces are written.
+    /// Wraps a received batch, which counts as held until all its pieces are written.
     pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Batch> {
         self.held.fetch_add(1, Ordering::AcqRel);
         Arc::new(Batch {
@@ -75,12 +75,13 @@ impl Writing {
         })
     }
 
-    /// Returns the number of batches in memory.
+    /// Returns the number of batches held in memory.
     pub(super) fn batches(&self) -> usize {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Queues a piece; no other piece of its file may be queued or being written.
+    /// Queues a piece for writing. The caller ensures that no other piece of its file is queued or
+    /// being written.
     pub(super) fn push(&mut self, piece: Piece) {
         self.group_bytes += piece.range.len();
         self.group.push(piece);
@@ -97,7 +98,8 @@ impl Writing {
         }
     }
 
-    /// Returns the next group to write, unless too many are running.
+    /// Returns the next group of pieces to write; `None` if no piece waits or too many groups are
+    /// running.
     pub(super) fn next(&mut self) -> Option<Vec<Piece>> {
         if self.running >= MOST_RUNNING {
             return None;
@@ -132,7 +134,7 @@ pub(super) struct Wrote {
     pub(super) result: io::Result<()>,
 }
 
-/// Writes the pieces of a group, and releases their batches.
+/// Writes the pieces of a group to their files, and releases their batches.
 pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     let write = |piece: Piece| {
         let result = piece.write();
@@ -148,10 +150,11 @@ pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     group.into_iter().map(write).collect()
 }
 
-/// Limits of a group: enough files or bytes to make a job's overhead small (picked by eye).
+/// Maximum number of files in a group. This and `GROUP_BYTES` make a job's overhead small (picked
+/// by eye).
 const GROUP_FILES: usize = 16;
 const GROUP_BYTES: usize = 128 * 1024;
 
-/// Most groups queued on the I/O threads at once: reads and writes of other transfers share the
-/// queue.
+/// Maximum number of groups queued on the I/O threads at once: reads and writes of other transfers
+/// share the queue.
 const MOST_RUNNING: usize = 16;

@@ -1,4 +1,4 @@
-//! Modes, owners, times and extended attributes.
+//! Tests of modes, owners, times and extended attributes at the receiver.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Scripted sender, and a channel that records the receiver's calls.
+//! Scripted sender of a tree, and a channel that records the receiver's calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Recorded call on the channel.
+/// Call of the receiver on its channel, as recorded.
 pub(super) enum ChannelCall {
     Message(TreeMessage),
     Consumed,
@@ -80,7 +80,7 @@ impl TreeChannel for FakeChannel {
     }
 }
 
-/// A running receiver and its recorded output.
+/// Scripted sender: a running receiver with its inputs and its recorded output.
 pub(super) struct Sending {
     pub(super) inputs: Sender<ReceiverInput>,
     told: Receiver<ChannelCall>,
@@ -100,7 +100,7 @@ pub(super) struct Sending {
     pub(super) result: Option<Result<TreeReport, FileError>>,
 }
 
-/// Target of a test: a root directory with a sibling outside it.
+/// Target of a test: a root directory with a sibling directory outside it.
 pub(super) struct RootDir {
     pub(super) outer: tempfile::TempDir,
 }
@@ -110,7 +110,8 @@ impl RootDir {
         Self::within(tempfile::tempdir().unwrap())
     }
 
-    /// Uses memory (/dev/shm) if available, so that hundreds of small trees do not wait for a disk.
+    /// Creates the directories in memory (/dev/shm) if possible, so that hundreds of small trees do
+    /// not wait for a disk.
     pub(super) fn quick() -> Self {
         Self::within(
             tempfile::tempdir_in("/dev/shm")
@@ -139,7 +140,7 @@ impl RootDir {
         self.outer.path().join("outside")
     }
 
-    /// Returns a request that receives everything into the root.
+    /// Returns a request that receives all entries into the root directory.
     pub(super) fn request(&self, rules: TreeRules) -> ReceiverRequest {
         ReceiverRequest {
             root: Arc::new(Root::open(&self.root()).unwrap()),
@@ -160,7 +161,7 @@ impl RootDir {
         Sending::start(self.request(rules))
     }
 
-    /// Returns everything outside the root: type, mode, times, content.
+    /// Returns all files outside the root directory: type, mode, times, content.
     pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         note(&self.outside(), &mut found);
@@ -174,7 +175,7 @@ impl RootDir {
         found
     }
 
-    /// Returns the names beneath the root, including hidden ones.
+    /// Returns the names of all files beneath the root directory, including hidden ones.
     pub(super) fn names(&self) -> Vec<String> {
         let mut found = BTreeMap::new();
         note(&self.root(), &mut found);
@@ -288,7 +289,7 @@ impl Sending {
         }
     }
 
-    /// Announces an entry; an empty name means none.
+    /// Announces an entry. An empty `own` announces it without a name.
     pub(super) fn entry(
         &mut self,
         parent: Option<EntryId>,
@@ -462,7 +463,7 @@ impl Sending {
         }
     }
 
-    /// Ends the tree, and waits for its result.
+    /// Ends the tree, and waits for the receiver's result.
     pub(super) fn wait(&mut self) -> &Result<TreeReport, FileError> {
         self.flush();
         let _ = self.inputs.send(ReceiverInput::End);
@@ -472,7 +473,7 @@ impl Sending {
         self.result.as_ref().unwrap()
     }
 
-    /// Waits for a successful end.
+    /// Waits for the end of the tree, and returns the report of its success.
     pub(super) fn report(&mut self) -> TreeReport {
         let report = self
             .wait()
@@ -487,7 +488,7 @@ impl Sending {
         report
     }
 
-    /// Waits for the end of a transfer whose sender violated the protocol.
+    /// Waits for the end of a tree whose sender violated the protocol, and returns the error.
     pub(super) fn breach(&mut self) -> String {
         match self.wait() {
             Err(error) if error.code == FailCode::Protocol => error.one_line(),
@@ -496,7 +497,7 @@ impl Sending {
     }
 }
 
-/// Like [`Entry`], with unchecked names.
+/// Entry as encoded for the wire, with unchecked names.
 #[derive(Encode)]
 #[cbor(map)]
 struct RawEntry {
@@ -514,7 +515,7 @@ struct RawEntry {
     mtime: Timestamp,
 }
 
-/// Like [`Content`], with unchecked paths.
+/// Content of an entry as encoded for the wire, with unchecked paths.
 #[derive(Encode, Clone)]
 pub(super) enum RawContent {
     #[n(0)]

@@ -1,5 +1,5 @@
-//! Names and record sequences of a hostile sender: none of them changes anything outside the
-//! target.
+//! Tests with names and record sequences of a hostile sender: none of them changes anything outside
+//! the target.
 
 use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
@@ -27,7 +27,7 @@ fn eager() -> TreeRules {
     }
 }
 
-/// Creates a root with symbolic links out of it, made by another user.
+/// Creates a root directory with symbolic links that lead out of it, made by another user.
 fn trapped() -> RootDir {
     let ground = RootDir::quick();
     fs::create_dir(ground.at("real")).unwrap();
@@ -42,7 +42,7 @@ fn trapped() -> RootDir {
     ground
 }
 
-/// Returns components that are forbidden, or allowed and unusual.
+/// Returns name components that are forbidden, or allowed and unusual.
 fn components() -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = [
         "",
@@ -155,7 +155,7 @@ fn contents() -> Vec<RawContent> {
     ]
 }
 
-/// Sends one odd entry, followed by entries that could exploit it.
+/// Sends one entry with the name `component`, followed by entries that could exploit it.
 fn attack(sending: &mut Sending, component: &[u8], content: &RawContent) {
     sending.entry(None, "first", file(0));
     sending.raw(1, None, &[component], content);
@@ -303,8 +303,8 @@ fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
     }
 }
 
-/// A protocol violation: a function on a receiver that has a directory `d`. The directory contains
-/// an empty file `e` and a file `f` of 6 bytes.
+/// Protocol violation: a function that sends records to a receiver that has a directory `d`. The
+/// directory contains an empty file `e` and a file `f` of 6 bytes.
 type Breach = fn(&mut Sending);
 
 const D: EntryId = EntryId(0);

@@ -275,7 +275,7 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
 }
 
-/// Destination of a tree with a single directory or file.
+/// The target is an existing directory to copy into, or the new name of a single directory or file.
 #[test]
 fn a_target_is_a_place_or_a_name() {
     let cases = [
@@ -872,8 +872,8 @@ fn is_copied(outcome: &EntryOutcome) -> bool {
     matches!(outcome, EntryOutcome::Copied { .. })
 }
 
-/// `NICSTRIPE_SMALL_DISK` names a directory on a file system with less than 32 MiB free: `mount -t
-/// tmpfs -o size=8m tmpfs DIR`.
+/// Requires `NICSTRIPE_SMALL_DISK`, a directory on a file system with less than 32 MiB free: `mount
+/// -t tmpfs -o size=8m tmpfs DIR`.
 #[test]
 #[ignore = "needs a small file system, named by NICSTRIPE_SMALL_DISK"]
 fn a_full_disk_fails_what_does_not_fit() {

@@ -1,4 +1,4 @@
-//! Senders that omit requested entries: the user gets an error.
+//! Tests of senders that omit requested entries: the user gets an error.
 
 use nicstripe_proto::{
     FailCode,
@@ -79,7 +79,8 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
     sending.flush();
 }
 
-/// Request, announced entries, and the name in the expected error; `None` if the tree succeeds.
+/// Request, announced entries, and the missing name in the expected error; `None` if the tree
+/// succeeds.
 type Case = (Request, &'static [&'static str], Option<&'static str>);
 
 fn cases() -> Vec<Case> {

@@ -15,7 +15,7 @@ use nicstripe_proto::tree::{Content, EntryId, TreeRules};
 
 use super::harness::{RootDir, Sending, file, name, symlink};
 
-/// Swaps continuously until stopped; returns the number of swaps.
+/// Swaps the directory and the link continuously until stopped. Returns the number of swaps.
 fn race(
     ground: &RootDir,
     stop: &Arc<AtomicBool>,
@@ -80,7 +80,7 @@ fn send(sending: &mut Sending, round: u64) {
     let _ = sending.wait();
 }
 
-/// `NICSTRIPE_RACE_SECONDS` makes it longer.
+/// The environment variable `NICSTRIPE_RACE_SECONDS` sets the duration of the race in seconds.
 #[test]
 fn no_race_leads_out() {
     let seconds = std::env::var("NICSTRIPE_RACE_SECONDS")

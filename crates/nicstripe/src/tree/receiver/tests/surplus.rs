@@ -1,4 +1,4 @@
-//! Deletion of files that the sender does not have.
+//! Tests of the deletion of files that the sender does not have.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
