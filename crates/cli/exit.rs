@@ -169,8 +169,8 @@ impl Exit {
         }
     }
 
-    /// Returns the exit code of a configuration error. A file that cannot be read is a file error;
-    /// one with wrong content, or that other users can write, is refused.
+    /// Returns the exit code of a configuration error: a file error for a file that cannot be read,
+    /// a refusal for one with wrong content or that other users can write.
     fn of_config(is_io: bool) -> Self {
         if is_io { Self::Files } else { Self::Refused }
     }

@@ -72,7 +72,7 @@ fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     stage.start_again(None);
 }
 
-/// Processes to kill, and the moment.
+/// Processes to kill, and the time of the kill.
 #[derive(Debug, Clone, Copy)]
 struct Kill {
     client: bool,

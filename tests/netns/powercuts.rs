@@ -43,7 +43,7 @@ mod workload;
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![a_power_cut_takes_nothing_that_was_acknowledged];
 
-/// Returns the reason why these tests cannot run; `None` if they can.
+/// Returns the reason why power cuts cannot be simulated; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     namespaces::obstacle(&[Kind::Ext4], None)
 }

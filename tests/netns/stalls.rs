@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const TESTS: &[(&str, fn())] =
     tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
 
-/// Returns the reason why these tests cannot run; `None` if they can.
+/// Returns the reason why the tests with a frozen disk cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mount_point = folder.path().join("mount-point");

@@ -200,7 +200,7 @@ pub(crate) enum Notice {
     Warning(String),
     /// Information that every user should see.
     Told(String),
-    /// Detail that is printed only with `-v`.
+    /// Detail that is printed only with `-vv`.
     Detail(String),
 }
 

@@ -149,7 +149,7 @@ pub(crate) enum DemoError {
     /// The network namespaces or virtual cables cannot be created.
     #[error("cannot create the demo's hosts and cables")]
     Lab(#[from] LabError),
-    /// No file system has enough free space for the files, in bytes.
+    /// No file system has enough free space for the files. Sizes are in bytes.
     #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
     Room {
         needed: u64,

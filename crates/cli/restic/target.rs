@@ -111,8 +111,8 @@ impl fmt::Display for Id {
     }
 }
 
-/// Mapping of repository files to names in the storage. Equal to that of restic's `local` backend,
-/// so that restic can also open the directory directly.
+/// Mapping of repository files to names in the storage, equal to that of restic's `local` backend.
+/// restic can therefore also open the directory directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     base: Option<Name>,
