@@ -107,7 +107,7 @@ pub(crate) fn snapshots(ways: &[Loading<'_>], links: &[LoadedLink]) -> Vec<Snaps
     times.into_iter().map(at).collect()
 }
 
-/// Returns the paths of all links, link by link.
+/// Returns the indices of all links' paths, link by link.
 fn paths(links: &[LoadedLink]) -> impl Iterator<Item = usize> {
     links.iter().flat_map(|link| link.paths.iter().copied())
 }

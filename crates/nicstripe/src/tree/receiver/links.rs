@@ -103,8 +103,8 @@ impl Receiver {
         )
     }
 
-    /// Creates a link under a hidden name and renames it. Replaces an existing file only if
-    /// `replace`.
+    /// Creates a link or node with `make` under a hidden name and renames it to `name`. Replaces an
+    /// existing file only if `replace`.
     pub(super) fn put_in_place(
         &self,
         dir: &OwnedFd,
