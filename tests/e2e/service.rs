@@ -353,7 +353,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     ];
     process.await_stderr("shutting down; ");
     client.run(late).expect(10);
-    process.await_stderr("ended before all that had arrived was durable");
+    process.await_stderr("ended before all received data was durable");
     // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.
     assert!(
         begun.elapsed() < Duration::from_secs(6),
