@@ -284,7 +284,11 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
     let hosts = hosts();
     killed(&hosts);
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
-    assert_eq!(listed.matches("left over").count(), 2, "{listed}");
+    assert_eq!(
+        listed.matches("stale, its process has ended").count(),
+        2,
+        "{listed}"
+    );
     let cleaned = hosts.client.run(["routes", "clean"]).expect(0).stdout;
     assert_eq!(
         cleaned.lines().collect::<Vec<_>>(),
