@@ -94,26 +94,6 @@ impl ChunkSender {
         self.buffers.take()
     }
 
-    /// Returns a handle to the send window of the source.
-    pub(crate) fn window(&self) -> SendWindow {
-        self.window.clone()
-    }
-
-    /// Waits for a permit of the send window. Returns `None` if the transfer has ended.
-    pub(crate) async fn acquire(&self) -> Option<Permit> {
-        self.window.acquire_async().await
-    }
-
-    /// Hashes a chunk and sends it with a permit acquired before. Returns false if the transfer has
-    /// ended.
-    pub(crate) async fn send_with(&mut self, permit: Permit, buffer: ChunkBuffer) -> bool {
-        let Some(hashed) = self.hash(buffer, false) else {
-            return false;
-        };
-        let chunk = self.next_chunk(hashed, permit);
-        self.push(chunk).await
-    }
-
     /// Hashes a chunk and sends it once the send window has a free permit. Blocks the thread.
     /// `last` is true if no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
@@ -147,9 +127,13 @@ impl ChunkSender {
     /// Sends a hashed chunk once the send window has a free permit. Returns false if the transfer
     /// has ended.
     pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
-        let Some(permit) = self.acquire().await else {
+        let Some(permit) = self.window.acquire_async().await else {
             return false;
         };
+        self.push_chunk(hashed, permit).await
+    }
+
+    async fn push_chunk(&mut self, hashed: Hashed, permit: Permit) -> bool {
         let chunk = self.next_chunk(hashed, permit);
         self.push(chunk).await
     }
@@ -205,24 +189,23 @@ impl BatchSender for ChunkSender {
     type Permit = Permit;
 
     fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
-        let window = self.window();
+        let window = self.window.clone();
         Arc::new(move || !window.is_free())
     }
 
-    fn acquire(&self) -> impl Future<Output = Option<Permit>> + Send {
-        Self::acquire(self)
+    async fn acquire(&self) -> Option<Permit> {
+        self.window.acquire_async().await
     }
 
     fn buffer(&self) -> ChunkBuffer {
-        Self::buffer(self)
+        self.buffers.take()
     }
 
-    fn send_with(
-        &mut self,
-        permit: Permit,
-        batch: ChunkBuffer,
-    ) -> impl Future<Output = bool> + Send {
-        Self::send_with(self, permit, batch)
+    async fn send_with(&mut self, permit: Permit, batch: ChunkBuffer) -> bool {
+        let Some(hashed) = self.hash(batch, false) else {
+            return false;
+        };
+        self.push_chunk(hashed, permit).await
     }
 }
 
