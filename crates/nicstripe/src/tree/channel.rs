@@ -8,6 +8,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use nicstripe_proto::{
@@ -54,6 +55,9 @@ pub(crate) trait SenderChannel: TreeChannel {
     /// durable; the session then sends [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
 }
+
+/// Shortest time between two reports of progress to the session.
+pub(super) const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WalkProgress {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nicstripe_proto::{
@@ -16,7 +16,7 @@ use crate::{
     file::FileError,
     tree::{
         EntryOutcome, FailedEntry, TreeReport,
-        channel::{ReceiverChannel, WalkProgress},
+        channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
     },
 };
 
@@ -399,8 +399,6 @@ const MOST_TEXT: usize = 1024;
 
 /// Maximum number of queued names of deleted files; more are sent at once.
 const MOST_UNTOLD_DELETED: usize = 256;
-
-const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the text of a failure that the sender reported, escaped and truncated.
 pub(super) fn announced(reason: &Reason) -> String {

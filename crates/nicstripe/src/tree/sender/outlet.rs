@@ -17,11 +17,9 @@ use crate::{
     file::{ChunkBuffer, FileError},
     tree::{
         EntryOutcome, FailedEntry, TreeReport,
-        channel::{SenderChannel, WalkProgress},
+        channel::{PROGRESS_PAUSE, SenderChannel, WalkProgress},
     },
 };
-
-const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of characters kept of an error message from the peer.
 const MOST_TEXT: usize = 1024;
