@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
     hint::hint,
     invocation::{Invocation, quoted},
-    json::Discovery,
+    json::{Discovery, print_document},
     logging, places,
     quantity::parse_time,
     runtime, stdout,
@@ -58,7 +58,7 @@ impl Discover {
                 .as_ref()
                 .err()
                 .and_then(|failure| hint(failure, &invocation));
-            let printed = Discovery::of(&result, begun.elapsed(), hint).print();
+            let printed = print_document(&Discovery::of(&result, begun.elapsed(), hint));
             // A failed search outranks failed output.
             return result.and(printed);
         }

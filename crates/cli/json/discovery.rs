@@ -1,6 +1,6 @@
 //! The JSON document of `nicstripe discover`.
 
-use std::{io::Write as _, net::Ipv6Addr, time::Duration};
+use std::{net::Ipv6Addr, time::Duration};
 
 use nicstripe::discovery::DiscoveredPeer;
 use serde::Serialize;
@@ -63,16 +63,6 @@ impl<'a> Discovery<'a> {
                 .as_ref()
                 .map_or_else(|_| Vec::new(), |heard| peers(heard)),
         }
-    }
-
-    /// Prints the document as one line on standard output.
-    pub(crate) fn print(&self) -> Result<(), Failure> {
-        let mut line = serde_json::to_vec(self).map_err(|error| Failure::Output(error.into()))?;
-        line.push(b'\n');
-        std::io::stdout()
-            .lock()
-            .write_all(&line)
-            .map_err(Failure::Output)
     }
 }
 
