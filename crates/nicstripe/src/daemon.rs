@@ -57,6 +57,7 @@ use crate::{
         local,
         route_keeper::RouteKeeper,
     },
+    metrics::Meters,
     options::DEFAULT_PORT,
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
@@ -592,7 +593,7 @@ pub(crate) struct Shared {
     tokens: Budgets,
     /// Host routes installed for peers and not yet confirmed by a connection.
     probations: Probations,
-    meters: Arc<crate::metrics::Meters>,
+    meters: Arc<Meters>,
     bench: RwLock<BenchLimits>,
     /// Running benchmark and queue of the waiting ones.
     benches: Arc<Admissions>,
@@ -645,7 +646,7 @@ impl Shared {
             .map(|entry| entry.handle.clone())
             .collect();
         for handle in &handles {
-            handle.command(Command::Evict).await;
+            handle.command(Command::EndIfIdle).await;
         }
         handles
     }

@@ -235,7 +235,7 @@ fn session_of(
             handles_of(&sessions, &key)
                 .iter()
                 .filter(|session| session.is_idle())
-                .for_each(SessionHandle::evict);
+                .for_each(SessionHandle::end_if_idle);
             let most = u32::try_from(most).ok();
             return Err(NoSession::Refused(Refused {
                 code: RefusalCode::TooManySessions,
@@ -330,7 +330,7 @@ async fn replace(earlier: Vec<SessionHandle>) {
     while begun.elapsed() < SILENCE_TIMEOUT {
         tokio::time::sleep(SILENCE_PAUSE).await;
         for session in earlier.iter().filter(|session| session.is_idle()) {
-            session.command(Command::Evict).await;
+            session.command(Command::EndIfIdle).await;
         }
     }
 }

@@ -24,9 +24,11 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::asks::AskReply;
-pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
+pub(crate) use self::{
+    asks::AskReply,
+    bench::{BenchCommand, BenchNews, BenchPath},
+};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -326,7 +328,7 @@ impl Driver {
             Command::Panic => panic!("a fault, for a test"),
             Command::Bench(command) => self.on_bench_command(command, now),
             Command::AnswerBench(body) => self.answer_bench(body, now),
-            Command::Evict => {
+            Command::EndIfIdle => {
                 if !self.session.is_connected() && !self.handle.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
@@ -693,14 +695,14 @@ mod tests {
     async fn a_session_gives_way_unless_it_is_about_to_get_a_connection() {
         let handle = started();
         let arriving = handle.await_connection();
-        assert!(!handle.is_idle() && handle.command(Command::Evict).await);
+        assert!(!handle.is_idle() && handle.command(Command::EndIfIdle).await);
         assert!(
             timeout(Duration::from_millis(100), handle.ended.cancelled())
                 .await
                 .is_err()
         );
         drop(arriving);
-        assert!(handle.is_idle() && handle.command(Command::Evict).await);
+        assert!(handle.is_idle() && handle.command(Command::EndIfIdle).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled())
             .await
             .unwrap();
@@ -713,7 +715,9 @@ mod tests {
         timeout(Duration::from_secs(5), faulty.ended.cancelled())
             .await
             .unwrap();
-        assert!(!faulty.command(Command::Evict).await && other.command(Command::Evict).await);
+        assert!(
+            !faulty.command(Command::EndIfIdle).await && other.command(Command::EndIfIdle).await
+        );
         timeout(Duration::from_secs(5), other.ended.cancelled())
             .await
             .unwrap();

@@ -123,7 +123,7 @@ pub(crate) enum Command {
     /// Close the session and send the reason to the peer.
     Close(CloseCode),
     /// Daemon: end the session if it has no connection.
-    Evict,
+    EndIfIdle,
     /// Client: close a path and do not reconnect it.
     Retire(PathId),
     /// Client: close a path whose interface has vanished, and do not reconnect it.
@@ -339,7 +339,7 @@ impl SessionHandle {
 
     /// Asks the session to end if it has no connection. Does nothing if the session's input queue
     /// is full, since a session that busy has a connection.
-    pub(crate) fn evict(&self) {
-        let _ = self.inputs.try_send(Input::Command(Command::Evict));
+    pub(crate) fn end_if_idle(&self) {
+        let _ = self.inputs.try_send(Input::Command(Command::EndIfIdle));
     }
 }
