@@ -23,10 +23,10 @@ use super::{
     feed::{Feed, Read, Written},
     trees,
 };
-use crate::options::CopyOptions;
 use crate::{
     error::Error,
     file::{Opened, ReadOptions},
+    options::CopyOptions,
     session::{
         Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally,
         Waiter, offer_of,
@@ -231,20 +231,7 @@ impl TransferKind {
                     },
                     peer_key,
                 };
-                let CopyOptions {
-                    compress,
-                    allow_changing,
-                    ..
-                } = *options;
-                let get = Box::new(Get {
-                    transfer,
-                    name: name.clone(),
-                    limit_bps,
-                    entry: None,
-                    compress,
-                    allow_changing,
-                    range: None,
-                });
+                let get = get_of(transfer, name.clone(), limit_bps, *options, None);
                 Command::Get {
                     transfer,
                     into: GetInto::File { get, target },
@@ -268,20 +255,7 @@ impl TransferKind {
                         }
                     }
                     Some(PipeJob::Get { name, writer }) => {
-                        let CopyOptions {
-                            compress,
-                            allow_changing,
-                            ..
-                        } = *options;
-                        let get = Box::new(Get {
-                            transfer,
-                            name,
-                            limit_bps,
-                            entry: None,
-                            compress,
-                            allow_changing,
-                            range: None,
-                        });
+                        let get = get_of(transfer, name, limit_bps, *options, None);
                         Command::Get {
                             transfer,
                             into: GetInto::Pipe { get, writer },
@@ -351,20 +325,7 @@ impl TransferKind {
                     }
                     Some(ObjectJob::Read { name, range, to }) => {
                         let (reader, from) = mpsc::unbounded_channel();
-                        let CopyOptions {
-                            compress,
-                            allow_changing,
-                            ..
-                        } = *options;
-                        let get = Box::new(Get {
-                            transfer,
-                            name,
-                            limit_bps,
-                            entry: None,
-                            compress,
-                            allow_changing,
-                            range,
-                        });
+                        let get = get_of(transfer, name, limit_bps, *options, range);
                         let command = Command::Get {
                             transfer,
                             into: GetInto::Reader { get, reader },
@@ -490,4 +451,28 @@ impl fmt::Debug for PipeJob {
                 .finish_non_exhaustive(),
         }
     }
+}
+
+/// Returns the request for a file, or for a range of it.
+fn get_of(
+    transfer: TransferId,
+    name: Name,
+    limit_bps: Option<u64>,
+    options: CopyOptions,
+    range: Option<GetRange>,
+) -> Box<Get> {
+    let CopyOptions {
+        compress,
+        allow_changing,
+        ..
+    } = options;
+    Box::new(Get {
+        transfer,
+        name,
+        limit_bps,
+        entry: None,
+        compress,
+        allow_changing,
+        range,
+    })
 }
