@@ -21,11 +21,11 @@ use super::{
     claims::{self, Claims, RouteEnds},
     objects::{KeptListings, Listings},
 };
-use crate::metrics::Meters;
 use crate::{
     bench::{Desk, Ticket},
     file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
     links::{plan::described, route_keeper::RouteKeeper},
+    metrics::Meters,
     session::{Command, SessionHandle},
     storage::{Served, Target, TargetOpened},
     trust::{self, DialTarget, PublicKey},
@@ -395,10 +395,9 @@ impl Service {
                     () = session.ended.cancelled() => {}
                 }
                 let now = Instant::now();
-                let arrived = service
-                    .upgrade()
-                    .is_some_and(|service| service.arrivals().contains(&way));
-                if arrived {
+                let service = service.upgrade();
+                let has_arrived = |service: &Arc<Self>| service.arrivals().contains(&way);
+                if service.as_ref().is_some_and(has_arrived) {
                     shared.probations.made(key, &way, now);
                     continue;
                 }
@@ -406,7 +405,7 @@ impl Service {
                     .probations
                     .used(key, &way, now.saturating_duration_since(begun), now);
                 // The routes of an ended session are removed with it.
-                if let Some(service) = service.upgrade().filter(|_| now >= until) {
+                if let Some(service) = service.filter(|_| now >= until) {
                     service.remove_route(way.0, interface).await;
                 }
             }
