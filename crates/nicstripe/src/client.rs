@@ -32,11 +32,10 @@ use self::{
     jobs::{PipeJob, TransferKind, TreeJob},
     sessions::{Inner, LiveSession},
 };
-use crate::links::linker::MOST_STREAMS;
 use crate::{
     bench::{Bench, BenchPlan},
     error::Error,
-    links::{route_keeper::RouteKeeper, survey::LinkSurvey},
+    links::{linker::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
     options::CopyOptions,
     session::{Command, SessionHandle},
     tree::TreeOptions,

@@ -6,11 +6,11 @@ use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
 
 use super::{Client, sessions::Inner};
-use crate::links::linker::MOST_STREAMS;
 use crate::{
     error::Error,
     event::Event,
     links::{
+        linker::MOST_STREAMS,
         request::{Family, LinkRequest, RoutePolicy},
         route_keeper::RouteKeeper,
     },

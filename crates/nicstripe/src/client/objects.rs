@@ -18,9 +18,8 @@ use super::{
     feed::{FEED_CHUNKS, Read},
     jobs::{ObjectJob, TransferKind},
 };
-use crate::options::CopyOptions;
 pub use crate::storage::{Kind, Stat};
-use crate::{error::Error, report::Report, session::Command};
+use crate::{error::Error, options::CopyOptions, report::Report, session::Command};
 
 /// Entry of a directory at the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]

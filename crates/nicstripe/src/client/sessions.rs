@@ -6,13 +6,12 @@ use nicstripe_proto::message::CloseCode;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, jobs::Numbers};
-use crate::links::linker::SurveyRequest;
-use crate::options::MOST_TRANSFERS;
 use crate::{
     error::Error,
     event::Event,
     file::{BufferPool, IoPool},
-    links::route_keeper::RouteKeeper,
+    links::{linker::SurveyRequest, route_keeper::RouteKeeper},
+    options::MOST_TRANSFERS,
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
     tunnel::TunnelMux,

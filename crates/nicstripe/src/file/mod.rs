@@ -26,6 +26,7 @@ pub(crate) use self::{
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
     source::{Opened, ReadOptions, Source, tells_no_sizes, too_much_made},
+    stored::timestamp_of,
     target::{
         TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier,
     },
@@ -33,7 +34,6 @@ pub(crate) use self::{
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::compress::{Packer, unpack};
-pub(crate) use self::stored::timestamp_of;
 pub use self::stored::{FileIdentity, StoredFile};
 
 use std::io;

@@ -13,10 +13,9 @@ use nicstripe_proto::{
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
-use super::StoredFile;
 use super::{
-    BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes,
-    identity_of,
+    BufferPool, ChunkBuffer, FileError, Lease, Root, StoredFile, compress::Packer, device,
+    holes::find_holes, identity_of,
 };
 
 /// Open source of a transfer, with its identity at the time of opening.

@@ -12,17 +12,19 @@ use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::message::PeerInterface;
 use tokio::task::JoinSet;
 
-use super::discovery::{Lookup, resolved};
 use super::{
     connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
+    discovery::{Lookup, resolved},
     linker::FIRST_PATH,
     local,
     plan::{direct, local_interface, socket_address},
     request::{Family, LinkRequest},
 };
-use crate::error::unreachable::{Attempt, CableSearch, Unreachable};
 use crate::{
-    error::Error,
+    error::{
+        Error,
+        unreachable::{Attempt, CableSearch, Unreachable},
+    },
     session::{Capacities, PathPlan},
     trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
 };

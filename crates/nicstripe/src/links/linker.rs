@@ -18,15 +18,13 @@ use tokio::{
 
 use super::{
     claims,
-    numbers::Numbers,
-    probes::Probes,
-    survey::{self, LinkSurvey},
-};
-use super::{
     connect::Connector,
+    numbers::Numbers,
     plan::{Facts, described},
+    probes::Probes,
     request::{Family, RoutePolicy},
     route_keeper::RouteKeeper,
+    survey::{self, LinkSurvey},
 };
 use crate::{
     deadline::sleep_until,

@@ -10,8 +10,7 @@ use nicstripe_proto::{
 };
 use tokio::{task::JoinSet, time::Instant};
 
-use super::linker::PROBE_TIMEOUT;
-use super::{connect::answers, plan::socket_address};
+use super::{connect::answers, linker::PROBE_TIMEOUT, plan::socket_address};
 
 pub(crate) struct Probes {
     port: u16,

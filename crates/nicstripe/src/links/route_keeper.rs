@@ -21,8 +21,7 @@ use nicstripe_link::{
     give_up_routes, may_change_routes, route_to,
 };
 
-use super::routes;
-use super::{local, request::RoutePolicy};
+use super::{local, request::RoutePolicy, routes};
 use crate::{error::Error, session::PathPlan};
 
 /// Keeper of the host routes of one session, which removes them when dropped. After a kill, the
