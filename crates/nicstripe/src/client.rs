@@ -1,5 +1,6 @@
 //! Client: connects to a daemon, keeps a session with it, and copies files over it.
 
+pub mod blocking;
 mod builder;
 mod carried;
 mod establish;
@@ -34,9 +35,9 @@ use self::{
 };
 use crate::{
     bench::{Bench, BenchPlan},
-    error::Error,
+    file::options::CopyOptions,
     links::{linker::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
-    options::CopyOptions,
+    report::error::Error,
     session::{Command, SessionHandle},
     tree::TreeOptions,
     trust::PublicKey,

@@ -11,6 +11,8 @@ mod connections;
 mod gate;
 mod greeting;
 mod handle;
+#[cfg(test)]
+pub(crate) mod hostile;
 mod limits;
 mod listeners;
 mod objects;
@@ -50,20 +52,18 @@ use self::{
 pub use self::{handle::DaemonHandle, limits::Limits, listeners::ListenAddress};
 use crate::{
     bench::{Admissions, BenchLimits},
-    error::Error,
-    file::{BufferPool, FileError, IoPool, Quota, Root},
+    file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
     links::{
         discovery::{Responder, ResponderConfig},
         local,
         route_keeper::RouteKeeper,
     },
-    metrics::Meters,
-    options::DEFAULT_PORT,
+    report::{error::Error, metrics::Meters},
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
-    tls::{KeyFilter, ServerTls},
     tree::allowance::MOST_OF_ALL,
     trust::{self, Home, Identity, Peers, PublicKey},
+    wire::tls::{KeyFilter, ServerTls},
 };
 
 /// Builder of a [`Daemon`].

@@ -19,12 +19,12 @@ use rustls::{
 use crate::{
     LinkRequest,
     file::{BufferPool, FileError, Packer, unpack},
-    tls::{
+    tree::filter::Filters,
+    trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
+    wire::tls::{
         ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, ServerTls,
         Tls, TlsError, record_len,
     },
-    tree::filter::Filters,
-    trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
 /// Fuzzes the records of an established connection. The input is the peer's records, of any type

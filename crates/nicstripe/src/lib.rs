@@ -220,32 +220,21 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bench;
-pub mod blocking;
 mod client;
 mod daemon;
-mod deadline;
-mod error;
-mod event;
 mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-#[cfg(test)]
-mod hostile;
 pub mod links;
-mod logged;
-pub(crate) mod metrics;
-mod options;
-mod random;
 mod report;
 mod session;
-mod shown;
 pub mod storage;
-mod stream;
-mod tls;
+mod text;
 mod tree;
 pub mod trust;
 mod tunnel;
+mod wire;
 
 pub mod discovery {
     //! Discovery: finds daemons on the cables of this machine, without an address, a name server or
@@ -292,21 +281,27 @@ pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{
         Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer,
+        blocking,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits, ListenAddress},
-    error::{
-        Error, chain,
-        unreachable::{Attempt, CableSearch, Unreachable},
+    file::{
+        FileError,
+        options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
     },
-    event::{Event, LinkName, LinkProgress, LinkState, Progress},
-    file::FileError,
     links::{
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
         survey::{LinkReason, LinkSurvey, SurveyedLink},
     },
-    metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
-    options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
-    report::{KernelView, Limit, LinkRemedy, LinkReport, Report, UnusedInterface},
+    report::{
+        KernelView, Limit, LinkRemedy, LinkReport, Report, UnusedInterface,
+        error::{
+            Error,
+            unreachable::{Attempt, CableSearch, Unreachable},
+        },
+        event::{Event, LinkName, LinkProgress, LinkState, Progress},
+        metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
+    },
+    text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
 };

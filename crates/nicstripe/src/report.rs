@@ -1,13 +1,15 @@
 //! Report of a finished transfer, with its bottleneck.
 
+pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod metrics;
+
 use std::{fmt, time::Duration};
 
 use nicstripe_proto::{BitRate, Digest};
 
-use crate::{
-    event::{LinkName, LinkState},
-    tree::TreeReport,
-};
+use self::event::{LinkName, LinkState};
+use crate::tree::TreeReport;
 
 /// Report of a successful transfer: sizes, times, rates and the links used.
 #[derive(Debug, Clone)]

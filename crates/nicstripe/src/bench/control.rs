@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     client::Client,
-    error::Error,
+    report::error::Error,
     session::{BenchCommand, BenchNews, BenchPath, Command, SessionHandle},
-    stream::PingOrder,
+    wire::stream::PingOrder,
 };
 
 /// Connection of a benchmark to the session that runs it.

@@ -280,14 +280,14 @@ impl Writer {
                 ..PutOptions::default()
             },
             peer_key: place.peer_key,
-            journal_id: crate::random::random_bytes(),
+            journal_id: crate::trust::random::random_bytes(),
             // Opened as part of a tree, which rejects a device of that name.
             attributes: Some(Attributes::default()),
         };
         let (target, _) = Target::open(request)?;
         let mut block = Vec::with_capacity(CHUNK_LEN);
         while block.len() < CHUNK_LEN {
-            block.extend(crate::random::random_bytes::<4096>());
+            block.extend(crate::trust::random::random_bytes::<4096>());
         }
         let value = |number| {
             if stop.load(Ordering::Relaxed) {

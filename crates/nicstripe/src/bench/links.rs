@@ -208,7 +208,7 @@ pub(super) fn host(facts: &BenchFacts) -> HostFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::LinkName, session::Capacities};
+    use crate::{report::event::LinkName, session::Capacities};
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);
 

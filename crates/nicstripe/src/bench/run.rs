@@ -29,7 +29,7 @@ use super::{
     summary::conclude,
     sweep,
 };
-use crate::{client::Client, error::Error};
+use crate::{client::Client, report::error::Error};
 
 /// Handle of a running benchmark. Dropping it ends the benchmark.
 #[derive(Debug)]
@@ -174,7 +174,8 @@ impl Runner {
         events: mpsc::Sender<BenchEvent>,
         stop: CancellationToken,
     ) -> Self {
-        let (id, began): ([u8; 16], Instant) = (crate::random::random_bytes(), Instant::now());
+        let (id, began): ([u8; 16], Instant) =
+            (crate::trust::random::random_bytes(), Instant::now());
         let report = BenchReport {
             schema: SCHEMA.into(),
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -229,7 +230,7 @@ impl Runner {
         match result {
             Ok(()) => self.report.complete = !self.is_short,
             Err(error) if self.report.links.is_empty() => return Err(error),
-            Err(error) => self.note(crate::error::chain(&error)),
+            Err(error) => self.note(crate::text::chain(&error)),
         }
         self.report.elapsed_s = self.began.elapsed().as_secs_f64();
         conclude(&mut self.report);

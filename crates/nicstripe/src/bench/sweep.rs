@@ -26,7 +26,7 @@ use super::{
     report::{Sweep, SweepKind, SweepPoint},
     run::Runner,
 };
-use crate::error::Error;
+use crate::report::error::Error;
 
 /// Runs the planned sweeps. Skips a point that cannot be measured and continues its sweep.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
@@ -202,7 +202,7 @@ impl Runner {
                 Some(format!(
                     "{} could not be measured: {}",
                     named(kind, point),
-                    crate::error::chain(&error)
+                    crate::text::chain(&error)
                 ))
             }
         };

@@ -7,14 +7,13 @@ use tokio::sync::mpsc;
 
 use super::{Client, sessions::Inner};
 use crate::{
-    error::Error,
-    event::Event,
+    file::options::DEFAULT_PORT,
     links::{
         linker::MOST_STREAMS,
         request::{Family, LinkRequest, RoutePolicy},
         route_keeper::RouteKeeper,
     },
-    options::DEFAULT_PORT,
+    report::{error::Error, event::Event},
     trust::{AddressBook, Identity, Peers},
 };
 

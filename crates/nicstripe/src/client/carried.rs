@@ -111,9 +111,9 @@ mod tests {
     use nicstripe_proto::BitRate;
 
     use super::*;
-    use crate::{
+    use crate::report::{
+        KernelView,
         event::{LinkName, LinkState},
-        report::KernelView,
     };
 
     fn link(interface: &str, remote: u8, bytes: u64) -> LinkReport {

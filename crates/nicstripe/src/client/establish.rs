@@ -7,8 +7,6 @@ use tokio::sync::mpsc;
 
 use super::{Inner, LiveSession};
 use crate::{
-    error::Error,
-    event::Event,
     links::{
         connect::{Connector, FirstContact, Retries, arrived_rightly},
         contact::Contact,
@@ -16,6 +14,7 @@ use crate::{
         local,
         plan::{Facts, described},
     },
+    report::{error::Error, event::Event},
     session::{Access, Audience, Command, Driver, DriverConfig, Fault, Input},
 };
 

@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Inner;
 use crate::{
-    error::Error,
     file::ChunkBuffer,
+    report::error::Error,
     session::{ChunkSender, Input, IoResult, Outcome, ReadItem, SessionHandle, Tally},
 };
 

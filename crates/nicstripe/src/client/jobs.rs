@@ -24,9 +24,8 @@ use super::{
     trees,
 };
 use crate::{
-    error::Error,
-    file::{Opened, ReadOptions},
-    options::CopyOptions,
+    file::{Opened, ReadOptions, options::CopyOptions},
+    report::error::Error,
     session::{
         Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally,
         Waiter, offer_of,

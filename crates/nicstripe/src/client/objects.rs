@@ -19,7 +19,11 @@ use super::{
     jobs::{ObjectJob, TransferKind},
 };
 pub use crate::storage::{Kind, Stat};
-use crate::{error::Error, options::CopyOptions, report::Report, session::Command};
+use crate::{
+    file::options::CopyOptions,
+    report::{Report, error::Error},
+    session::Command,
+};
 
 /// Entry of a directory at the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]

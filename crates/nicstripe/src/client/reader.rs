@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{Client, Transfer, feed::Read};
-use crate::{FailCode, error::Error, file::ChunkBuffer};
+use crate::{FailCode, file::ChunkBuffer, report::error::Error};
 
 /// Open file at the daemon; see [`Client::open`].
 ///

@@ -7,11 +7,9 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, jobs::Numbers};
 use crate::{
-    error::Error,
-    event::Event,
-    file::{BufferPool, IoPool},
+    file::{BufferPool, IoPool, options::MOST_TRANSFERS},
     links::{linker::SurveyRequest, route_keeper::RouteKeeper},
-    options::MOST_TRANSFERS,
+    report::{error::Error, event::Event},
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
     tunnel::TunnelMux,

@@ -19,9 +19,12 @@ use super::{
     jobs::TransferKind,
 };
 use crate::{
-    error::Error,
-    event::{Event, LinkState, Progress},
-    report::{Limit, Report, limit},
+    report::{
+        Limit, Report,
+        error::Error,
+        event::{Event, LinkState, Progress},
+        limit,
+    },
     session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
 
@@ -474,9 +477,9 @@ mod tests {
     use nicstripe_proto::PathId;
 
     use crate::{
-        hostile::Stage,
+        daemon::hostile::Stage,
+        file::options::CopyOptions,
         links::linker::FIRST_PATH,
-        options::CopyOptions,
         session::{Capacities, PathPlan, SessionHandle},
     };
 

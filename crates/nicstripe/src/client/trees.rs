@@ -17,8 +17,8 @@ use nicstripe_proto::{
 
 use super::jobs::TreeRequest;
 use crate::{
-    error::Error,
     file::{FileError, Root},
+    report::error::Error,
     session::{Command, GetInto, PutFrom},
     tree::{
         TreeOptions,

@@ -6,7 +6,7 @@ use nicstripe_proto::message::OpenTunnels as Asked;
 
 use super::{CLOSE_TIMEOUT, Client, Inner, LiveSession};
 use crate::{
-    error::Error,
+    report::error::Error,
     session::Command,
     tunnel::{Tunnel, TunnelMux},
 };

@@ -13,10 +13,12 @@ use tokio_util::sync::PollSender;
 
 use super::{Transfer, feed::Written};
 use crate::{
-    error::Error,
-    event::{Event, Progress},
     file::{BufferPool, ChunkBuffer},
-    report::Report,
+    report::{
+        Report,
+        error::Error,
+        event::{Event, Progress},
+    },
 };
 
 /// File at the daemon that is being written; see [`Client::create`](crate::Client::create).

@@ -28,7 +28,7 @@ impl Claims {
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Token {
         self.sent
             .retain(|_, (_, at)| now.saturating_duration_since(*at) < TOKEN_LIFETIME);
-        let token = Token(u64::from_be_bytes(crate::random::random_bytes()));
+        let token = Token(u64::from_be_bytes(crate::trust::random::random_bytes()));
         self.sent.insert(address, (token, now));
         token
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use super::shares::{Share, Shares};
-use crate::{stream::Lease, trust::PublicKey};
+use crate::{trust::PublicKey, wire::stream::Lease};
 
 #[derive(Debug)]
 pub(super) struct Connections {

@@ -31,10 +31,12 @@ use crate::{
         Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input,
         PathPlan, SessionHandle,
     },
-    shown::shown_name,
-    stream::{Greeted, Lease, StreamEnd},
-    tls::{TlsError, TlsStream},
+    text::shown_name,
     trust::PublicKey,
+    wire::{
+        stream::{Greeted, Lease, StreamEnd},
+        tls::{TlsError, TlsStream},
+    },
 };
 
 /// Authenticates a connection and passes it to its session. Releases the slot for unauthenticated
@@ -244,7 +246,7 @@ fn session_of(
         }
     }
     let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
-        tracing::error!(%key, error = %crate::logged::logged_error(&error), "cannot serve this peer");
+        tracing::error!(%key, error = %crate::text::logged::logged_error(&error), "cannot serve this peer");
         RefusalCode::Storage
     })?);
     let handle = Driver::start(DriverConfig {

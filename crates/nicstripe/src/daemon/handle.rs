@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{Limits, Shared};
-use crate::{bench::BenchLimits, metrics::Metrics};
+use crate::{bench::BenchLimits, report::metrics::Metrics};
 
 /// Handle to a daemon's metrics and limits. Clones refer to the same daemon, which may have ended.
 #[derive(Debug, Clone)]

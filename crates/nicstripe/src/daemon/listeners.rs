@@ -12,12 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
 use crate::{
-    error::{Error, seconds},
     links::local,
-    logged::logged_error,
-    stream::StreamEnd,
-    tls::TlsError,
+    report::error::{Error, seconds},
+    text::logged::logged_error,
     trust::PublicKey,
+    wire::{stream::StreamEnd, tls::TlsError},
 };
 
 /// Address on which a daemon listens, and its interface.

@@ -100,7 +100,7 @@ pub(super) fn revoke(entry: &Entry, loss: Loss) {
         return;
     }
     let (peer, key) = (
-        crate::logged::logged(entry.rights.name()),
+        crate::text::logged::logged(entry.rights.name()),
         entry.rights.key(),
     );
     tracing::warn!(%peer, %key, reason = loss.word(), "ending a session");

@@ -25,7 +25,7 @@ use crate::{
     bench::{Desk, Ticket},
     file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
     links::{plan::described, route_keeper::RouteKeeper},
-    metrics::Meters,
+    report::metrics::Meters,
     session::{Command, SessionHandle},
     storage::{Served, Target, TargetOpened},
     trust::{self, DialTarget, PublicKey},
@@ -463,7 +463,7 @@ impl Service {
                     until: begun + left,
                 }),
                 Err(error) => {
-                    tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route");
+                    tracing::warn!(%from, interface = %by.name, error = %crate::text::logged::logged_error(&error), "no host route");
                 }
             }
         }
@@ -504,7 +504,7 @@ impl Service {
     async fn remove_route(&self, from: IpAddr, interface: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.release(from, interface).await {
-            tracing::warn!(%from, error = %crate::logged::logged_error(&error), "cannot remove host route");
+            tracing::warn!(%from, error = %crate::text::logged::logged_error(&error), "cannot remove host route");
         }
     }
 
@@ -512,7 +512,7 @@ impl Service {
     pub(super) async fn interface_up(&self, index: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.interface_up(index).await {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore host routes");
+            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore host routes");
         }
     }
 }

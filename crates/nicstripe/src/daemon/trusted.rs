@@ -88,12 +88,12 @@ impl PeersFile {
                     .filter(|stamp| stamp.is_settled(SystemTime::now()))
                     .map(|stamp| (stamp, peers.clone()));
                 if last.failure.take().is_some() {
-                    tracing::info!(file = %crate::logged::logged(self.path.display()), "list of peers readable again");
+                    tracing::info!(file = %crate::text::logged::logged(self.path.display()), "list of peers readable again");
                 }
                 Some(peers)
             }
             Err(error) => {
-                last.on_failure(crate::error::chain(&error), Instant::now());
+                last.on_failure(crate::text::chain(&error), Instant::now());
                 None
             }
         }
@@ -111,7 +111,7 @@ impl LastRead {
             *told == text && now.duration_since(*at) < FAILURE_PAUSE
         };
         if !self.failure.as_ref().is_some_and(is_told) {
-            tracing::error!(error = %crate::logged::logged(&text), "rejecting new connections until the list of peers can be read");
+            tracing::error!(error = %crate::text::logged::logged(&text), "rejecting new connections until the list of peers can be read");
             self.failure = Some((text, now));
         }
     }

@@ -74,7 +74,7 @@ impl Watch {
             Ok(here) => self.here = here,
             // Retried at the next change.
             Err(error) => {
-                tracing::warn!(error = %crate::logged::logged_error(&error), "cannot list interfaces");
+                tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot list interfaces");
                 return;
             }
         }

@@ -9,6 +9,7 @@ mod device;
 mod hidden;
 mod holes;
 mod journal;
+pub(crate) mod options;
 mod ours;
 mod pool;
 mod quota;

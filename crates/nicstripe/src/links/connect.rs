@@ -26,12 +26,14 @@ use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) use self::retries::Retries;
 use crate::{
-    error::Error,
+    report::error::Error,
     session::{Connect, Established, Joining, PathPlan},
-    shown::{shown_interface, shown_name},
-    stream::{Greeted, StreamEnd, send_frame},
-    tls::{ClientTls, TlsError, TlsStream},
+    text::{shown_interface, shown_name},
     trust::{Identity, Peers, PublicKey},
+    wire::{
+        stream::{Greeted, StreamEnd, send_frame},
+        tls::{ClientTls, TlsError, TlsStream},
+    },
 };
 
 /// Timeout of the TCP handshake. SYN retransmissions at 0.2 and 0.6 s fall within it, the next one
@@ -93,7 +95,7 @@ impl Connector {
             tls: ClientTls::new(identity, Arc::new(accepts)),
             ours: identity.public_key(),
             host: host.to_owned(),
-            session: SessionId(crate::random::random_bytes()),
+            session: SessionId(crate::trust::random::random_bytes()),
             pinned,
             narrow: Mutex::default(),
             met: AtomicBool::new(false),
@@ -351,7 +353,7 @@ impl Connector {
             TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
             error => Error::Protocol {
                 address,
-                why: crate::error::chain(&error),
+                why: crate::text::chain(&error),
             },
         }
     }

@@ -21,7 +21,7 @@ use super::{
     request::{Family, LinkRequest},
 };
 use crate::{
-    error::{
+    report::error::{
         Error,
         unreachable::{Attempt, CableSearch, Unreachable},
     },
@@ -78,7 +78,7 @@ impl Contact<'_> {
                 Err(error) if is_final(&error) => Err(error),
                 Err(error) => Err(Error::Link {
                     link: plan.interface,
-                    why: crate::error::chain(&error),
+                    why: crate::text::chain(&error),
                 }),
             };
         }
@@ -244,7 +244,7 @@ impl Contact<'_> {
         };
         tokio::task::spawn_blocking(move || {
             if let Err(error) = book.note(&key, seen) {
-                tracing::debug!(error = %crate::error::chain(&error), "cannot store the peer's address");
+                tracing::debug!(error = %crate::text::chain(&error), "cannot store the peer's address");
             }
         });
     }

@@ -27,10 +27,9 @@ use super::{
     survey::{self, LinkSurvey},
 };
 use crate::{
-    deadline::sleep_until,
-    error::Error,
-    event::LinkState,
+    report::{error::Error, event::LinkState},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle},
+    wire::sleep_until,
 };
 
 pub(crate) struct LinkerConfig {
@@ -218,7 +217,7 @@ impl Linker {
             if self.config.automatic
                 && let Err(error) = self.replan().await
             {
-                tracing::warn!(error = %crate::logged::logged_error(&error), "cannot make link");
+                tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot make link");
             }
             if let Some(error) = self.given_up() {
                 self.session.command(Command::GiveUp(Box::new(error))).await;
@@ -298,7 +297,7 @@ impl Linker {
         let Some(linked) = self.remove(path) else {
             return;
         };
-        tracing::info!(interface = %linked.plan.interface, why = %crate::logged::logged(why), "not a link");
+        tracing::info!(interface = %linked.plan.interface, why = %crate::text::logged::logged(why), "not a link");
         let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface {
             arrived,
         });
@@ -677,7 +676,7 @@ impl Linker {
             return;
         };
         if let Err(error) = routes.interface_up(interface).await {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore host routes");
+            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore host routes");
         }
     }
 

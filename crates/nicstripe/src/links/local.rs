@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use nicstripe_link::{Interface, InterfaceKind, interfaces};
 use nicstripe_proto::BitRate;
 
-use crate::error::Error;
+use crate::report::error::Error;
 
 /// Local network interface, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     probes::Probes,
     request::LinkRequest,
 };
-use crate::{error::Error, session::PathPlan};
+use crate::{report::error::Error, session::PathPlan};
 
 impl Contact<'_> {
     /// Plans the paths of the links that the user named, except the one of the first connection.

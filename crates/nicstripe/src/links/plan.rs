@@ -16,7 +16,7 @@ use super::{
     request::{Family, LinkEnd, LinkRequest},
 };
 use crate::{
-    error::Error,
+    report::error::Error,
     session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 

@@ -22,7 +22,7 @@ use nicstripe_link::{
 };
 
 use super::{local, request::RoutePolicy, routes};
-use crate::{error::Error, session::PathPlan};
+use crate::{report::error::Error, session::PathPlan};
 
 /// Keeper of the host routes of one session, which removes them when dropped. After a kill, the
 /// helper or the next start of any nicstripe process removes them.
@@ -165,7 +165,7 @@ impl RouteKeeper {
             })
         });
         if let Err(error) = asked.await {
-            tracing::debug!(%destination, error = %crate::logged::logged_error(&error), "cannot delete neighbour entry");
+            tracing::debug!(%destination, error = %crate::text::logged::logged_error(&error), "cannot delete neighbour entry");
         }
     }
 
@@ -298,7 +298,7 @@ impl RouteKeeper {
                     });
                 }
                 (Err(error), _) => {
-                    tracing::info!(interface = plan.interface, error = %crate::logged::logged_error(&error), "no host route");
+                    tracing::info!(interface = plan.interface, error = %crate::text::logged::logged_error(&error), "no host route");
                 }
             }
         }
@@ -324,7 +324,7 @@ impl Drop for RouteKeeper {
         self.is_gone.store(true, Ordering::Release);
         for interface in std::mem::take(&mut *lock(&self.mtus)) {
             if let Err(error) = self.shared.restore_mtu(interface) {
-                tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "cannot restore MTU");
+                tracing::warn!(%interface, error = %crate::text::logged::logged_error(&error), "cannot restore MTU");
             }
         }
         for route in self
@@ -334,7 +334,7 @@ impl Drop for RouteKeeper {
             .drain(..)
         {
             if let Err(error) = self.shared.remove(&route) {
-                tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "cannot remove host route");
+                tracing::warn!(destination = %route.destination, error = %crate::text::logged::logged_error(&error), "cannot remove host route");
             }
         }
     }
@@ -593,7 +593,7 @@ pub fn needs_route(facts: &RouteFacts) -> bool {
 /// none, and the cost is one read of the routing table.
 pub(crate) fn sweep(state_dir: &Path) {
     if let Err(error) = routes::clean_mtus(state_dir) {
-        tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up MTUs");
+        tracing::debug!(error = %crate::text::logged::logged_error(&error), "cannot clean up MTUs");
     }
     let Ok(routes) = Routes::open(state_dir) else {
         return;
@@ -611,12 +611,12 @@ pub(crate) fn sweep(state_dir: &Path) {
             match routes::clean_by_helper(state_dir) {
                 Some(Ok(_)) => {}
                 _ => {
-                    tracing::debug!(error = %crate::logged::logged_error(&error), "cannot clean up host routes");
+                    tracing::debug!(error = %crate::text::logged::logged_error(&error), "cannot clean up host routes");
                 }
             }
         }
         Err(error) => {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot remove stale host routes");
+            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot remove stale host routes");
         }
     }
 }

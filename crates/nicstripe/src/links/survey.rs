@@ -20,9 +20,9 @@ use super::{
     local,
     route_keeper::{RouteFacts, needs_route},
 };
-use crate::{
+use crate::report::{
+    LinkRemedy, UnusedInterface,
     event::{LinkName, LinkState},
-    report::{LinkRemedy, UnusedInterface},
 };
 
 /// Links between two machines, and the interfaces that no link uses.

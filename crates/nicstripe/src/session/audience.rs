@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 
-use crate::event::Event;
+use crate::report::event::Event;
 
 /// Subscribers to the link events of a session: one sender per running transfer of its owner.
 /// Clones share one list.

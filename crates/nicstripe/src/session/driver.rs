@@ -38,12 +38,10 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
-    deadline::sleep_until,
-    error::Error,
-    event::LinkState,
     file::{BufferPool, ChunkBuffer, IoPool},
-    shown::shown_interface,
-    stream::Outgoing,
+    report::{error::Error, event::LinkState},
+    text::shown_interface,
+    wire::{sleep_until, stream::Outgoing},
 };
 
 pub(crate) struct DriverConfig {

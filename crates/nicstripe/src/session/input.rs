@@ -28,14 +28,14 @@ use super::{
     waiters::Waiter,
 };
 use crate::{
-    error::Error,
     file::{FileError, Source},
-    stream::StreamEvent,
+    report::error::Error,
     tree::{
         TreeReport,
         channel::{ReceiverRun, SenderRun, WalkProgress},
     },
     tunnel::TunnelMux,
+    wire::stream::StreamEvent,
 };
 
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use super::{Command, Input, SessionHandle, reorder::ReorderBuffer, retransmit::RetransmitBuffer};
 use crate::{
     daemon::Service,
-    error::Error,
     file::{
         self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source,
         TargetRequest, WriteError, make_parents, open_parent,
     },
+    report::error::Error,
     storage::Target,
     tree::TreeReport,
 };

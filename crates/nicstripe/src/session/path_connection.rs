@@ -18,11 +18,13 @@ use super::{
     input::Arriving,
 };
 use crate::{
-    event::{LinkName, LinkState},
     file::ChunkBuffer,
-    metrics::InterfaceBytes,
-    report::KernelView,
-    stream::{Greeted, LoadCounters, Outgoing},
+    report::{
+        KernelView,
+        event::{LinkName, LinkState},
+        metrics::InterfaceBytes,
+    },
+    wire::stream::{Greeted, LoadCounters, Outgoing},
 };
 
 /// Endpoints and constraints of a path, planned by the client or learned by the daemon.

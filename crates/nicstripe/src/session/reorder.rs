@@ -21,7 +21,7 @@ use crate::{
 
 /// Capacity of a pipe's reorder buffer: chunks received and not yet consumed.
 pub(crate) const REORDER_CHUNKS: u64 =
-    crate::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
+    crate::file::options::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
 /// Reorder buffer of one transfer, with the sink of its chunks.
 #[derive(Debug)]

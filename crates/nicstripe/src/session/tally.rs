@@ -11,8 +11,10 @@ use nicstripe_proto::{
 
 use super::path_connection::{PathConnection, view_of};
 use crate::{
-    event::{LinkName, LinkProgress, LinkState, Progress},
-    report::{KernelView, LinkReport},
+    report::{
+        KernelView, LinkReport,
+        event::{LinkName, LinkProgress, LinkState, Progress},
+    },
     tree::channel::WalkProgress,
 };
 

@@ -13,8 +13,8 @@ use super::{
     retransmit::ChunkSender,
 };
 use crate::{
-    event::Event,
     file::{ChunkBuffer, FileError},
+    report::event::Event,
     tree::{
         EntryOutcome, TreeReport,
         channel::{ReceiverChannel, SenderChannel, TreeChannel, WalkProgress},

@@ -13,8 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{open_files::Outcome, path_connection::PathConnection, tally::Tally};
 use crate::{
-    error::Error,
-    event::{Event, Progress},
+    report::{
+        error::Error,
+        event::{Event, Progress},
+    },
     tree::channel::WalkProgress,
 };
 

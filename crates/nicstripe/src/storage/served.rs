@@ -132,7 +132,7 @@ impl Served {
                     offer,
                     options,
                     peer_key: *peer.as_bytes(),
-                    journal_id: crate::random::random_bytes(),
+                    journal_id: crate::trust::random::random_bytes(),
                     // A dry run must not open a device, as in trees.
                     attributes: options.trial.then(Attributes::default),
                 };

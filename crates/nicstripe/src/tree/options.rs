@@ -5,7 +5,7 @@ use nicstripe_proto::{
     tree::{TreeRules, Verdict},
 };
 
-use crate::options::CopyOptions;
+use crate::file::options::CopyOptions;
 
 /// Options of a tree copy. The default copies files and symbolic links with their modification
 /// times and replaces nothing.

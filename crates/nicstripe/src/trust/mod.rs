@@ -13,6 +13,7 @@ mod key;
 mod peer;
 mod peers;
 mod private_group;
+pub(crate) mod random;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::Tunnel;
-use crate::{file::Quota, logged::logged, trust::DialTarget};
+use crate::{file::Quota, text::logged::logged, trust::DialTarget};
 
 /// Connects tunnels to the targets that the peer's line in the peers file permits (`dial=`).
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use tokio::sync::Notify;
 
 use super::{Dialer, Tunnel};
-use crate::{error::Error, file::ChunkBuffer};
+use crate::{file::ChunkBuffer, report::error::Error};
 
 /// Sender of the multiplexer's batches, limited by a send window.
 pub(crate) trait BatchSender: Send {

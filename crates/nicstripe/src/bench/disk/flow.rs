@@ -22,8 +22,8 @@ use crate::{
         run::{Runner, run_of},
     },
     client::Client,
-    error::Error,
     file::{FileError, open_parent},
+    report::error::Error,
 };
 
 /// Measures the stages of a copy: read, network, write and the whole copy, repeated in this order.
@@ -172,7 +172,7 @@ impl Flow {
         let moved = done
             .await
             .unwrap_or_else(|| Err(super::failed("measure", "internal error")));
-        let moved = moved.map_err(|error| crate::error::chain(&error))?;
+        let moved = moved.map_err(|error| crate::text::chain(&error))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
     }
@@ -236,7 +236,7 @@ impl Flow {
                     .client
                     .another(None, None)
                     .await
-                    .map_err(|error| crate::error::chain(&error))?,
+                    .map_err(|error| crate::text::chain(&error))?,
             );
         }
         let client = self.copier.as_ref().unwrap_or(&runner.client);
@@ -248,7 +248,7 @@ impl Flow {
             .finish()
             .await
             .map(|report| report.goodput())
-            .map_err(|error| crate::error::chain(&error))
+            .map_err(|error| crate::text::chain(&error))
     }
 
     fn report(&self) -> DiskReport {

@@ -24,7 +24,7 @@ use crate::{
         run::{Runner, run_of},
     },
     client::Client,
-    error::Error,
+    report::error::Error,
     session::BenchPath,
 };
 
@@ -46,7 +46,7 @@ impl SweepGuard {
         if let Some(packets) = self.packets.take()
             && let Err(error) = packets.restore().await
         {
-            tracing::warn!(error = %crate::logged::logged_error(&error), "cannot restore MTU");
+            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore MTU");
         }
         self.sweep.take()
     }

@@ -7,8 +7,8 @@ use nicstripe_link::interfaces;
 use crate::{
     bench::report::BenchLink,
     client::Client,
-    error::Error,
     links::{request::RoutePolicy, route_keeper::RouteKeeper},
+    report::error::Error,
 };
 
 /// Local interfaces of a benchmark's links, whose MTU may be changed. [`Packets::restore`] and drop
@@ -28,7 +28,7 @@ impl Packets {
         if keeper.policy() == RoutePolicy::Never {
             return Err("changes of interfaces are disabled together with host routes".into());
         }
-        let here = interfaces().map_err(|error| crate::error::chain(&error))?;
+        let here = interfaces().map_err(|error| crate::text::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();
         for name in links.iter().map(|link| &link.ends.client.name) {
             let interface = here
@@ -49,12 +49,12 @@ impl Packets {
                 .keeper
                 .set_mtu(*index, *mtu, LONGEST)
                 .await
-                .map_err(|error| format!("{name}: {}", crate::error::chain(&error)))?;
+                .map_err(|error| format!("{name}: {}", crate::text::chain(&error)))?;
         }
         packets
             .restore()
             .await
-            .map_err(|error| crate::error::chain(&error))?;
+            .map_err(|error| crate::text::chain(&error))?;
         Ok(packets)
     }
 
@@ -86,7 +86,7 @@ impl Packets {
 fn failed(name: &str, error: &nicstripe_link::MtuError) -> Error {
     Error::Link {
         link: name.to_owned(),
-        why: crate::error::chain(error),
+        why: crate::text::chain(error),
     }
 }
 

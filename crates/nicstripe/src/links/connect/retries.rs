@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use crate::{error::Error, event::Event};
+use crate::report::{error::Error, event::Event};
 
 /// Retries of the first connection of a session.
 ///
@@ -67,7 +67,7 @@ impl Retries {
         } else {
             None
         };
-        let mut pause = pause(self.failed, longest, crate::random::random_bytes());
+        let mut pause = pause(self.failed, longest, crate::trust::random::random_bytes());
         self.failed += 1;
         let told_in = SILENCE.saturating_sub(self.begun.elapsed());
         if !self.is_told && told_in <= pause {

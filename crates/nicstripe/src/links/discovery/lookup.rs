@@ -9,7 +9,7 @@ use std::{
 
 use super::search::{Search, SearchOptions};
 use crate::{
-    error::unreachable::CableSearch,
+    report::error::unreachable::CableSearch,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -50,7 +50,7 @@ impl Lookup<'_> {
             ..SearchOptions::default()
         };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
-        let mut search = search.map_err(|error| CableSearch::Unfit(crate::error::chain(&error)))?;
+        let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
         let Some(first) = search.next().await else {
             let silence = || CableSearch::Silent(search.interfaces());
             let left_out = match self.excluded {
@@ -58,7 +58,7 @@ impl Lookup<'_> {
                 names => format!("; excluded by option: {}", names.join(", ")),
             };
             return Err(search.obstacle().map_or_else(silence, |error| {
-                CableSearch::Unfit(crate::error::chain(&error) + &left_out)
+                CableSearch::Unfit(crate::text::chain(&error) + &left_out)
             }));
         };
         let mut heard = vec![first];

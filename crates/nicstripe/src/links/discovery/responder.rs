@@ -17,8 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::signature::{is_by, sign};
 use crate::{
-    tls::KeyFilter,
     trust::{Identity, PublicKey},
+    wire::tls::KeyFilter,
 };
 
 pub(crate) struct ResponderConfig {
@@ -271,7 +271,7 @@ mod tests {
 
     fn question(asker: &Identity) -> Question {
         Question {
-            nonce: Nonce(crate::random::random_bytes()),
+            nonce: Nonce(crate::trust::random::random_bytes()),
             key: *asker.public_key().as_bytes(),
             address: ASKER,
         }

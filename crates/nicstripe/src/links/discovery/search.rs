@@ -20,9 +20,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::signature::{is_by, sign};
 use crate::{
-    error::Error,
+    file::options::DEFAULT_PORT,
     links::local,
-    options::DEFAULT_PORT,
+    report::error::Error,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -404,7 +404,7 @@ fn send_question(
 ) {
     let key = *ear.identity.public_key().as_bytes();
     let question = Question {
-        nonce: Nonce(crate::random::random_bytes()),
+        nonce: Nonce(crate::trust::random::random_bytes()),
         key,
         address: place.address,
     };

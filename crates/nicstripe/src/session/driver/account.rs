@@ -14,10 +14,12 @@ use nicstripe_proto::{
 
 use super::Driver;
 use crate::{
-    error::Error,
-    logged::{logged, logged_error},
-    metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
+    report::{
+        error::Error,
+        metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
+    },
     session::open_files::{Access, Outcome},
+    text::logged::{logged, logged_error},
 };
 
 #[derive(Debug)]

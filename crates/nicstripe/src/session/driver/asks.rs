@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{Driver, Input};
 use crate::{
-    error::Error,
+    report::error::Error,
     session::{
         open_files::{Access, Fault},
         waiters::Waiters,

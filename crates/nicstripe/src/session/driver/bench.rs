@@ -19,14 +19,13 @@ use tokio::sync::mpsc;
 use super::Driver;
 use crate::{
     bench::{CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts},
-    event::LinkName,
-    metrics::JobCounts,
+    report::{event::LinkName, metrics::JobCounts},
     session::{
         SessionHandle,
         open_files::Access,
         path_connection::{Capacities, PathConnection},
     },
-    stream::{Outgoing, PingOrder, SharedGate},
+    wire::stream::{Outgoing, PingOrder, SharedGate},
 };
 
 /// Command of a client's benchmark to its session.
@@ -386,7 +385,7 @@ impl Driver {
                     bytes: 0,
                     micros: 0,
                     file_system: None,
-                    error: Some(shortened(crate::error::chain(&error))),
+                    error: Some(shortened(crate::text::chain(&error))),
                 });
             send_in_background(&session, BenchBody::DiskDone(done));
         });

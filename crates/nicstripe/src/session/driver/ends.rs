@@ -22,9 +22,8 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use crate::{
-    error::Error,
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
-    metrics::Direction,
+    report::{error::Error, metrics::Direction},
     session::{
         input::{GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
         open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
@@ -326,7 +325,7 @@ impl Driver {
         match self.ends.sinks.remove(&transfer) {
             Some(PendingSink::File(wanted)) if !is_tree => {
                 self.files
-                    .open_local(wanted, offer, crate::random::random_bytes());
+                    .open_local(wanted, offer, crate::trust::random::random_bytes());
             }
             Some(PendingSink::Pipe(writer)) if !is_tree => {
                 match start_writer(transfer, writer, self.handle.inputs.clone()) {
@@ -702,7 +701,7 @@ impl Driver {
             self.session.fail(failure(
                 orphan,
                 FailCode::Cancelled,
-                crate::error::chain(&error),
+                crate::text::chain(&error),
                 true,
             ));
             self.fail_locally(orphan, Error::File(error));
@@ -765,7 +764,7 @@ const MOST_NAMED: usize = 8;
 fn entry_error(error: &Error) -> EntryError {
     EntryError {
         code: error.fail_code().unwrap_or(FailCode::Io),
-        text: crate::error::chain(error),
+        text: crate::text::chain(error),
     }
 }
 

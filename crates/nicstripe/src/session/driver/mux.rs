@@ -10,8 +10,8 @@ use nicstripe_proto::{
 
 use super::Driver;
 use crate::{
-    error::Error,
     file::FileError,
+    report::error::Error,
     session::open_files::Access,
     tunnel::{Dialer, TunnelMux},
 };
@@ -135,8 +135,8 @@ mod tests {
     use tokio::{sync::mpsc, time::timeout};
 
     use crate::{
-        error::Error,
         file::BufferPool,
+        report::error::Error,
         session::retransmit::{ChunkSender, SendWindow},
         tunnel::TunnelMux,
     };

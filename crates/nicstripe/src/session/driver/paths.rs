@@ -8,15 +8,17 @@ use tracing::field::display;
 
 use super::{Driver, MOST_BREACHES};
 use crate::{
-    error::Error,
-    event::{Event, LinkState},
-    logged::{logged, logged_error},
+    report::{
+        error::Error,
+        event::{Event, LinkState},
+    },
     session::{
         input::{Input, LinkNews},
         open_files::Fault,
         path_connection::{Established, PathConnection, PathPlan},
     },
-    stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
+    text::logged::{logged, logged_error},
+    wire::stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
 };
 
 impl Driver {
@@ -154,7 +156,7 @@ impl Driver {
             return;
         };
         connection.connecting = false;
-        let reason = crate::error::chain(&error);
+        let reason = crate::text::chain(&error);
         let first = connection.generation == 0;
         if connection.plan.named && first {
             let link = connection.plan.interface.clone();
@@ -266,7 +268,7 @@ impl Driver {
         now: Instant,
     ) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
-        self.on_breach(path, PathLoss::Protocol, crate::error::chain(error), now);
+        self.on_breach(path, PathLoss::Protocol, crate::text::chain(error), now);
     }
 
     /// Closes a connection on which the peer violated the protocol or sent a damaged chunk. Ends

@@ -16,16 +16,18 @@ use nicstripe_proto::{
 
 use super::{Driver, Input};
 use crate::{
-    error::Error,
-    event::{Event, LinkState},
     file::{ChunkBuffer, FileError, Source, WriteError},
-    logged::logged,
-    metrics::Direction,
+    report::{
+        error::Error,
+        event::{Event, LinkState},
+        metrics::Direction,
+    },
     session::{
         open_files::{Access, Fault, IoResult, Outcome, verified},
         path_connection::PathConnection,
     },
     storage::Target,
+    text::logged::logged,
 };
 
 impl Driver {
@@ -413,13 +415,13 @@ impl Driver {
     fn fail_by(&mut self, transfer: TransferId, error: Error) {
         // Later errors of an ended transfer are not logged.
         if self.session.is_under_way(transfer) && self.account.is_none() {
-            tracing::info!(transfer = transfer.0, error = %logged(crate::error::chain(&error)), "transfer failed");
+            tracing::info!(transfer = transfer.0, error = %logged(crate::text::chain(&error)), "transfer failed");
         }
         let code = error.fail_code().unwrap_or(FailCode::Io);
         self.session.fail(failure(
             transfer,
             code,
-            crate::error::chain(&error),
+            crate::text::chain(&error),
             error.is_resumable(),
         ));
         self.end_transfer(transfer, Err(error));
@@ -506,7 +508,7 @@ impl Driver {
     /// session.
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
-        let (host, why) = (self.config.host.clone(), crate::error::chain(&error));
+        let (host, why) = (self.config.host.clone(), crate::text::chain(&error));
         let mut error = Some(error);
         Self::end_waiting(&mut self.waiters, &mut self.asks, || {
             error.take().unwrap_or_else(|| Error::Ended {

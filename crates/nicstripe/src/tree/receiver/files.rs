@@ -638,7 +638,7 @@ impl Receiver {
                 .open()
                 .and_then(|dir| dir.try_clone())
                 .map_err(|error| leaf.error("open the directory of", error));
-            let (name, journal_id) = (&*leaf.name, crate::random::random_bytes());
+            let (name, journal_id) = (&*leaf.name, crate::trust::random::random_bytes());
             let open = |dir| {
                 Target::open(TargetRequest {
                     dir,

@@ -775,9 +775,9 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
         case(&peer);
         let error = peer.end().unwrap_err();
         assert!(
-            error.code == FailCode::Protocol && crate::error::chain(&error).contains(expected),
+            error.code == FailCode::Protocol && crate::text::chain(&error).contains(expected),
             "{}",
-            crate::error::chain(&error)
+            crate::text::chain(&error)
         );
     }
 }

@@ -30,7 +30,7 @@ use tempfile::TempDir;
 use crate::{
     CancellationToken, Client, ClientBuilder, Daemon, DaemonBuilder, Digest, Error, Limits, Name,
     Report,
-    options::CopyOptions,
+    file::options::CopyOptions,
     trust::{Identity, Peers, PublicLine},
 };
 

@@ -20,7 +20,7 @@ use super::{
     wire::tcp,
     within,
 };
-use crate::{BitRate, Error, options::CopyOptions};
+use crate::{BitRate, Error, file::options::CopyOptions};
 
 /// Manipulation of a TLS record, with storage for a second record.
 type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
@@ -102,8 +102,8 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
     }
     while let Some(copied) = copies.join_next().await {
         let (number, report, tampered, connections) = copied.unwrap();
-        let report = report
-            .unwrap_or_else(|error| panic!("trick {number}: {}", crate::error::chain(&error)));
+        let report =
+            report.unwrap_or_else(|error| panic!("trick {number}: {}", crate::text::chain(&error)));
         assert_eq!(report.digest, Some(digest(&bytes)));
         assert!(
             fs::read(stage.served(&format!("target{number}"))).unwrap() == bytes,
@@ -242,7 +242,7 @@ async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_t
     assert!(
         matches!(error, Error::Connect { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
 }
 
@@ -312,7 +312,7 @@ async fn cut_at(
             assert!(
                 is_expected,
                 "{} after a cut at {record}",
-                crate::error::chain(&error)
+                crate::text::chain(&error)
             );
             true
         }

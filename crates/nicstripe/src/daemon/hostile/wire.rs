@@ -14,9 +14,11 @@ use nicstripe_proto::{
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::{
-    stream::StreamEnd,
-    tls::{ClientTls, ServerTls, TlsError, TlsStream},
     trust::Identity,
+    wire::{
+        stream::StreamEnd,
+        tls::{ClientTls, ServerTls, TlsError, TlsStream},
+    },
 };
 
 /// Connection after its TLS handshake, over which a test sends arbitrary frames.
@@ -82,7 +84,7 @@ impl Wire {
 
     pub(super) async fn session(from: [u8; 4], to: SocketAddr, identity: &Identity) -> Self {
         let mut wire = Self::connect(from, to, identity).await.unwrap();
-        wire.greet(SessionId(crate::random::random_bytes()), true)
+        wire.greet(SessionId(crate::trust::random::random_bytes()), true)
             .await
             .unwrap()
             .unwrap();

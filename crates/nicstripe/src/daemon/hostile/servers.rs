@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use tokio::net::TcpListener;
 
 use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
-use crate::{Client, Digest, Error, options::CopyOptions, trust::Identity};
+use crate::{Client, Digest, Error, file::options::CopyOptions, trust::Identity};
 
 /// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
 /// client's error and the files left in its folder.
@@ -172,7 +172,7 @@ async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_n
             Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }
         ),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
 }
@@ -183,7 +183,7 @@ async fn one_that_welcomes_and_hangs_up_is_given_up_too() {
     assert!(
         matches!(error, Error::Abandoned { .. } | Error::Ended { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
 }
@@ -198,7 +198,7 @@ async fn one_that_breaks_the_protocol_on_each_connection_is_called_so() {
     assert!(
         matches!(error, Error::Protocol { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
 }
@@ -223,7 +223,7 @@ async fn data_that_are_not_what_their_value_says_are_not_kept() {
     assert!(
         matches!(error, Error::Protocol { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
@@ -244,7 +244,7 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
     assert!(
         matches!(error, Error::Digest { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
 }
@@ -267,7 +267,7 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch_also_if_it_says_tha
     assert!(
         matches!(error, Error::Digest { .. }),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
 }
@@ -295,7 +295,7 @@ async fn an_end_without_data_is_no_file() {
             Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }
         ),
         "{}",
-        crate::error::chain(&error)
+        crate::text::chain(&error)
     );
     assert!(!left.contains(&"target".to_owned()), "{left:?}");
 }
@@ -317,7 +317,7 @@ async fn a_file_of_an_absurd_size_or_of_another_number_is_not_begun() {
                 Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }
             ),
             "{}",
-            crate::error::chain(&error)
+            crate::text::chain(&error)
         );
         assert!(!left.contains(&"target".to_owned()), "{left:?}");
     }
@@ -341,7 +341,7 @@ async fn what_it_writes_reaches_no_terminal_as_a_command() {
         wire.end().await;
     })
     .await;
-    let text = crate::error::chain(&error);
+    let text = crate::text::chain(&error);
     assert!(
         !text.chars().any(|c| c.is_control() || c == '\u{202e}'),
         "{text:?}"
@@ -364,7 +364,7 @@ async fn frames_that_only_a_client_sends_end_the_connection() {
         assert!(
             matches!(error, Error::Protocol { .. }),
             "{}",
-            crate::error::chain(&error)
+            crate::text::chain(&error)
         );
         assert!(left.is_empty(), "{left:?}");
     }

@@ -27,7 +27,7 @@ pub(crate) fn logged(value: impl fmt::Display) -> Logged {
 
 /// Like [`logged`], with the source chain of the error.
 pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
-    logged(crate::error::chain(error))
+    logged(crate::text::chain(error))
 }
 
 impl Logged {

@@ -14,7 +14,10 @@ use nicstripe_proto::{
 };
 
 use super::{Stage, content, name, wire::Wire, within};
-use crate::{Digest, stream::StreamEnd, tls::TlsError};
+use crate::{
+    Digest,
+    wire::{stream::StreamEnd, tls::TlsError},
+};
 
 pub(super) fn put(file: &str, size: u64, chunk_log2: u8) -> Message {
     let source = SourceIdentity {

@@ -104,7 +104,7 @@ impl fmt::Display for Attempt {
         if let Some(interface) = &self.interface {
             write!(f, " over {interface}")?;
         }
-        write!(f, ": {}", crate::error::chain(&self.source))
+        write!(f, ": {}", crate::text::chain(&self.source))
     }
 }
 

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use super::{Stage, clients::put, wire::Wire, within};
 use crate::{
     TreeOptions,
-    stream::StreamEnd,
     tree::allowance::{MOST_OF_ALL, Receiving},
     trust::Identity,
+    wire::stream::StreamEnd,
 };
 
 fn put_of(transfer: u32, file: &str, size: u64) -> Message {
@@ -262,7 +262,7 @@ async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself
     next_accept(&mut holder).await;
     tokio::spawn(async move { holder.end().await });
 
-    let id = SessionId(crate::random::random_bytes());
+    let id = SessionId(crate::trust::random::random_bytes());
     let wire = async || {
         Wire::connect([127, 0, 3, 1], stage.address(), &stage.other)
             .await

@@ -1,4 +1,8 @@
-//! Timer for an optional deadline.
+//! Connections: one task each, which decodes received frames and encodes frames to send, and the
+//! TLS below it.
+
+pub(crate) mod stream;
+pub(crate) mod tls;
 
 /// Sleeps until `at`; never returns if it is `None`.
 pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{Stage, content, name, wire::Wire, within};
-use crate::{Event, Limits, options::CopyOptions};
+use crate::{Event, Limits, file::options::CopyOptions};
 
 /// Opens `count` sessions with the key of `Stage::other`, one connection each. Returns those that
 /// the daemon admitted.
@@ -20,7 +20,7 @@ async fn sessions_of_other(stage: &Stage, count: usize) -> Vec<Wire> {
             .await
             .unwrap();
         if let Ok(Ok(_)) = wire
-            .greet(SessionId(crate::random::random_bytes()), true)
+            .greet(SessionId(crate::trust::random::random_bytes()), true)
             .await
         {
             held.push(wire);
@@ -145,7 +145,7 @@ async fn a_crowd_of_one_key_waits_for_its_places_and_all_are_served() {
         });
     }
     for copied in within(copies.join_all()).await {
-        copied.unwrap_or_else(|error| panic!("{}", crate::error::chain(&error)));
+        copied.unwrap_or_else(|error| panic!("{}", crate::text::chain(&error)));
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe_proto::PathLoss;
 
-use crate::event::LinkState;
+use super::event::LinkState;
 
 /// Metrics of a daemon: totals since its start, and current values.
 ///

@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::load::{BenchBreach, Came, StreamLoad};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
-use crate::{
-    deadline::sleep_until,
-    file::{BufferPool, ChunkBuffer},
+use super::{
+    sleep_until,
     tls::{TlsError, TlsStream},
 };
+use crate::file::{BufferPool, ChunkBuffer};
 
 /// Command of a session to a connection.
 #[derive(Debug)]
@@ -276,7 +276,7 @@ impl<S: EventSink> Stream<S> {
         if let StreamEnd::Tls(_) = end {
             let _ = self.tls.try_flush();
         }
-        tracing::debug!(end = %crate::logged::logged_error(&end), "connection ended");
+        tracing::debug!(end = %crate::text::logged::logged_error(&end), "connection ended");
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
     }
 

@@ -18,7 +18,7 @@ use nicstripe_proto::{
     load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered},
 };
 
-use crate::tls::{TlsError, TlsStream};
+use crate::wire::tls::{TlsError, TlsStream};
 
 /// Benchmark run whose load the connections of a session count, set by the session's event loop.
 #[derive(Debug, Default)]

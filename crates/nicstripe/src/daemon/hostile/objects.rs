@@ -90,7 +90,7 @@ async fn lists_that_are_none_are_errors_and_lists_without_end_are_seen() {
         .await;
         let is_told = error.fail_code() == Some(FailCode::Protocol)
             || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{shown}: {}", crate::error::chain(&error));
+        assert!(is_told, "{shown}: {}", crate::text::chain(&error));
     }
 }
 
@@ -104,7 +104,7 @@ async fn what_is_said_to_be_done_and_was_not_asked_is_an_error() {
         .await;
         let is_told = error.fail_code() == Some(FailCode::Protocol)
             || matches!(error, Error::Ended { .. } | Error::Protocol { .. });
-        assert!(is_told, "{}", crate::error::chain(&error));
+        assert!(is_told, "{}", crate::text::chain(&error));
     }
 }
 
@@ -139,7 +139,7 @@ async fn a_reader_takes_no_other_part_than_it_asked_for() {
             error.fail_code(),
             Some(FailCode::SourceChanged),
             "{}",
-            crate::error::chain(&error)
+            crate::text::chain(&error)
         );
     }
 }

@@ -13,7 +13,11 @@ use super::{
     wire::{Wire, tcp},
     within,
 };
-use crate::{Limits, stream::StreamEnd, tls::TlsError, trust::Identity};
+use crate::{
+    Limits,
+    trust::Identity,
+    wire::{stream::StreamEnd, tls::TlsError},
+};
 
 /// Reads until the connection ends or is reset. Returns the bytes received.
 async fn all_that_is_said(tcp: &mut TcpStream) -> Vec<u8> {
@@ -162,7 +166,7 @@ async fn a_session_is_joined_by_its_own_key_alone_and_never_by_a_guess() {
         let mut other = Wire::connect([127, 0, 2, 1], stage.address(), &stage.other)
             .await
             .unwrap();
-        let guess = SessionId(crate::random::random_bytes());
+        let guess = SessionId(crate::trust::random::random_bytes());
         assert_eq!(
             other.greet(guess, false).await.unwrap().unwrap_err(),
             RefusalCode::UnknownSession
@@ -187,7 +191,7 @@ async fn one_peer_does_not_take_all_sessions() {
             .await
             .unwrap();
         let greeted = wire
-            .greet(SessionId(crate::random::random_bytes()), true)
+            .greet(SessionId(crate::trust::random::random_bytes()), true)
             .await
             .unwrap();
         greeted.map(|_| wire)

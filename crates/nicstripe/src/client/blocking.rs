@@ -35,11 +35,13 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     CancellationToken,
     client::{self, ClientBuilder, Entry, Stat},
-    error::Error,
-    event::{Event, Progress},
+    file::options::CopyOptions,
     links::survey::LinkSurvey,
-    options::CopyOptions,
-    report::Report,
+    report::{
+        Report,
+        error::Error,
+        event::{Event, Progress},
+    },
     tree::TreeOptions,
     trust::PublicKey,
 };

@@ -1,6 +1,25 @@
-//! Escaping of names that a peer sent, for display.
+//! Text from peers, files and the system, made safe to log and to show.
+
+pub(crate) mod logged;
 
 use nicstripe_proto::{message::PeerInterface, name::escaped};
+
+/// Returns the messages of an error and its sources in one line, joined by `: `.
+///
+/// ```
+/// let error = std::io::Error::other("no route to host");
+/// assert_eq!(nicstripe::chain(&error), "no route to host");
+/// ```
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
 
 /// Escapes the names of a peer's interface and its members for display. The peer chooses the names
 /// and may put terminal escape sequences into them.

@@ -9,7 +9,7 @@ use nicstripe_proto::{
 };
 
 use super::{Stage, name, names, wire::Wire, within};
-use crate::{Client, Error, FailCode, TreeOptions, options::CopyOptions};
+use crate::{Client, Error, FailCode, TreeOptions, file::options::CopyOptions};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const JOURNAL: &str = ".x.01234567.nicstripe-journal";
