@@ -29,7 +29,7 @@ use super::{
 use crate::{
     report::{error::Error, event::LinkState},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle},
-    wire::sleep_until,
+    wire::clock::sleep_until,
 };
 
 pub(crate) struct LinkerConfig {

@@ -41,7 +41,7 @@ use crate::{
     file::{BufferPool, ChunkBuffer, IoPool},
     report::{error::Error, event::LinkState},
     text::shown_interface,
-    wire::{sleep_until, stream::Outgoing},
+    wire::{clock, stream::Outgoing},
 };
 
 pub(crate) struct DriverConfig {
@@ -144,7 +144,7 @@ impl Driver {
             presence: Arc::default(),
             ended: CancellationToken::new(),
         };
-        let now = Instant::now();
+        let now = clock::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
             files: OpenFiles::new(
@@ -201,18 +201,18 @@ impl Driver {
                         break;
                     }
                 }
-                () = sleep_until(timeout) => {
-                    self.session.handle_timeout(Instant::now());
-                    self.poll_bench(Instant::now());
+                () = clock::sleep_until(timeout) => {
+                    self.session.handle_timeout(clock::now());
+                    self.poll_bench(clock::now());
                 }
                 _ = progress.tick() => {
                     self.report_progress();
                     self.report_now_and_then();
-                    self.release_bench(Instant::now());
-                    self.connections.values_mut().for_each(|connection| connection.update_congestion(Instant::now()));
+                    self.release_bench(clock::now());
+                    self.connections.values_mut().for_each(|connection| connection.update_congestion(clock::now()));
                 }
             }
-            let now = Instant::now();
+            let now = clock::now();
             for input in batch.drain(..) {
                 self.apply(input, now);
             }
@@ -591,7 +591,7 @@ impl Driver {
     /// Ends the session: makes written data durable, flushes the connections and reports to waiting
     /// owners.
     async fn end(mut self) {
-        let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
+        let (now, code) = (clock::now(), self.closing.unwrap_or(CloseCode::Cancelled));
         self.session.close(code);
         self.pump(now);
         self.connections

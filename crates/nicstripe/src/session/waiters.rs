@@ -18,6 +18,7 @@ use crate::{
         event::{Event, Progress},
     },
     tree::channel::WalkProgress,
+    wire::clock,
 };
 
 /// Sender of a transfer's result and statistics to its owner.
@@ -176,7 +177,7 @@ impl Waiters {
         match self.0.get(&transfer) {
             Some(Awaited::Whole { tally, .. }) => tally
                 .moving_since
-                .is_some_and(|since| since.elapsed() >= time),
+                .is_some_and(|since| clock::now() - since >= time),
             _ => false,
         }
     }
@@ -233,7 +234,7 @@ impl Waiters {
             }
             // An entry's bytes count for its tree.
             Some(Awaited::Entry { reply, .. }) => {
-                let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
+                let _ = reply.send(result.map(|outcome| (outcome, Tally::new(clock::now()))));
             }
             None => {}
         }

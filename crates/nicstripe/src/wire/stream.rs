@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::load::{BenchBreach, Came, StreamLoad};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use super::{
-    sleep_until,
+    clock,
     tls::{TlsError, TlsStream},
 };
 use crate::file::{BufferPool, ChunkBuffer};
@@ -192,7 +192,7 @@ impl Greeted {
 
     /// Flushes and closes the connection, within [`LINGER`].
     pub(crate) async fn finish(self) {
-        let _ = self.tls.finish(Instant::now() + LINGER).await;
+        let _ = self.tls.finish(clock::now() + LINGER).await;
     }
 }
 
@@ -246,7 +246,7 @@ impl<S: EventSink> Stream<S> {
             sink,
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
-            heard_at: Instant::now(),
+            heard_at: clock::now(),
             bench: StreamLoad::new(loads),
             lease: greeted.lease,
         }
@@ -267,7 +267,7 @@ impl<S: EventSink> Stream<S> {
         };
         let end = match carried {
             Ok(()) => {
-                let _ = self.tls.finish(Instant::now() + LINGER).await;
+                let _ = self.tls.finish(clock::now() + LINGER).await;
                 return;
             }
             Err(end) => end,
@@ -310,7 +310,7 @@ impl<S: EventSink> Stream<S> {
                         self.receive().await?;
                     }
                 }
-                () = sleep_until(due_at.map(Into::into)) => {}
+                () = clock::sleep_until(due_at.map(Into::into)) => {}
             }
             self.bench.fill(&mut self.tls, LOW_WATER)?;
             self.flush().await?;
@@ -409,11 +409,14 @@ impl<S: EventSink> Stream<S> {
                 BenchBreach::Tls(error) => StreamEnd::Tls(error),
             })?;
         events.extend(times.map(StreamEvent::Pinged));
-        if events.is_empty() && received.received > 0 && self.heard_at.elapsed() >= HEARD_INTERVAL {
+        if events.is_empty()
+            && received.received > 0
+            && clock::now() - self.heard_at >= HEARD_INTERVAL
+        {
             events.push(StreamEvent::Heard);
         }
         if !events.is_empty() {
-            self.heard_at = Instant::now();
+            self.heard_at = clock::now();
             self.deliver(events).await?;
         }
         if received.peer_closed {

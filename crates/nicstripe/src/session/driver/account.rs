@@ -20,6 +20,7 @@ use crate::{
     },
     session::open_files::{Access, Outcome},
     text::logged::{logged, logged_error},
+    wire::clock,
 };
 
 #[derive(Debug)]
@@ -103,7 +104,7 @@ impl Account {
             name: logged(name).to_string(),
             direction,
             is_entry,
-            begun: Instant::now(),
+            begun: clock::now(),
             sync_begun: None,
         };
         if !is_entry {
@@ -128,7 +129,7 @@ impl Account {
             }
             AskKind::MakeDir { name } => ("make_dir", logged(name).to_string()),
         };
-        if !self.records.take(Instant::now()) {
+        if !self.records.take(clock::now()) {
             self.left_out += 1;
             return;
         }
@@ -200,7 +201,7 @@ impl Account {
         result: &Result<Outcome, Error>,
         stats: &TransferStats,
     ) {
-        let took = job.begun.elapsed();
+        let took = clock::now() - job.begun;
         let (peer, name, direction, links) = (
             &self.peer,
             &job.name,
@@ -239,7 +240,7 @@ impl Account {
 
     pub(super) fn sync_begun(&mut self, transfer: TransferId) {
         if let Some(job) = self.jobs.get_mut(&transfer) {
-            job.sync_begun.get_or_insert_with(Instant::now);
+            job.sync_begun.get_or_insert_with(clock::now);
         }
     }
 
@@ -249,19 +250,19 @@ impl Account {
             .get_mut(&transfer)
             .and_then(|job| job.sync_begun.take())
         {
-            self.meters.synced(begun.elapsed());
+            self.meters.synced(clock::now() - begun);
         }
     }
 
     pub(super) fn path_lost(&mut self, loss: PathLoss) {
-        self.lost.push((Instant::now(), loss));
+        self.lost.push((clock::now(), loss));
     }
 
     /// Adds the path losses that the session has survived for [`REPORT_INTERVAL`] to the metrics.
     fn count_losses(&mut self) {
         for (_, loss) in self
             .lost
-            .extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL)
+            .extract_if(.., |(at, _)| clock::now() - *at >= REPORT_INTERVAL)
         {
             self.meters.path_lost(loss);
         }
@@ -276,7 +277,7 @@ impl Account {
     }
 
     fn closed(&mut self, code: CloseCode, links: usize) {
-        let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+        let seconds = ((clock::now() - self.begun).as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
         let InterfaceBytes {
             received: received_bytes,
@@ -303,7 +304,7 @@ impl Account {
         if self.jobs.get(&transfer).is_none_or(|job| job.is_entry) {
             return false;
         }
-        let may = self.records.take(Instant::now());
+        let may = self.records.take(clock::now());
         self.left_out += u64::from(!may);
         if may {
             self.report_excluded();
@@ -339,7 +340,7 @@ impl Driver {
         if self
             .account
             .as_ref()
-            .is_some_and(|account| account.reported_at.elapsed() >= REPORT_INTERVAL)
+            .is_some_and(|account| clock::now() - account.reported_at >= REPORT_INTERVAL)
         {
             self.report();
         }
@@ -379,7 +380,7 @@ impl Driver {
         );
         account.reported_bytes = account.reported_bytes.max(repeated);
         account.count_losses();
-        account.reported_at = Instant::now();
+        account.reported_at = clock::now();
     }
 
     /// Reports to the metrics and logs the end of a daemon's session.

@@ -25,7 +25,10 @@ use crate::{
         open_files::Access,
         path_connection::{Capacities, PathConnection},
     },
-    wire::stream::{Outgoing, PingOrder, SharedGate},
+    wire::{
+        clock,
+        stream::{Outgoing, PingOrder, SharedGate},
+    },
 };
 
 /// Command of a client's benchmark to its session.
@@ -312,7 +315,7 @@ impl Driver {
         let Some(sampling) = &mut self.bench.sampling else {
             return;
         };
-        let at = Instant::now();
+        let at = clock::now();
         let carried = |path: &PathId| {
             self.connections
                 .get(path)

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, mpsc as threads},
-    time::Instant,
 };
 
 use nicstripe_proto::{
@@ -40,6 +39,7 @@ use crate::{
         channel::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
     tunnel::TunnelMux,
+    wire::clock,
 };
 
 /// Sources and sinks of a session's transfers, except open files.
@@ -110,7 +110,7 @@ impl TreeThread {
 
 impl Driver {
     fn await_end(&mut self, transfer: TransferId, tree: Option<TransferId>, waiter: Waiter) {
-        self.waiters.insert(transfer, tree, waiter, Instant::now());
+        self.waiters.insert(transfer, tree, waiter, clock::now());
     }
 
     pub(super) fn put(&mut self, transfer: TransferId, from: PutFrom, waiter: Waiter) {
@@ -337,7 +337,7 @@ impl Driver {
                         );
                         self.session
                             .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
-                        self.on_started(transfer, 0, Instant::now());
+                        self.on_started(transfer, 0, clock::now());
                     }
                     Err(error) => self.fail_to_start(transfer, error),
                 }
@@ -352,7 +352,7 @@ impl Driver {
                 );
                 self.session
                     .accept(transfer, Vec::new(), Some(REORDER_CHUNKS));
-                self.on_started(transfer, 0, Instant::now());
+                self.on_started(transfer, 0, clock::now());
             }
             Some(PendingSink::TunnelMux(mux)) if is_tree => self.receive_mux(transfer, mux),
             Some(PendingSink::Tree(run, standalone)) if is_tree => {
@@ -533,7 +533,7 @@ impl Driver {
                     ..Acceptance::default()
                 };
                 self.session.accept_with(transfer, Vec::new(), how);
-                self.on_started(transfer, 0, Instant::now());
+                self.on_started(transfer, 0, clock::now());
             }
             Err(error) => self.fail_to_start(transfer, error),
         }

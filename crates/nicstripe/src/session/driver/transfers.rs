@@ -28,6 +28,7 @@ use crate::{
     },
     storage::Target,
     text::logged::logged,
+    wire::clock,
 };
 
 impl Driver {
@@ -519,7 +520,7 @@ impl Driver {
     }
 
     pub(super) fn report_progress(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         if let Some(since) = self
             .session
             .alone_since()
@@ -540,20 +541,20 @@ impl Driver {
                 continue;
             };
             let mut held: VecDeque<Input> = VecDeque::new();
-            let mut quiet_since = Instant::now();
+            let mut quiet_since = clock::now();
             // Two handles are the session's and this one; others belong to running jobs. A job
             // drops its handle after it has reported.
-            while Arc::strong_count(&target) > 2 && quiet_since.elapsed() < LONGEST_JOB {
+            while Arc::strong_count(&target) > 2 && clock::now() - quiet_since < LONGEST_JOB {
                 if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await
                 {
                     held.push_back(input);
-                    quiet_since = Instant::now();
+                    quiet_since = clock::now();
                 }
             }
             while let Ok(input) = self.inputs.try_recv() {
                 held.push_back(input);
             }
-            let now = Instant::now();
+            let now = clock::now();
             for input in held {
                 if let Input::Io(done @ (IoResult::Written { .. } | IoResult::Synced { .. })) =
                     input

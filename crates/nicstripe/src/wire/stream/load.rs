@@ -18,7 +18,10 @@ use nicstripe_proto::{
     load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered},
 };
 
-use crate::wire::tls::{TlsError, TlsStream};
+use crate::wire::{
+    clock,
+    tls::{TlsError, TlsStream},
+};
 
 /// Benchmark run whose load the connections of a session count, set by the session's event loop.
 #[derive(Debug, Default)]
@@ -143,7 +146,7 @@ impl StreamLoad {
     pub(super) fn load(&mut self, order: Option<LoadOrder>) {
         self.loading = order.map(|order| Loading {
             order,
-            passed_at: Instant::now(),
+            passed_at: clock::now(),
         });
     }
 
@@ -154,7 +157,7 @@ impl StreamLoad {
 
     /// Starts measuring round-trip times, and abandons a measurement that is running.
     pub(super) fn ping(&mut self, order: PingOrder, tls: &mut TlsStream) -> Result<(), TlsError> {
-        let now = Instant::now();
+        let now = clock::now();
         self.pinging = Some(Pinging {
             order,
             began: now,
@@ -173,7 +176,7 @@ impl StreamLoad {
             || self
                 .loading
                 .as_ref()
-                .is_some_and(|loading| loading.wait(Instant::now()).is_none())
+                .is_some_and(|loading| loading.wait(clock::now()).is_none())
     }
 
     /// Returns the time at which the rate limit permits the next load frame; `None` if a frame may
@@ -182,7 +185,7 @@ impl StreamLoad {
         self.loading
             .as_ref()
             .filter(|_| !self.is_message_due())?
-            .wait(Instant::now())
+            .wait(clock::now())
     }
 
     fn is_message_due(&self) -> bool {
@@ -200,7 +203,7 @@ impl StreamLoad {
             } else if let Some(loading) = self
                 .loading
                 .as_mut()
-                .filter(|loading| loading.wait(Instant::now()).is_none())
+                .filter(|loading| loading.wait(clock::now()).is_none())
             {
                 let len = loading.frame_len();
                 queue_load(tls, loading.order.run, len)?;
@@ -250,7 +253,7 @@ impl StreamLoad {
             else {
                 continue;
             };
-            pinging.times.push(pinging.sent_at.elapsed());
+            pinging.times.push(clock::now() - pinging.sent_at);
             if pinging.is_over() {
                 done = self.pinging.take().map(|pinging| pinging.times);
             } else {
@@ -267,7 +270,7 @@ impl StreamLoad {
             return Ok(());
         };
         let is_large = pinging.order.bytes > MAX_ECHO as u64;
-        (pinging.token, pinging.sent_at, pinging.asked) = (self.next_token, Instant::now(), false);
+        (pinging.token, pinging.sent_at, pinging.asked) = (self.next_token, clock::now(), false);
         pinging.left = if is_large { pinging.order.bytes } else { 0 };
         self.go_on_asking(tls)
     }
@@ -305,7 +308,8 @@ impl StreamLoad {
 
 impl Pinging {
     fn is_over(&self) -> bool {
-        self.times.len() >= self.order.count as usize || self.began.elapsed() >= self.order.longest
+        self.times.len() >= self.order.count as usize
+            || clock::now() - self.began >= self.order.longest
     }
 }
 
@@ -328,7 +332,7 @@ impl Loading {
 
     fn on_sent(&mut self, len: usize) {
         if let Some(BitRate(bps)) = self.order.rate {
-            self.passed_at = self.passed_at.max(Instant::now())
+            self.passed_at = self.passed_at.max(clock::now())
                 + BitRate(bps.max(1))
                     .time_for(len as u64)
                     .min(Duration::from_secs(3600));
