@@ -3,8 +3,12 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve,
-    terminal::Terminal, trust, tunnel,
+    commands::{
+        bench, completions, cp, demo, dial, discover, forward, key, links, man, routes, serve,
+        trust,
+    },
+    failure::Failure,
+    output::terminal::Terminal,
 };
 
 /// Copy large files between two machines over every cable that joins them, and verify what arrives
@@ -23,8 +27,8 @@ pub(crate) enum Command {
     Trust(trust::Trust),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
-    Dial(tunnel::Dial),
-    Forward(tunnel::Forward),
+    Dial(dial::Dial),
+    Forward(forward::Forward),
     Links(links::Links),
     Bench(Box<bench::Bench>),
     Discover(discover::Discover),

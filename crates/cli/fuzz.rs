@@ -6,8 +6,8 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
 use crate::{
-    cp::{lists::FilesFrom, location::Location},
-    quantity::{Size, Speed, parse_rate, parse_size, parse_time},
+    commands::cp::{lists::FilesFrom, location::Location},
+    text::quantity::{Size, Speed, parse_rate, parse_size, parse_time},
 };
 
 /// Parses a source or target, a list of names, or a size, rate or time. The first byte of `data`

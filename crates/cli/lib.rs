@@ -1,14 +1,15 @@
 //! The command line of nicstripe: it parses arguments into settings, calls the library and prints
 //! all output.
 //!
-//! Each subcommand has one file or folder. Shared modules:
+//! A folder uses the folders below it:
 //!
-//! - `quantity`: sizes, rates and times
-//! - `choice`, `link_text`: link options and texts about links
-//! - `meeting`: connecting to a peer
-//! - `failure`, `exit`, `hint`, `fault`: errors, exit codes, advice, panics
-//! - `spelling`: suggestions for mistyped names
-//! - `terminal`, `table`, `json`: standard error with or without bars, tables, output for programs
+//! - `args`: the list of the subcommands
+//! - `commands`: the subcommands, one file or folder each
+//! - `connect`: the options for the connection to a peer, and its setup
+//! - `output`: standard output and error, JSON, the log
+//! - `process`: runtimes and signals
+//! - `failure`: errors, exit codes, hints, panics
+//! - `text`: quantities, tables, names of links, command lines
 //!
 //! Scheduling and transfer are in the `nicstripe` library.
 
@@ -17,50 +18,27 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
-mod bench;
-mod choice;
-mod completions;
-mod connect_args;
-mod cp;
-mod demo;
-mod discover;
-mod exit;
+mod commands;
+mod connect;
 mod failure;
-mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod hint;
-mod invocation;
-mod json;
-mod key;
-mod link_text;
-mod links;
-mod logging;
-mod man;
-mod meeting;
-mod own_names;
+mod output;
 mod places;
-mod quantity;
-mod restic;
-mod routes;
-mod runtime;
-mod serve;
-mod signals;
-mod spelling;
-mod stdout;
-mod table;
-mod terminal;
-mod trust;
-mod tunnel;
+mod process;
+mod text;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
 use crate::{
-    args::Args, exit::Exit, failure::Failure, hint::hint, invocation::Invocation,
-    terminal::Terminal,
+    args::Args,
+    commands::cp,
+    failure::{Failure, exit::Exit, hint::hint, panics},
+    output::terminal::Terminal,
+    text::invocation::Invocation,
 };
 
 /// Runs the command of this process, and returns its exit code.
@@ -69,7 +47,7 @@ use crate::{
 /// namespace, which the kernel allows only to single-threaded processes. Usage errors, `--help` and
 /// `--version` end the process inside this function, as in clap.
 pub fn main() -> ExitCode {
-    fault::end_on_panic();
+    panics::end_on_panic();
     let terminal = Terminal::default();
     let args = match Args::try_parse() {
         Ok(args) => args,

@@ -2,7 +2,7 @@
 //! the daemon fails meanwhile.
 //!
 //! Run by `cargo test --test restic`; without restic its tests are listed as ignored, with the
-//! reason. `crates/cli/restic` tests the HTTP interface without restic.
+//! reason. `crates/cli/commands/serve/restic` tests the HTTP interface without restic.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

@@ -14,7 +14,7 @@ mod process;
     reason = "only some of the tests that share this run restic"
 )]
 pub(crate) mod restic;
-#[path = "../../../crates/cli/json/schema.rs"]
+#[path = "../../../crates/cli/output/json/schema.rs"]
 mod schema;
 mod side;
 pub(crate) mod tree;

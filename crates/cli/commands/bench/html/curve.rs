@@ -1,0 +1,206 @@
+//! Charts of sweeps over one parameter, with the rate over the swept size.
+
+use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
+
+use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, tick_text, ticks};
+use crate::commands::bench::{reading::Reading, unit::size};
+
+/// Draws a sweep of message sizes, buffer sizes, connections or packet sizes; `None` without
+/// points.
+pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
+    let points: Vec<(u64, &SweepPoint)> = sweep
+        .points
+        .iter()
+        .filter_map(|point| Some((point.size?.max(1), point)))
+        .collect();
+    let (least, most) = (
+        points.iter().map(|(size, _)| *size).min()?,
+        points.iter().map(|(size, _)| *size).max()?,
+    );
+    let highest = sweep.points.iter().map(|point| point.rate.max_bps).max()?;
+    let unit = reading.unit;
+    let top = unit.of(highest) * 1.05;
+    let chart = Chart {
+        x: Scale::logarithmic([least as f64, most as f64], [LEFT + 8.0, WIDTH - 14.0]),
+        y: Scale::linear([0.0, top], [BOTTOM, TOP]),
+        unit: unit.bits(),
+    };
+    let mut svg = Svg::new(BOTTOM + 36.0);
+    for tick in ticks(top, 5) {
+        svg.line(
+            "rule",
+            [LEFT, chart.y.place(tick)],
+            [WIDTH, chart.y.place(tick)],
+        );
+        svg.text(
+            "soft",
+            [LEFT - 5.0, chart.y.place(tick) + 4.0],
+            Anchor::End,
+            tick_text(tick),
+        );
+    }
+    sizes(&mut svg, sweep.kind, &points, chart);
+    marks(&mut svg, sweep, [least, most], chart);
+    chart.line(&mut svg, &points);
+    chart.points(&mut svg, sweep, &points, reading);
+    svg.text(
+        "soft",
+        [WIDTH, BOTTOM + 32.0],
+        Anchor::End,
+        axis_text(sweep.kind),
+    );
+    svg.text("soft", [0.0, BOTTOM + 32.0], Anchor::Start, unit.name());
+    Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
+}
+
+/// Returns the label of the horizontal axis.
+fn axis_text(kind: SweepKind) -> &'static str {
+    match kind {
+        SweepKind::Message => "message size, bytes",
+        SweepKind::Buffer => "requested socket buffer",
+        SweepKind::Streams => "connections per link",
+        SweepKind::Grid => "buffers and connections",
+        SweepKind::Mtu => "MTU, bytes",
+    }
+}
+
+fn label(kind: SweepKind, value: u64) -> String {
+    match kind {
+        SweepKind::Streams | SweepKind::Mtu => value.to_string(),
+        _ => size(value),
+    }
+}
+
+/// Writes the sizes that fit below the axis: powers of two, or all sizes if they are few.
+fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
+    let mut values: Vec<u64> = points.iter().map(|(size, _)| *size).collect();
+    values.sort_unstable();
+    values.dedup();
+    if kind != SweepKind::Mtu {
+        values.retain(|size| size.is_power_of_two());
+    }
+    let mut free = LEFT - 20.0;
+    for value in values {
+        let text = label(kind, value);
+        let (at, half) = (chart.x.place(value as f64), text_width(&text) / 2.0);
+        let at_edge = at.min(WIDTH - half);
+        if at_edge - half > free {
+            svg.line("rule", [at, BOTTOM], [at, BOTTOM + 4.0]);
+            svg.text("soft", [at_edge, BOTTOM + 16.0], Anchor::Middle, text);
+            free = at_edge + half + 8.0;
+        }
+    }
+}
+
+/// Draws the reference lines of a sweep: half the rate, bandwidth × delay, and the kernel's own
+/// setting.
+fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
+    let upright = [
+        (sweep.half_size_bytes, "half the rate"),
+        (sweep.bdp_bytes, "bandwidth × delay"),
+    ];
+    for (value, name) in upright {
+        let Some(value) = value.filter(|value| (range[0]..=range[1]).contains(value)) else {
+            continue;
+        };
+        let x = chart.x.place(value as f64);
+        svg.line("dot", [x, TOP], [x, BOTTOM]);
+        let text = format!("{name} {}", size(value));
+        // Places the label where the curve leaves space: to the right below a risen curve,
+        // otherwise to the left.
+        match x + text_width(&text) + 6.0 < WIDTH {
+            true => svg.text("halo", [x + 6.0, BOTTOM - 8.0], Anchor::Start, text),
+            false => svg.text("halo", [x - 6.0, (TOP + BOTTOM) / 2.0], Anchor::End, text),
+        }
+    }
+    if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
+        let y = chart.y.place(own.rate.median_bps as f64 / chart.unit);
+        svg.line("dash", [LEFT, y], [WIDTH, y]);
+        svg.text(
+            "halo",
+            [LEFT + 6.0, y + 17.0],
+            Anchor::Start,
+            "kernel default",
+        );
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Chart {
+    x: Scale,
+    y: Scale,
+    unit: f64,
+}
+
+impl Chart {
+    fn place(self, size: u64, bps: u64) -> [f64; 2] {
+        [
+            self.x.place(size as f64),
+            self.y.place(bps as f64 / self.unit),
+        ]
+    }
+
+    fn line(self, svg: &mut Svg, points: &[(u64, &SweepPoint)]) {
+        let mut line: Vec<[f64; 2]> = points
+            .iter()
+            .map(|(size, point)| self.place(*size, point.rate.median_bps))
+            .collect();
+        line.sort_by(|[one, _], [other, _]| one.total_cmp(other));
+        svg.polyline("stroke c1", &line);
+    }
+
+    fn points(
+        self,
+        svg: &mut Svg,
+        sweep: &Sweep,
+        points: &[(u64, &SweepPoint)],
+        reading: Reading<'_>,
+    ) {
+        let radius = if points.len() > 14 { 2.6 } else { 4.0 };
+        for (size, point) in points {
+            let at = self.place(*size, point.rate.median_bps);
+            let (low, high) = (
+                self.place(*size, point.rate.min_bps),
+                self.place(*size, point.rate.max_bps),
+            );
+            svg.line("thin c1", low, high);
+            let rate = reading.unit.text(point.rate.median_bps);
+            let note = format!(
+                "{}: {rate} {}",
+                label(sweep.kind, *size),
+                reading.unit.name()
+            );
+            match point {
+                _ if point.dropout => {
+                    svg.circle("ring", at, 5.0, &note);
+                    svg.text(
+                        "badtext",
+                        [at[0] + 9.0, at[1] + 13.0],
+                        Anchor::Start,
+                        format!("dropout {}", label(sweep.kind, *size)),
+                    );
+                }
+                _ if sweep.plateau == point.size => {
+                    svg.circle("fill c1", at, 7.0, &note);
+                    let text = format!("enough: {}", label(sweep.kind, *size));
+                    let fits = at[0] + text_width(&text) / 2.0 < WIDTH;
+                    let (x, anchor) = if fits {
+                        (at[0], Anchor::Middle)
+                    } else {
+                        (WIDTH, Anchor::End)
+                    };
+                    let x = x.max(LEFT + text_width(&text) / 2.0);
+                    svg.text("halo", [x, at[1] + 26.0], anchor, text);
+                }
+                _ if point.computed => {
+                    svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)"));
+                }
+                _ => svg.circle("fill c1", at, radius, &note),
+            }
+        }
+    }
+}
+
+const LEFT: f64 = 52.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 210.0;

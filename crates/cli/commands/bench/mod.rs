@@ -1,0 +1,51 @@
+//! `nicstripe bench`: measures the links to a machine, and shows earlier reports.
+//!
+//! - [`arguments`]: the command line as typed
+//! - [`session`], [`library`]: one bench from connecting to the exit code, and its run in the
+//!   library
+//! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
+//! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
+//! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
+//! - [`history`], [`stored`], [`versus`], [`files`]: stored reports, their commands and file access
+
+pub(crate) mod arguments;
+mod bars;
+mod failure;
+mod files;
+mod history;
+mod html;
+mod library;
+mod live;
+mod outcome;
+mod prom;
+mod reading;
+mod remedy;
+#[cfg(test)]
+mod samples;
+mod session;
+mod show;
+mod stored;
+mod stream;
+mod swept;
+mod table;
+mod unit;
+mod versus;
+
+pub(crate) use self::{arguments::Bench, failure::BenchError};
+
+use crate::{failure::Failure, output::terminal::Terminal, places};
+
+impl Bench {
+    /// Measures the links, or runs `bench list` or `bench compare`.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        match &self.stored {
+            Some(stored) => stored::run(
+                stored,
+                &history::History::of(&places::home()?),
+                nicstripe::bench::compare,
+                terminal,
+            ),
+            None => library::run(&self.measure, terminal),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Checks of a report against a baseline and a minimum rate, which determine the exit code.
+
+use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
+
+use super::{failure::BenchError, reading::Reading, reading::short_id};
+
+/// Returns an error if the report is slower than its baseline, or cannot be compared with it.
+pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError> {
+    let id = short_id(&comparison.id);
+    match comparison.verdict {
+        Verdict::Same | Verdict::Better => Ok(()),
+        Verdict::Regression => Err(BenchError::Regression {
+            id,
+            percent: -comparison.change_pct,
+            noise: comparison.noise_pct,
+        }),
+        Verdict::NotComparable => {
+            let why = comparison
+                .why
+                .clone()
+                .unwrap_or_else(|| "measured differently".into());
+            Err(BenchError::NotComparable { id, why })
+        }
+    }
+}
+
+/// Returns an error if all links together reach less than `floor` of the theoretical rate, a share
+/// from 0 to 1. Checks the median of each one-way load.
+pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchError> {
+    let reading = Reading::of(report);
+    let phases: Vec<Phase> = reading
+        .whole_phases()
+        .map(|(phase, _)| phase)
+        .filter(|phase| *phase != Phase::Both)
+        .collect();
+    if phases.is_empty() {
+        return Err(BenchError::NoFloor {
+            why: "no load of all links in one direction",
+        });
+    }
+    let reached: Option<Vec<f64>> = phases
+        .iter()
+        .map(|phase| reading.whole_efficiency(*phase))
+        .collect();
+    let Some(reached) = reached else {
+        return Err(BenchError::NoFloor {
+            why: "a line rate is unknown, so no theoretical rate",
+        });
+    };
+    let least = reached.into_iter().min_by(f64::total_cmp).unwrap_or(0.0);
+    if least < floor {
+        Err(BenchError::Floor {
+            reached: least * 100.0,
+            floor: floor * 100.0,
+        })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::samples;
+
+    #[test]
+    fn a_floor_is_of_theory_and_counts_both_ways() {
+        assert!(check_floor(&samples::good(), 0.97).is_ok());
+        assert!(
+            matches!(check_floor(&samples::shared(), 0.97), Err(BenchError::Floor { reached, .. }) if (60.0..62.0).contains(&reached))
+        );
+        let mut slow_back = samples::good();
+        slow_back.summary.reverse.as_mut().unwrap().median_bps /= 2;
+        assert!(matches!(
+            check_floor(&slow_back, 0.97),
+            Err(BenchError::Floor { .. })
+        ));
+        assert!(matches!(
+            check_floor(&samples::jumbo(), 0.95),
+            Err(BenchError::Floor { .. })
+        ));
+    }
+
+    #[test]
+    fn a_floor_without_theory_is_not_reached_in_silence() {
+        assert!(matches!(
+            check_floor(&samples::partial(), 0.5),
+            Err(BenchError::NoFloor { .. })
+        ));
+        let mut unknown = samples::good();
+        unknown.summary.theory_bps = None;
+        assert!(matches!(
+            check_floor(&unknown, 0.5),
+            Err(BenchError::NoFloor { .. })
+        ));
+    }
+
+    #[test]
+    fn only_a_regression_and_what_cannot_be_compared_fail() {
+        let comparison = |verdict| Comparison {
+            verdict,
+            ..samples::with_disk().baseline.unwrap()
+        };
+        assert!(check_comparison(&comparison(Verdict::Same)).is_ok());
+        assert!(check_comparison(&comparison(Verdict::Better)).is_ok());
+        let error = check_comparison(&comparison(Verdict::Regression)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "11.4 % slower than 0badcafe, noise is 3.0 %"
+        );
+        assert!(matches!(
+            check_comparison(&comparison(Verdict::NotComparable)),
+            Err(BenchError::NotComparable { .. })
+        ));
+    }
+}

@@ -1,0 +1,425 @@
+//! Values derived from a bench report, shared by the table, the HTML page and the metrics.
+
+use std::collections::BTreeMap;
+
+use nicstripe::{
+    bench::{
+        BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict,
+    },
+    escaped,
+};
+
+use super::unit::RateUnit;
+
+/// Bench report with the queries that printing it needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub(crate) report: &'a BenchReport,
+    /// Unit in which all rates of the report are printed.
+    pub(crate) unit: RateUnit,
+}
+
+impl<'a> Reading<'a> {
+    pub(crate) fn of(report: &'a BenchReport) -> Self {
+        let most = report
+            .runs
+            .iter()
+            .map(|run| run.total_bps)
+            .chain(report.summary.theory_bps);
+        Self {
+            report,
+            unit: RateUnit::for_most(most.max().unwrap_or(0)),
+        }
+    }
+
+    /// Returns the first measured phase that loads all links: forward, reverse or both directions.
+    pub(crate) fn main_phase(self) -> Option<Phase> {
+        WHOLE.into_iter().find(|phase| self.total(*phase).is_some())
+    }
+
+    /// Returns the measured phases that load all links, each with its total rate.
+    pub(crate) fn whole_phases(self) -> impl Iterator<Item = (Phase, Spread)> {
+        WHOLE
+            .into_iter()
+            .filter_map(move |phase| Some((phase, self.total(phase)?)))
+    }
+
+    /// Returns the total rate of all links in a phase; `None` if it was not measured.
+    pub(crate) fn total(self, phase: Phase) -> Option<Spread> {
+        let summary = &self.report.summary;
+        match phase {
+            Phase::Together => summary.together,
+            Phase::Reverse => summary.reverse,
+            Phase::Both => summary.both,
+            Phase::Idle | Phase::Solo | Phase::Pair => None,
+        }
+    }
+
+    /// Returns the summary of a link, with its rates and bottleneck.
+    pub(crate) fn summary_of(self, link: &BenchLink) -> Option<&'a LinkSummary> {
+        self.report
+            .summary
+            .links
+            .iter()
+            .find(|summary| summary.link == link.id)
+    }
+
+    /// Returns the rate of a link that was loaded alone.
+    pub(crate) fn alone(self, link: &BenchLink) -> Option<Spread> {
+        self.summary_of(link)?.alone
+    }
+
+    /// Returns the rate of a link in a phase that loads all links. For a bidirectional phase it is
+    /// the sum of both directions.
+    pub(crate) fn part(self, phase: Phase, link: &BenchLink) -> Option<Spread> {
+        if phase == Phase::Together {
+            return self.summary_of(link)?.together;
+        }
+        let rate = |run: &Run| {
+            run.flows
+                .iter()
+                .filter(|flow| flow.link == link.id)
+                .map(|flow| flow.goodput_bps)
+                .sum::<u64>()
+        };
+        let rates: Vec<u64> = self.runs(phase).map(rate).collect();
+        spread(rates, self.total(phase).is_none_or(|total| total.stable))
+    }
+
+    /// Returns the sum of the median rates of all links loaded alone, in bits per second.
+    pub(crate) fn alone_sum(self) -> Option<u64> {
+        self.report
+            .links
+            .iter()
+            .map(|link| Some(self.alone(link)?.median_bps))
+            .sum()
+    }
+
+    /// Returns the runs of a phase.
+    pub(crate) fn runs(self, phase: Phase) -> impl Iterator<Item = &'a Run> {
+        self.report
+            .runs
+            .iter()
+            .filter(move |run| run.phase == phase)
+    }
+
+    /// Returns the run of a phase whose rate is closest to the median, for charts.
+    pub(crate) fn typical_run(self, phase: Phase) -> Option<&'a Run> {
+        let median = self.total(phase).map(|total| total.median_bps);
+        self.runs(phase)
+            .min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
+    }
+
+    /// Returns the flows of one link in a run.
+    pub(crate) fn flows(self, run: &'a Run, link: &BenchLink) -> impl Iterator<Item = &'a Flow> {
+        let id = link.id;
+        run.flows.iter().filter(move |flow| flow.link == id)
+    }
+
+    /// Returns the bytes that a link retransmitted in a phase, and their share of all sent bytes.
+    pub(crate) fn sent_again(self, phase: Phase, link: &BenchLink) -> Option<(u64, f64)> {
+        let mut counted: Option<(u64, u64)> = None;
+        for flow in self.runs(phase).flat_map(|run| self.flows(run, link)) {
+            let tcp = flow.tcp.as_ref()?;
+            let (again, sent) = counted.unwrap_or((0, 0));
+            counted = Some((
+                again + tcp.retransmitted_bytes?,
+                sent + tcp.sent_bytes.unwrap_or(flow.bytes),
+            ));
+        }
+        counted.map(|(again, sent)| {
+            (
+                again,
+                if sent == 0 {
+                    0.0
+                } else {
+                    again as f64 / sent as f64
+                },
+            )
+        })
+    }
+
+    /// Returns the share of its theoretical rate that a link reached in a phase. In a bidirectional
+    /// phase the theoretical rate counts twice.
+    pub(crate) fn efficiency(self, phase: Phase, link: &BenchLink) -> Option<f64> {
+        let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
+        Some(self.part(phase, link)?.median_bps as f64 / (link.theory_bps? as f64 * ways))
+    }
+
+    /// Returns the share of the total theoretical rate that all links reached in a phase.
+    pub(crate) fn whole_efficiency(self, phase: Phase) -> Option<f64> {
+        let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
+        Some(self.total(phase)?.median_bps as f64 / (self.report.summary.theory_bps? as f64 * ways))
+    }
+
+    /// Returns the CPU seconds per gigabit in a phase at both machines, each in user space, kernel
+    /// and interrupts. Values are medians over the runs.
+    pub(crate) fn cpu_parts(self, phase: Phase) -> [Option<[f64; 3]>; 2] {
+        let of = |pick: fn(&Run) -> Option<CpuUse>| {
+            let parts: Vec<[f64; 3]> = self
+                .runs(phase)
+                .filter_map(|run| cpu_a_gigabit(run, pick(run)?))
+                .collect();
+            let part = |index: usize| median(parts.iter().map(|parts| parts[index]).collect());
+            Some([part(0)?, part(1)?, part(2)?])
+        };
+        [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]
+    }
+
+    /// Returns the mean round-trip time of a link in a phase that loads all links, in microseconds.
+    pub(crate) fn rtt_loaded(self, phase: Phase, link: &BenchLink) -> Option<f64> {
+        if phase == Phase::Together {
+            return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
+        }
+        let told = self
+            .runs(phase)
+            .flat_map(|run| self.flows(run, link))
+            .filter_map(|flow| flow.tcp?.rtt_avg_us);
+        median(told.map(|us| us as f64).collect())
+    }
+
+    /// Returns the name of a link by its two interfaces, `eth1 → enp2`, escaped for a terminal.
+    pub(crate) fn name(self, link: &BenchLink) -> String {
+        let name = |name: &str| escaped(name.as_bytes());
+        match (
+            link.ends.client.name.as_str(),
+            link.ends.daemon.name.as_str(),
+        ) {
+            (ours, "") => name(ours),
+            (ours, theirs) if ours == theirs => name(ours),
+            (ours, theirs) => format!("{} → {}", name(ours), name(theirs)),
+        }
+    }
+
+    /// Returns the name of a link by its ID in the report.
+    pub(crate) fn name_of(self, id: u32) -> String {
+        self.report
+            .links
+            .iter()
+            .find(|link| link.id == id)
+            .map_or_else(|| format!("link {id}"), |link| self.name(link))
+    }
+
+    /// Returns the names of both machines, made distinct and escaped for a terminal.
+    pub(crate) fn machines(self) -> [String; 2] {
+        let name = |name: &Option<String>, otherwise: &str| {
+            name.as_ref()
+                .map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()))
+        };
+        let [ours, theirs] = [
+            name(&self.report.hosts.client.name, "here"),
+            name(&self.report.hosts.daemon.name, "there"),
+        ];
+        match ours == theirs {
+            true => [format!("{ours} (here)"), format!("{theirs} (there)")],
+            false => [ours, theirs],
+        }
+    }
+
+    /// Returns the comparison with the baseline as one line, without a full stop.
+    pub(crate) fn compared(self) -> Option<String> {
+        let comparison = self.report.baseline.as_ref()?;
+        let id = short_id(&comparison.id);
+        if comparison.verdict == Verdict::NotComparable {
+            let why = comparison.why.as_deref().unwrap_or("measured differently");
+            return Some(format!(
+                "not comparable with {id}: {}",
+                escaped(why.as_bytes())
+            ));
+        }
+        let unit = self.unit;
+        let before = comparison.baseline.median_bps;
+        // The comparison chooses the load: the first that both reports have.
+        let after = (before as f64 * (1.0 + comparison.change_pct / 100.0)).max(0.0) as u64;
+        let change = format!(
+            "{} to {} {}, {:+.1} %, noise {:.1} %",
+            unit.text(before),
+            unit.text(after),
+            unit.name(),
+            comparison.change_pct,
+            comparison.noise_pct
+        );
+        Some(format!(
+            "compared with {id}: {change}: {}",
+            verdict_text(comparison.verdict)
+        ))
+    }
+
+    /// Returns the loads whose repeats differ too much, one text each.
+    pub(crate) fn unstable(self) -> Vec<String> {
+        let told = |name: &str, spread: &Spread| {
+            format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))
+        };
+        let alone = self
+            .report
+            .links
+            .iter()
+            .filter_map(|link| Some((format!("{} alone", self.name(link)), self.alone(link)?)));
+        let whole = self
+            .whole_phases()
+            .map(|(phase, spread)| (phase_text(phase).to_owned(), spread));
+        alone
+            .chain(whole)
+            .filter(|(_, spread)| !spread.stable && spread.n > 1)
+            .map(|(name, spread)| told(&name, &spread))
+            .collect()
+    }
+}
+
+/// Returns the CPU seconds of a run per gigabit of data, in user space, kernel and interrupts.
+fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
+    let gigabits = run.flows.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 1e9;
+    (gigabits > 0.0)
+        .then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
+}
+
+fn spread(mut rates: Vec<u64>, stable: bool) -> Option<Spread> {
+    rates.sort_unstable();
+    let (min_bps, max_bps) = (*rates.first()?, *rates.last()?);
+    let n = rates.len();
+    let median_bps = if n % 2 == 1 {
+        rates[n / 2]
+    } else {
+        u64::midpoint(rates[n / 2 - 1], rates[n / 2])
+    };
+    Some(Spread {
+        median_bps,
+        min_bps,
+        max_bps,
+        n: u32::try_from(n).unwrap_or(u32::MAX),
+        stable,
+    })
+}
+
+/// Returns the median of the values; `None` if there are none.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    match n % 2 {
+        1 => values.get(n / 2).copied(),
+        _ => Some((values.get((n / 2).checked_sub(1)?)? + values.get(n / 2)?) / 2.0),
+    }
+}
+
+/// Counts how often each key occurs.
+pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    let mut counts = BTreeMap::new();
+    for key in keys {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
+/// Returns the first digits of a report ID, enough to find the report.
+pub(crate) fn short_id(id: &str) -> String {
+    let short: String = id.chars().take(SHORT_ID).collect();
+    escaped(short.as_bytes())
+}
+
+/// Returns the name of a phase, for users.
+pub(crate) fn phase_text(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle => "idle",
+        Phase::Solo => "alone",
+        Phase::Together => "together",
+        Phase::Reverse => "reverse",
+        Phase::Both => "both ways",
+        Phase::Pair => "in pairs",
+    }
+}
+
+/// Returns the name of a link's bottleneck, for users.
+pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
+    match limiter {
+        Limiter::Cable => "cable",
+        Limiter::Sender => "sender",
+        Limiter::Receiver => "receiver",
+        Limiter::ReceiveBuffer => "receive buffer",
+        Limiter::SendBuffer => "send buffer",
+        Limiter::Cpu => "processor",
+        Limiter::Loss => "loss",
+        Limiter::Shared => "shared",
+        Limiter::Window => "window",
+        Limiter::Unknown => "unknown",
+    }
+}
+
+/// Returns the verdict of a comparison, for users.
+pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Same => "no significant change",
+        Verdict::Better => "faster",
+        Verdict::Regression => "SLOWER (significant)",
+        Verdict::NotComparable => "not comparable",
+    }
+}
+
+/// Returns true if an efficiency is known and below [`GOOD_EFFICIENCY`].
+pub(crate) fn is_bad(efficiency: Option<f64>) -> bool {
+    efficiency.is_some_and(|part| part < GOOD_EFFICIENCY)
+}
+
+/// Phases that load all links. The first is the load of a copy to the daemon.
+const WHOLE: [Phase; 3] = [Phase::Together, Phase::Reverse, Phase::Both];
+
+/// Share of the theoretical rate below which a link is marked: it has a fault, or is limited by
+/// something else.
+const GOOD_EFFICIENCY: f64 = 0.9;
+
+/// Hexadecimal digits of a printed report ID. 8 digits distinguish some hundreds of random IDs.
+const SHORT_ID: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::samples;
+
+    #[test]
+    fn machines_of_the_same_name_can_be_told_apart() {
+        let mut report = samples::good();
+        assert_eq!(Reading::of(&report).machines(), ["laptop", "nas"]);
+        report.hosts.daemon.name = Some("laptop".into());
+        assert_eq!(
+            Reading::of(&report).machines(),
+            ["laptop (here)", "laptop (there)"]
+        );
+        assert_eq!(Reading::of(&samples::empty()).machines(), ["here", "there"]);
+    }
+
+    #[test]
+    fn a_link_is_named_by_both_ends_and_once_where_they_are_the_same() {
+        let mut report = samples::good();
+        assert_eq!(Reading::of(&report).name(&report.links[0]), "eth1 → enp2s0");
+        report.links[0].ends.daemon.name = "eth1".into();
+        assert_eq!(Reading::of(&report).name(&report.links[0]), "eth1");
+    }
+
+    #[test]
+    fn both_ways_are_measured_against_twice_the_theory() {
+        let report = samples::good();
+        let reading = Reading::of(&report);
+        let both = reading.whole_efficiency(Phase::Both).unwrap();
+        assert!((0.97..1.0).contains(&both), "{both}");
+        assert!((reading.efficiency(Phase::Both, &report.links[0]).unwrap() - both).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_run_that_is_drawn_is_the_one_nearest_to_the_median() {
+        let report = samples::mixed();
+        let reading = Reading::of(&report);
+        let drawn = reading.typical_run(Phase::Together).unwrap();
+        let median = reading.total(Phase::Together).unwrap().median_bps;
+        assert!(
+            reading
+                .runs(Phase::Together)
+                .all(|run| run.total_bps.abs_diff(median) >= drawn.total_bps.abs_diff(median))
+        );
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_lies_between_two() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! `nicstripe completions`: completion scripts for shells.
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::{Shell, generate};
+
+use crate::{args, failure::Failure, output::stdout};
+
+/// Print completions for a shell, to be sourced or installed
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe"
+)]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        stdout::bytes(script(self.shell).as_bytes())
+    }
+}
+
+/// Returns the completion script that clap generates. For interactive shells it also completes the
+/// names of trusted peers.
+fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    generate(shell, &mut args::Args::command(), "nicstripe", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    match shell {
+        Shell::Bash => {
+            script.replace(
+                "complete -F _nicstripe ",
+                "complete -F _nicstripe_and_peers ",
+            ) + BASH
+        }
+        Shell::Fish => script.into_owned() + FISH,
+        Shell::Zsh => {
+            let lines: Vec<String> = script.lines().map(with_peers).collect();
+            let (functions, end) = lines.split_at(
+                lines
+                    .iter()
+                    .rposition(|line| line.starts_with("if ["))
+                    .unwrap_or(lines.len()),
+            );
+            [&functions.join("\n"), ZSH, &end.join("\n"), "\n"].concat()
+        }
+        _ => script.into_owned(),
+    }
+}
+
+/// Makes zsh complete peer names, or `peer:path`, for the positional arguments that take them.
+fn with_peers(line: &str) -> String {
+    let is_of = |names: &[&str]| {
+        names.iter().any(|name| {
+            line.trim_start_matches(['\'', '*', ':'])
+                .starts_with(&format!("{name} -- "))
+        })
+    };
+    let action = match () {
+        () if is_of(&["peer", "host", "which"]) => "_nicstripe_peers",
+        () if is_of(&["paths", "repository"]) => "_nicstripe_places",
+        () => return line.to_owned(),
+    };
+    line.replace(":_default'", &format!(":{action}'"))
+}
+
+const BASH: &str = r#"
+_nicstripe_and_peers() {
+    _nicstripe "$@"
+    local cur="${COMP_WORDS[COMP_CWORD]}" end="" name
+    local -a names=()
+    [[ ${cur} == -* || ${COMP_CWORD} -lt 2 ]] && return
+    case "${COMP_WORDS[1]}" in
+        cp) end=":" ;;
+        bench|dial|forward|links) ;;
+        serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
+        trust) [[ ${COMP_WORDS[2]} == remove && ${COMP_CWORD} -gt 2 ]] || return ;;
+        *) return ;;
+    esac
+    while IFS= read -r name; do
+        [[ ${name} == "${cur}"* ]] && names+=("${name}${end}")
+    done < <(nicstripe trust list --names 2>/dev/null)
+    [[ ${#names[@]} -eq 0 ]] && return
+    COMPREPLY+=("${names[@]}")
+    if [[ -n ${end} ]]; then
+        while IFS= read -r name; do COMPREPLY+=("${name}"); done < <(compgen -f -- "${cur}")
+        compopt -o nospace -o filenames 2>/dev/null
+    fi
+    return 0
+}
+"#;
+
+const FISH: &str = r#"
+function __nicstripe_peers
+    nicstripe trust list --names 2>/dev/null
+end
+function __nicstripe_places
+    __nicstripe_peers | string replace -r '$' ':'
+end
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand cp" -a "(__nicstripe_places)" -d 'trusted machine'
+for sub in bench dial forward links
+    complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
+end
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand serve; and __fish_seen_subcommand_from restic" -f -a "(__nicstripe_places)" -d 'trusted machine'
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand trust; and __fish_seen_subcommand_from remove" -f -a "(__nicstripe_peers)" -d 'trusted machine'
+"#;
+
+const ZSH: &str = r#"
+_nicstripe_peers() {
+    local -a names=(${(f)"$(nicstripe trust list --names 2>/dev/null)"})
+    compadd -a names
+}
+_nicstripe_places() {
+    local -a names=(${(f)"$(nicstripe trust list --names 2>/dev/null)"})
+    compadd -S '' -- ${^names}:
+    _files
+}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_learns_the_subcommands() {
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+            assert!(
+                script.contains("serve") && script.contains("bwlimit"),
+                "{shell}"
+            );
+        }
+    }
+
+    #[test]
+    fn peers_are_offered_where_one_goes() {
+        let zsh = script(Shell::Zsh);
+        assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 5, "{zsh}");
+        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 2, "{zsh}");
+        assert!(script(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
+    }
+}

@@ -1,0 +1,327 @@
+//! Progress bars of a copy: one for the total and one per link.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use nicstripe::{LinkProgress, LinkState, escaped};
+
+use super::view::{View, files, percent};
+use crate::{
+    output::terminal::Terminal,
+    text::quantity::{Clock, Size, Speed},
+};
+
+/// Progress bars of one copy. They appear [`PATIENCE`] after its start, and the last state stays on
+/// the screen.
+#[derive(Debug)]
+pub(crate) struct Bars {
+    terminal: Terminal,
+    name: String,
+    begun: Instant,
+    shown: bool,
+    is_narrow: bool,
+    total: ProgressBar,
+    links: Vec<ProgressBar>,
+}
+
+impl Bars {
+    /// Creates the progress bars of a copy, labelled with the name of its source.
+    pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
+        let total = terminal
+            .bars()
+            .add(ProgressBar::no_length().with_style(style(TOTAL)));
+        Self {
+            terminal: terminal.clone(),
+            name,
+            begun: Instant::now(),
+            shown: false,
+            is_narrow: false,
+            total,
+            links: Vec::new(),
+        }
+    }
+
+    /// Draws the state of the copy. To be called after every event, and several times a second.
+    pub(crate) fn draw(&mut self, view: &View) {
+        let Some(progress) = &view.progress else {
+            return;
+        };
+        if !self.shown {
+            if self.begun.elapsed() < PATIENCE {
+                return;
+            }
+            self.shown = true;
+            self.terminal.show_bars();
+        }
+        self.fit();
+        let size = (!progress.open).then_some(progress.size);
+        set_length(&self.total, size);
+        self.total.set_position(progress.bytes);
+        let width = if self.is_narrow {
+            NARROW_NAME
+        } else {
+            NAME_WIDTH
+        };
+        self.total.set_prefix(shortened(
+            &files(progress).unwrap_or_else(|| self.name.clone()),
+            width,
+        ));
+        self.total.set_message(total_message(view, self.is_narrow));
+        for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
+            self.draw_link(index, &view.label(&link.link), link, size);
+        }
+    }
+
+    /// Freezes the bars in their last state. Later output appears below them.
+    pub(crate) fn finish(&self) {
+        if self.shown {
+            self.links
+                .iter()
+                .chain([&self.total])
+                .for_each(ProgressBar::abandon);
+        }
+        self.terminal
+            .bars()
+            .set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
+
+    /// Switches to a layout without bars if the terminal has fewer than [`LEAST_COLUMNS`] columns,
+    /// since a wrapped line cannot be redrawn.
+    fn fit(&mut self) {
+        let is_narrow = self
+            .terminal
+            .columns()
+            .is_some_and(|columns| columns < LEAST_COLUMNS);
+        if std::mem::replace(&mut self.is_narrow, is_narrow) != is_narrow {
+            self.total
+                .set_style(style(if is_narrow { NARROW } else { TOTAL }));
+            self.links
+                .iter()
+                .for_each(|link| link.set_style(style(if is_narrow { NARROW_LINK } else { LINK })));
+        }
+    }
+
+    fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: Option<u64>) {
+        if index == self.links.len() {
+            let bar = self.terminal.bars().add(
+                ProgressBar::no_length().with_style(style(if self.is_narrow {
+                    NARROW_LINK
+                } else {
+                    LINK
+                })),
+            );
+            self.links.push(bar);
+        }
+        let bar = &self.links[index];
+        set_length(bar, size);
+        bar.set_position(link.bytes);
+        bar.set_prefix(shortened(
+            label,
+            if self.is_narrow {
+                NARROW_NAME
+            } else {
+                NAME_WIDTH
+            },
+        ));
+        bar.set_message(link_message(link, self.is_narrow));
+    }
+}
+
+fn is_shown(link: &LinkProgress) -> bool {
+    link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
+}
+
+/// Sets the total of a bar in bytes. A bar without a total stays empty.
+fn set_length(bar: &ProgressBar, size: Option<u64>) {
+    match size {
+        Some(size) => bar.set_length(size),
+        None => bar.unset_length(),
+    }
+}
+
+fn total_message(view: &View, is_narrow: bool) -> String {
+    let Some(progress) = &view.progress else {
+        return String::new();
+    };
+    let rest = match (view.done, view.waiting, view.time_left()) {
+        (Some(elapsed), ..) => format!(
+            "{:>10}  in {:.1} s",
+            Speed(progress.rate),
+            elapsed.as_secs_f64()
+        ),
+        (None, Some(since), _) => format!("no link for {}", Clock(since)),
+        (None, None, Some(left)) => format!("{:>10}  ETA {}", Speed(progress.rate), Clock(left)),
+        (None, None, None) if progress.open && progress.size > 0 => {
+            format!("{:>10}  ≥{}", Speed(progress.rate), Size(progress.size))
+        }
+        (None, None, None) if progress.open => format!("{:>10}", Speed(progress.rate)),
+        (None, None, None) => String::new(),
+    };
+    let percent =
+        percent(progress).map_or_else(|| "     ".to_owned(), |percent| format!("{percent:>3} %"));
+    match is_narrow {
+        true => format!("{percent} {}", rest.trim_start()),
+        false => format!("{percent}  {:>9}  {rest}", Size(progress.bytes)),
+    }
+}
+
+fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
+    let state = match &link.state {
+        LinkState::Up => format!("{:>10}", Speed(link.rate)),
+        LinkState::Connecting => "connecting".to_owned(),
+        LinkState::Suspect => "no answer".to_owned(),
+        LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => format!("not used: {}", escaped(why.as_bytes())),
+        _ => String::new(),
+    };
+    match is_narrow {
+        true => format!("{:>9} {}", Size(link.bytes), state.trim_start()),
+        false => format!("       {:>9}  {state}", Size(link.bytes)),
+    }
+}
+
+/// Truncates a name to `width` columns. Keeps its end, which distinguishes files of one kind.
+fn shortened(name: &str, width: usize) -> String {
+    let count = name.chars().count();
+    match count <= width {
+        true => name.to_owned(),
+        false => format!(
+            "…{}",
+            name.chars().skip(count + 1 - width).collect::<String>()
+        ),
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template)
+        .expect("the templates below are well-formed, as a test shows");
+    style.progress_chars("━╸─")
+}
+
+/// Layout of the bars. The prefix has [`NAME_WIDTH`] columns, and the message leaves 20 columns for
+/// the bar on a terminal of 80.
+const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
+const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
+const NAME_WIDTH: usize = 16;
+
+/// Layout without bars, for terminals of 40 columns and more.
+const NARROW: &str = "{prefix:10!} {msg:28!}";
+const NARROW_LINK: &str = "{prefix:>10!} {msg:28!}";
+const NARROW_NAME: usize = 10;
+
+/// Minimum columns of a terminal for the layout with bars.
+const LEAST_COLUMNS: u16 = 66;
+
+/// Delay before the bars appear. On a shorter copy they would only flicker (as in jj).
+const PATIENCE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use nicstripe::{BitRate, Progress};
+
+    use super::*;
+    use crate::commands::cp::view::tests::link;
+
+    #[test]
+    fn the_templates_are_well_formed() {
+        style(TOTAL);
+        style(LINK);
+        style(NARROW);
+        style(NARROW_LINK);
+    }
+
+    #[test]
+    fn lines_of_a_narrow_terminal_have_what_matters_first() {
+        let progress = Progress {
+            bytes: 1 << 20,
+            size: 4 << 20,
+            rate: BitRate::from_mbit(8),
+            ..Progress::default()
+        };
+        assert_eq!(
+            total_message(
+                &View {
+                    progress: Some(progress),
+                    ..View::default()
+                },
+                true
+            ),
+            " 25 % 1.0 MB/s  ETA 0:03"
+        );
+        let up = LinkProgress {
+            link: link("eth1"),
+            bytes: 1024,
+            rate: BitRate::from_mbit(8),
+            state: LinkState::Up,
+        };
+        assert_eq!(link_message(&up, true), "  1.0 KiB 1.0 MB/s");
+    }
+
+    #[test]
+    fn a_tree_that_is_still_walked_has_no_percentage_and_no_end() {
+        let progress = Progress {
+            bytes: 1 << 20,
+            size: 4 << 20,
+            open: true,
+            rate: BitRate::from_mbit(8),
+            ..Progress::default()
+        };
+        let message = |progress: &Progress| {
+            total_message(
+                &View {
+                    progress: Some(progress.clone()),
+                    ..View::default()
+                },
+                false,
+            )
+        };
+        assert_eq!(message(&progress), "         1.0 MiB    1.0 MB/s  ≥4.0 MiB");
+        assert_eq!(
+            message(&Progress {
+                size: 0,
+                ..progress.clone()
+            }),
+            "         1.0 MiB    1.0 MB/s"
+        );
+        assert_eq!(
+            message(&Progress {
+                open: false,
+                ..progress
+            }),
+            " 25 %    1.0 MiB    1.0 MB/s  ETA 0:03"
+        );
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(
+            shortened("sixteen-chars.gz", NAME_WIDTH),
+            "sixteen-chars.gz"
+        );
+        assert_eq!(
+            shortened("backup-2024-11-20.tar", NAME_WIDTH),
+            "…-2024-11-20.tar"
+        );
+        assert_eq!(
+            shortened("backup-2024-11-20.tar", NAME_WIDTH)
+                .chars()
+                .count(),
+            NAME_WIDTH
+        );
+    }
+
+    #[test]
+    fn a_link_without_a_connection_says_why() {
+        let state = LinkState::Down("no carrier".into());
+        let link = LinkProgress {
+            link: link("eth1"),
+            bytes: 1024,
+            rate: BitRate::ZERO,
+            state,
+        };
+        assert_eq!(
+            link_message(&link, false).trim(),
+            "1.0 KiB  down: no carrier"
+        );
+    }
+}

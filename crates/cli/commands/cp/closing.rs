@@ -1,0 +1,478 @@
+//! Closing lines of a copy: its result, its rate, and the bottleneck.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    fmt::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    time::Duration,
+};
+
+use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport, escaped};
+
+use super::{
+    arguments::Cp,
+    location::{Location, RemotePath},
+    tree_summary,
+};
+use crate::text::quantity::{Size, Speed};
+
+/// Source and target of a copy, as printed in the closing lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ends {
+    from: String,
+    to: String,
+    /// True if the target is a file, so that received data is on a disk; false for standard output.
+    is_durable: bool,
+}
+
+impl Ends {
+    /// Formats source and target as typed. Appends the file name if a single file is copied into a
+    /// directory.
+    pub(crate) fn of(cp: &Cp) -> Self {
+        let shown = |word: &OsStr| escaped(word.as_bytes());
+        let (target, is_pipe) = (cp.target(), cp.target() == "-");
+        let (from, name) = match cp.sources() {
+            [source] if source == "-" => ("standard input".to_owned(), None),
+            [source] => (shown(source), own_name(source)),
+            sources => (format!("{} sources", sources.len()), None),
+        };
+        let slash = match target.as_bytes() {
+            [.., b':' | b'/'] => Some(""),
+            _ if Path::new(target).is_dir() => Some("/"),
+            _ => None,
+        };
+        let to = match (name, slash) {
+            _ if is_pipe => "standard output".to_owned(),
+            (Some(name), Some(slash)) => format!("{}{slash}{name}", shown(target)),
+            _ => shown(target),
+        };
+        Self {
+            from,
+            to,
+            is_durable: !is_pipe,
+        }
+    }
+}
+
+/// Returns the file name that a source gets in a target directory. `None` if it is standard input,
+/// or ends with a slash, so that only its content is copied.
+fn own_name(source: &OsStr) -> Option<String> {
+    match Location::parse(source).ok()? {
+        Location::Local(path) if !source.as_bytes().ends_with(b"/") => {
+            Some(escaped(path.file_name()?.as_bytes()))
+        }
+        Location::Remote(remote) => match remote.path {
+            RemotePath::File(name) => Some(escaped(name.file_name())),
+            RemotePath::Root | RemotePath::Directory(_) => None,
+        },
+        Location::Local(_) | Location::Pipe => None,
+    }
+}
+
+/// Returns the closing lines of a copy: the outcome, and remarks on the links if any.
+pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
+    [Some(outcome(report, ends)), links(report)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Returns the first closing line, such as `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s
+/// over eth1, eth2), verified and on disk`.
+fn outcome(report: &Report, ends: &Ends) -> String {
+    let time = Took(report.elapsed);
+    let moved = moved(report);
+    if let (0, 0, Some(tree)) = (moved, report.resumed_bytes, &report.tree) {
+        return without_bytes(report, tree);
+    }
+    let head = format!("{} → {}  ", ends.from, ends.to);
+    if moved == 0 && report.resumed_bytes > 0 {
+        return format!(
+            "{head}{} already present, verified in {time}",
+            Size(report.size)
+        );
+    }
+    let over = match carriers(report) {
+        names if names.is_empty() => String::new(),
+        names => format!(" over {}", names.join(", ")),
+    };
+    let files =
+        tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
+    let kind = match moved >= TOLD_RATE {
+        true => format!(" ({files}{}{over})", Speed(report.goodput())),
+        false => over,
+    };
+    let kept = if ends.is_durable {
+        "verified and on disk"
+    } else {
+        "verified"
+    };
+    let mut line = format!("{head}{} in {time}{kind}, {kept}", Size(report.size));
+    if report.resumed_bytes > 0 {
+        let _ = write!(
+            line,
+            "; {} of {} already present",
+            Size(report.resumed_bytes),
+            Size(report.size)
+        );
+    }
+    // Holes, unchanged chunks or compression saved at least one per cent.
+    if report.wire_bytes < moved - moved / 100 {
+        let _ = write!(
+            line,
+            "; {} sent for {}",
+            Size(report.wire_bytes),
+            Size(moved)
+        );
+    }
+    line
+}
+
+/// Duration of a copy, printed as `2.3 s` or `12 ms`.
+struct Took(Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            millis @ ..100 => write!(f, "{millis} ms"),
+            _ => write!(f, "{:.1} s", self.0.as_secs_f64()),
+        }
+    }
+}
+
+/// Returns the closing line of a tree copy that transferred no bytes: nothing, or only empty files,
+/// was copied.
+fn without_bytes(report: &Report, tree: &TreeReport) -> String {
+    let time = Took(report.elapsed);
+    match tree_summary::files_per_second(report) {
+        Some(rate) => format!("{rate}, all empty"),
+        None if tree.files > 0 => format!("all files are empty, in {time}"),
+        None if tree.failed > 0 => format!("no files sent, in {time}"),
+        None => format!("nothing to send, in {time}"),
+    }
+}
+
+/// Returns the second closing line, such as `99.9 % of 235.4 MB/s, limited by the cables; not used:
+/// eth3 (no carrier)`. `None` if there is nothing to report.
+fn links(report: &Report) -> Option<String> {
+    let is_brief = is_brief(report);
+    let part = report
+        .efficiency()
+        .zip(report.expected)
+        .filter(|_| !is_brief);
+    let part = part.map(|(part, expected)| format!("{:.1} % of {}", part * 100.0, Speed(expected)));
+    let limit = match report.limited_by {
+        Limit::Unknown | Limit::Latency => None,
+        Limit::Bandwidth | Limit::LinkDown | Limit::Files => Some(report.limited_by),
+        other => Some(other).filter(|_| !is_brief),
+    };
+    let limited = limit.map(|limit| match limit {
+        Limit::Bandwidth => "as fast as the configured limit".to_owned(),
+        limit => format!("limited by {limit}"),
+    });
+    let speed: Vec<String> = part.into_iter().chain(limited).collect();
+    let unused = unused(report, is_brief);
+    let unused = (!unused.is_empty()).then(|| format!("not used: {}", unused.join(", ")));
+    let said: Vec<String> = Some(speed.join(", "))
+        .filter(|speed| !speed.is_empty())
+        .into_iter()
+        .chain(unused)
+        .collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Returns the names of the interfaces that carried data, without duplicates.
+fn carriers(report: &Report) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let carried = report
+        .links
+        .iter()
+        .filter(|link| link.bytes > 0)
+        .map(|link| &link.link.interface);
+    carried
+        .filter(|name| seen.insert(*name))
+        .map(|name| escaped(name.as_bytes()))
+        .collect()
+}
+
+/// Returns the names of the interfaces that carried no data, each with the reason. Omits those that
+/// a warning names already.
+fn unused(report: &Report, is_brief: bool) -> Vec<String> {
+    let carries = |name: &str| {
+        report
+            .links
+            .iter()
+            .any(|link| link.bytes > 0 && link.link.interface == name)
+    };
+    let is_told = |name: &str| {
+        report
+            .failed
+            .iter()
+            .any(|failed| !failed.is_peers && failed.interface == name)
+    };
+    let mut seen = BTreeSet::new();
+    let idle = report
+        .links
+        .iter()
+        .filter(|link| !carries(&link.link.interface) && !is_told(&link.link.interface));
+    let idle = idle.filter(|link| seen.insert(&link.link.interface));
+    idle.filter_map(|link| {
+        Some(format!(
+            "{} ({})",
+            escaped(link.link.interface.as_bytes()),
+            why_idle(link, is_brief)?
+        ))
+    })
+    .collect()
+}
+
+/// Returns the reason why a link carried no data. `None` if the copy ended before the link could be
+/// used.
+fn why_idle(link: &LinkReport, is_brief: bool) -> Option<String> {
+    match &link.state {
+        LinkState::Down(why) => Some(escaped(why.as_bytes())),
+        _ if is_brief => None,
+        LinkState::LeftOut(why) => Some(escaped(why.as_bytes())),
+        LinkState::Connecting => Some("never connected".to_owned()),
+        _ => Some("connected too late".to_owned()),
+    }
+}
+
+fn moved(report: &Report) -> u64 {
+    report.size.saturating_sub(report.resumed_bytes)
+}
+
+/// Returns true if connection setup and teardown dominate the time of the copy, so that its rate
+/// says little about the links.
+fn is_brief(report: &Report) -> bool {
+    report.limited_by == Limit::Latency || report.moving < BRIEF || moved(report) < SMALL
+}
+
+/// Minimum bytes of a copy whose rate is printed.
+const TOLD_RATE: u64 = 1 << 20;
+
+/// Minimum duration, and minimum bytes, of a copy whose rate is compared with the capacity of the
+/// links.
+const BRIEF: Duration = Duration::from_secs(1);
+const SMALL: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use nicstripe::{BitRate, UnusedInterface};
+
+    use super::*;
+    use crate::commands::cp::{arguments::tests::parse as parsed_or, summary::tests::report};
+
+    fn parsed(words: &[&str]) -> Cp {
+        parsed_or(words).unwrap()
+    }
+
+    fn closing(report: &Report) -> Vec<String> {
+        lines(
+            report,
+            &Ends {
+                from: "disk.img".into(),
+                to: "nas:disk.img".into(),
+                is_durable: true,
+            },
+        )
+    }
+
+    #[test]
+    fn the_ends_are_those_that_were_typed_with_the_name_in_a_directory() {
+        let ends = |words: &[&str]| {
+            let cp = Cp {
+                paths: words.iter().map(Into::into).collect(),
+                ..parsed(&["a", "nas:"])
+            };
+            let Ends { from, to, .. } = Ends::of(&cp);
+            format!("{from} → {to}")
+        };
+        for (words, expected) in [
+            (&["dir/a.img", "nas:"][..], "dir/a.img → nas:a.img"),
+            (&["a.img", "nas:b/"], "a.img → nas:b/a.img"),
+            (&["a.img", "nas:b"], "a.img → nas:b"),
+            (&["nas:b/a.img", "/"], "nas:b/a.img → /a.img"),
+            (&["nas:b/a.img", "/dev"], "nas:b/a.img → /dev/a.img"),
+            (&["photos/", "nas:"], "photos/ → nas:"),
+            (&["a", "b", "nas:"], "2 sources → nas:"),
+            (&["-", "nas:x"], "standard input → nas:x"),
+            (&["nas:x", "-"], "nas:x → standard output"),
+        ] {
+            assert_eq!(ends(words), expected);
+        }
+    }
+
+    #[test]
+    fn the_outcome_and_what_limited_it_are_told() {
+        assert_eq!(
+            closing(&report()),
+            [
+                "disk.img → nas:disk.img  512.0 MiB in 2.3 s (235.1 MB/s over eth1, eth2), verified and on disk",
+                "99.9 % of 235.4 MB/s, limited by the cables"
+            ]
+        );
+        let unknown = Report {
+            expected: None,
+            limited_by: Limit::Unknown,
+            ..report()
+        };
+        assert_eq!(closing(&unknown).len(), 1, "{:?}", closing(&unknown));
+        let pipe = Ends {
+            from: "nas:a".into(),
+            to: "standard output".into(),
+            is_durable: false,
+        };
+        assert!(lines(&report(), &pipe)[0].ends_with(", verified"));
+    }
+
+    #[test]
+    fn of_small_and_short_copies_no_percentage_is_told() {
+        let small = Report {
+            size: 6,
+            wire_bytes: 6,
+            elapsed: Duration::from_millis(90),
+            limited_by: Limit::Latency,
+            ..report()
+        };
+        assert_eq!(
+            closing(&small),
+            ["disk.img → nas:disk.img  6 B in 90 ms over eth1, eth2, verified and on disk"]
+        );
+        let short = Report {
+            moving: Duration::from_millis(900),
+            limited_by: Limit::Source,
+            ..report()
+        };
+        assert_eq!(closing(&short).len(), 1, "{:?}", closing(&short));
+        let capped = Report {
+            limited_by: Limit::Bandwidth,
+            ..short
+        };
+        assert_eq!(closing(&capped)[1], "as fast as the configured limit");
+    }
+
+    #[test]
+    fn each_cable_is_named_once_and_those_that_carried_nothing_say_why() {
+        let mut report = report();
+        report.links.push(report.links[0].clone());
+        for (name, state) in [
+            ("eth3", LinkState::Down("no carrier".into())),
+            ("eth4", LinkState::Up),
+            ("eth5", LinkState::LeftOut("slower than the others".into())),
+            ("eth6", LinkState::Down("refused".into())),
+        ] {
+            let mut idle = report.links[0].clone();
+            (idle.bytes, idle.link.interface, idle.state) = (0, name.into(), state);
+            report.links.push(idle);
+        }
+        let failed = UnusedInterface {
+            is_peers: false,
+            interface: "eth6".into(),
+            why: "a warning says it".into(),
+            failed: true,
+        };
+        report.failed.push(failed);
+        let said = closing(&report);
+        assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
+        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others)"), "{said:?}");
+        report.moving = Duration::from_millis(100);
+        assert_eq!(closing(&report)[1], "not used: eth3 (no carrier)");
+    }
+
+    #[test]
+    fn what_was_there_already_and_what_was_saved_is_told() {
+        let half = Report {
+            resumed_bytes: 268_435_456,
+            ..report()
+        };
+        assert!(
+            closing(&half)[0].ends_with("; 256.0 MiB of 512.0 MiB already present"),
+            "{:?}",
+            closing(&half)
+        );
+        let whole = Report {
+            resumed_bytes: 536_870_912,
+            ..report()
+        };
+        assert_eq!(
+            closing(&whole)[0],
+            "disk.img → nas:disk.img  512.0 MiB already present, verified in 2.3 s"
+        );
+        let saved = Report {
+            wire_bytes: 1 << 20,
+            ..report()
+        };
+        assert!(
+            closing(&saved)[0].ends_with(", verified and on disk; 1.0 MiB sent for 512.0 MiB"),
+            "{:?}",
+            closing(&saved)
+        );
+        let holes = Report {
+            wire_bytes: 0,
+            ..report()
+        };
+        assert!(closing(&holes)[0].ends_with("; 0 B sent for 512.0 MiB"));
+    }
+
+    #[test]
+    fn a_tree_of_small_files_has_files_a_second_and_one_that_is_the_same_has_no_rate() {
+        let tree = |files| {
+            Some(TreeReport {
+                files,
+                bytes: 536_870_912,
+                ..TreeReport::default()
+            })
+        };
+        let many = Report {
+            tree: tree(2284),
+            ..report()
+        };
+        assert!(
+            closing(&many)[0].contains(" (1,000 files/s, 235.1 MB/s over eth1, eth2)"),
+            "{:?}",
+            closing(&many)
+        );
+        let same = Report {
+            size: 0,
+            tree: Some(TreeReport {
+                unchanged: 5,
+                ..TreeReport::default()
+            }),
+            ..report()
+        };
+        assert_eq!(closing(&same)[0], "nothing to send, in 2.3 s");
+    }
+
+    #[test]
+    fn empty_files_that_were_copied_are_not_nothing() {
+        let empty = |files| Report {
+            size: 0,
+            tree: Some(TreeReport {
+                files,
+                ..TreeReport::default()
+            }),
+            limited_by: Limit::Files,
+            expected: Some(BitRate(1)),
+            ..report()
+        };
+        assert_eq!(
+            closing(&empty(2284)),
+            [
+                "1,000 files/s, all empty",
+                "limited by opening and closing files"
+            ]
+        );
+        assert_eq!(closing(&empty(3))[0], "all files are empty, in 2.3 s");
+        let failed = Report {
+            tree: Some(TreeReport {
+                failed: 2,
+                ..TreeReport::default()
+            }),
+            ..empty(0)
+        };
+        assert_eq!(closing(&failed)[0], "no files sent, in 2.3 s");
+    }
+}

@@ -1,0 +1,566 @@
+//! Copy kinds, by direction and type of source. A trailing slash on a path selects the content of a
+//! directory.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use nicstripe::{Name, escaped};
+
+use super::{
+    arguments::Cp,
+    location::{Location, LocationError, Remote, RemotePath},
+    plan::PlanError,
+};
+use crate::failure::Failure;
+
+/// Direction of a copy and type of its source, with all paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CopyKind {
+    /// One local file is sent to the daemon.
+    Put {
+        source: PathBuf,
+        /// Target name at the daemon; `None` keeps the file's name, in the daemon's root.
+        name: Option<Name>,
+    },
+    /// One file is received from the daemon.
+    Get { name: Name, target: PathBuf },
+    /// Local files and trees are sent to the daemon.
+    PutTree {
+        /// Local sources. A trailing slash selects the content of a directory.
+        sources: Vec<PathBuf>,
+        /// Target directory at the daemon; `None` is the daemon's root.
+        name: Option<Name>,
+        /// True if the only source is renamed to the target name. A directory of that name, if it
+        /// exists, gets the source inside instead.
+        as_name: bool,
+    },
+    /// Files and trees are received from the daemon.
+    GetTree {
+        /// Name of each source at the daemon, or `None` for its root, and true if only the content
+        /// of that directory is copied.
+        sources: Vec<(Option<Name>, bool)>,
+        target: PathBuf,
+        /// True if the only source is renamed to the target name. A directory of that name, if it
+        /// exists, gets the source inside instead.
+        as_name: bool,
+    },
+    /// Standard input is sent to a file at the daemon.
+    PutPipe { name: Name },
+    /// A file at the daemon is written to standard output.
+    GetPipe { name: Name },
+}
+
+impl CopyKind {
+    /// Determines the daemon and the copy kind from the typed sources and target.
+    pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
+        let sources = cp
+            .sources()
+            .iter()
+            .map(|source| Location::parse(source))
+            .collect::<Result<Vec<_>, _>>()?;
+        let target = Location::parse(cp.target())?;
+        if sources.is_empty() {
+            return Err(PlanError::NoTarget.into());
+        }
+        if sources.contains(&Location::Pipe) || target == Location::Pipe {
+            return pipe(sources, target, cp);
+        }
+        let is_tree = cp.tree.asks_for_tree() || sources.len() > 1;
+        match target {
+            Location::Remote(target) if is_tree => put_tree(local_sources(sources)?, target, cp),
+            Location::Remote(target) => put(local_sources(sources)?.remove(0), target),
+            Location::Local(target) if is_tree => get_tree(remote_sources(sources)?, target, cp),
+            Location::Local(target) => get(remote_sources(sources)?.remove(0), target),
+            Location::Pipe => Err(PlanError::BothLocal.into()),
+        }
+    }
+
+    /// Returns the source as printed: the file name without directories, or the number of sources.
+    pub(crate) fn file_name(&self) -> String {
+        match self {
+            Self::Put { source, .. } => shown_name(source),
+            Self::PutTree { sources, .. } => match &sources[..] {
+                [source] => shown_name(source),
+                sources => format!("{} sources", sources.len()),
+            },
+            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name } => {
+                escaped(name.file_name())
+            }
+            Self::GetTree { sources, .. } => match &sources[..] {
+                [(name, _)] => name
+                    .as_ref()
+                    .map_or_else(|| "/".to_owned(), |name| escaped(name.file_name())),
+                sources => format!("{} sources", sources.len()),
+            },
+        }
+    }
+
+    /// Returns true for a copy of a single file, whose size is known once the file is open.
+    pub(crate) fn is_one_file(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Get { .. })
+    }
+}
+
+fn shown_name(path: &Path) -> String {
+    escaped(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
+}
+
+/// Returns the local paths of the sources. Rejects remote sources.
+fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
+    let is_mixed = sources
+        .iter()
+        .any(|source| matches!(source, Location::Local(_)));
+    let local = sources.into_iter().map(|source| match source {
+        Location::Local(path) => Ok(path),
+        Location::Remote(_) if is_mixed => Err(PlanError::MixedSources),
+        _ => Err(PlanError::BothRemote),
+    });
+    local.collect()
+}
+
+/// Returns the remote paths of the sources. Rejects local sources, and sources at different
+/// daemons.
+fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
+    let is_mixed = sources
+        .iter()
+        .any(|source| matches!(source, Location::Remote(_)));
+    let remote = sources.into_iter().map(|source| match source {
+        Location::Remote(remote) => Ok(remote),
+        _ if is_mixed => Err(PlanError::MixedSources),
+        _ => Err(PlanError::BothLocal),
+    });
+    let remote = remote.collect::<Result<Vec<_>, _>>()?;
+    match remote
+        .iter()
+        .find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port))
+    {
+        Some(other) => Err(PlanError::Hosts {
+            one: remote[0].to_string(),
+            other: other.to_string(),
+        }),
+        None => Ok(remote),
+    }
+}
+
+fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
+    let name = match &target.path {
+        RemotePath::Root => None,
+        RemotePath::File(name) => Some(name.clone()),
+        RemotePath::Directory(directory) => Some(
+            directory
+                .join(own_name(&source)?)
+                .map_err(LocationError::from)?,
+        ),
+    };
+    Ok((target, CopyKind::Put { source, name }))
+}
+
+fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
+    match &source.path {
+        RemotePath::File(name) => {
+            let kind = CopyKind::Get {
+                name: name.clone(),
+                target,
+            };
+            Ok((source, kind))
+        }
+        RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
+            text: source.to_string(),
+        }
+        .into()),
+    }
+}
+
+fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
+    let content =
+        |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
+    let named = sources.iter().map(|source| {
+        if content(source) {
+            None
+        } else {
+            source.file_name().map(OsStr::as_bytes)
+        }
+    });
+    check_sources(
+        named.collect(),
+        cp.tree.files_from.is_some(),
+        cp.tree.delete,
+    )?;
+    let as_name =
+        matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
+    let name = match &target.path {
+        RemotePath::Root => None,
+        RemotePath::File(name) | RemotePath::Directory(name) => Some(name.clone()),
+    };
+    let sources = sources
+        .into_iter()
+        .map(|source| {
+            if content(&source) {
+                with_slash(source)
+            } else {
+                source
+            }
+        })
+        .collect();
+    Ok((
+        target,
+        CopyKind::PutTree {
+            sources,
+            name,
+            as_name,
+        },
+    ))
+}
+
+fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
+    let all = cp.tree.files_from.is_some();
+    let parts: Vec<(Option<Name>, bool)> = sources
+        .iter()
+        .map(|source| match &source.path {
+            RemotePath::Root => (None, true),
+            RemotePath::Directory(name) => (Some(name.clone()), true),
+            RemotePath::File(name) => (Some(name.clone()), all),
+        })
+        .collect();
+    if let (Some(index), false) = (
+        parts.iter().position(|(_, content)| *content && !all),
+        cp.tree.is_recursive(),
+    ) {
+        return Err(PlanError::RemoteDirectory {
+            text: sources[index].to_string(),
+        }
+        .into());
+    }
+    let named = |(name, content): &(Option<Name>, bool)| {
+        name.as_ref()
+            .filter(|_| !content)
+            .map(|name| name.file_name().to_vec())
+    };
+    let names: Vec<Option<Vec<u8>>> = parts.iter().map(named).collect();
+    check_sources(
+        names.iter().map(Option::as_deref).collect(),
+        cp.tree.files_from.is_some(),
+        cp.tree.delete,
+    )?;
+    let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
+    let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
+    Ok((
+        first,
+        CopyKind::GetTree {
+            sources: parts,
+            target,
+            as_name,
+        },
+    ))
+}
+
+/// Rejects several sources with `--files-from`, with `--delete` if the content of one is copied, or
+/// with equal names in the target. `names` has `None` for a source whose content is copied.
+pub(super) fn check_sources(
+    names: Vec<Option<&[u8]>>,
+    is_listed: bool,
+    delete: bool,
+) -> Result<(), PlanError> {
+    if names.len() > 1 && is_listed {
+        return Err(PlanError::FilesFromSources);
+    }
+    if names.len() > 1 && delete && names.contains(&None) {
+        return Err(PlanError::DeleteContent);
+    }
+    let twice = names
+        .iter()
+        .enumerate()
+        .find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
+    match twice {
+        Some(name) => Err(PlanError::SameName {
+            name: escaped(name),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Returns true if a path selects the content of a directory: it ends with a slash, or its last
+/// component is `.` or `..`.
+fn means_content(path: &[u8]) -> bool {
+    path.ends_with(b"/") || matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"." | b".."))
+}
+
+fn with_slash(path: PathBuf) -> PathBuf {
+    let mut bytes = OsString::from(path).into_vec();
+    if !bytes.ends_with(b"/") {
+        bytes.push(b'/');
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn pipe(
+    mut sources: Vec<Location>,
+    target: Location,
+    cp: &Cp,
+) -> Result<(Remote, CopyKind), Failure> {
+    if sources.len() > 1 {
+        return Err(PlanError::PipeAmongOthers.into());
+    }
+    let option = cp
+        .tree
+        .first_option()
+        .or(cp.preserve.then_some("-p"))
+        .or(cp.inplace.then_some("--inplace"));
+    if let Some(option) = option.or(cp.delta.then_some("--delta")) {
+        return Err(PlanError::PipeWith { option }.into());
+    }
+    match (sources.remove(0), target) {
+        (Location::Pipe, Location::Remote(target)) => match &target.path {
+            RemotePath::File(name) => {
+                let kind = CopyKind::PutPipe { name: name.clone() };
+                Ok((target, kind))
+            }
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory {
+                text: target.to_string(),
+            }
+            .into()),
+        },
+        (Location::Remote(source), Location::Pipe) => match &source.path {
+            RemotePath::File(name) => {
+                let kind = CopyKind::GetPipe { name: name.clone() };
+                Ok((source, kind))
+            }
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
+                text: source.to_string(),
+            }
+            .into()),
+        },
+        _ => Err(PlanError::BothLocal.into()),
+    }
+}
+
+fn own_name(path: &Path) -> Result<&[u8], PlanError> {
+    path.file_name()
+        .map(OsStr::as_bytes)
+        .ok_or_else(|| PlanError::NoName {
+            path: path.to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::cp::plan::tests::plan;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).unwrap()
+    }
+
+    fn kind(words: &[&str]) -> CopyKind {
+        plan(words)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+            .kind
+    }
+
+    fn put_tree(words: &[&str]) -> (Vec<String>, Option<String>, bool) {
+        match kind(words) {
+            CopyKind::PutTree {
+                sources,
+                name,
+                as_name,
+            } => {
+                let sources = sources
+                    .iter()
+                    .map(|source| source.to_str().unwrap().to_owned())
+                    .collect();
+                (sources, name.map(|name| name.to_string()), as_name)
+            }
+            kind => panic!("{words:?}: {kind:?}"),
+        }
+    }
+
+    fn get_tree(words: &[&str]) -> (Vec<(Option<Name>, bool)>, bool) {
+        match kind(words) {
+            CopyKind::GetTree {
+                sources, as_name, ..
+            } => (sources, as_name),
+            kind => panic!("{words:?}: {kind:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_name_in_a_directory_of_the_daemon() {
+        let put = |target: &str| match kind(&["dir/a.bin", target]) {
+            CopyKind::Put { name, .. } => name,
+            kind => panic!("{kind:?}"),
+        };
+        assert_eq!(put("nas:"), None);
+        assert_eq!(put("nas:/"), None);
+        assert_eq!(put("nas:x/"), Some(name("x/a.bin")));
+        assert_eq!(put("nas:/x/y"), Some(name("x/y")));
+    }
+
+    #[test]
+    fn a_file_comes_from_the_daemon_by_its_name() {
+        let kind = kind(&["nas:/x/a.bin", "."]);
+        assert_eq!(kind.file_name(), "a.bin");
+        assert_eq!(
+            kind,
+            CopyKind::Get {
+                name: name("x/a.bin"),
+                target: ".".into()
+            }
+        );
+    }
+
+    #[test]
+    fn a_source_becomes_the_target_or_goes_into_it_as_slashes_say() {
+        for (words, sources, target, as_name) in [
+            (
+                &["-r", "src", "nas:dst"][..],
+                &["src"][..],
+                Some("dst"),
+                true,
+            ),
+            (&["-r", "src", "nas:dst/"], &["src"], Some("dst"), false),
+            (&["-r", "src", "nas:"], &["src"], None, false),
+            (&["-r", "src/", "nas:dst"], &["src/"], Some("dst"), false),
+            (&["-r", ".", "nas:dst"], &["./"], Some("dst"), false),
+            (&["-r", "a/..", "nas:dst"], &["a/../"], Some("dst"), false),
+            (&["-r", "a/.", "nas:dst"], &["a/./"], Some("dst"), false),
+            (&["-r", "/", "nas:dst"], &["/"], Some("dst"), false),
+            (&["a", "b", "nas:dst"], &["a", "b"], Some("dst"), false),
+            (&["-u", "a", "nas:dst"], &["a"], Some("dst"), true),
+            (
+                &["--files-from", "list", "src", "nas:dst"],
+                &["src/"],
+                Some("dst"),
+                false,
+            ),
+        ] {
+            let expected = (
+                sources.iter().map(|source| (*source).to_owned()).collect(),
+                target.map(str::to_owned),
+                as_name,
+            );
+            assert_eq!(put_tree(words), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_slashes_mean_the_same_the_other_way() {
+        let source = |path: &str, content| (Some(name(path)), content);
+        for (words, sources, as_name) in [
+            (
+                &["-r", "nas:src", "dst"][..],
+                vec![source("src", false)],
+                true,
+            ),
+            (
+                &["-r", "nas:src", "dst/"],
+                vec![source("src", false)],
+                false,
+            ),
+            (&["-r", "nas:src/", "dst"], vec![source("src", true)], false),
+            (&["-r", "nas:", "dst"], vec![(None, true)], false),
+            (
+                &["nas:a", "nas:b", "dst"],
+                vec![source("a", false), source("b", false)],
+                false,
+            ),
+            (&["-c", "nas:a", "dst"], vec![source("a", false)], true),
+            (
+                &["--files-from", "list", "nas:src", "dst"],
+                vec![source("src", true)],
+                false,
+            ),
+            (
+                &["--files-from", "list", "nas:", "dst"],
+                vec![(None, true)],
+                false,
+            ),
+        ] {
+            assert_eq!(get_tree(words), (sources, as_name), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_has_a_name_at_the_daemon() {
+        assert_eq!(
+            kind(&["-", "nas:x/y"]),
+            CopyKind::PutPipe { name: name("x/y") }
+        );
+        assert_eq!(
+            kind(&["nas:x/y", "-"]),
+            CopyKind::GetPipe { name: name("x/y") }
+        );
+        assert_eq!(
+            kind(&["-z", "-f", "--verify", "-", "nas:y"]),
+            CopyKind::PutPipe { name: name("y") }
+        );
+        // A file called `-` is typed with its folder.
+        assert!(matches!(kind(&["./-", "nas:y"]), CopyKind::Put { .. }));
+    }
+
+    #[test]
+    fn words_that_make_no_copy_are_refused_with_the_reason() {
+        for (words, said) in [
+            (&["nas:"][..], "no target: expected"),
+            (&["a", "b"], "neither source nor target is remote"),
+            (&["a", "b", "c"], "neither source nor target is remote"),
+            (&["-", "b"], "neither source nor target is remote"),
+            (&["a", "-"], "neither source nor target is remote"),
+            (&["-", "-"], "neither source nor target is remote"),
+            (&["nas:a", "nas:b"], "both remote"),
+            (&["nas:a", "b", "c"], "sources are both local and remote"),
+            (&["a", "nas:b", "nas:"], "sources are both local and remote"),
+            (
+                &["nas:a", "other:b", "c"],
+                "\"nas:a\" and \"other:b\" are on different daemons",
+            ),
+            (
+                &["nicstripe://nas:1/a", "nicstripe://nas:2/b", "c"],
+                "are on different daemons",
+            ),
+            (&["nas:", "."], "\"nas:\" is a directory"),
+            (&["nas:x/", "."], "\"nas:x/\" is a directory"),
+            (&["nas:x/", "nas:y", "."], "\"nas:x/\" is a directory"),
+            (&["nas:x/", "-"], "\"nas:x/\" is a directory"),
+            (&["..", "nas:x/"], "no file name"),
+            (
+                &["-", "nas:"],
+                "\"nas:\" is a directory, and standard input has no name",
+            ),
+            (
+                &["-", "nas:x/"],
+                "\"nas:x/\" is a directory, and standard input has no name",
+            ),
+            (
+                &["-", "a", "nas:x"],
+                "standard input or output cannot be one of several",
+            ),
+            (
+                &["nas:x", "nas:y", "-"],
+                "standard input or output cannot be one of several",
+            ),
+            (&["-r", "-", "nas:x"], "-r cannot be used"),
+            (&["-a", "nas:x", "-"], "-a cannot be used"),
+            (&["-n", "-", "nas:x"], "-n cannot be used"),
+            (&["-p", "-", "nas:x"], "-p cannot be used"),
+            (&["--delta", "-", "nas:x"], "--delta cannot be used"),
+            (&["--inplace", "nas:x", "-"], "--inplace cannot be used"),
+            (&["x/a", "y/a", "nas:"], "two sources are named \"a\""),
+            (
+                &["-r", "nas:x/a", "nas:y/a", "."],
+                "two sources are named \"a\"",
+            ),
+            (&["-r", "--delete", "a/", "b/", "nas:"], "--delete"),
+            (&["-r", "--delete", "a", "b/", "nas:"], "--delete"),
+            (&["--files-from", "list", "a", "b", "nas:"], "--files-from"),
+        ] {
+            let error = plan(words)
+                .map(|plan| panic!("{words:?}: {plan:?}"))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}

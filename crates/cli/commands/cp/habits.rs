@@ -1,0 +1,310 @@
+//! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, and the options
+//! to type instead.
+
+use std::ffi::OsStr;
+
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+use super::{arguments::Cp, plan::PlanError};
+use crate::text::invocation::Invocation;
+
+/// Options of other programs that are answered with the same hint.
+struct Habit {
+    options: &'static [&'static str],
+    answer: &'static str,
+    /// True if the option can be omitted, because `nicstripe cp` always does what it asks for.
+    is_needless: bool,
+}
+
+/// Returns the hint for a usage error of `cp`; `None` if clap's own text suffices.
+pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
+    let option = option_of(error)?;
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let habit = HABITS
+                .iter()
+                .find(|habit| habit.options.contains(&option))?;
+            let needless = invocation.without(option).filter(|_| habit.is_needless);
+            Some(needless.map_or_else(
+                || habit.answer.to_owned(),
+                |command| format!("{}: {command}", habit.answer),
+            ))
+        }
+        // rsync's options of these names have no value: clap took the next word, or found none.
+        ErrorKind::InvalidValue if option.starts_with("--progress") => bare_progress(invocation),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue if option.starts_with("--port") => {
+            Some(format!(
+                "rsync's -P is not needed: {}",
+                invocation.without("-P")?
+            ))
+        }
+        _ => None,
+    }
+}
+
+fn bare_progress(invocation: &Invocation) -> Option<String> {
+    let command = invocation.without("--progress")?;
+    Some(format!(
+        "a terminal shows progress by default, --progress=always enables it elsewhere: {command}"
+    ))
+}
+
+/// Option letter that takes a value in scp. In `nicstripe cp` the letter has rsync's meaning,
+/// without a value.
+struct Valued {
+    letter: char,
+    /// Returns true if the text looks like a value of scp's option rather than a file to copy.
+    is_value: fn(&str) -> bool,
+    answer: &'static str,
+    /// Equivalent option of `nicstripe cp` and its value, in which `VALUE` stands for the typed
+    /// value.
+    instead: Option<[&'static str; 2]>,
+}
+
+const VALUED: &[Valued] = &[
+    Valued {
+        letter: 'l',
+        is_value: |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
+        answer: "-l copies symbolic links, as in rsync; to limit the rate, as scp's -l",
+        instead: Some(["--bwlimit", "VALUEkbit"]),
+    },
+    Valued {
+        letter: 'c',
+        is_value: |text| {
+            ["-cbc", "-ctr", "-gcm@openssh.com", "-poly1305@openssh.com"]
+                .iter()
+                .any(|end| text.ends_with(end))
+        },
+        answer: "-c compares contents, as in rsync; the cipher is fixed",
+        instead: None,
+    },
+    Valued {
+        letter: 'S',
+        is_value: |text| text.rsplit('/').next() == Some("ssh"),
+        answer: "-S is for sparse files, as in rsync; ssh is not used",
+        instead: None,
+    },
+    Valued {
+        letter: 'X',
+        is_value: |text| {
+            ["nrequests=", "buffer="]
+                .iter()
+                .any(|begin| text.starts_with(begin))
+        },
+        answer: "-X preserves extended attributes, as in rsync; sftp is not used",
+        instead: None,
+    },
+];
+
+/// Rejects a first path that looks like the value of an scp option before it, as in `-l 8000`. It
+/// would be taken as a source.
+pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
+    let [value, _, _, ..] = &cp.paths[..] else {
+        return Ok(());
+    };
+    let Some(text) = value.to_str() else {
+        return Ok(());
+    };
+    let is_typed = |valued: &&Valued| {
+        (valued.is_value)(text)
+            && invocation
+                .without_letter(valued.letter, value, &[])
+                .is_some()
+    };
+    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| {
+        Err(PlanError::ScpValue {
+            letter: valued.letter,
+            value: text.to_owned(),
+        })
+    })
+}
+
+/// Returns the hint for a value that belongs to an scp option, with the equivalent command.
+pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
+    let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
+    let instead: Vec<String> = valued
+        .instead
+        .into_iter()
+        .flatten()
+        .map(|word| word.replace("VALUE", value))
+        .collect();
+    Some(format!(
+        "{}: {}",
+        valued.answer,
+        invocation.without_letter(letter, OsStr::new(value), &instead)?
+    ))
+}
+
+/// Returns the option that a usage error is about, as clap spells it.
+fn option_of(error: &Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(option) => Some(option),
+        _ => None,
+    }
+}
+
+const HABITS: &[Habit] = &[
+    Habit {
+        options: &["--partial", "--partial-dir", "--append", "--append-verify"],
+        answer: "partial files are always kept; the same command resumes",
+        is_needless: true,
+    },
+    Habit {
+        options: &["--info"],
+        answer: "a terminal shows progress by default, --progress=always enables it elsewhere",
+        is_needless: true,
+    },
+    Habit {
+        options: &["-s", "--protect-args", "--secluded-args"],
+        answer: "names are always sent literally",
+        is_needless: true,
+    },
+    Habit {
+        options: &["-W", "--whole-file"],
+        answer: "files are sent whole unless --delta is given",
+        is_needless: true,
+    },
+    Habit {
+        options: &["-1", "-2", "-5", "-7", "-8", "-9", "--limit"],
+        answer: "to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-3"],
+        answer: "one end of a copy must be local: run it on one of the two machines",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-e", "--rsh", "--rsync-path", "-J", "-F"],
+        answer: "ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-i", "--itemize-changes"],
+        answer: "-v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-t", "--times"],
+        answer: "-p preserves mode and times; trees always preserve times",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-o", "-g", "--group"],
+        answer: "--owner preserves owner and group; ssh options (scp's -o) do not apply",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-R", "--relative"],
+        answer: "-r copies directories; --files-from LIST keeps the parent directories of the listed names",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-L", "--copy-links", "--dereference"],
+        answer: "-r copies symbolic links as links; without -r a link given as SRC is followed",
+        is_needless: false,
+    },
+    Habit {
+        options: &["-b", "--backup", "--suffix", "--backup-dir"],
+        answer: "backups are not supported: existing files are kept, or replaced with -f or -u",
+        is_needless: false,
+    },
+    Habit {
+        options: &["--remove-source-files"],
+        answer: "sources are never removed",
+        is_needless: false,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Args;
+
+    fn said(words: &[&str]) -> Option<String> {
+        let words = [&["nicstripe", "cp"], words].concat();
+        hint(
+            &Args::try_parse_from(&words).unwrap_err(),
+            &Invocation::of(&words),
+        )
+    }
+
+    #[test]
+    fn what_is_needless_here_is_left_out_of_the_command() {
+        for (words, command) in [
+            (&["-avhP", "a", "nas:"][..], "cp -avh a nas:"),
+            (&["-P", "a", "nas:"], "cp a nas:"),
+            (&["-aPv", "a", "nas:"], "cp -av a nas:"),
+            (&["a", "nas:", "-P"], "cp a nas:"),
+            (&["-a", "--partial", "a", "nas:"], "cp -a a nas:"),
+            (&["--info=progress2", "a", "nas:"], "cp a nas:"),
+            (&["--progress", "a", "nas:"], "cp a nas:"),
+            (&["-aW", "a", "nas:"], "cp -a a nas:"),
+        ] {
+            let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
+            assert!(
+                said.ends_with(&format!(": nicstripe {command}")),
+                "{words:?}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
+        let checked = |words: &[&str]| {
+            let words = [&["nicstripe", "cp"], words].concat();
+            let crate::args::Command::Cp(cp) = Args::try_parse_from(&words).unwrap().command else {
+                panic!("{words:?}")
+            };
+            let invocation = Invocation::of(&words);
+            check_values(&cp, &invocation)
+                .err()
+                .map(|error| match error {
+                    PlanError::ScpValue { letter, value } => {
+                        value_hint(letter, &value, &invocation).unwrap()
+                    }
+                    error => panic!("{error}"),
+                })
+        };
+        for (words, command) in [
+            (
+                &["-l", "8192", "a", "nas:"][..],
+                "cp --bwlimit 8192kbit a nas:",
+            ),
+            (
+                &["-rl", "8192", "a", "nas:"],
+                "cp -r --bwlimit 8192kbit a nas:",
+            ),
+            (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
+            (&["-S", "/usr/bin/ssh", "a", "nas:"], "cp a nas:"),
+            (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
+        ] {
+            let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));
+            assert!(
+                hint.ends_with(&format!(": nicstripe {command}")),
+                "{words:?}: {hint}"
+            );
+        }
+        for words in [
+            &["-l", "8192", "nas:"][..],
+            &["-l", "a", "8192", "nas:"],
+            &["-v", "8192", "a", "nas:"],
+            &["-c", "b", "a", "nas:"],
+            &["-A", "8192", "a", "nas:"],
+            &["--links", "8192", "a", "nas:"],
+        ] {
+            assert_eq!(checked(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_is_answered_is_none_of_ours() {
+        for option in HABITS.iter().flat_map(|habit| habit.options) {
+            assert!(said(&[option, "a", "nas:"]).is_some(), "{option}");
+        }
+        assert_eq!(said(&["--no-such-option", "a", "nas:"]), None);
+        assert_eq!(said(&["--port", "x", "a", "nas:"]), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! Output of a running copy, for users and for programs.
+
+use std::time::{Duration, Instant};
+
+use nicstripe::{EntryOutcome, Event, Name, Report};
+
+use super::{
+    arguments::{Cp, Progress},
+    bars::Bars,
+    listing::Listing,
+    view::{Notice, View},
+};
+use crate::output::{json::EventStream, terminal::Terminal};
+
+/// Output options of a copy, from its arguments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    /// True if only errors are printed (`-q`).
+    pub(crate) quiet: bool,
+    /// Number of `-v`: 1 prints tree entries and the bytes of each link, 2 also skipped entries and
+    /// excluded links.
+    pub(crate) verbose: u8,
+    /// True if totals are printed at the end (`--stats`).
+    pub(crate) stats: bool,
+    /// True if a JSON document is printed on standard output at the end.
+    pub(crate) json: bool,
+    /// True if JSON events are printed on standard output, and the JSON document after them.
+    pub(crate) json_stream: bool,
+    /// Policy for progress output (`--progress`).
+    pub(crate) progress: Progress,
+    pub(crate) dry_run: bool,
+}
+
+impl Wishes {
+    pub(crate) fn of(cp: &Cp) -> Self {
+        Self {
+            quiet: cp.quiet,
+            verbose: cp.verbose,
+            stats: cp.stats,
+            json: cp.json || cp.json_stream,
+            json_stream: cp.json_stream,
+            progress: cp.progress,
+            dry_run: cp.tree.dry_run,
+        }
+    }
+
+    /// Returns the destination of the lines for tree entries. For a dry run they are the result,
+    /// otherwise messages.
+    fn list(self) -> List {
+        match (self.quiet, self.dry_run, self.json) {
+            (true, ..) => List::Nowhere,
+            (false, true, false) => List::Results,
+            _ if self.verbose > 0 => List::Messages,
+            _ => List::Nowhere,
+        }
+    }
+
+    /// Returns the form of progress output. An explicit `--progress` takes precedence over `-q` and
+    /// `--json`, which suppress only the default.
+    fn drawing(self, screen: Screen) -> Drawing {
+        match (self.progress, screen) {
+            (Progress::Never, _) => Drawing::Nothing,
+            (Progress::Auto, _) if self.quiet || self.json => Drawing::Nothing,
+            (_, Screen::Terminal) => Drawing::Bars,
+            (_, Screen::Dumb) => Drawing::Lines(BETWEEN_LINES_SEEN),
+            (Progress::Always, Screen::None) => Drawing::Lines(BETWEEN_LINES),
+            (Progress::Auto, Screen::None) => Drawing::Nothing,
+        }
+    }
+}
+
+/// Capability of standard error to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Screen {
+    Terminal,
+    /// Terminal that cannot redraw lines (`TERM=dumb`).
+    Dumb,
+    None,
+}
+
+impl Screen {
+    fn of(terminal: &Terminal) -> Self {
+        match (terminal.is_interactive(), terminal.can_redraw()) {
+            (true, true) => Self::Terminal,
+            (true, false) => Self::Dumb,
+            (false, _) => Self::None,
+        }
+    }
+}
+
+/// Form of progress output on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drawing {
+    Bars,
+    /// One line of progress per interval.
+    Lines(Duration),
+    Nothing,
+}
+
+/// Destination of the lines for tree entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Results,
+    Messages,
+    Nowhere,
+}
+
+/// Prints the events of one copy according to the output options.
+#[derive(Debug)]
+pub(crate) struct Show {
+    terminal: Terminal,
+    wishes: Wishes,
+    view: View,
+    bars: Option<Bars>,
+    lines: Option<Lines>,
+    stream: Option<EventStream>,
+}
+
+impl Show {
+    /// Starts the output of a copy. `name` labels the progress bars.
+    pub(crate) fn new(
+        terminal: &Terminal,
+        wishes: Wishes,
+        name: String,
+        stream: Option<EventStream>,
+    ) -> Self {
+        let drawing = wishes.drawing(Screen::of(terminal));
+        Self {
+            terminal: terminal.clone(),
+            wishes,
+            view: View::default(),
+            bars: (drawing == Drawing::Bars).then(|| Bars::new(terminal, name)),
+            lines: match drawing {
+                Drawing::Lines(pause) => Some(Lines {
+                    last: Instant::now(),
+                    pause,
+                }),
+                Drawing::Bars | Drawing::Nothing => None,
+            },
+            stream,
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, event: &Event) {
+        if let Some(stream) = &mut self.stream {
+            stream.write(event);
+        }
+        if let Event::Entry { name, outcome } = event {
+            return self.list(name, outcome);
+        }
+        let notice = self.view.apply(event);
+        match notice {
+            Some(Notice::Warning(text)) if !self.wishes.quiet => self.terminal.warning(&text),
+            Some(Notice::Told(text)) if !self.wishes.quiet => self.terminal.say(text),
+            Some(Notice::Detail(text)) if self.wishes.verbose > 1 => self.terminal.say(text),
+            _ => {}
+        }
+        self.draw();
+    }
+
+    /// Redraws values that depend on the time, such as the rate. To be called every [`TICK`].
+    pub(crate) fn on_tick(&mut self) {
+        self.draw();
+    }
+
+    /// Prints the progress as one line, as SIGUSR1 requests.
+    pub(crate) fn print_status(&self) {
+        self.terminal.say(self.view.status());
+    }
+
+    /// Prints a message on standard error, except with `-q`.
+    pub(super) fn tell(&self, text: impl std::fmt::Display) {
+        if !self.wishes.quiet {
+            self.terminal.say(text);
+        }
+    }
+
+    /// Ends the progress output and returns the final state. `report` is `None` if the copy failed.
+    pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
+        if let Some(report) = report {
+            self.view.complete(report);
+        }
+        if let Some(bars) = &mut self.bars {
+            bars.draw(&self.view);
+            bars.finish();
+        }
+        (self.view, self.stream)
+    }
+
+    /// Prints the line of a tree entry. Does not redraw the bars, as there may be thousands of
+    /// entries per second.
+    fn list(&self, name: &Name, outcome: &EntryOutcome) {
+        let listing = Listing {
+            dry_run: self.wishes.dry_run,
+            skipped: self.wishes.verbose > 1,
+        };
+        match (self.wishes.list(), listing.line(name, outcome)) {
+            (List::Results, Some(line)) => self.terminal.result(line),
+            (List::Messages, Some(line)) => self.terminal.say(line),
+            _ => {}
+        }
+    }
+
+    fn draw(&mut self) {
+        if let Some(bars) = &mut self.bars {
+            bars.draw(&self.view);
+        }
+        if self.lines.as_mut().is_some_and(Lines::is_due) {
+            self.terminal.say(self.view.status());
+        }
+    }
+}
+
+/// Interval of calls of [`Show::on_tick`], equal to that of redraws.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Progress as one line per interval, for output that cannot be redrawn.
+#[derive(Debug)]
+struct Lines {
+    last: Instant,
+    pause: Duration,
+}
+
+impl Lines {
+    fn is_due(&mut self) -> bool {
+        let due = self.last.elapsed() >= self.pause;
+        if due {
+            self.last = Instant::now();
+        }
+        due
+    }
+}
+
+/// Interval of progress lines in a log, so that an hour's copy adds only 360 lines.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// Interval of progress lines on a dumb terminal, where a user waits for them.
+const BETWEEN_LINES_SEEN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wishes(progress: Progress, quiet: bool, json: bool) -> Wishes {
+        Wishes {
+            quiet,
+            verbose: 0,
+            stats: false,
+            json,
+            json_stream: false,
+            progress,
+            dry_run: false,
+        }
+    }
+
+    #[test]
+    fn what_a_dry_run_would_do_is_a_result_unless_that_is_json() {
+        let dry = |quiet, json, verbose| {
+            Wishes {
+                dry_run: true,
+                verbose,
+                ..wishes(Progress::Auto, quiet, json)
+            }
+            .list()
+        };
+        assert_eq!(dry(false, false, 0), List::Results);
+        assert_eq!(dry(false, true, 0), List::Nowhere);
+        assert_eq!(dry(false, true, 1), List::Messages);
+        assert_eq!(dry(true, false, 0), List::Nowhere);
+        assert_eq!(
+            Wishes {
+                verbose: 1,
+                ..wishes(Progress::Auto, false, false)
+            }
+            .list(),
+            List::Messages
+        );
+        assert_eq!(wishes(Progress::Auto, false, false).list(), List::Nowhere);
+    }
+
+    #[test]
+    fn bars_are_drawn_on_a_terminal_unless_somebody_wants_less() {
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::Terminal),
+            Drawing::Bars
+        );
+        assert_eq!(
+            wishes(Progress::Auto, true, false).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Auto, false, true).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::None),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Never, false, false).drawing(Screen::Terminal),
+            Drawing::Nothing
+        );
+    }
+
+    #[test]
+    fn always_is_obeyed_with_bars_or_lines() {
+        assert_eq!(
+            wishes(Progress::Always, true, true).drawing(Screen::Terminal),
+            Drawing::Bars
+        );
+        assert_eq!(
+            wishes(Progress::Always, false, false).drawing(Screen::None),
+            Drawing::Lines(BETWEEN_LINES)
+        );
+    }
+
+    #[test]
+    fn a_dumb_terminal_has_lines_unless_somebody_wants_less() {
+        assert_eq!(
+            wishes(Progress::Auto, false, false).drawing(Screen::Dumb),
+            Drawing::Lines(BETWEEN_LINES_SEEN)
+        );
+        assert_eq!(
+            wishes(Progress::Auto, true, false).drawing(Screen::Dumb),
+            Drawing::Nothing
+        );
+        assert_eq!(
+            wishes(Progress::Never, false, false).drawing(Screen::Dumb),
+            Drawing::Nothing
+        );
+    }
+}

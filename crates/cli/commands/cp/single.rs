@@ -1,0 +1,501 @@
+//! Special cases of a single-file copy: dry runs, existing targets and missing directories.
+//!
+//! A copy starts without a check of its target. This module examines the target after a failure, or
+//! for a dry run.
+
+use std::{
+    ffi::OsStr,
+    fmt, fs,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use nicstripe::{
+    Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
+    TreeReport, Verdict, escaped,
+};
+
+use super::{
+    Show, copy_kind::CopyKind, ends_with_slash, location::LocationError, plan::Plan, watch,
+};
+use crate::{failure::Failure, process::signals::Signals};
+
+/// Single-file copy with its connection, output and signals.
+pub(super) struct Single<'a> {
+    pub(super) client: &'a Client,
+    pub(super) plan: &'a Plan,
+    pub(super) show: &'a mut Show,
+    pub(super) signals: &'a mut Signals,
+}
+
+impl Single<'_> {
+    /// Reports what the copy would do, and changes nothing.
+    pub(super) async fn run_dry(&mut self) -> Result<Report, Failure> {
+        let place = SingleCopy::find(self.client, self.plan).await?;
+        let options = self.plan.options;
+        let verdict = match place.judge(options)? {
+            Judgement::Differs => return Err(place.error(Obstacle::Differs).into()),
+            Judgement::Compare if !self.compare(&place, true).await?.0 => {
+                return Err(place.error(Obstacle::Differs).into());
+            }
+            Judgement::Compare | Judgement::Same => Verdict::Same,
+            Judgement::Copy(verdict) => verdict,
+        };
+        // The daemon reports missing rights of this machine.
+        let (_, report) = self.compare(&place, false).await?;
+        let outcome = match verdict {
+            Verdict::Same => EntryOutcome::Skipped(verdict),
+            verdict => EntryOutcome::Copied {
+                verdict,
+                bytes: place.source.size,
+            },
+        };
+        self.show.on_event(&Event::Entry {
+            name: place.own_name.clone(),
+            outcome,
+        });
+        Ok(place.report(report, verdict))
+    }
+
+    /// Examines the target of a failed copy. Returns success if an equal file exists, an error that
+    /// names the obstacle if one is found, otherwise the original failure.
+    pub(super) async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
+        let code = match &failure {
+            Failure::Library(error) => error.fail_code(),
+            _ => None,
+        };
+        if !matches!(
+            code,
+            Some(FailCode::Exists | FailCode::NotFound | FailCode::Io)
+        ) || self.plan.options.replace && code == Some(FailCode::Exists)
+        {
+            return Err(failure);
+        }
+        // If the target cannot be examined, the original failure stands.
+        let Ok(place) = SingleCopy::find(self.client, self.plan).await else {
+            return Err(failure);
+        };
+        match (code, place.judge(self.plan.options)) {
+            (_, Err(obstacle)) => Err(obstacle.into()),
+            (Some(FailCode::Exists), Ok(Judgement::Differs)) => {
+                Err(place.error(Obstacle::Differs).into())
+            }
+            (Some(FailCode::Exists), Ok(judgement @ (Judgement::Same | Judgement::Compare))) => {
+                let compares = judgement == Judgement::Compare;
+                if compares && place.source.size >= MUCH {
+                    self.show.tell(format_args!(
+                        "\"{}\" exists with another time: comparing contents",
+                        place.shown
+                    ));
+                }
+                match self.compare(&place, compares).await {
+                    Ok((true, report)) => Ok(place.report(report, Verdict::Same)),
+                    Ok((false, _)) => Err(place.error(Obstacle::Differs).into()),
+                    Err(stopped @ Failure::Interrupted { .. }) => Err(stopped),
+                    Err(_) => Err(failure),
+                }
+            }
+            _ => Err(failure),
+        }
+    }
+
+    /// Compares source and target by a dry-run copy, and returns true if they are equal. With
+    /// `checksum` both ends read the file and compare its BLAKE3, otherwise size and time are
+    /// compared.
+    async fn compare(
+        &mut self,
+        place: &SingleCopy,
+        checksum: bool,
+    ) -> Result<(bool, Report), Failure> {
+        let files = CopyOptions {
+            replace: self.plan.options.replace,
+            ..CopyOptions::default()
+        };
+        let options = TreeOptions {
+            dry_run: true,
+            checksum,
+            files,
+            ..TreeOptions::default()
+        };
+        let transfer = match &place.ends {
+            // A symbolic link named as the source is followed.
+            Ends::Put { source, name } => {
+                self.client
+                    .put_tree(vec![source.clone()], Some(name.clone()), true, options)
+            }
+            Ends::Get { name, target } => {
+                self.client
+                    .get_tree(vec![(Some(name.clone()), false)], target, true, options)
+            }
+        };
+        let report = watch(transfer, self.show, self.signals).await?;
+        let is_same = report
+            .tree
+            .as_ref()
+            .is_some_and(|tree| tree.unchanged == 1 && tree.failed == 0);
+        Ok((is_same, report))
+    }
+}
+
+/// Source and target of a single-file copy, and the state of the target.
+struct SingleCopy {
+    ends: Ends,
+    source: FileInfo,
+    found: ExistingFile,
+    own_name: Name,
+    /// Target as printed in messages.
+    shown: String,
+    /// Host of the daemon, if the target is remote.
+    host: Option<String>,
+}
+
+/// Source and target paths. The file name is appended if the target is a directory.
+enum Ends {
+    Put { source: PathBuf, name: Name },
+    Get { name: Name, target: PathBuf },
+}
+
+/// Metadata of a file, used to compare source and target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileInfo {
+    /// True for a regular file. Otherwise size and time are unknown.
+    is_file: bool,
+    size: u64,
+    modified: SystemTime,
+}
+
+/// File, directory or obstacle at the target path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ExistingFile {
+    Nothing,
+    /// A parent directory of the target is missing. The outermost missing one.
+    NoParent(String),
+    /// A parent of the target is not a directory. Its path.
+    NotADirectory(String),
+    Directory,
+    File(FileInfo),
+}
+
+/// Decision on the target of a single-file copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judgement {
+    Copy(Verdict),
+    Same,
+    Differs,
+    /// The sizes are equal and the times differ, so the contents must be compared.
+    Compare,
+}
+
+impl SingleCopy {
+    async fn find(client: &Client, plan: &Plan) -> Result<Self, Failure> {
+        match &plan.kind {
+            CopyKind::Put { source, name } => {
+                Self::of_put(client, plan, source, name.as_ref()).await
+            }
+            CopyKind::Get { name, target } => Self::of_get(client, name, target).await,
+            _ => Err(LocationError::Empty.into()),
+        }
+    }
+
+    async fn of_put(
+        client: &Client,
+        plan: &Plan,
+        source: &Path,
+        name: Option<&Name>,
+    ) -> Result<Self, Failure> {
+        let open = |error| Failure::Source {
+            path: source.to_owned(),
+            source: error,
+        };
+        let own_name = own_name(source.file_name().unwrap_or_default().as_bytes())?;
+        let looked = FileInfo::of(&fs::metadata(source).map_err(open)?);
+        let (name, found) = match name {
+            None => (own_name.clone(), at_daemon(client, &own_name).await?),
+            Some(name) => match at_daemon(client, name).await? {
+                ExistingFile::Directory => {
+                    let inside = name
+                        .join(own_name.file_name())
+                        .map_err(LocationError::from)?;
+                    let found = at_daemon(client, &inside).await?;
+                    (inside, found)
+                }
+                found => (name.clone(), found),
+            },
+        };
+        let shown = name.to_string();
+        let ends = Ends::Put {
+            source: fs::canonicalize(source).map_err(open)?,
+            name,
+        };
+        Ok(Self {
+            ends,
+            source: looked,
+            found,
+            own_name,
+            shown,
+            host: Some(plan.host.clone()),
+        })
+    }
+
+    async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
+        let source = FileInfo::at_daemon(&client.stat(name).await?);
+        let own_name = own_name(name.file_name())?;
+        let is_directory = ends_with_slash(target) || target.is_dir();
+        let target = if is_directory {
+            target.join(OsStr::from_bytes(name.file_name()))
+        } else {
+            target.to_owned()
+        };
+        let found = here(&target);
+        let shown = escaped(target.as_os_str().as_bytes());
+        Ok(Self {
+            ends: Ends::Get {
+                name: name.clone(),
+                target,
+            },
+            source,
+            found,
+            own_name,
+            shown,
+            host: None,
+        })
+    }
+
+    fn judge(&self, options: CopyOptions) -> Result<Judgement, PlaceError> {
+        match &self.found {
+            ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
+            ExistingFile::NoParent(_) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
+            ExistingFile::NoParent(directory) => {
+                Err(self.error(Obstacle::NoParent(directory.clone())))
+            }
+            ExistingFile::NotADirectory(directory) => {
+                Err(self.error(Obstacle::NotADirectory(directory.clone())))
+            }
+            ExistingFile::Directory => Err(self.error(Obstacle::Directory)),
+            ExistingFile::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
+            ExistingFile::File(found) => Ok(self.source.judge(found)),
+        }
+    }
+
+    fn error(&self, obstacle: Obstacle) -> PlaceError {
+        PlaceError {
+            host: self.host.clone(),
+            name: self.shown.clone(),
+            obstacle,
+        }
+    }
+
+    /// Completes the report of a copy that ended without a transfer.
+    fn report(&self, report: Report, verdict: Verdict) -> Report {
+        let tree = match verdict {
+            Verdict::Same => TreeReport {
+                unchanged: 1,
+                ..TreeReport::default()
+            },
+            _ => TreeReport {
+                files: 1,
+                bytes: self.source.size,
+                ..TreeReport::default()
+            },
+        };
+        Report {
+            tree: Some(tree),
+            ..report
+        }
+    }
+}
+
+impl FileInfo {
+    fn of(metadata: &fs::Metadata) -> Self {
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        Self {
+            is_file: metadata.is_file(),
+            size: metadata.len(),
+            modified,
+        }
+    }
+
+    fn at_daemon(stat: &Stat) -> Self {
+        Self {
+            is_file: stat.kind == Kind::File,
+            size: stat.size,
+            modified: stat.modified,
+        }
+    }
+
+    /// Compares two files as tree entries are compared, except that the content decides if only the
+    /// times differ. A copy made without `-p` has the time at which it was made.
+    fn judge(&self, found: &Self) -> Judgement {
+        match self.is_file && found.is_file && self.size == found.size {
+            false => Judgement::Differs,
+            true if is_same_time(self.modified, found.modified) => Judgement::Same,
+            true => Judgement::Compare,
+        }
+    }
+}
+
+/// Compares modification times. Ignores nanoseconds if the target's time has none, since not every
+/// file system stores them.
+fn is_same_time(sent: SystemTime, found: SystemTime) -> bool {
+    let since = |time: SystemTime| {
+        time.duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+    };
+    let (sent, found) = (since(sent), since(found));
+    sent == found || (found.subsec_nanos() == 0 && sent.as_secs() == found.as_secs())
+}
+
+fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
+    Ok(Name::new([bytes]).map_err(LocationError::from)?)
+}
+
+/// Returns the state of a target path at the daemon.
+async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure> {
+    let error = match client.stat(name).await {
+        Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Directory),
+        Ok(stat) => return Ok(ExistingFile::File(FileInfo::at_daemon(&stat))),
+        Err(error) => error,
+    };
+    for count in 1..name.components().len() {
+        let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
+        match client.stat(&parent).await {
+            Ok(stat) if stat.kind == Kind::File => {
+                return Ok(ExistingFile::NotADirectory(parent.to_string()));
+            }
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {
+                return Ok(ExistingFile::NoParent(parent.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if error.is_not_found() {
+        Ok(ExistingFile::Nothing)
+    } else {
+        Err(error.into())
+    }
+}
+
+/// Returns the state of a local target path.
+fn here(path: &Path) -> ExistingFile {
+    if let Ok(metadata) = fs::symlink_metadata(path) {
+        return if metadata.is_dir() {
+            ExistingFile::Directory
+        } else {
+            ExistingFile::File(FileInfo::of(&metadata))
+        };
+    }
+    let mut parents: Vec<&Path> = path
+        .ancestors()
+        .skip(1)
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .collect();
+    parents.reverse();
+    let shown = |parent: &Path| escaped(parent.as_os_str().as_bytes());
+    match parents.into_iter().find(|parent| !parent.is_dir()) {
+        None => ExistingFile::Nothing,
+        Some(parent) if fs::symlink_metadata(parent).is_ok() => {
+            ExistingFile::NotADirectory(shown(parent))
+        }
+        Some(parent) => ExistingFile::NoParent(shown(parent)),
+    }
+}
+
+/// Error of a single-file copy whose target cannot be created or replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlaceError {
+    /// Host of the daemon, if the target is remote.
+    host: Option<String>,
+    name: String,
+    pub(crate) obstacle: Obstacle,
+}
+
+/// Reason why the target of a single-file copy cannot be created or replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// A different file exists, and `-f` was not given.
+    Differs,
+    Directory,
+    /// A parent directory of the target is missing. Its path.
+    NoParent(String),
+    /// A parent of the target is not a directory. Its path.
+    NotADirectory(String),
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(host) = &self.host {
+            write!(f, "{host}: ")?;
+        }
+        let name = &self.name;
+        match &self.obstacle {
+            Obstacle::Differs => write!(f, "\"{name}\" exists and differs"),
+            Obstacle::Directory => write!(f, "cannot replace \"{name}\": it is a directory"),
+            Obstacle::NoParent(directory) => {
+                write!(f, "cannot write \"{name}\": no directory \"{directory}\"")
+            }
+            Obstacle::NotADirectory(directory) => write!(
+                f,
+                "cannot write \"{name}\": \"{directory}\" is not a directory"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+/// File size in bytes from which a message announces the comparison of two files. Smaller files are
+/// compared without one.
+const MUCH: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> FileInfo {
+        FileInfo {
+            is_file: true,
+            size,
+            modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds),
+        }
+    }
+
+    #[test]
+    fn a_file_is_the_same_by_size_and_time_and_otherwise_its_content_decides() {
+        let source = looked(5, 100, 7);
+        for (found, expected) in [
+            (looked(5, 100, 7), Judgement::Same),
+            (looked(5, 100, 0), Judgement::Same),
+            (looked(5, 100, 8), Judgement::Compare),
+            (looked(5, 99, 0), Judgement::Compare),
+            (looked(6, 100, 7), Judgement::Differs),
+            (
+                FileInfo {
+                    is_file: false,
+                    ..looked(5, 100, 7)
+                },
+                Judgement::Differs,
+            ),
+        ] {
+            assert_eq!(source.judge(&found), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_here_is_followed_to_the_first_directory_that_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        let shown = |name: &str| path(name).display().to_string();
+        assert_eq!(here(&path("new")), ExistingFile::Nothing);
+        assert_eq!(here(&path("a/b/new")), ExistingFile::NoParent(shown("a")));
+        assert_eq!(
+            here(&path("file/new")),
+            ExistingFile::NotADirectory(shown("file"))
+        );
+        assert_eq!(here(folder.path()), ExistingFile::Directory);
+        assert!(matches!(here(&path("file")), ExistingFile::File(_)));
+        assert_eq!(here("not-there-at-all".as_ref()), ExistingFile::Nothing);
+    }
+}

@@ -1,0 +1,520 @@
+//! State of a running copy, updated by its events and formatted as text. Draws nothing.
+
+use std::time::Duration;
+
+use nicstripe::{
+    BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport, escaped,
+    trust::PublicKey,
+};
+
+use crate::{
+    connect::meeting::queued,
+    text::{
+        link_text::counted,
+        quantity::{Clock, Size, Speed},
+    },
+};
+
+/// State of a copy as the user sees it, built from its events.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    /// Public key of the daemon, and its name in the peers file.
+    pub(crate) peer: Option<(PublicKey, Option<String>)>,
+    /// Last reported progress. `None` until the size of the copy is known.
+    pub(crate) progress: Option<Progress>,
+    /// Progress of each known link, in planning order once there is progress.
+    pub(crate) links: Vec<LinkProgress>,
+    /// Time for which no link has been connected; `None` if one is.
+    pub(crate) waiting: Option<Duration>,
+    /// Duration of the copy, once finished.
+    pub(crate) done: Option<Duration>,
+}
+
+impl View {
+    /// Updates the state by an event, and returns a message if the event needs one at once.
+    pub(crate) fn apply(&mut self, event: &Event) -> Option<Notice> {
+        match event {
+            Event::Connected { key, name } => {
+                self.peer = Some((*key, name.clone()));
+                None
+            }
+            Event::Link { link, state } => self.on_link(link, state),
+            Event::Started { size, resumed } => {
+                self.progress = Some(Progress {
+                    bytes: *resumed,
+                    size: *size,
+                    resumed: *resumed,
+                    ..Progress::default()
+                });
+                (*resumed > 0).then(|| {
+                    Notice::Told(format!("resuming at {} of {}", Size(*resumed), Size(*size)))
+                })
+            }
+            Event::Progress(progress) => {
+                self.on_progress(progress);
+                None
+            }
+            Event::Waiting { since } => {
+                let first = self.waiting.is_none();
+                self.waiting = Some(*since);
+                first.then(|| Notice::Warning("no link connected, waiting".to_owned()))
+            }
+            Event::Queued { .. } => queued(event).map(Notice::Told),
+            Event::Restarted => {
+                self.links.iter_mut().for_each(|link| link.bytes = 0);
+                Some(Notice::Warning(
+                    "received data does not match the source: restarting from zero".to_owned(),
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the shortest name that distinguishes a link from the others, for users.
+    pub(crate) fn label(&self, link: &LinkName) -> String {
+        label(link, self.links.iter().map(|known| &known.link))
+    }
+
+    /// Applies the final report, which is newer than the last progress. Rates become averages over
+    /// the whole copy.
+    pub(crate) fn complete(&mut self, report: &Report) {
+        let of = |link: &nicstripe::LinkReport| LinkProgress {
+            link: link.link.clone(),
+            bytes: link.bytes,
+            rate: link.goodput,
+            state: link.state.clone(),
+        };
+        self.on_progress(&Progress {
+            bytes: report.size,
+            size: report.size,
+            open: false,
+            files: report.tree.as_ref().map(files_of),
+            resumed: report.resumed_bytes,
+            rate: report.goodput(),
+            links: report.links.iter().map(of).collect(),
+        });
+        self.waiting = None;
+        self.done = Some(report.elapsed);
+    }
+
+    /// Returns the number of links in state [`LinkState::Up`].
+    pub(crate) fn links_up(&self) -> usize {
+        self.links
+            .iter()
+            .filter(|link| link.state == LinkState::Up)
+            .count()
+    }
+
+    /// Returns the estimated remaining time at the present rate; `None` if the total is unknown.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let progress = self
+            .progress
+            .as_ref()
+            .filter(|progress| progress.rate > BitRate::ZERO && !progress.open)?;
+        Some(
+            progress
+                .rate
+                .time_for(progress.size.saturating_sub(progress.bytes)),
+        )
+    }
+
+    /// Returns the progress of the copy in one line.
+    pub(crate) fn status(&self) -> String {
+        let Some(progress) = &self.progress else {
+            return match self.peer {
+                Some(_) => "connected, opening the file".to_owned(),
+                None => "connecting".to_owned(),
+            };
+        };
+        let links = counted(self.links_up());
+        let left = self
+            .time_left()
+            .map(|left| format!(", {} left", Clock(left)))
+            .unwrap_or_default();
+        format!(
+            "{}, {}, {links}{left}",
+            amount(progress),
+            Speed(progress.rate)
+        )
+    }
+
+    fn on_link(&mut self, link: &LinkName, state: &LinkState) -> Option<Notice> {
+        let index = self.index_of(link);
+        let known = &mut self.links[index];
+        let before = std::mem::replace(&mut known.state, state.clone());
+        known.link = link.clone();
+        if *state == LinkState::Up {
+            self.waiting = None;
+        }
+        let name = self.label(link);
+        match (before, state) {
+            (before, LinkState::Down(why)) if before.is_in_use() => Some(Notice::Warning(format!(
+                "{name} is down: {}",
+                escaped(why.as_bytes())
+            ))),
+            (LinkState::Down(_), LinkState::Up) => {
+                Some(Notice::Told(format!("{name} is up again")))
+            }
+            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!(
+                "{name} is not used: {}",
+                escaped(why.as_bytes())
+            ))),
+            _ => None,
+        }
+    }
+
+    fn on_progress(&mut self, progress: &Progress) {
+        let mut links = progress.links.clone();
+        links.extend(self.links.drain(..).filter(|known| {
+            !progress
+                .links
+                .iter()
+                .any(|link| is_same(&link.link, &known.link))
+        }));
+        self.links = links;
+        if self.links_up() > 0 {
+            self.waiting = None;
+        }
+        self.progress = Some(progress.clone());
+    }
+
+    /// Returns the index of a link in `links`. Appends the link if it is unknown.
+    fn index_of(&mut self, link: &LinkName) -> usize {
+        self.links
+            .iter()
+            .position(|known| is_same(&known.link, link))
+            .unwrap_or_else(|| {
+                self.links.push(LinkProgress {
+                    link: link.clone(),
+                    bytes: 0,
+                    rate: BitRate::ZERO,
+                    state: LinkState::Connecting,
+                });
+                self.links.len() - 1
+            })
+    }
+}
+
+/// Message to print while the copy runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Problem that slows the copy down, or may stop it.
+    Warning(String),
+    /// Information that every user should see.
+    Told(String),
+    /// Detail that is printed only with `-vv`.
+    Detail(String),
+}
+
+/// Returns a name for a link: its interface. If several links share the interface, appends the
+/// peer's interface, or an address if the peer's is unknown.
+fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
+    let interface = escaped(link.interface.as_bytes());
+    let beside: Vec<&LinkName> = all
+        .filter(|other| other.interface == link.interface)
+        .collect();
+    match &link.peer_interface {
+        _ if beside.len() < 2 => interface,
+        Some(peer)
+            if beside
+                .iter()
+                .all(|other| other.peer_interface.as_ref() == Some(peer)) =>
+        {
+            interface
+        }
+        Some(peer) => format!("{interface}→{}", escaped(peer.as_bytes())),
+        None => format!("{interface} {}", link.local.unwrap_or(link.remote)),
+    }
+}
+
+/// Returns the progress in whole per cent; 100 only if everything has arrived. `None` while the
+/// total is unknown.
+pub(crate) fn percent(progress: &Progress) -> Option<u64> {
+    match progress.size {
+        _ if progress.open => None,
+        0 => Some(100),
+        size => u64::try_from(u128::from(progress.bytes) * 100 / u128::from(size)).ok(),
+    }
+}
+
+/// Returns finished and found files, as `12/345 files`, with `≥` while the search continues. `None`
+/// if the copy is no tree.
+pub(crate) fn files(progress: &Progress) -> Option<String> {
+    let (done, found) = progress.files?;
+    Some(format!(
+        "{done}/{}{found} files",
+        if progress.open { "≥" } else { "" }
+    ))
+}
+
+/// Returns the received bytes as text, with the total if known.
+fn amount(progress: &Progress) -> String {
+    let (bytes, size) = (Size(progress.bytes), Size(progress.size));
+    let of = match percent(progress) {
+        Some(percent) => format!("{bytes} of {size} ({percent} %)"),
+        None if progress.size > 0 => format!("{bytes} of ≥ {size}"),
+        None => bytes.to_string(),
+    };
+    match files(progress) {
+        Some(files) => format!("{of}, {files}"),
+        None => of,
+    }
+}
+
+/// Returns the number of finished files, including unchanged ones, and the number of all files
+/// found.
+fn files_of(tree: &TreeReport) -> (u64, u64) {
+    let done = tree.files + tree.unchanged + tree.newer;
+    (done, done + tree.failed)
+}
+
+/// Returns true if both names are of the same link: equal local interface and remote address.
+fn is_same(one: &LinkName, other: &LinkName) -> bool {
+    one.interface == other.interface && one.remote == other.remote
+}
+
+trait InUse {
+    fn is_in_use(&self) -> bool;
+}
+
+impl InUse for LinkState {
+    fn is_in_use(&self) -> bool {
+        matches!(self, Self::Up | Self::Suspect)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::commands::cp::summary_tests::report;
+
+    pub(crate) fn link(interface: &str) -> LinkName {
+        LinkName {
+            interface: interface.into(),
+            peer_interface: None,
+            local: None,
+            remote: "10.0.0.2".parse().unwrap(),
+        }
+    }
+
+    fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
+        let rate = BitRate::from_mbit(8);
+        let of = |(interface, bytes): &(&str, u64)| LinkProgress {
+            link: link(interface),
+            bytes: *bytes,
+            rate,
+            state: LinkState::Up,
+        };
+        Event::Progress(Progress {
+            bytes,
+            size: 4_000_000,
+            open: false,
+            files: None,
+            resumed: 0,
+            rate,
+            links: links.iter().map(of).collect(),
+        })
+    }
+
+    fn state(interface: &str, state: LinkState) -> Event {
+        Event::Link {
+            link: link(interface),
+            state,
+        }
+    }
+
+    #[test]
+    fn the_status_line_says_how_far_it_is_at_every_moment() {
+        let mut view = View::default();
+        assert_eq!(view.status(), "connecting");
+        view.apply(&Event::Connected {
+            key: PublicKey::from_bytes([1; 32]),
+            name: None,
+        });
+        assert_eq!(view.status(), "connected, opening the file");
+        view.apply(&Event::Started {
+            size: 4_000_000,
+            resumed: 0,
+        });
+        assert_eq!(view.status(), "0 B of 3.8 MiB (0 %), 0.0 kB/s, 0 links");
+        view.apply(&progress(
+            1_000_000,
+            &[("eth1", 600_000), ("eth2", 400_000)],
+        ));
+        assert_eq!(
+            view.status(),
+            "976.6 KiB of 3.8 MiB (25 %), 1.0 MB/s, 2 links, 0:03 left"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_promised() {
+        let status = |progress: Progress| {
+            let progress = Progress {
+                rate: BitRate::from_mbit(8),
+                ..progress
+            };
+            let view = View {
+                progress: Some(progress),
+                ..View::default()
+            };
+            view.status()
+        };
+        let tree = Progress {
+            bytes: 1 << 20,
+            size: 4 << 20,
+            files: Some((12, 345)),
+            open: true,
+            ..Progress::default()
+        };
+        assert_eq!(
+            status(tree.clone()),
+            "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links"
+        );
+        let found = status(Progress {
+            open: false,
+            ..tree
+        });
+        assert_eq!(
+            found,
+            "1.0 MiB of 4.0 MiB (25 %), 12/345 files, 1.0 MB/s, 0 links, 0:03 left"
+        );
+        let pipe = Progress {
+            bytes: 1 << 20,
+            open: true,
+            ..Progress::default()
+        };
+        assert_eq!(status(pipe), "1.0 MiB, 1.0 MB/s, 0 links");
+    }
+
+    #[test]
+    fn only_a_link_that_carried_data_is_reported_down_and_up_again() {
+        let mut view = View::default();
+        let down = || LinkState::Down("no carrier".into());
+        assert_eq!(view.apply(&state("eth1", down())), None);
+        assert_eq!(view.apply(&state("eth2", LinkState::Up)), None);
+        assert_eq!(
+            view.apply(&state("eth2", down())),
+            Some(Notice::Warning("eth2 is down: no carrier".into()))
+        );
+        assert_eq!(view.apply(&state("eth2", down())), None);
+        assert_eq!(
+            view.apply(&state("eth2", LinkState::Up)),
+            Some(Notice::Told("eth2 is up again".into()))
+        );
+        assert_eq!(view.links_up(), 1);
+    }
+
+    #[test]
+    fn links_on_one_interface_are_told_apart_by_address() {
+        let other = LinkName {
+            local: Some("10.0.0.9".parse().unwrap()),
+            ..link("lo")
+        };
+        let all = [link("lo"), other.clone(), link("eth1")];
+        assert_eq!(label(&other, all.iter()), "lo 10.0.0.9");
+        assert_eq!(label(&all[0], all.iter()), "lo 10.0.0.2");
+        assert_eq!(label(&all[2], all.iter()), "eth1");
+    }
+
+    #[test]
+    fn links_on_one_interface_are_told_apart_by_the_peers() {
+        let to = |peer: &str, remote: &str| LinkName {
+            peer_interface: Some(peer.into()),
+            remote: remote.parse().unwrap(),
+            ..link("eth1")
+        };
+        let again = [to("eth1", "10.0.0.2"), to("eth1", "fe80::ebff:feeb:265d")];
+        assert_eq!(
+            again.each_ref().map(|link| label(link, again.iter())),
+            ["eth1", "eth1"]
+        );
+        let elsewhere = [to("eth1", "fe80::1"), to("eth2", "fe80::2")];
+        assert_eq!(
+            elsewhere
+                .each_ref()
+                .map(|link| label(link, elsewhere.iter())),
+            ["eth1→eth1", "eth1→eth2"]
+        );
+    }
+
+    #[test]
+    fn a_reason_cannot_move_the_cursor() {
+        let mut view = View::default();
+        let notice = view.apply(&state("eth1", LinkState::LeftOut("\u{1b}[2J".into())));
+        assert_eq!(
+            notice,
+            Some(Notice::Detail("eth1 is not used: \\u{1b}[2J".into()))
+        );
+    }
+
+    #[test]
+    fn waiting_is_told_once_and_ends_with_the_first_link() {
+        let mut view = View::default();
+        let waiting = |seconds| Event::Waiting {
+            since: Duration::from_secs(seconds),
+        };
+        assert!(matches!(view.apply(&waiting(0)), Some(Notice::Warning(_))));
+        assert_eq!(view.apply(&waiting(1)), None);
+        view.apply(&state("eth1", LinkState::Up));
+        assert_eq!(view.waiting, None);
+    }
+
+    #[test]
+    fn a_wait_for_a_place_says_how_many_there_are() {
+        let queued = |most| Event::Queued {
+            host: "nas".into(),
+            since: Duration::from_secs(2),
+            most,
+        };
+        let told = |text: &str| Some(Notice::Told(text.into()));
+        assert_eq!(
+            View::default().apply(&queued(Some(64))),
+            told("waiting for nas: limit of 64 sessions reached")
+        );
+        let no_number = told("waiting for nas: connection limit reached");
+        assert_eq!(View::default().apply(&queued(None)), no_number);
+    }
+
+    #[test]
+    fn links_are_in_the_order_of_the_last_progress() {
+        let mut view = View::default();
+        for interface in ["eth3", "eth2", "wlan0"] {
+            view.apply(&state(interface, LinkState::Up));
+        }
+        view.apply(&progress(5, &[("eth1", 1), ("eth2", 2), ("eth3", 2)]));
+        let names: Vec<&str> = view
+            .links
+            .iter()
+            .map(|link| link.link.interface.as_str())
+            .collect();
+        assert_eq!(names, ["eth1", "eth2", "eth3", "wlan0"]);
+    }
+
+    #[test]
+    fn what_is_done_is_whole_whatever_the_last_progress_said() {
+        let mut view = View::default();
+        view.apply(&progress(1_000_000, &[("eth1", 1_000_000)]));
+        let report = report();
+        view.complete(&report);
+        assert_eq!(view.progress.as_ref().and_then(percent), Some(100));
+        assert_eq!(
+            view.links.iter().map(|link| link.bytes).sum::<u64>(),
+            report.size
+        );
+        assert_eq!(view.done, Some(report.elapsed));
+    }
+
+    #[test]
+    fn an_empty_file_is_whole_from_the_start() {
+        assert_eq!(percent(&Progress::default()), Some(100));
+        assert_eq!(
+            percent(&Progress {
+                bytes: 999,
+                size: 1000,
+                ..Progress::default()
+            }),
+            Some(99)
+        );
+    }
+}

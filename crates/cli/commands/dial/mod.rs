@@ -1,0 +1,118 @@
+//! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
+
+mod standard;
+
+use std::io;
+
+use clap::Args;
+use nicstripe::{Client, Tunnel, trust::DialTarget};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+
+use self::standard::{BLOCK, Input, Output};
+use crate::{
+    connect::arguments::ConnectArgs,
+    failure::Failure,
+    output::{logging, terminal::Terminal},
+    process::{runtime, signals::Signals},
+};
+
+/// Connect standard input and output to a TCP service of a machine, over every cable
+///
+/// For ssh: ssh -o ProxyCommand='nicstripe dial PEER %h:%p' localhost. The daemon on PEER resolves
+/// the service and connects to it; its peers file must grant this machine exactly dial=HOST:PORT.
+/// Ends when both directions have ended.
+#[derive(Debug, Args)]
+pub(crate) struct Dial {
+    /// Machine that runs `nicstripe serve`, by name or address
+    #[arg(value_name = "PEER")]
+    peer: String,
+
+    /// Service as seen from PEER, such as localhost:22
+    #[arg(value_name = "HOST:PORT")]
+    target: DialTarget,
+
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+impl Dial {
+    /// Connects to the service, and copies bytes until both directions have ended.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(terminal)?;
+        let keeper = self.connect.keeper()?;
+        let runtime = runtime::local()?;
+        let result = runtime.block_on(async {
+            let mut signals = Signals::take()?;
+            let talk = async {
+                let client = self
+                    .connect
+                    .connect(&self.peer, self.connect.port(None), keeper)
+                    .await?;
+                let result = self.talk(&client).await;
+                // Flushes the written data before the session ends.
+                client.close().await;
+                result
+            };
+            tokio::select! {
+                result = talk => result,
+                stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
+            }
+        });
+        // A read of standard input may block forever.
+        runtime.shutdown_background();
+        result
+    }
+
+    async fn talk(&self, client: &Client) -> Result<(), Failure> {
+        let (from_peer, to_peer) = split(client.dial(self.target.as_str()).await?);
+        let (sent, received) = (self.send(to_peer), self.receive(from_peer));
+        tokio::try_join!(sent, received).map(|_| ())
+    }
+
+    async fn send(&self, mut to_peer: WriteHalf<Tunnel>) -> Result<(), Failure> {
+        let failed = |source| Failure::Source {
+            path: "-".into(),
+            source,
+        };
+        let mut input = Input::open().map_err(failed)?;
+        let mut bytes = vec![0; BLOCK];
+        loop {
+            let count = input.read(&mut bytes).await.map_err(failed)?;
+            if count == 0 {
+                return to_peer
+                    .shutdown()
+                    .await
+                    .map_err(|source| self.broken(source));
+            }
+            to_peer
+                .write_all(&bytes[..count])
+                .await
+                .map_err(|source| self.broken(source))?;
+        }
+    }
+
+    async fn receive(&self, mut from_peer: ReadHalf<Tunnel>) -> Result<(), Failure> {
+        let mut output = Output::open().map_err(Failure::Output)?;
+        let mut bytes = vec![0; BLOCK];
+        loop {
+            let count = from_peer
+                .read(&mut bytes)
+                .await
+                .map_err(|source| self.broken(source))?;
+            if count == 0 {
+                return output.finish().await.map_err(Failure::Output);
+            }
+            output
+                .write(&bytes[..count])
+                .await
+                .map_err(Failure::Output)?;
+        }
+    }
+
+    fn broken(&self, source: io::Error) -> Failure {
+        Failure::Tunnel {
+            target: self.target.to_string(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `nicstripe discover`: lists the daemons on directly connected networks.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nicstripe::{
+    DEFAULT_PORT,
+    discovery::{self, DiscoveredPeer, SearchOptions},
+    trust::{Home, Identity, Peers},
+};
+
+use super::cp::parse_port;
+use crate::{
+    failure::{Failure, hint::hint},
+    output::{
+        json::{Discovery, print_document},
+        logging, stdout,
+        terminal::Terminal,
+    },
+    places,
+    process::runtime,
+    text::{
+        invocation::{Invocation, quoted},
+        quantity::parse_time,
+    },
+};
+
+/// List the daemons on the cables of this machine, with their keys and cables
+///
+/// Asks by multicast on each interface; needs no address, name server or privilege. A daemon
+/// answers only trusted keys, unless started with --announce. Every answer is signed and verified.
+/// No answer is not an error.
+#[derive(Debug, Args)]
+pub(crate) struct Discover {
+    /// Wait this long for answers: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    timeout: Duration,
+
+    /// Port of the daemons
+    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
+    port: u16,
+
+    /// Ask on this interface only; may be repeated [default: every interface that is up]
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+
+    /// Print one JSON document on standard output, also after a failure
+    /// (docs/schema/discover.schema.json)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Discover {
+    /// Searches for daemons, and prints those that answered.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let json = self.json;
+        let result = self.search(terminal);
+        if json {
+            let invocation = Invocation::of_this_process();
+            let hint = result
+                .as_ref()
+                .err()
+                .and_then(|failure| hint(failure, &invocation));
+            let printed = print_document(&Discovery::of(&result, begun.elapsed(), hint));
+            // A failed search outranks failed output.
+            return result.and(printed);
+        }
+        let heard = result?;
+        table(&heard).into_iter().try_for_each(stdout::line)?;
+        advise(&heard, terminal);
+        Ok(())
+    }
+
+    fn search(self, terminal: &Terminal) -> Result<Vec<DiscoveredPeer>, Failure> {
+        logging::start(terminal)?;
+        let home = places::home()?;
+        let runtime = runtime::threaded()?;
+        runtime.block_on(self.heard(&home))
+    }
+
+    async fn heard(self, home: &Home) -> Result<Vec<DiscoveredPeer>, Failure> {
+        let identity = Identity::load_or_create(&home.identity_file())?;
+        let peers = Peers::load(&home.peers_file())?;
+        let options = SearchOptions {
+            port: self.port,
+            duration: self.timeout,
+            interfaces: self.interface,
+            ..SearchOptions::default()
+        };
+        Ok(discovery::discover(&identity, &peers, options).await?)
+    }
+}
+
+/// Returns the printed table of discovered daemons: a header, and one line per daemon and cable.
+fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
+    if heard.is_empty() {
+        return Vec::new();
+    }
+    let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = [titles].into_iter().chain(heard.iter().map(row)).collect();
+    let widths: [usize; 6] = std::array::from_fn(|column| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    });
+    let line = |row: &[String; 6]| {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(heard: &DiscoveredPeer) -> [String; 6] {
+    let trusted = if heard.trusted { "yes" } else { "no" };
+    let cable = format!("{} → {}", heard.interface, heard.peer_interface);
+    let address = format!(
+        "[{}%{}]:{}",
+        heard.address.ip(),
+        heard.interface,
+        heard.address.port()
+    );
+    let rtt = format!("{:.1} ms", heard.rtt.as_secs_f64() * 1e3);
+    [
+        name(heard),
+        heard.key.fingerprint(),
+        trusted.to_owned(),
+        cable,
+        address,
+        rtt,
+    ]
+}
+
+/// Returns the local name of a trusted peer. The name that an untrusted daemon gives itself is
+/// marked as a claim.
+fn name(heard: &DiscoveredPeer) -> String {
+    match &heard.name {
+        Some(name) => name.clone(),
+        None if heard.trusted => "-".to_owned(),
+        None if heard.host_hint.is_empty() => "unknown key".to_owned(),
+        // The library has escaped the claimed name already.
+        None => format!("unknown key, claims \"{}\"", heard.host_hint),
+    }
+}
+
+/// Prints hints if no daemon answered, or if one of unknown key did.
+fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
+    if heard.is_empty() {
+        terminal.say("no daemon answered");
+        terminal.hint(
+            "a daemon answers only trusted keys, or all keys with: nicstripe serve --announce",
+        );
+    }
+    let program = Invocation::of_this_process().program();
+    for stranger in heard
+        .chunk_by(|one, other| one.key == other.key)
+        .filter_map(|cables| cables.first())
+        .filter(|one| !one.trusted)
+    {
+        let add = format!(
+            "{program} trust add {} --name NAME",
+            quoted(stranger.key.to_string())
+        );
+        let fingerprint = stranger.key.fingerprint();
+        terminal.hint(&format!(
+            "if `nicstripe serve` prints {fingerprint} there: {add}"
+        ));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use nicstripe::trust::PublicKey;
+
+    use super::*;
+
+    /// Builds a daemon that was discovered on `interface`, for tests. It is trusted if it has a
+    /// name.
+    pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
+        DiscoveredPeer {
+            key: PublicKey::from_bytes([key; 32]),
+            trusted: name.is_some(),
+            name: name.map(str::to_owned),
+            host_hint: "x".into(),
+            interface: interface.into(),
+            peer_interface: "eth1".into(),
+            peer_index: 3,
+            address: "[fe80::2%7]:7747".parse().unwrap(),
+            rtt: Duration::from_micros(730),
+        }
+    }
+
+    #[test]
+    fn the_table_shows_each_cable_under_its_title() {
+        let lines = table(&[heard(1, Some("nas"), "eth1"), heard(2, None, "enp3s0")]);
+        assert_eq!(
+            lines,
+            [
+                "NAME                     FINGERPRINT     TRUSTED  CABLE          ADDRESS                RTT",
+                "nas                      AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:7747    0.7 ms",
+                "unknown key, claims \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
+            ]
+        );
+        assert!(table(&[]).is_empty());
+    }
+}

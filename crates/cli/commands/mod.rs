@@ -1,0 +1,15 @@
+//! The subcommands, one file or folder each.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod demo;
+pub(crate) mod dial;
+pub(crate) mod discover;
+pub(crate) mod forward;
+pub(crate) mod key;
+pub(crate) mod links;
+pub(crate) mod man;
+pub(crate) mod routes;
+pub(crate) mod serve;
+pub(crate) mod trust;

@@ -1,0 +1,265 @@
+//! Configuration file of `serve`.
+
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum as _;
+use nicstripe::{
+    BenchLimits, Limits, escaped,
+    trust::{FileError, read_guarded},
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::{
+    limits::{BenchTable, LimitsTable},
+    listen::Listen,
+};
+use crate::{commands::cp::Routes, output::logging::LogFormat};
+
+/// Content of the configuration file. Every option of `serve` has a key of the same name; missing
+/// keys have their defaults.
+///
+/// `dist/config.toml` lists all keys with their defaults.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Config {
+    pub(super) root: PathBuf,
+    pub(super) listen: Vec<Listen>,
+    pub(super) interface: Vec<String>,
+    pub(super) port: u16,
+    pub(super) read_only: bool,
+    pub(super) append_only: bool,
+    #[serde(deserialize_with = "routes")]
+    pub(super) routes: Routes,
+    pub(super) announce: bool,
+    /// Address and port of the Prometheus endpoint, or `off`.
+    pub(super) metrics: String,
+    pub(super) metrics_any: bool,
+    pub(super) log: LogTable,
+    pub(super) limits: LimitsTable,
+    pub(super) bench: BenchTable,
+}
+
+/// Table `[log]` of the configuration file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct LogTable {
+    pub(super) filter: String,
+    #[serde(deserialize_with = "log_format")]
+    pub(super) format: LogFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            root: ".".into(),
+            listen: Vec::new(),
+            interface: Vec::new(),
+            port: nicstripe::DEFAULT_PORT,
+            read_only: false,
+            append_only: false,
+            routes: Routes::Auto,
+            announce: false,
+            metrics: METRICS_OFF.into(),
+            metrics_any: false,
+            log: LogTable::default(),
+            limits: LimitsTable(Limits::default()),
+            bench: BenchTable(BenchLimits::default()),
+        }
+    }
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self {
+            filter: "info".into(),
+            format: LogFormat::Auto,
+        }
+    }
+}
+
+/// Value of the key `metrics` that disables the Prometheus endpoint.
+pub(super) const METRICS_OFF: &str = "off";
+
+/// Maximum size of a configuration file in bytes. A file with all keys has a small part of that.
+const MOST_BYTES: usize = 1 << 20;
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, other users can change it, or a key or value is invalid.
+    pub(super) fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes = read_guarded(path, MOST_BYTES)?;
+        let text = String::from_utf8_lossy(&bytes);
+        toml::from_str(&text).map_err(|error| ConfigError::of(path, &text, &error))
+    }
+}
+
+/// Error of reading a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read, or other users can change it.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A key is unknown, or a value is invalid.
+    #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
+    Line {
+        path: PathBuf,
+        line: usize,
+        /// Key and value, with the allowed values.
+        what: String,
+    },
+}
+
+impl ConfigError {
+    fn of(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        let line = text
+            .get(..span.start)
+            .map_or(1, |before| before.matches('\n').count() + 1);
+        Self::Line {
+            path: path.to_owned(),
+            line,
+            what: what(text, span, error.message()),
+        }
+    }
+}
+
+/// Returns the error text for a position in the file, such as `limits.sessions = 0: expected 1 to
+/// 4096`.
+fn what(text: &str, span: Range<usize>, message: &str) -> String {
+    let message = message.lines().collect::<Vec<_>>().join(", ");
+    let before = text.get(..span.start).unwrap_or_default();
+    let begun = before.rfind('\n').map_or(0, |at| at + 1);
+    let value = text
+        .get(span)
+        .unwrap_or_default()
+        .lines()
+        .next()
+        .unwrap_or_default();
+    // For an unknown key the span is the key itself, which the message contains.
+    let Some((key, _)) = text[begun..before.len()].split_once('=') else {
+        return message;
+    };
+    let mut tables = before
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
+    let table = tables
+        .next_back()
+        .map_or_else(String::new, |(table, _)| format!("{table}."));
+    let value: String = escaped(value.as_bytes()).chars().take(MOST_SHOWN).collect();
+    format!("{table}{} = {value}: {message}", key.trim())
+}
+
+/// Maximum number of characters to print of an invalid value.
+const MOST_SHOWN: usize = 60;
+
+fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Routes::from_str(&text, false)
+        .map_err(|_| D::Error::custom("expected \"auto\", \"always\" or \"never\""))
+}
+
+fn log_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogFormat, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    LogFormat::from_str(&text, false)
+        .map_err(|_| D::Error::custom("expected \"auto\", \"text\" or \"json\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        toml::from_str(text)
+            .map_err(|error| ConfigError::of(Path::new("/c"), text, &error).to_string())
+    }
+
+    #[test]
+    fn the_example_has_every_key_with_its_default() {
+        let text = include_str!("../../../../dist/config.toml");
+        assert_eq!(parse(text).unwrap(), Config::default());
+        let defaults = format!("{:?}", Config::default());
+        let table: toml::Table = text.parse().unwrap();
+        let limits = table["limits"].as_table().unwrap();
+        // One key per field: in Debug output, a colon follows each field name.
+        let fields = defaults
+            .split("Limits {")
+            .nth(1)
+            .unwrap()
+            .split('}')
+            .next()
+            .unwrap()
+            .matches(": ")
+            .count();
+        assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
+        assert_eq!(table["log"].as_table().unwrap().len(), 2);
+        assert_eq!(table["bench"].as_table().unwrap().len(), 3);
+        assert_eq!(table.len(), 13);
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
+        for (text, expected) in [
+            (
+                "port = 1\nprot = 7\n",
+                "/c, line 2: unknown field `prot`, expected one of `root`, `listen`",
+            ),
+            (
+                "[limits]\nsession = 7\n",
+                "/c, line 2: unknown field `session`, expected one of ",
+            ),
+            (
+                "[limits]\n\nsessions = 0\n",
+                "/c, line 3: limits.sessions = 0: expected 1 to 4096",
+            ),
+            (
+                "[limits]\nsessions = \"many\"\n",
+                "/c, line 2: limits.sessions = \"many\": expected 1 to 4096",
+            ),
+            (
+                "[limits]\ngreeting-time = \"1h\"\n",
+                "/c, line 2: limits.greeting-time = \"1h\": expected 100ms to 1m",
+            ),
+            (
+                "[limits]\nsession-rate = \"fast\"\n",
+                "/c, line 2: limits.session-rate = \"fast\": not a rate: ",
+            ),
+            (
+                "[bench]\ntime = \"1s\"\n",
+                "/c, line 2: bench.time = \"1s\": expected 10s to 24h",
+            ),
+            ("port = 65536\n", "/c, line 1: port = 65536: "),
+            ("port = \"x\"\n", "/c, line 1: port = \"x\": "),
+            (
+                "routes = \"some\"\n",
+                "/c, line 1: routes = \"some\": expected \"auto\", \"always\" or \"never\"",
+            ),
+            (
+                "log.format = \"xml\"\n",
+                "/c, line 1: log.format = \"xml\": expected \"auto\", \"text\" or \"json\"",
+            ),
+            (
+                "listen = [\n  \"10.0.0.1\",\n  \"eth1\"]\n",
+                "not an address: expected ADDRESS",
+            ),
+            ("root = /srv\n", "/c, line 1: "),
+            ("port = 1\nport = 2\n", "/c, line 2: "),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.contains(expected) && !error.contains('\n'),
+                "{text:?}: {error}"
+            );
+        }
+    }
+}

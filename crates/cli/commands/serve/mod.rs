@@ -1,0 +1,402 @@
+//! `nicstripe serve`: the daemon.
+//!
+//! - [`config`], [`settings`]: the configuration file, and its merge with the command line
+//! - [`listen`]: listen addresses
+//! - [`service_manager`]: notifications to systemd
+//! - [`endpoint`], [`exposition`]: the Prometheus endpoint and its text
+
+mod config;
+mod endpoint;
+mod exposition;
+mod limits;
+mod listen;
+mod own_names;
+mod restic;
+mod root;
+mod service_manager;
+mod settings;
+
+use std::{
+    io::{self, IsTerminal as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+};
+
+use clap::{Args, Subcommand};
+use nicstripe::{
+    CancellationToken, Daemon, DaemonHandle, escaped,
+    routes::RouteKeeper,
+    trust::{Access, Home, Identity, PeerOptions, Peers},
+};
+use tokio::net::TcpListener;
+
+pub(crate) use self::config::ConfigError;
+use self::{
+    listen::{Listen, listening, parse_listen},
+    restic::Restic,
+    service_manager::{ServiceManager, status_line},
+    settings::Settings,
+};
+use super::{
+    cp::Routes,
+    trust::{name_of, rights},
+};
+use crate::{
+    failure::{Failure, panics},
+    output::{
+        logging::{self, LogControl, LogFormat},
+        terminal::Terminal,
+    },
+    places,
+    process::{
+        runtime,
+        signals::{Signalled, Signals, Stop},
+    },
+};
+
+/// Serve a directory to trusted peers, over every cable
+///
+/// Listens on each interface separately, so that replies leave over the cable of the request.
+/// Accepts only keys listed by `nicstripe trust`, which may change at run time. The first SIGINT or
+/// SIGTERM ends copies in order, so that they can resume; the second exits at once. SIGHUP reloads
+/// the configuration file and the peers file, SIGUSR1 prints a status line.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    instead: Option<Instead>,
+
+    /// Same as --root DIR; write ./restic for a directory named restic
+    #[arg(value_name = "DIR", conflicts_with = "root")]
+    dir: Option<PathBuf>,
+
+    /// Directory that peers see as / [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Listen on this address only; may be repeated [default: every address of every interface that
+    /// is up]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
+    listen: Vec<Listen>,
+
+    /// Listen on this interface only; may be repeated [default: every interface that is up]
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+
+    /// TCP port; 0 for any free one [default: 7747]
+    #[arg(long)]
+    port: Option<u16>,
+
+    /// Deny all writes, regardless of the peers file
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let peers add new files but not replace any
+    #[arg(long, conflicts_with = "read_only")]
+    append_only: bool,
+
+    /// Install host routes to peers, removed with their session: if their packets would be dropped,
+    /// always, or never [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    routes: Option<Routes>,
+
+    /// Answer `nicstripe discover` of every machine on the same cable, not only of trusted ones
+    #[arg(long)]
+    announce: bool,
+
+    /// Configuration file, overridden by the command line [default: config.toml next to the peers
+    /// file, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Check the configuration and exit
+    #[arg(long)]
+    check_config: bool,
+
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, or `off` [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+
+    /// Let other machines read the metrics: allow any address for --metrics
+    #[arg(long)]
+    metrics_any: bool,
+
+    /// Format of the log [default: auto]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "NICSTRIPE_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    log_format: Option<LogFormat>,
+}
+
+/// Subcommand of `serve`, which serves something else than a local directory.
+#[derive(Debug, Subcommand)]
+enum Instead {
+    Restic(Box<Restic>),
+}
+
+impl Serve {
+    /// Serves the directory until a signal ends the daemon.
+    pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
+        if let Some(Instead::Restic(restic)) = self.instead.take() {
+            return restic.run(terminal);
+        }
+        exposition::remember_start();
+        let home = places::home()?;
+        let settings = Settings::load(&self, &home)?;
+        if self.check_config {
+            return check(&settings, &home, terminal);
+        }
+        let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
+        // Requires a single thread: removes stale routes, and keeps the process that talks to the
+        // network from changing any.
+        let routes = Arc::new(RouteKeeper::start_dedicated(
+            settings.routes.into(),
+            &places::routes_dir(&home),
+        ));
+        runtime::raise_open_files();
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(async {
+            let mut signals = Signals::take()?;
+            if !io::stderr().is_terminal() {
+                signals.reload_on_hangup();
+            }
+            let started = start(&settings, routes, &home, terminal).await?;
+            let service = Service {
+                args: &self,
+                home: &home,
+                terminal,
+                log,
+                settings,
+                daemon: started.daemon.handle(),
+            };
+            service.serve(started, signals).await
+        });
+        runtime.shutdown_background();
+        result
+    }
+}
+
+/// Checks the settings without listening on a port and without creating a file.
+fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
+    settings.log_filter.parse()?;
+    root::find(&settings.root, home)?;
+    settings
+        .listen
+        .iter()
+        .try_for_each(|listen| listen.resolve().map(drop))?;
+    Peers::load(&home.peers_file())?;
+    terminal.result(format_args!("{}: no errors", settings.shown_file()));
+    Ok(())
+}
+
+/// Daemon that listens, with the socket of its Prometheus endpoint.
+struct Started {
+    daemon: Daemon,
+    metrics: Option<TcpListener>,
+}
+
+async fn start(
+    settings: &Settings,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+    terminal: &Terminal,
+) -> Result<Started, Failure> {
+    let identity = Identity::load_or_create(&home.identity_file())?;
+    let key = identity.public_key();
+    // Reports errors in the list at the start; the daemon reloads the list itself when it changes.
+    let peers = Peers::load(&home.peers_file())?;
+    let root = root::find(&settings.root, home)?;
+    let listen = settings
+        .listen
+        .iter()
+        .map(Listen::resolve)
+        .collect::<Result<Vec<_>, _>>()?;
+    let daemon = Daemon::builder()
+        .identity(identity)
+        .peers_file(home.peers_file())
+        .protect_home(home.clone())
+        .root(root.clone())
+        .port(settings.port)
+        .listen(listen)
+        .interfaces(settings.interface.clone())
+        .read_only(settings.access == Access::ReadOnly)
+        .append_only(settings.access == Access::AppendOnly)
+        .route_keeper(routes)
+        .announce(settings.announce)
+        .limits(settings.limits.clone())
+        .bench(settings.bench.clone())
+        .bind()
+        .await?;
+    let metrics = match settings.metrics {
+        Some(address) => Some(
+            endpoint::open(address)
+                .await
+                .map_err(|source| Failure::Metrics { address, source })?,
+        ),
+        None => None,
+    };
+    let shown = escaped(root.as_os_str().as_bytes());
+    let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
+    introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
+    if let Some(error) = unwritable {
+        terminal.warning(&format!(
+            "{shown} is not writable, peers can only read: {error}"
+        ));
+    }
+    let place = if settings.root == Path::new(".") {
+        ", the current directory,"
+    } else {
+        ""
+    };
+    terminal.say(format_args!(
+        "serving {shown}{place} as {}",
+        key.fingerprint()
+    ));
+    if let Some(address) = metrics
+        .as_ref()
+        .and_then(|listener| listener.local_addr().ok())
+    {
+        terminal.say(format_args!("metrics at http://{address}/metrics"));
+    }
+    listening(daemon.addresses())
+        .into_iter()
+        .for_each(|line| terminal.say(line));
+    Ok(Started { daemon, metrics })
+}
+
+/// State of a running daemon that signals use: its settings, log filter and handle.
+struct Service<'a> {
+    args: &'a Serve,
+    home: &'a Home,
+    terminal: &'a Terminal,
+    log: LogControl,
+    settings: Settings,
+    daemon: DaemonHandle,
+}
+
+impl Service<'_> {
+    /// Serves until the daemon fails or a signal ends it.
+    async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
+        let mut manager = ServiceManager::find();
+        let endpoint = started
+            .metrics
+            .map(|listener| tokio::spawn(endpoint::serve(listener, self.daemon.clone())));
+        let shutdown = CancellationToken::new();
+        let mut running = pin!(started.daemon.run(shutdown.clone()));
+        manager.ready(&self.daemon.metrics());
+        panics::survive_panics();
+        let stop = loop {
+            tokio::select! {
+                ended = &mut running => return Ok(ended?),
+                told = signals.next() => if let Some(stop) = self.obey(told, &mut manager) { break stop },
+                () = manager.pause() => manager.report(&self.daemon.metrics()).await,
+            }
+        };
+        manager.stopping(self.daemon.limits().shutdown_time);
+        self.terminal.say("shutting down; received data is kept");
+        shutdown.cancel();
+        let ended = end(running, &mut signals, &mut manager, &self.daemon).await;
+        if let Some(endpoint) = endpoint {
+            endpoint.abort();
+        }
+        ended?;
+        Err(Failure::Stopped(stop))
+    }
+
+    /// Handles a signal. Returns it if the daemon must end.
+    fn obey(&mut self, told: Signalled, manager: &mut ServiceManager) -> Option<Stop> {
+        match told {
+            Signalled::Stop(stop) => return Some(stop),
+            Signalled::Status => self.terminal.say(status_line(&self.daemon.metrics())),
+            Signalled::Reload => {
+                manager.reloading();
+                self.daemon.reload_peers();
+                match self.reload() {
+                    Ok(()) => {
+                        tracing::info!(file = self.settings.shown_file(), "configuration reloaded");
+                    }
+                    Err(failure) => {
+                        tracing::error!(error = %failure.one_line(), "configuration not reloaded, nothing changed");
+                    }
+                }
+                manager.ready(&self.daemon.metrics());
+            }
+        }
+        None
+    }
+
+    /// Reads the configuration file again, and applies the settings that can change at run time.
+    fn reload(&mut self) -> Result<(), Failure> {
+        let new = Settings::load(self.args, self.home)?;
+        self.log.set(&new.log_filter)?;
+        self.daemon.set_limits(new.limits.clone());
+        self.daemon.set_bench_limits(new.bench.clone());
+        for key in self.settings.fixed_that_differ(&new) {
+            tracing::warn!(key, "changed setting needs a restart");
+        }
+        // Settings that require a restart keep their old values, so that the next reload reports
+        // them again.
+        self.settings.log_filter = new.log_filter;
+        self.settings.file = new.file;
+        Ok(())
+    }
+}
+
+/// Waits until the daemon has ended. A further stop signal ends the process immediately.
+async fn end(
+    mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
+    signals: &mut Signals,
+    manager: &mut ServiceManager,
+    daemon: &DaemonHandle,
+) -> Result<(), Failure> {
+    loop {
+        tokio::select! {
+            ended = &mut running => return Ok(ended?),
+            stop = signals.stop() => stop.at_once(),
+            () = manager.pause() => manager.report(&daemon.metrics()).await,
+        }
+    }
+}
+
+/// Prints the rights of each peer, limited by the access that `serve` allows to any peer.
+fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
+    for peer in peers.iter() {
+        let most = if is_unwritable && peer.options.root.is_none() {
+            Access::ReadOnly
+        } else {
+            access
+        };
+        let options = PeerOptions {
+            access: peer.options.access.max(most),
+            ..peer.options.clone()
+        };
+        terminal.say(format_args!(
+            "peer {} ({}) {}",
+            name_of(peer),
+            peer.key.fingerprint(),
+            rights(&options)
+        ));
+    }
+    if peers.iter().next().is_none() {
+        terminal.warning("no trusted peers yet: all connections will be rejected");
+        terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_own_restriction_is_the_upper_bound() {
+        assert_eq!(Access::Full.max(Access::ReadOnly), Access::ReadOnly);
+        assert_eq!(Access::Full.max(Access::AppendOnly), Access::AppendOnly);
+        assert_eq!(Access::ReadOnly.max(Access::AppendOnly), Access::ReadOnly);
+        assert_eq!(Access::AppendOnly.max(Access::Full), Access::AppendOnly);
+    }
+}

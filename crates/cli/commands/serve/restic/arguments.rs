@@ -1,0 +1,142 @@
+//! Arguments of `serve restic`.
+
+use std::ffi::OsString;
+
+use clap::{ArgGroup, Args};
+use nicstripe::Name;
+
+use crate::{
+    commands::cp::location::{Location, Remote, RemotePath},
+    connect::arguments::ConnectArgs,
+    failure::Failure,
+};
+
+/// Serve restic and rustic a repository on a machine that runs `nicstripe serve`
+///
+/// For restic: restic -o rclone.program=nicstripe -r rclone:HOST:PATH. For rustic: the option
+/// rclone-command = "nicstripe serve restic --addr localhost:0" of the repository rclone:HOST:PATH.
+/// The folder has the layout of a local restic repository.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("where").required(true).args(["stdio", "addr"]))]
+pub(crate) struct Restic {
+    /// Machine, and the repository's folder below the daemon's root
+    #[arg(value_name = "HOST:PATH")]
+    pub(super) repository: OsString,
+
+    /// Speak HTTP on standard input and output, as restic expects of a program it starts
+    #[arg(long)]
+    pub(super) stdio: bool,
+
+    /// Listen for HTTP at this address; port 0 picks a free one. Requires RCLONE_USER and
+    /// RCLONE_PASS from the environment, or else a password generated for this run and printed on
+    /// standard output
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(super) addr: Option<String>,
+
+    /// Accept requests without a password; only on a loopback address, open to all local users
+    #[arg(long, conflicts_with = "stdio")]
+    pub(super) no_password: bool,
+
+    /// No effect; accepted because restic passes it to rclone
+    #[arg(long)]
+    b2_hard_delete: bool,
+
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
+}
+
+/// Daemon and directory of a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RepositoryAddress {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Directory of the repository at the daemon; `None` for the daemon's root.
+    pub(super) base: Option<Name>,
+}
+
+impl Restic {
+    /// Parses the daemon and the directory from the arguments.
+    pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
+        let no_host = || Failure::Setting {
+            key: "HOST:PATH",
+            why: format!(
+                "no host in {:?}, expected HOST:PATH as in nas:backup",
+                self.repository
+            ),
+        };
+        let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)?
+        else {
+            return Err(no_host());
+        };
+        let base = match path {
+            RemotePath::Root => None,
+            RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
+        };
+        Ok(RepositoryAddress {
+            host,
+            port: self.connect.port(port),
+            base,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use nicstripe::DEFAULT_PORT;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        restic: Restic,
+    }
+
+    fn place(words: &[&str]) -> Result<RepositoryAddress, String> {
+        let typed = Typed::try_parse_from([&["restic"], words].concat())
+            .map_err(|error| error.to_string())?;
+        typed.restic.place().map_err(|failure| failure.one_line())
+    }
+
+    #[test]
+    fn what_restic_types_by_itself_is_understood() {
+        let found = place(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
+        let base = Some(Name::parse(b"backup/laptop").unwrap());
+        assert_eq!(
+            found,
+            RepositoryAddress {
+                host: "nas".into(),
+                port: DEFAULT_PORT,
+                base
+            }
+        );
+        assert_eq!(
+            place(&["--stdio", "-P", "99", "nas:"]).unwrap(),
+            RepositoryAddress {
+                host: "nas".into(),
+                port: 99,
+                base: None
+            }
+        );
+        assert_eq!(
+            place(&["--addr", "localhost:0", "nicstripe://nas:98/"])
+                .unwrap()
+                .port,
+            98
+        );
+    }
+
+    #[test]
+    fn a_folder_here_and_no_way_to_be_asked_are_usage_errors() {
+        assert!(
+            place(&["--stdio", "backup"])
+                .unwrap_err()
+                .contains("no host in \"backup\"")
+        );
+        assert!(place(&["--stdio", "-"]).is_err());
+        assert!(place(&["nas:backup"]).is_err());
+        assert!(place(&["--stdio", "--no-password", "nas:backup"]).is_err());
+        assert!(place(&["--stdio", "--addr", "localhost:0", "nas:backup"]).is_err());
+    }
+}

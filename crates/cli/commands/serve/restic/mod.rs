@@ -1,0 +1,187 @@
+//! `nicstripe serve restic`: restic's REST API on top of a daemon's storage.
+//!
+//! - [`arguments`]: the command line as typed
+//! - [`server`], [`stdio`]: HTTP on TCP or on standard input and output
+//! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
+//! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
+//! - [`starter`]: detects the end of the parent process
+
+mod arguments;
+mod body;
+#[cfg(test)]
+mod memory;
+mod objects;
+mod password;
+mod peer;
+mod range;
+mod reply;
+mod repository;
+mod server;
+mod starter;
+mod stdio;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use nicstripe::routes::RouteKeeper;
+
+pub(crate) use self::arguments::Restic;
+use self::{
+    arguments::RepositoryAddress,
+    password::{PASSWORD, Password, USER},
+    peer::Peer,
+    repository::Repository,
+    server::{Guard, Server},
+};
+use super::own_names::OwnNames;
+use crate::{
+    failure::Failure,
+    output::{logging, terminal::Terminal},
+    process::{
+        runtime,
+        signals::{Signals, Stop},
+    },
+};
+
+impl Restic {
+    /// Serves requests until standard input ends, the reader of standard error closes it, or a
+    /// signal arrives.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(terminal)?;
+        let place = self.place()?;
+        let keeper = self.connect.keeper()?;
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(self.serve(place, keeper, terminal));
+        // Background work of the library after a close need not be awaited.
+        runtime.shutdown_background();
+        result
+    }
+
+    async fn serve(
+        &self,
+        place: RepositoryAddress,
+        keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
+        let mut signals = Signals::take()?;
+        // Binds the port before it connects to the daemon: the line printed below means that both
+        // are ready.
+        let listening = match &self.addr {
+            Some(address) => Some(self.listen(address).await?),
+            None => None,
+        };
+        let client = tokio::select! {
+            client = self.connect.connect(&place.host, place.port, keeper) => client?,
+            stop = signals.stop() => return Err(Failure::Stopped(stop)),
+        };
+        let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
+        let stopped = match listening {
+            Some(Listening {
+                listener,
+                address,
+                guard,
+                words,
+            }) => {
+                // rustic parses this line.
+                terminal.say(format_args!("Serving restic REST API on http://{address}/"));
+                if let Some(words) = words {
+                    // Printed as a variable, because other users can see the command line of
+                    // restic.
+                    terminal.result(format_args!(
+                        "export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"
+                    ));
+                }
+                let server = Arc::new(Server {
+                    repository,
+                    guard: Some(guard),
+                });
+                let served = async {
+                    tokio::select! {
+                        () = server.accept(listener) => {}
+                        () = starter::gone() => {}
+                    }
+                };
+                until_stopped(served, &mut signals).await
+            }
+            None => {
+                let server = Arc::new(Server {
+                    repository,
+                    guard: None,
+                });
+                let stream = stdio::open().map_err(Failure::Output)?;
+                until_stopped(answer(server.serve(stream)), &mut signals).await
+            }
+        };
+        tokio::select! {
+            () = client.close() => {}
+            stop = signals.stop() => stop.at_once(),
+        }
+        stopped.map_or(Ok(()), |stop| Err(Failure::Stopped(stop)))
+    }
+
+    async fn listen(&self, typed: &str) -> Result<Listening, Failure> {
+        let failed = |source| Failure::Listen {
+            address: typed.to_owned(),
+            source,
+        };
+        let set = Password::from_env().map_err(|_| Failure::Setting {
+            key: USER,
+            why: format!("set without {PASSWORD}"),
+        })?;
+        if self.no_password && set.is_some() {
+            return Err(Failure::Setting {
+                key: USER,
+                why: "set together with --no-password: expected one of them".into(),
+            });
+        }
+        let (password, words) = match set {
+            None if self.no_password => (None, None),
+            None => Password::random()
+                .map(|(password, words)| (Some(password), Some(words)))
+                .map_err(failed)?,
+            set => (set, None),
+        };
+        let (listener, address) = server::listen(typed, password.is_some())
+            .await
+            .map_err(failed)?;
+        Ok(Listening {
+            listener,
+            address,
+            guard: Guard {
+                password,
+                names: OwnNames::of(typed, address),
+            },
+            words,
+        })
+    }
+}
+
+/// Listening socket for HTTP requests, with its access check.
+struct Listening {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+    /// User and password as `user:password`, if they were generated for this run.
+    words: Option<String>,
+}
+
+/// Serves the connection on standard input and output until it ends. Logs an error, such as a
+/// client that disconnects during a request.
+async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
+    if let Err(error) = connection.await {
+        tracing::warn!(
+            error = nicstripe::chain(error.as_ref()),
+            "connection on standard input and output lost"
+        );
+    }
+}
+
+/// Runs `work` until it ends or a signal arrives, and returns the signal if one did.
+async fn until_stopped(work: impl Future<Output = ()>, signals: &mut Signals) -> Option<Stop> {
+    tokio::select! {
+        () = work => None,
+        stop = signals.stop() => Some(stop),
+    }
+}

@@ -1,0 +1,598 @@
+//! Tests of requests over HTTP/1.1 and HTTP/2, against a storage in memory.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Body, Bytes, Frame, Incoming},
+    client::conn::{http1, http2},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, ORIGIN, RANGE},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::{
+    body::next_bytes,
+    memory::Memory,
+    objects::Obstacle,
+    password::Password,
+    repository::Repository,
+    server::{Guard, Server},
+};
+use crate::commands::serve::own_names::OwnNames;
+
+const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
+const MIB: usize = 1 << 20;
+
+/// HTTP server with a storage in memory.
+struct Rig {
+    memory: Memory,
+    server: Arc<Server<Memory>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with_guard(None)
+    }
+
+    fn with_guard(guard: Option<Guard>) -> Self {
+        let memory = Memory::default();
+        let repository = Repository::new(
+            Arc::new(memory.clone()),
+            Some(nicstripe::Name::parse(b"repo").unwrap()),
+        );
+        Self {
+            memory,
+            server: Arc::new(Server { repository, guard }),
+        }
+    }
+
+    /// Connects to the server over an in-memory stream, and returns the client's end.
+    fn connect(&self) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        tokio::spawn(self.server.clone().serve(far));
+        near
+    }
+
+    /// Sends the same request over HTTP/1.1 and HTTP/2, and returns the response. Panics if they
+    /// differ.
+    ///
+    /// Only for requests that change nothing.
+    async fn ask(&self, method: Method, path: &str, headers: &[(HeaderName, &str)]) -> Answer {
+        let one = self
+            .http1(method.clone(), path, headers, Feed::default())
+            .await;
+        let two = self.http2(method, path, headers, Feed::default()).await;
+        assert_eq!(one, two);
+        two
+    }
+
+    async fn http1(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: Feed,
+    ) -> Answer {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect()))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        Answer::of(
+            sender
+                .send_request(request(method, path, headers, body))
+                .await
+                .unwrap(),
+        )
+        .await
+    }
+
+    async fn http2(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: Feed,
+    ) -> Answer {
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect()))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        Answer::of(
+            sender
+                .send_request(request(method, path, headers, body))
+                .await
+                .unwrap(),
+        )
+        .await
+    }
+
+    /// Stores a file by a POST request over HTTP/2.
+    async fn post(&self, path: &str, bytes: &[u8]) -> StatusCode {
+        self.http2(Method::POST, path, &[], Feed::of(bytes))
+            .await
+            .status
+    }
+}
+
+fn request(
+    method: Method,
+    path: &str,
+    headers: &[(HeaderName, &str)],
+    body: Feed,
+) -> Request<Feed> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("http://localhost{path}"));
+    headers
+        .iter()
+        .fold(request, |request, (name, value)| {
+            request.header(name, *value)
+        })
+        .body(body)
+        .unwrap()
+}
+
+/// Response fields that the tests compare.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    status: StatusCode,
+    length: Option<String>,
+    range: Option<String>,
+    kind: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    async fn of(response: Response<Incoming>) -> Self {
+        let header = |name: HeaderName| {
+            response
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        let (length, range, kind) = (
+            header(hyper::header::CONTENT_LENGTH),
+            header(CONTENT_RANGE),
+            header(CONTENT_TYPE),
+        );
+        let status = response.status();
+        let mut incoming = response.into_body();
+        let mut body = Vec::new();
+        while let Some(bytes) = next_bytes(&mut incoming).await {
+            body.extend_from_slice(&bytes.unwrap());
+        }
+        Self {
+            status,
+            length,
+            range,
+            kind,
+            body,
+        }
+    }
+
+    fn text(&self) -> &str {
+        str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// Request body that is sent in pieces. It breaks off at the end if `breaks` is set.
+#[derive(Debug, Default)]
+struct Feed {
+    pieces: Vec<Bytes>,
+    breaks: bool,
+}
+
+impl Feed {
+    fn of(bytes: &[u8]) -> Self {
+        let pieces = bytes
+            .chunks(10_000)
+            .rev()
+            .map(Bytes::copy_from_slice)
+            .collect();
+        Self {
+            pieces,
+            breaks: false,
+        }
+    }
+}
+
+impl Body for Feed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let feed = self.get_mut();
+        match feed.pieces.pop() {
+            Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+            None if feed.breaks => Poll::Ready(Some(Err(std::io::ErrorKind::Other.into()))),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+fn id_of(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn content(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[tokio::test]
+async fn a_repository_is_made_with_all_its_directories() {
+    let rig = Rig::new();
+    assert_eq!(rig.post("/", b"").await, StatusCode::BAD_REQUEST);
+    assert_eq!(rig.memory.directories(), 0);
+    assert_eq!(rig.post("/?create=true", b"").await, StatusCode::OK);
+    assert_eq!(rig.memory.directories(), 5 + 256);
+    assert_eq!(
+        rig.http2(Method::DELETE, "/", &[], Feed::default())
+            .await
+            .status,
+        StatusCode::NOT_IMPLEMENTED
+    );
+}
+
+#[tokio::test]
+async fn the_configuration_is_written_once_whatever_is_in_it() {
+    let rig = Rig::new();
+    assert_eq!(
+        rig.ask(Method::HEAD, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(rig.post("/config", b"first").await, StatusCode::OK);
+    assert_eq!(rig.post("/config", b"other").await, StatusCode::FORBIDDEN);
+    let head = rig.ask(Method::HEAD, "/config", &[]).await;
+    assert_eq!(
+        (head.status, head.length.as_deref(), head.text()),
+        (StatusCode::OK, Some("5"), "")
+    );
+    assert_eq!(rig.ask(Method::GET, "/config", &[]).await.text(), "first");
+    assert_eq!(rig.memory.files(), ["repo/config"]);
+}
+
+#[tokio::test]
+async fn a_file_is_saved_under_the_name_of_its_content_alone() {
+    let rig = Rig::new();
+    for (kind, len) in [
+        ("data", 3 * MIB + 7),
+        ("keys", 200),
+        ("locks", 1),
+        ("snapshots", 0),
+        ("index", 64 << 10),
+    ] {
+        let bytes = content(len);
+        let id = id_of(&bytes);
+        let path = format!("/{kind}/{id}");
+        let other = format!("/{kind}/{}", id_of(b"other"));
+        assert_eq!(rig.post(&other, &bytes).await, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            rig.http1(Method::POST, &other, &[], Feed::of(&bytes))
+                .await
+                .status,
+            StatusCode::BAD_REQUEST
+        );
+        assert_eq!(rig.memory.files(), [""; 0]);
+        assert_eq!(
+            rig.http1(Method::POST, &path, &[], Feed::of(&bytes))
+                .await
+                .status,
+            StatusCode::OK
+        );
+        let expected = if kind == "data" {
+            format!("repo/data/{}/{id}", &id[..2])
+        } else {
+            format!("repo/{kind}/{id}")
+        };
+        assert_eq!(rig.memory.files(), [expected]);
+        assert_eq!(rig.post(&path, &bytes).await, StatusCode::FORBIDDEN);
+        let got = rig.ask(Method::GET, &path, &[]).await;
+        assert_eq!(
+            (got.status, got.length, got.body == bytes),
+            (StatusCode::OK, Some(len.to_string()), true),
+            "{kind}"
+        );
+        assert_eq!(
+            rig.http1(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status,
+            StatusCode::OK
+        );
+        assert_eq!(
+            rig.http2(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status,
+            StatusCode::NOT_FOUND
+        );
+        assert_eq!(
+            rig.ask(Method::HEAD, &path, &[]).await.status,
+            StatusCode::NOT_FOUND
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_leaves_nothing() {
+    let rig = Rig::new();
+    let bytes = content(100_000);
+    let path = format!("/data/{}", id_of(&bytes));
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let broken = Feed {
+        breaks: true,
+        ..Feed::of(&bytes)
+    };
+    let ended = sender
+        .send_request(request(Method::POST, &path, &[], broken))
+        .await;
+    assert!(ended.is_err() || ended.unwrap().status() == StatusCode::BAD_REQUEST);
+    // The connection survives.
+    let missing = sender
+        .send_request(request(Method::HEAD, &path, &[], Feed::default()))
+        .await
+        .unwrap();
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    assert_eq!(rig.memory.files(), [""; 0]);
+}
+
+#[tokio::test]
+async fn lists_have_two_versions_and_no_strangers() {
+    let rig = Rig::new();
+    let (one, two) = (id_of(b"one"), id_of(b"two"));
+    for kind in ["keys", "data"] {
+        let none = rig.ask(Method::GET, &format!("/{kind}/"), &[V2]).await;
+        assert_eq!((none.status, none.text()), (StatusCode::OK, "[]"));
+    }
+    assert_eq!(
+        rig.post(&format!("/data/{one}"), b"one").await,
+        StatusCode::OK
+    );
+    assert_eq!(
+        rig.post(&format!("/keys/{two}"), b"two").await,
+        StatusCode::OK
+    );
+    rig.memory.plant("repo/keys/README", b"a stranger");
+    rig.memory.plant(&format!("repo/data/{two}"), b"a stranger");
+    rig.memory
+        .plant(&format!("repo/data/zz/{two}"), b"a stranger");
+    let data = rig.ask(Method::GET, "/data/", &[V2]).await;
+    assert_eq!(
+        (data.text(), data.kind.as_deref()),
+        (&*format!("[{{\"name\":\"{one}\",\"size\":3}}]"), Some(V2.1))
+    );
+    let keys = rig.ask(Method::GET, "/keys", &[]).await;
+    assert_eq!(
+        (keys.text(), keys.kind.as_deref()),
+        (
+            &*format!("[\"{two}\"]"),
+            Some("application/vnd.x.restic.rest.v1")
+        )
+    );
+}
+
+#[tokio::test]
+async fn parts_of_a_file_are_to_be_had() {
+    let rig = Rig::new();
+    let bytes = content(MIB);
+    let path = format!("/data/{}", id_of(&bytes));
+    rig.post(&path, &bytes).await;
+    for (range, from, to) in [
+        ("bytes=0-0", 0, 1),
+        ("bytes=1000-300999", 1000, 301_000),
+        ("bytes=-7", MIB - 7, MIB),
+        ("bytes=9-", 9, MIB),
+    ] {
+        let part = rig.ask(Method::GET, &path, &[(RANGE, range)]).await;
+        assert_eq!(part.status, StatusCode::PARTIAL_CONTENT, "{range}");
+        assert_eq!(part.range, Some(format!("bytes {from}-{}/{MIB}", to - 1)));
+        assert_eq!(part.length, Some((to - from).to_string()));
+        assert!(part.body == bytes[from..to], "{range}");
+    }
+    let beyond = rig
+        .ask(Method::GET, &path, &[(RANGE, "bytes=1048576-")])
+        .await;
+    assert_eq!(
+        (beyond.status, beyond.range.as_deref()),
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some("bytes */1048576"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_request_of_a_repository_is_refused() {
+    let rig = Rig::new();
+    let id = id_of(b"x");
+    for (method, path, status) in [
+        (Method::GET, "/file-123", 404),
+        (Method::GET, "/../config", 404),
+        (Method::GET, "/data/x", 400),
+        (Method::DELETE, "/keys/..", 400),
+        (Method::GET, "/", 405),
+        (Method::PUT, "/config", 405),
+        (Method::DELETE, "/locks/", 405),
+        (Method::PATCH, &*format!("/data/{id}"), 405),
+        (Method::OPTIONS, "/config", 405),
+    ] {
+        assert_eq!(
+            rig.ask(method.clone(), path, &[]).await.status.as_u16(),
+            status,
+            "{method} {path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_stands_against_a_request_is_told_by_its_status() {
+    let rig = Rig::new();
+    let bytes = b"bytes";
+    let path = format!("/snapshots/{}", id_of(bytes));
+    rig.post(&path, bytes).await;
+    for (obstacle, status) in [
+        (Obstacle::Missing, 404),
+        (Obstacle::Exists, 403),
+        (Obstacle::Refused, 403),
+        (Obstacle::NoSpace, 507),
+        (Obstacle::Unavailable, 503),
+        (Obstacle::Failed, 500),
+    ] {
+        rig.memory.fail(Some(obstacle));
+        assert_eq!(
+            rig.ask(Method::GET, &path, &[]).await.status.as_u16(),
+            status,
+            "{obstacle:?}"
+        );
+        assert_eq!(
+            rig.post(&path, bytes).await.as_u16(),
+            status,
+            "{obstacle:?}"
+        );
+        assert_eq!(
+            rig.http2(Method::DELETE, &path, &[], Feed::default())
+                .await
+                .status
+                .as_u16(),
+            status,
+            "{obstacle:?}"
+        );
+    }
+    rig.memory.fail(None);
+    assert_eq!(rig.ask(Method::GET, &path, &[]).await.body, bytes);
+}
+
+#[tokio::test]
+async fn with_a_password_only_who_knows_it_is_answered() {
+    let rig = Rig::with_guard(Some(Guard {
+        password: Some(Password::of("user", "pass")),
+        names: None,
+    }));
+    rig.memory.plant("repo/config", b"x");
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
+    let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
+    assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
+}
+
+#[tokio::test]
+async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
+    let names = OwnNames::of("localhost:0", ([127, 0, 0, 1], 1).into());
+    let rig = Rig::with_guard(Some(Guard {
+        password: None,
+        names,
+    }));
+    rig.memory.plant("repo/config", b"x");
+    let site = |value| (HeaderName::from_static("sec-fetch-site"), value);
+    let cases = [
+        (None, 200),
+        (Some(site("none")), 200),
+        (Some(site("cross-site")), 403),
+        (Some(site("same-origin")), 403),
+        (Some((ORIGIN, "http://evil.example")), 403),
+        (Some((ORIGIN, "null")), 403),
+    ];
+    for (header, status) in cases {
+        let headers: Vec<_> = header.clone().into_iter().collect();
+        assert_eq!(
+            rig.ask(Method::GET, "/config", &headers)
+                .await
+                .status
+                .as_u16(),
+            status,
+            "{header:?}"
+        );
+    }
+    // A page whose name resolves to this machine (DNS rebinding).
+    for (host, status) in [
+        ("127.0.0.1:8000", 200),
+        ("localhost", 200),
+        ("evil.com", 421),
+        ("evil.com:8000", 421),
+        ("", 421),
+    ] {
+        let raw = format!("GET /config HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut stream = rig.connect();
+        stream.write_all(raw.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host:?}: {answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn many_uploads_and_downloads_share_a_connection() {
+    let rig = Rig::new();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(rig.connect()))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let tasks: Vec<_> = (0..100_usize)
+        .map(|index| {
+            let mut sender = sender.clone();
+            tokio::spawn(async move {
+                let bytes = content(index * 5_000);
+                let path = format!("/data/{}", id_of(&bytes));
+                let saved = sender
+                    .send_request(request(Method::POST, &path, &[], Feed::of(&bytes)))
+                    .await
+                    .unwrap();
+                assert_eq!(saved.status(), StatusCode::OK);
+                let got = sender
+                    .send_request(request(Method::GET, &path, &[], Feed::default()))
+                    .await
+                    .unwrap();
+                assert!(Answer::of(got).await.body == bytes);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(rig.memory.files().len(), 100);
+}
+
+#[tokio::test]
+async fn nonsense_ends_its_connection_and_no_other() {
+    let rig = Rig::new();
+    for nonsense in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"GET / SMTP/9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxxx",
+    ] {
+        let mut stream = rig.connect();
+        stream.write_all(nonsense).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said).await;
+    }
+    assert_eq!(
+        rig.ask(Method::GET, "/config", &[]).await.status,
+        StatusCode::NOT_FOUND
+    );
+}

@@ -1,0 +1,282 @@
+//! Settings of `serve`. The command line takes precedence over the configuration file, and that
+//! over the defaults.
+
+use std::{
+    env,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use nicstripe::{
+    BenchLimits, Limits,
+    trust::{Access, Home},
+};
+
+use super::{
+    Serve,
+    config::{Config, METRICS_OFF},
+    listen::Listen,
+};
+use crate::{
+    commands::cp::Routes,
+    failure::Failure,
+    output::logging::{LOG_VARIABLE, LogFilter, LogFormat},
+};
+
+/// Settings of `serve`, complete and valid.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settings {
+    /// Path of the configuration file, if one was read.
+    pub(super) file: Option<PathBuf>,
+    pub(super) root: PathBuf,
+    pub(super) listen: Vec<Listen>,
+    pub(super) interface: Vec<String>,
+    pub(super) port: u16,
+    /// Access that no peer can exceed, whatever its rights.
+    pub(super) access: Access,
+    pub(super) routes: Routes,
+    pub(super) announce: bool,
+    pub(super) metrics: Option<SocketAddr>,
+    pub(super) log_filter: LogFilter,
+    pub(super) log_format: LogFormat,
+    pub(super) limits: Limits,
+    pub(super) bench: BenchLimits,
+}
+
+impl Settings {
+    /// Merges the command line with the configuration file: that of `--config`, otherwise
+    /// `config.toml` in the configuration directory if it exists.
+    pub(super) fn load(args: &Serve, home: &Home) -> Result<Self, Failure> {
+        let file = args
+            .config
+            .clone()
+            .or_else(|| Some(home.config_file()).filter(|path| path.exists()));
+        let config = file
+            .as_deref()
+            .map_or_else(|| Ok(Config::default()), Config::load)?;
+        Self::of(args, config, file)
+    }
+
+    fn of(args: &Serve, config: Config, file: Option<PathBuf>) -> Result<Self, Failure> {
+        let is_placed = !args.listen.is_empty() || !args.interface.is_empty();
+        let (listen, interface) = match is_placed {
+            true => (args.listen.clone(), args.interface.clone()),
+            false => (config.listen, config.interface),
+        };
+        let is_restricted = args.read_only || args.append_only;
+        let (read_only, append_only) = match is_restricted {
+            true => (args.read_only, args.append_only),
+            false => (config.read_only, config.append_only),
+        };
+        let metrics = args.metrics.clone().unwrap_or(config.metrics);
+        let variable = env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
+        let variable = variable.map(|text| LogFilter {
+            key: LOG_VARIABLE,
+            text,
+        });
+        Ok(Self {
+            root: args
+                .root
+                .clone()
+                .or_else(|| args.dir.clone())
+                .unwrap_or(config.root),
+            listen,
+            interface,
+            port: args.port.unwrap_or(config.port),
+            access: access(read_only, append_only)?,
+            routes: args.routes.unwrap_or(config.routes),
+            announce: args.announce || config.announce,
+            metrics: metrics_address(&metrics, args.metrics_any || config.metrics_any)?,
+            log_filter: variable.unwrap_or(LogFilter {
+                key: "log.filter",
+                text: config.log.filter,
+            }),
+            log_format: args.log_format.unwrap_or(config.log.format),
+            limits: config.limits.0,
+            bench: config.bench.0,
+            file,
+        })
+    }
+
+    /// Returns the path of the configuration file for messages, or a text if none was read.
+    pub(super) fn shown_file(&self) -> String {
+        let shown = |path: &Path| nicstripe::escaped(path.as_os_str().as_encoded_bytes());
+        self.file
+            .as_deref()
+            .map_or_else(|| "no configuration file".to_owned(), shown)
+    }
+
+    /// Returns the names of settings that differ in `new` and that only a restart can change.
+    pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
+        let (old, limits) = (&self.limits, &new.limits);
+        let differs = [
+            ("root", self.root != new.root),
+            ("listen", self.listen != new.listen),
+            ("interface", self.interface != new.interface),
+            ("port", self.port != new.port),
+            ("read-only or append-only", self.access != new.access),
+            ("routes", self.routes != new.routes),
+            ("announce", self.announce != new.announce),
+            ("metrics", self.metrics != new.metrics),
+            ("log.format", self.log_format != new.log_format),
+            ("limits.greetings", old.greetings != limits.greetings),
+            (
+                "limits.greetings-per-address",
+                old.greetings_per_address != limits.greetings_per_address,
+            ),
+            (
+                "limits.handshakes-per-second",
+                old.handshakes_per_second != limits.handshakes_per_second,
+            ),
+            ("limits.paths", old.paths != limits.paths),
+            (
+                "limits.refusals-logged",
+                old.refusals_logged != limits.refusals_logged,
+            ),
+        ];
+        differs
+            .into_iter()
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect()
+    }
+}
+
+fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
+    match (read_only, append_only) {
+        (true, true) => Err(Failure::Setting {
+            key: "append-only",
+            why: "cannot be combined with read-only".into(),
+        }),
+        (true, false) => Ok(Access::ReadOnly),
+        (false, true) => Ok(Access::AppendOnly),
+        (false, false) => Ok(Access::Full),
+    }
+}
+
+/// Parses the address of the Prometheus endpoint. The endpoint has no authentication, so that an
+/// address other machines can reach requires `any`.
+fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure> {
+    if text == METRICS_OFF {
+        return Ok(None);
+    }
+    let wrong = |why: String| Failure::Setting {
+        key: "metrics",
+        why,
+    };
+    let address: SocketAddr = text.parse().map_err(|_| {
+        wrong(format!(
+            "{text:?} is not ADDRESS:PORT, [IPV6]:PORT or \"{METRICS_OFF}\""
+        ))
+    })?;
+    match any || address.ip().is_loopback() {
+        true => Ok(Some(address)),
+        false => Err(wrong(format!(
+            "{address} can be reached by other machines without authentication: add metrics-any to allow it"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn settings(words: &[&str], config: &str) -> Result<Settings, Failure> {
+        let typed = Typed::parse_from([&["serve"], words].concat());
+        Settings::of(&typed.serve, toml::from_str(config).unwrap(), None)
+    }
+
+    #[test]
+    fn the_command_line_counts_more_than_the_file() {
+        let config = "port = 1\nroot = '/a'\nroutes = 'never'\nlisten = ['10.0.0.1']\ninterface = ['eth1']\nappend-only = true";
+        let from_file = settings(&[], config).unwrap();
+        assert_eq!(
+            (from_file.port, from_file.routes, from_file.access),
+            (1, Routes::Never, Access::AppendOnly)
+        );
+        assert_eq!((from_file.listen.len(), from_file.interface.len()), (1, 1));
+        let words = [
+            "--port",
+            "2",
+            "--root",
+            "/b",
+            "--routes",
+            "always",
+            "--interface",
+            "eth2",
+            "--read-only",
+        ];
+        let typed = settings(&words, config).unwrap();
+        assert_eq!(
+            (typed.port, typed.routes, typed.access),
+            (2, Routes::Always, Access::ReadOnly)
+        );
+        assert_eq!(
+            (typed.root, typed.listen, typed.interface),
+            ("/b".into(), Vec::new(), vec!["eth2".to_owned()])
+        );
+    }
+
+    #[test]
+    fn without_both_the_defaults_count() {
+        let settings = settings(&[], "").unwrap();
+        assert_eq!(
+            (settings.port, settings.metrics, settings.limits),
+            (nicstripe::DEFAULT_PORT, None, Limits::default())
+        );
+    }
+
+    #[test]
+    fn metrics_are_for_this_machine_unless_it_is_said_otherwise() {
+        let metrics = |words: &[&str], config: &str| {
+            settings(words, config).map(|settings| settings.metrics.map(|at| at.to_string()))
+        };
+        assert_eq!(
+            metrics(&["--metrics", "127.0.0.1:9747"], "")
+                .unwrap()
+                .as_deref(),
+            Some("127.0.0.1:9747")
+        );
+        assert_eq!(
+            metrics(&["--metrics", "[::1]:9747"], "")
+                .unwrap()
+                .as_deref(),
+            Some("[::1]:9747")
+        );
+        assert!(
+            metrics(&["--metrics", "0.0.0.0:9747"], "")
+                .unwrap_err()
+                .to_string()
+                .contains("metrics-any")
+        );
+        assert!(metrics(&[], "metrics = '[::]:1'").is_err());
+        assert_eq!(
+            metrics(&["--metrics", "[::]:1"], "metrics-any = true")
+                .unwrap()
+                .as_deref(),
+            Some("[::]:1")
+        );
+        assert_eq!(
+            metrics(&["--metrics", "off"], "metrics = '127.0.0.1:1'").unwrap(),
+            None
+        );
+        assert!(metrics(&["--metrics", "9747"], "").is_err());
+    }
+
+    #[test]
+    fn what_takes_a_restart_is_named() {
+        let (old, new) = (
+            settings(&[], "").unwrap(),
+            settings(&[], "port = 1\n[limits]\nsessions = 1\npaths = 1").unwrap(),
+        );
+        assert_eq!(old.fixed_that_differ(&new), ["port", "limits.paths"]);
+        assert!(settings(&[], "read-only = true\nappend-only = true").is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! `nicstripe trust`: adds, lists and removes trusted peers.
+
+mod reader;
+
+use clap::{Args, Subcommand};
+use nicstripe::{
+    BitRate,
+    trust::{
+        Access, Added, DialTarget, Identity, LineError, Peer, PeerOptions, Peers, PublicKey,
+        PublicLine,
+    },
+};
+
+use crate::{
+    failure::Failure,
+    output::{stdout, terminal::Terminal},
+    places,
+};
+
+/// Manage trusted peers: only listed keys are accepted, as client and as daemon
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Trust a machine's key
+    ///
+    /// Takes effect at once, without a restart of the daemon. Options before the key, separated by
+    /// commas, restrict the rights of that machine here: read-only, append-only, root=DIR,
+    /// rate=RATE (bits per second, with K, M or G), no-bench, special-modes; dial=HOST:PORT, which
+    /// may be repeated, lets it connect to that service from here (nicstripe dial).
+    Add {
+        /// Output of `nicstripe key` on the other machine, as one argument or several
+        #[arg(required = true, value_name = "LINE")]
+        line: Vec<String>,
+
+        /// Name of the machine here [default: the comment of the line, if it is one word]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print the trusted peers, one per line: name, fingerprint, rights, key
+    List {
+        /// Print only names, and only those that need no shell quotes: for completions
+        #[arg(long)]
+        names: bool,
+    },
+    /// Remove a trusted peer
+    Remove {
+        /// Name, key or fingerprint of the peer
+        #[arg(required = true, value_name = "NAME|KEY")]
+        which: Vec<String>,
+    },
+}
+
+impl Trust {
+    /// Adds, lists or removes trusted peers in the peers file.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let path = places::home()?.peers_file();
+        match self.action {
+            Action::Add { line, name } => {
+                let (line, options) = parse_line(&line.join(" "))?;
+                refuse_own_key(&line.key)?;
+                let (added, peer) = Peers::edit(&path, |peers| {
+                    let added = peers.add(&line, name.as_deref())?;
+                    if options != PeerOptions::unrestricted() {
+                        peers.set_options(&line.key, options)?;
+                    }
+                    Ok((added, peers.find(&line.key).cloned()))
+                })?;
+                terminal.say(describe(&added, &line.key, peer.as_ref()));
+                reader::tell(&path, terminal);
+            }
+            Action::List { names: true } => {
+                Peers::load(&path)?
+                    .iter()
+                    .filter_map(plain_name)
+                    .try_for_each(stdout::line)?;
+            }
+            Action::List { names: false } => {
+                let peers = Peers::load(&path)?;
+                table(&peers).into_iter().try_for_each(stdout::line)?;
+                if peers.iter().next().is_none() {
+                    terminal.say("no trusted peers yet: nicstripe trust add LINE, with the output of `nicstripe key` on the other machine");
+                }
+            }
+            Action::Remove { which } => {
+                let removed = Peers::edit(&path, |peers| peers.remove(&which.join(" ")))?;
+                terminal.say(format_args!(
+                    "removed {} ({})",
+                    name_of(&removed),
+                    removed.key.fingerprint()
+                ));
+                reader::tell(&path, terminal);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a peer's name if a shell needs no quotes for it. The name may come from the peer's own
+/// key line, and a shell must not execute any part of it.
+fn plain_name(peer: &Peer) -> Option<&str> {
+    let name = peer.name.as_ref()?.as_str();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
+}
+
+/// Rejects this machine's own key, which a user copied from the wrong terminal. If this machine has
+/// no key yet, every key is accepted.
+fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
+    match Identity::load(&places::home()?.identity_file()) {
+        Ok(own) if own.public_key() == *key => Err(Failure::OwnKey {
+            fingerprint: key.fingerprint(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Parses the output of `nicstripe key`, optionally with options before it as in the peers file.
+fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
+    let text = text.trim();
+    let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
+    if !has_options {
+        return Ok((text.parse()?, PeerOptions::unrestricted()));
+    }
+    let peer: Peer = text.parse()?;
+    let comment = peer.name.as_ref().map_or("", |name| name.as_str());
+    Ok((PublicLine::new(peer.key, comment), peer.options))
+}
+
+fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
+    let name = peer.map_or_else(|| NO_NAME.to_owned(), name_of);
+    let rights = peer.map_or_else(String::new, |peer| {
+        format!("; it {}", rights(&peer.options))
+    });
+    let fingerprint = key.fingerprint();
+    match added {
+        Added::New => format!("trusted {name} ({fingerprint}){rights}"),
+        Added::Renamed { from } => {
+            let from = from
+                .as_ref()
+                .map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
+            format!("renamed {from} ({fingerprint}) to {name}{rights}")
+        }
+        Added::Unchanged => format!("{name} ({fingerprint}) is already trusted{rights}"),
+    }
+}
+
+fn table(peers: &Peers) -> Vec<String> {
+    let rows: Vec<[String; 3]> = peers
+        .iter()
+        .map(|peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)])
+        .collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (names, rights) = (width(0), width(2));
+    let line = |([name, fingerprint, may], peer): (&[String; 3], &Peer)| {
+        format!("{name:names$}  {fingerprint}  {may:rights$}  {}", peer.key)
+    };
+    rows.iter().zip(peers.iter()).map(line).collect()
+}
+
+/// Returns the peer's name, or a dash if it has none.
+pub(crate) fn name_of(peer: &Peer) -> String {
+    peer.name
+        .as_ref()
+        .map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
+}
+
+/// Returns a peer's rights as text for `trust list`, such as `may read, write and replace`.
+pub(crate) fn rights(options: &PeerOptions) -> String {
+    let mut text = match options.access {
+        Access::Full => "may read, write and replace".to_owned(),
+        Access::AppendOnly => "may read and add new files".to_owned(),
+        Access::ReadOnly => "may read".to_owned(),
+    };
+    if let Some(root) = &options.root {
+        text.push_str(&format!(" in {}", root.display()));
+    }
+    if let Some(rate) = options.rate.filter(|rate| *rate > BitRate::ZERO) {
+        text.push_str(&format!(" at up to {rate}"));
+    }
+    if options.special_modes {
+        text.push_str(", with special modes");
+    }
+    if !options.dial.is_empty() {
+        let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
+        text.push_str(&format!(", may connect to {}", targets.join(" and ")));
+    }
+    text
+}
+
+/// Printed for a peer without a name: a dash, so that programs can split `trust list` into columns.
+const NO_NAME: &str = "-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    #[test]
+    fn a_line_may_carry_a_comment_or_options() {
+        let (line, options) = parse_line(&format!(" {KEY} me@laptop ")).unwrap();
+        assert_eq!(
+            (line.comment.as_deref(), options),
+            (Some("me@laptop"), PeerOptions::unrestricted())
+        );
+        let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
+        assert_eq!(
+            (line.comment.as_deref(), options.access),
+            (Some("nas"), Access::ReadOnly)
+        );
+        let error = parse_line("ssh-ed25519 AAAA").unwrap_err().to_string();
+        assert!(
+            error.contains("begins with \"nicstripe-ed25519\""),
+            "{error}"
+        );
+        for wrong in [
+            "",
+            "ssh-ed25519 AAAA",
+            "read-olny AAAA",
+            "nicstripe-ed25519",
+        ] {
+            assert!(parse_line(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rights_are_said_in_words() {
+        let said = |options: &str| rights(&options.parse().unwrap());
+        assert_eq!(
+            rights(&PeerOptions::unrestricted()),
+            "may read, write and replace"
+        );
+        assert_eq!(
+            said("read-only,root=/srv/a,rate=500M"),
+            "may read in /srv/a at up to 500.0 Mbit/s"
+        );
+        assert_eq!(said("append-only"), "may read and add new files");
+        assert_eq!(
+            said("append-only,special-modes"),
+            "may read and add new files, with special modes"
+        );
+        assert_eq!(
+            said("read-only,dial=localhost:22,dial=web:80"),
+            "may read, may connect to localhost:22 and web:80"
+        );
+    }
+
+    #[test]
+    fn the_list_is_aligned_and_ends_with_the_key() {
+        let mut peers = Peers::default();
+        peers.add(&KEY.parse().unwrap(), Some("nas")).unwrap();
+        let line = table(&peers).join("\n");
+        assert_eq!(
+            line,
+            format!("nas  AAEC-AwQF-BgcI  may read, write and replace  {KEY}")
+        );
+    }
+}

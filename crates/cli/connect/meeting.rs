@@ -1,0 +1,48 @@
+//! Connects to a peer, and reports a wait in the daemon's session queue.
+
+use std::pin::pin;
+
+use nicstripe::{Client, ClientBuilder, Event, escaped};
+use tokio::sync::mpsc;
+
+use crate::{failure::Failure, output::terminal::Terminal};
+
+/// Connects to a daemon. Prints a message on standard error if the daemon queues the session.
+pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
+    let terminal = Terminal::default();
+    connect_telling(builder, host, |event| {
+        if let Some(text) = queued(event) {
+            terminal.say(text);
+        }
+    })
+    .await
+}
+
+/// Connects to a daemon, and passes the events of the connection setup to `tell`.
+pub(crate) async fn connect_telling(
+    builder: ClientBuilder,
+    host: &str,
+    mut tell: impl FnMut(&Event),
+) -> Result<Client, Failure> {
+    let (sender, mut events) = mpsc::channel(1);
+    let mut connecting = pin!(builder.events(sender).connect(host));
+    loop {
+        tokio::select! {
+            connected = &mut connecting => return Ok(connected?),
+            Some(event) = events.recv() => tell(&event),
+        }
+    }
+}
+
+/// Returns the message for a session that the daemon queued; `None` for other events.
+pub(crate) fn queued(event: &Event) -> Option<String> {
+    let Event::Queued { host, most, .. } = event else {
+        return None;
+    };
+    let host = escaped(host.as_bytes());
+    Some(match most {
+        Some(1) => format!("waiting for {host}: limit of 1 session reached"),
+        Some(most) => format!("waiting for {host}: limit of {most} sessions reached"),
+        None => format!("waiting for {host}: connection limit reached"),
+    })
+}

@@ -1,0 +1,424 @@
+//! Exit codes of all commands. They are fixed and documented (`docs/DESIGN.md`, section 7), and
+//! equal rsync's where rsync has the same case.
+
+use std::process::ExitCode;
+
+use nicstripe::{Error, FailCode, TargetRefusal, trust::PeersError};
+
+use crate::{
+    commands::{
+        bench::BenchError,
+        cp::{ListError, PlanError},
+        demo::DemoError,
+        serve::ConfigError,
+    },
+    failure::Failure,
+    process::signals::Stop,
+};
+
+/// Exit code of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Success. For `cp`, all received data is verified and durable.
+    Done = 0,
+    /// Any failure without a specific code.
+    Failed = 1,
+    /// Usage error, for which clap exits with 2 as well.
+    Usage = 2,
+    /// Refused by the peer or by a local check: key, permission, policy, or a target that another
+    /// transfer holds.
+    Refused = 5,
+    NoLink = 10,
+    /// A local or remote file error: missing, exists already, not a file, unreadable, disk full.
+    Files = 11,
+    /// The peer speaks another protocol or another version, or violated the protocol.
+    Protocol = 12,
+    /// Some files of a tree copy failed; the others arrived.
+    Partial = 23,
+    /// A source file changed or vanished while it was read.
+    SourceChanged = 24,
+    /// All links were lost, and none reconnected within `--timeout`.
+    TimedOut = 30,
+    /// The received data failed verification twice.
+    Digest = 40,
+    /// A bench was slower than its baseline or its minimum rate.
+    Slower = 41,
+    /// SIGINT: 128 + 2, as shells report it.
+    Interrupted = 130,
+    /// SIGTERM or SIGHUP: 128 + 15 for both.
+    Terminated = 143,
+}
+
+impl Exit {
+    pub(crate) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the exit code of a failure. No other function maps failures to exit codes.
+    pub(crate) fn of(failure: &Failure) -> Self {
+        match failure {
+            Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
+            Failure::OwnKey { .. } | Failure::RootOfKeys { .. } => Self::Usage,
+            Failure::Config(ConfigError::File(error)) => Self::of_config(error.io().is_some()),
+            Failure::Config(ConfigError::Line { .. }) | Failure::Setting { .. } => Self::Usage,
+            Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => {
+                Self::Usage
+            }
+            Failure::Plan(error) => Self::of_plan(error),
+            Failure::Source { .. }
+            | Failure::Directory { .. }
+            | Failure::NotADirectory { .. }
+            | Failure::Root { .. } => Self::Files,
+            Failure::Fifo { .. } | Failure::Place(_) => Self::Files,
+            Failure::List(ListError::Read { .. }) => Self::Files,
+            Failure::List(_) => Self::Usage,
+            Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => {
+                Self::SourceChanged
+            }
+            Failure::Shortfall(_) => Self::Partial,
+            Failure::Write { .. } | Failure::Output(_) => Self::Files,
+            Failure::Library(error) => Self::of_error(error),
+            Failure::Identity(error) => Self::of_config(error.io().is_some()),
+            Failure::Peers(error) => Self::of_peers(error),
+            Failure::Metrics { .. } | Failure::Tunnel { .. } | Failure::Listen { .. } => {
+                Self::Failed
+            }
+            Failure::Routes(_)
+            | Failure::Mtus(_)
+            | Failure::Home(_)
+            | Failure::Runtime(_)
+            | Failure::Signals(_) => Self::Failed,
+            Failure::Bench(error) => Self::of_bench(error),
+            Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
+            Failure::Demo(_) => Self::Failed,
+            Failure::Interrupted { stop, .. } | Failure::Stopped(stop) => Self::of_stop(*stop),
+        }
+    }
+
+    /// Returns the exit code for a process that a signal ended.
+    pub(crate) const fn of_stop(stop: Stop) -> Self {
+        match stop {
+            Stop::Interrupt => Self::Interrupted,
+            Stop::Terminate => Self::Terminated,
+        }
+    }
+
+    fn of_error(error: &Error) -> Self {
+        if let Some(code) = error.fail_code() {
+            return Self::of_fail_code(code);
+        }
+        match error {
+            Error::Name(_) => Self::Usage,
+            Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
+            Error::UntrustedPeer { .. }
+            | Error::Untrusted { .. }
+            | Error::Refused { .. }
+            | Error::Full { .. } => Self::Refused,
+            Error::Resolve { .. } | Error::Connect { .. } | Error::Unreachable(_) => Self::NoLink,
+            Error::Link { .. } | Error::NoInterface { .. } | Error::Astray { .. } => Self::NoLink,
+            Error::Target {
+                code: TargetRefusal::NotAllowed,
+                ..
+            } => Self::Refused,
+            Error::Protocol { .. } => Self::Protocol,
+            Error::Abandoned { .. } => Self::TimedOut,
+            Error::Cancelled { .. } => Self::Interrupted,
+            _ => Self::Failed,
+        }
+    }
+
+    fn of_fail_code(code: FailCode) -> Self {
+        match code {
+            FailCode::Refused | FailCode::Busy => Self::Refused,
+            FailCode::NotFound
+            | FailCode::Exists
+            | FailCode::Io
+            | FailCode::NoSpace
+            | FailCode::NotAFile => Self::Files,
+            FailCode::SourceChanged => Self::SourceChanged,
+            FailCode::Digest => Self::Digest,
+            FailCode::Protocol => Self::Protocol,
+            // The peer cancelled it, not the local caller.
+            FailCode::Cancelled => Self::Failed,
+            _ => Self::Failed,
+        }
+    }
+
+    fn of_bench(error: &BenchError) -> Self {
+        match error {
+            BenchError::Regression { .. } | BenchError::Floor { .. } => Self::Slower,
+            BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => {
+                Self::Files
+            }
+            BenchError::NotComparable { .. } | BenchError::NoFloor { .. } => Self::Failed,
+        }
+    }
+
+    fn of_plan(error: &PlanError) -> Self {
+        match error {
+            PlanError::RemoteDirectory { .. } | PlanError::NoMatch { .. } => Self::Files,
+            _ => Self::Usage,
+        }
+    }
+
+    fn of_peers(error: &PeersError) -> Self {
+        match error {
+            PeersError::File(error) => Self::of_config(error.io().is_some()),
+            PeersError::Line { .. } => Self::Refused,
+            PeersError::Value(_) => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Returns the exit code of a configuration error: a file error for a file that cannot be read,
+    /// a refusal for one with wrong content or that other users can write.
+    fn of_config(is_io: bool) -> Self {
+        if is_io { Self::Files } else { Self::Refused }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use nicstripe::{Digest, Name, trust::PublicKey};
+
+    use super::*;
+    use crate::{commands::cp::shortfall_tests::shortfall, failure::tests::file_error};
+
+    fn io_error() -> io::Error {
+        io::Error::from(io::ErrorKind::Other)
+    }
+
+    fn code(error: Error) -> u8 {
+        Exit::of(&error.into()).code()
+    }
+
+    #[test]
+    fn every_error_of_the_library_has_its_code() {
+        let host = || "nas".to_owned();
+        let why = || "because".to_owned();
+        let key = PublicKey::from_bytes([7; 32]);
+        let address = "10.0.0.1:7747".parse().unwrap();
+        let digest = Digest([1; 32]);
+        for (error, expected) in [
+            (
+                Error::Resolve {
+                    host: host(),
+                    source: io_error(),
+                },
+                10,
+            ),
+            (
+                Error::Link {
+                    link: "eth1".into(),
+                    why: why(),
+                },
+                10,
+            ),
+            (Error::NoInterface { why: "because" }, 10),
+            (
+                Error::Connect {
+                    address,
+                    source: io_error(),
+                },
+                10,
+            ),
+            (
+                Error::Reconnect {
+                    host: host(),
+                    source: Box::new(Error::Link {
+                        link: "eth1".into(),
+                        why: why(),
+                    }),
+                },
+                10,
+            ),
+            (
+                Error::Abandoned {
+                    host: host(),
+                    waited: Duration::from_secs(600),
+                },
+                30,
+            ),
+            (
+                Error::Pipe(Box::new(Error::Abandoned {
+                    host: host(),
+                    waited: Duration::from_secs(600),
+                })),
+                30,
+            ),
+            (Error::UntrustedPeer { host: host(), key }, 5),
+            (
+                Error::Untrusted {
+                    host: host(),
+                    ours: key,
+                },
+                5,
+            ),
+            (
+                Error::Protocol {
+                    address,
+                    why: why(),
+                },
+                12,
+            ),
+            (
+                Error::Target {
+                    host: host(),
+                    target: why(),
+                    code: TargetRefusal::NotAllowed,
+                    why: why(),
+                },
+                5,
+            ),
+            (
+                Error::Target {
+                    host: host(),
+                    target: why(),
+                    code: TargetRefusal::Unreachable,
+                    why: why(),
+                },
+                1,
+            ),
+            (
+                Error::Refused {
+                    host: host(),
+                    why: why(),
+                },
+                5,
+            ),
+            (
+                Error::Full {
+                    host: host(),
+                    most: Some(64),
+                },
+                5,
+            ),
+            (Error::Name(Name::parse(b"..").unwrap_err()), 2),
+            (
+                Error::Digest {
+                    sent: digest,
+                    received: digest,
+                },
+                40,
+            ),
+            (Error::Cancelled { resumable: true }, 130),
+            (
+                Error::System {
+                    what: "open a socket",
+                    source: io_error(),
+                },
+                1,
+            ),
+            (
+                Error::Ended {
+                    host: host(),
+                    why: why(),
+                },
+                1,
+            ),
+        ] {
+            let text = error.to_string();
+            assert_eq!(code(error), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_at_a_file_has_the_same_code_at_either_end() {
+        for (fail_code, expected) in [
+            (FailCode::Refused, 5),
+            (FailCode::Busy, 5),
+            (FailCode::NotFound, 11),
+            (FailCode::Exists, 11),
+            (FailCode::Io, 11),
+            (FailCode::NoSpace, 11),
+            (FailCode::NotAFile, 11),
+            (FailCode::SourceChanged, 24),
+            (FailCode::Digest, 40),
+            (FailCode::Protocol, 12),
+            (FailCode::Cancelled, 1),
+        ] {
+            assert_eq!(
+                code(file_error(fail_code, io::ErrorKind::Other)),
+                expected,
+                "{fail_code:?} here"
+            );
+            let there = Error::Peer {
+                host: "nas".into(),
+                code: fail_code,
+                text: "no".into(),
+                resumable: false,
+            };
+            assert_eq!(code(there), expected, "{fail_code:?} there");
+        }
+    }
+
+    #[test]
+    fn failures_before_the_library_have_theirs() {
+        let path = || "/x".into();
+        for (failure, expected) in [
+            (
+                Failure::Source {
+                    path: path(),
+                    source: io_error(),
+                },
+                11,
+            ),
+            (Failure::Directory { path: path() }, 11),
+            (Failure::NotADirectory { path: path() }, 11),
+            (
+                Failure::Interrupted {
+                    stop: Stop::Interrupt,
+                    resumable: true,
+                },
+                130,
+            ),
+            (
+                Failure::Interrupted {
+                    stop: Stop::Terminate,
+                    resumable: true,
+                },
+                143,
+            ),
+            (Failure::Peers(PeersError::Unknown { text: "x".into() }), 1),
+            (Failure::Plan(PlanError::BothLocal), 2),
+            (
+                Failure::Plan(PlanError::RemoteDirectory {
+                    text: "nas:".into(),
+                }),
+                11,
+            ),
+            (
+                Failure::List(ListError::Read {
+                    path: path(),
+                    source: io_error(),
+                }),
+                11,
+            ),
+            (Failure::List(ListError::NotText { path: path() }), 2),
+            (
+                Failure::Shortfall(Box::new(shortfall(
+                    &[FailCode::Io, FailCode::SourceChanged],
+                    &["-r"],
+                ))),
+                23,
+            ),
+            (
+                Failure::Shortfall(Box::new(shortfall(&[FailCode::SourceChanged], &["-r"]))),
+                24,
+            ),
+            (Failure::Runtime(io_error()), 1),
+        ] {
+            assert_eq!(Exit::of(&failure).code(), expected, "{failure}");
+        }
+        assert_eq!(Exit::Done.code(), 0);
+    }
+}

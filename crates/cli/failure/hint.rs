@@ -1,0 +1,546 @@
+//! `hint:` lines for failures, with the command to type if one helps.
+
+use std::io::ErrorKind;
+
+use nicstripe::{
+    CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
+    trust::{DialTarget, PeerOptions, Peers, PeersError, PublicKey},
+};
+
+use crate::{
+    commands::cp::{LocationError, NextStep, Obstacle, PlanError, listing, value_hint},
+    failure::Failure,
+    places,
+    text::{
+        invocation::{Invocation, quoted},
+        spelling::nearest,
+    },
+};
+
+/// Returns one line of advice on a failure of the command `invocation`; `None` if the error message
+/// suffices.
+pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String> {
+    let program = invocation.program();
+    match failure {
+        Failure::Library(error) => of_error(error, invocation),
+        Failure::Interrupted {
+            resumable: true, ..
+        } => Some(again(invocation)),
+        Failure::Location(LocationError::Ssh { host, .. }) => Some(format!(
+            "start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"
+        )),
+        Failure::Location(LocationError::PortInPath {
+            host, port, rest, ..
+        }) => {
+            let (host, path) = (
+                if host.contains(':') {
+                    format!("[{host}]")
+                } else {
+                    host.clone()
+                },
+                rest.trim_start_matches('/'),
+            );
+            Some(format!(
+                "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
+            ))
+        }
+        Failure::Plan(PlanError::ScpValue { letter, value }) => {
+            value_hint(*letter, value, invocation)
+        }
+        Failure::Plan(PlanError::BothLocal) => {
+            Some("write a remote path as HOST:PATH, as in nas:backup/".into())
+        }
+        Failure::Plan(PlanError::BothRemote) => {
+            Some("run the command on one of the two machines".into())
+        }
+        Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => {
+            Some(recurse(invocation))
+        }
+        Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!(
+            "give it a name, as in {}",
+            quoted(format!("{text}NAME"))
+        )),
+        Failure::Plan(PlanError::IdleInclude { pattern }) => Some(format!(
+            "to copy only what matches: --exclude '*' --include '*/' --include {}",
+            quoted(pattern)
+        )),
+        Failure::Fifo { path } => Some(format!(
+            "to copy data from the FIFO: {}",
+            invocation.reading_standard_input(path)
+        )),
+        Failure::NotADirectory { .. } => Some(format!(
+            "to create it: {}",
+            invocation.with_flag("--mkpath")
+        )),
+        Failure::Place(place) => match &place.obstacle {
+            Obstacle::Differs => of_next_step(NextStep::Replace, invocation),
+            Obstacle::NoParent(_) => Some(format!(
+                "to create it: {}",
+                invocation.with_flag("--mkpath")
+            )),
+            Obstacle::Directory | Obstacle::NotADirectory(_) => None,
+        },
+        Failure::Plan(PlanError::ManyMatches { .. }) => {
+            Some("copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into())
+        }
+        Failure::OwnKey { .. } => {
+            Some("run `nicstripe key` on the other machine, and trust that line".into())
+        }
+        Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
+        Failure::Shortfall(shortfall) => shortfall
+            .next_step()
+            .and_then(|next_step| of_next_step(next_step, invocation)),
+        Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => {
+            Some(MORE_THREADS.into())
+        }
+        Failure::Peers(PeersError::Unknown { .. }) => {
+            Some(format!("list the trusted peers: {program} trust list"))
+        }
+        _ => None,
+    }
+}
+
+/// Hint for an EAGAIN from the kernel when a thread cannot be started.
+const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
+
+fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
+    let program = invocation.program();
+    match error {
+        Error::Reconnect { source, .. } => of_error(source, invocation),
+        Error::Resolve { host, source } if source.kind() == ErrorKind::InvalidInput => {
+            Some(format!("use the peer's name, or add the interface: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
+        }
+        Error::Resolve { host, .. } => {
+            let meant = match near_peer(host) {
+                Some(name) => format!("did you mean the trusted peer {}? If not, check", quoted(name)),
+                None => "check".to_owned(),
+            };
+            Some(format!("{meant} the spelling, or use an address, as in 10.0.1.2:PATH; list daemons on the cables: {program} discover"))
+        }
+        Error::Link { link, .. } => {
+            let with_it = invocation.without_value("--exclude-link", link)?;
+            Some(format!("show where each interface leads: {program} links HOST; use {link}: {with_it}"))
+        }
+        Error::NoInterface { .. } => Some("plug in a cable, and check its interface: ip -6 address show scope link".into()),
+        Error::Connect { address, source } => Some(match source.kind() {
+            ErrorKind::ConnectionRefused => {
+                format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(address.port()))
+            }
+            _ => format!("check that the machine is on, the cable plugged in, and TCP port {} open in its firewall", address.port()),
+        }),
+        Error::Unreachable(unreached) => Some(of_unreached(unreached)),
+        Error::UntrustedPeer { host, key } => {
+            let add = key.trust_command(host);
+            Some(format!("compare it with the output of `nicstripe key` on {host}; if they match: {add}"))
+        }
+        Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
+        Error::Full { .. } => {
+            Some("retry later, or wait longer: --timeout TIME; to allow more: `sessions` in the daemon's config.toml".into())
+        }
+        Error::Protocol { address, .. } => {
+            Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
+        }
+        Error::System { source, .. } if source.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
+        Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            Some("another daemon may be running; to run a second one: --port PORT".into())
+        }
+        Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
+            Ok(target) => {
+                let options = PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() };
+                format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
+            }
+            Err(error) => error.to_string(),
+        }),
+        Error::Digest { .. } => Some("check the memory and disks of both machines; the target was not replaced".into()),
+        // The target of a failed sync is unknown.
+        error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
+            Some(format!("free space there, then run the same command again: {}", invocation.typed()))
+        }
+        error => {
+            error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
+        }
+    }
+}
+
+/// Returns what to check if a host does not answer, the most likely cause first.
+fn of_unreached(unreached: &Unreachable) -> String {
+    let Unreachable {
+        host,
+        port,
+        ours,
+        cables,
+        tried,
+        ..
+    } = unreached;
+    let is_refused = tried
+        .iter()
+        .any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
+    let checks = match cables {
+        CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
+        _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
+        CableSearch::Unfit(_) => "plug in a cable, or exclude fewer interfaces; list them with the reasons: nicstripe links".to_owned(),
+        CableSearch::NoPeer => format!("check that {host} is on, the cable plugged in, and TCP port {port} open in its firewall"),
+        // A daemon does not answer discovery probes of untrusted keys.
+        _ => format!(
+            "on {host}, start the daemon: {}; trust this key: {}; open port {port} for TCP and UDP in the firewall; {ANOTHER_PORT}",
+            serve_on(*port),
+            trust_us(ours)
+        ),
+    };
+    match cables {
+        CableSearch::Ipv4Only => format!("without -4, the cables are searched as well; {checks}"),
+        _ => checks,
+    }
+}
+
+const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
+
+/// Returns the `nicstripe trust add` command that makes the other machine trust this one.
+fn trust_us(ours: &PublicKey) -> String {
+    ours.trust_command(&own_name())
+}
+
+/// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
+/// needs none; the caller may then hint that a rerun resumes.
+fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
+    match code {
+        FailCode::Exists => of_next_step(NextStep::Replace, invocation),
+        FailCode::NotAFile if !invocation.is_recursive() => Some(format!(
+            "if it is a directory: {}",
+            invocation.with_flag("-r")
+        )),
+        FailCode::NoSpace => of_next_step(NextStep::Room, invocation),
+        FailCode::SourceChanged => of_next_step(NextStep::Rerun, invocation),
+        FailCode::NotFound => of_next_step(NextStep::Look, invocation),
+        FailCode::Busy => Some("wait for the other copy, or stop it".into()),
+        FailCode::Refused => of_next_step(NextStep::Rights, invocation),
+        _ => None,
+    }
+}
+
+/// Returns the hint for a remedy; `None` if its command cannot be composed.
+fn of_next_step(next_step: NextStep, invocation: &Invocation) -> Option<String> {
+    Some(match next_step {
+        NextStep::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
+        NextStep::Recurse => recurse(invocation),
+        NextStep::Look => format!("list existing files: {}", listing(invocation)?),
+        NextStep::Rerun => {
+            format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
+        }
+        NextStep::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
+                           append-only forbids -f, -u and --delete"
+            .to_owned(),
+        NextStep::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
+    })
+}
+
+fn recurse(invocation: &Invocation) -> String {
+    format!("to copy the directory: {}", invocation.with_flag("-r"))
+}
+
+fn again(invocation: &Invocation) -> String {
+    format!(
+        "to resume, run the same command again: {}",
+        invocation.resuming()
+    )
+}
+
+fn serve_on(port: u16) -> String {
+    match port {
+        DEFAULT_PORT => "nicstripe serve".to_owned(),
+        port => format!("nicstripe serve --port {port}"),
+    }
+}
+
+/// Returns the name of a trusted peer that is spelled like `host`.
+fn near_peer(host: &str) -> Option<String> {
+    let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
+    let names = peers
+        .iter()
+        .filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
+    nearest(host, names).map(str::to_owned)
+}
+
+fn own_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use nicstripe::trust::PublicKey;
+
+    use super::*;
+    use crate::{
+        commands::cp::shortfall_tests::shortfall, failure::tests::file_error,
+        process::signals::Stop,
+    };
+
+    fn hint_of(failure: impl Into<Failure>) -> Option<String> {
+        hint(
+            &failure.into(),
+            &Invocation::of(&["nicstripe", "cp", "a b", "nas:"]),
+        )
+    }
+
+    fn refused_at(address: &str, kind: ErrorKind) -> Option<String> {
+        hint_of(Error::Connect {
+            address: address.parse().unwrap(),
+            source: io::Error::from(kind),
+        })
+    }
+
+    #[test]
+    fn whoever_is_not_trusted_gets_the_command_that_changes_it() {
+        let key = PublicKey::from_bytes([0; 32]);
+        let text = hint_of(Error::UntrustedPeer {
+            host: "nas".into(),
+            key,
+        })
+        .unwrap();
+        assert!(
+            text.ends_with("nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas"),
+            "{text}"
+        );
+        let text = hint_of(Error::Untrusted {
+            host: "nas".into(),
+            ours: key,
+        })
+        .unwrap();
+        assert!(
+            text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_refused_connection_names_the_daemon_and_its_port() {
+        assert!(
+            refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused)
+                .unwrap()
+                .contains(": nicstripe serve; if")
+        );
+        assert!(
+            refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused)
+                .unwrap()
+                .contains(": nicstripe serve --port 99; if")
+        );
+        assert!(
+            refused_at("10.0.0.2:99", ErrorKind::TimedOut)
+                .unwrap()
+                .contains("TCP port 99")
+        );
+    }
+
+    #[test]
+    fn what_the_peers_file_is_to_say_is_what_it_takes() {
+        for target in [
+            "localhost:22",
+            "[::1]:22",
+            "[fe80::1%eth0]:22",
+            "it's:22",
+            "a=b:22",
+            "a\\b:22",
+            "localhost",
+            "a:0",
+            "a,b:1",
+            "a b:1",
+        ] {
+            let refused = Error::Target {
+                host: "nas".into(),
+                target: target.into(),
+                code: TargetRefusal::NotAllowed,
+                why: "no".into(),
+            };
+            let text = hint_of(refused).unwrap();
+            let option = text
+                .split_once(" needs ")
+                .and_then(|(_, rest)| rest.split_once(" in front of "))
+                .map(|(option, _)| option);
+            match option {
+                Some(option) => assert_eq!(
+                    option.parse::<PeerOptions>().unwrap().dial[0].as_str(),
+                    target
+                ),
+                None => assert!(
+                    target.parse::<DialTarget>().is_err() && text.contains("expected HOST:PORT"),
+                    "{text}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn an_existing_target_is_replaced_by_the_command_with_f() {
+        let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
+        assert_eq!(
+            hint_of(exists).unwrap(),
+            "-u replaces older files, -f all existing ones: nicstripe cp -f 'a b' nas:"
+        );
+    }
+
+    #[test]
+    fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
+        let left_out = || Error::Link {
+            link: "eth1".into(),
+            why: "excluded by option".into(),
+        };
+        for words in [&["--exclude-link", "eth1"][..], &["--exclude-link=eth1"]] {
+            let words = [&["nicstripe", "cp"], words, &["a", "nas:"]].concat();
+            let text = hint(&left_out().into(), &Invocation::of(&words)).unwrap();
+            assert!(text.ends_with("; use eth1: nicstripe cp a nas:"), "{text}");
+        }
+        assert_eq!(hint_of(left_out()), None, "it was named");
+    }
+
+    #[test]
+    fn a_directory_is_copied_by_the_command_with_r() {
+        let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
+        assert_eq!(
+            hint_of(Failure::Directory { path: "a b".into() }).as_deref(),
+            Some(recurse)
+        );
+        assert_eq!(
+            hint_of(PlanError::RemoteDirectory {
+                text: "nas:".into()
+            })
+            .as_deref(),
+            Some(recurse)
+        );
+        let no_file = || Error::Peer {
+            host: "nas".into(),
+            code: FailCode::NotAFile,
+            text: "no".into(),
+            resumable: false,
+        };
+        assert_eq!(
+            hint_of(no_file()).unwrap(),
+            "if it is a directory: nicstripe cp -r 'a b' nas:"
+        );
+        for flag in ["-a", "-vr", "--recursive"] {
+            assert_eq!(
+                hint(
+                    &no_file().into(),
+                    &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])
+                ),
+                None,
+                "{flag}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_tree_of_which_something_failed_says_what_helps_with_all() {
+        let hint_of =
+            |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
+        assert!(
+            hint_of(&[FailCode::Exists])
+                .unwrap()
+                .starts_with("-u replaces older files, -f all existing ones: ")
+        );
+        assert!(
+            hint_of(&[FailCode::NotAFile])
+                .unwrap()
+                .ends_with("nicstripe cp -r 'a b' nas:")
+        );
+        assert!(
+            hint_of(&[FailCode::Refused])
+                .unwrap()
+                .contains("append-only")
+        );
+        assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
+    }
+
+    #[test]
+    fn what_is_special_about_pipes_and_patterns_is_explained() {
+        let text = hint_of(PlanError::PipeToDirectory {
+            text: "nas:x/".into(),
+        })
+        .unwrap();
+        assert_eq!(text, "give it a name, as in nas:x/NAME");
+        let text = hint_of(PlanError::IdleInclude {
+            pattern: "*.c".into(),
+        })
+        .unwrap();
+        assert!(
+            text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_transfer_without_a_thread_says_which_limit_to_raise() {
+        let error = Error::System {
+            what: "start a thread",
+            source: io::Error::from(ErrorKind::WouldBlock),
+        };
+        assert_eq!(error.to_string(), "cannot start a thread");
+        assert_eq!(hint_of(error).as_deref(), Some(MORE_THREADS));
+    }
+
+    #[test]
+    fn whatever_can_be_resumed_says_so_with_the_command() {
+        let again = "to resume, run the same command again: nicstripe cp 'a b' nas:";
+        let host = || "nas".to_owned();
+        let io_failed = Error::Peer {
+            host: host(),
+            code: FailCode::Io,
+            text: "no".into(),
+            resumable: true,
+        };
+        assert_eq!(
+            hint_of(Failure::Interrupted {
+                stop: Stop::Interrupt,
+                resumable: true
+            })
+            .as_deref(),
+            Some(again)
+        );
+        assert_eq!(
+            hint_of(Error::Abandoned {
+                host: host(),
+                waited: Duration::from_secs(600)
+            })
+            .as_deref(),
+            Some(again)
+        );
+        assert_eq!(
+            hint_of(Error::Ended {
+                host: host(),
+                why: "it shuts down".into()
+            })
+            .as_deref(),
+            Some(again)
+        );
+        assert_eq!(hint_of(io_failed).as_deref(), Some(again));
+        let no_space = Error::Peer {
+            host: host(),
+            code: FailCode::NoSpace,
+            text: "no".into(),
+            resumable: true,
+        };
+        assert!(
+            hint_of(no_space)
+                .unwrap()
+                .ends_with("the same command resumes: nicstripe cp 'a b' nas:")
+        );
+        assert_eq!(
+            hint_of(Failure::Interrupted {
+                stop: Stop::Interrupt,
+                resumable: false
+            }),
+            None
+        );
+        // Repeating the flags would start over.
+        let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
+        let interrupted = Failure::Interrupted {
+            stop: Stop::Interrupt,
+            resumable: true,
+        };
+        assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));
+    }
+}

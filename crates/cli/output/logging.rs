@@ -1,0 +1,430 @@
+//! Logs on standard error, filtered by `NICSTRIPE_LOG`.
+//!
+//! Each record is one line. The library truncates and escapes text from a peer. The text format
+//! escapes every value again and quotes it if it has spaces, so that no value looks like a separate
+//! field.
+
+use std::{env, fmt, io::IsTerminal as _};
+
+use clap::ValueEnum;
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::Writer,
+        time::{FormatTime as _, SystemTime},
+    },
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    reload,
+    util::SubscriberInitExt as _,
+};
+
+use super::terminal::{Priority, Terminal, Voice};
+use crate::failure::Failure;
+
+/// Format of log records on standard error, chosen by the daemon's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text, suited to its destination: without times and with priorities for the systemd journal
+    Auto,
+    /// Text with times
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// Starts the log of an interactive command: warnings and errors, without the time.
+///
+/// # Errors
+///
+/// `NICSTRIPE_LOG` is not a valid filter.
+pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
+    let filter = match env::var(LOG_VARIABLE) {
+        Ok(text) if !text.is_empty() => LogFilter {
+            key: LOG_VARIABLE,
+            text,
+        }
+        .parse()?,
+        _ => EnvFilter::new("warn"),
+    };
+    let lines = Lines {
+        time: false,
+        journal: terminal.voice() == Voice::Journal,
+    };
+    let layer = tracing_subscriber::fmt::layer()
+        .event_format(lines)
+        .with_writer(terminal.clone())
+        .with_ansi(is_coloured());
+    // Fails if a subscriber is set already, which happens in tests only.
+    let _ = tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .try_init();
+    Ok(())
+}
+
+/// Starts the log of a daemon, and returns a handle that can change its filter later.
+///
+/// # Errors
+///
+/// The filter is invalid.
+pub(crate) fn start_daemon(
+    filter: &LogFilter,
+    format: LogFormat,
+    terminal: &Terminal,
+) -> Result<LogControl, Failure> {
+    let (filter, handle) = reload::Layer::new(filter.parse()?);
+    let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
+    let layer = match format {
+        LogFormat::Json => {
+            terminal.speak(Voice::Records);
+            layer
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .with_target(false)
+                .boxed()
+        }
+        LogFormat::Text => {
+            terminal.speak(Voice::Plain);
+            layer
+                .event_format(Lines {
+                    time: true,
+                    journal: false,
+                })
+                .with_ansi(is_coloured())
+                .boxed()
+        }
+        LogFormat::Auto => {
+            let journal = terminal.voice() == Voice::Journal;
+            layer
+                .event_format(Lines {
+                    time: !journal,
+                    journal,
+                })
+                .with_ansi(is_coloured())
+                .boxed()
+        }
+    };
+    let _ = tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .try_init();
+    Ok(LogControl(handle))
+}
+
+/// Handle that changes the log filter of a running daemon.
+#[derive(Debug)]
+pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
+
+impl LogControl {
+    /// Replaces the filter of the running log.
+    ///
+    /// # Errors
+    ///
+    /// The new filter is invalid. The old one stays in force.
+    pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
+        let filter = filter.parse()?;
+        // Fails only after the log has ended.
+        let _ = self.0.reload(filter);
+        Ok(())
+    }
+}
+
+/// Filter of log records, and the setting it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogFilter {
+    /// Environment variable or configuration key that holds the filter.
+    pub(crate) key: &'static str,
+    /// Filter as typed: a level, or targets with levels such as `nicstripe=debug`.
+    pub(crate) text: String,
+}
+
+impl LogFilter {
+    /// Parses the filter.
+    ///
+    /// # Errors
+    ///
+    /// The filter is invalid.
+    pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
+        let Self { key, text } = self;
+        // A bare level applies to this program only: messages of rustls about each handshake
+        // require an explicit target.
+        let is_level = text.parse::<Level>().is_ok();
+        let filter = if is_level {
+            format!("{text},rustls=warn")
+        } else {
+            text.clone()
+        };
+        EnvFilter::try_new(filter).map_err(|source| Failure::LogFilter {
+            key,
+            text: text.clone(),
+            source,
+        })
+    }
+}
+
+/// Environment variable that holds the log filter.
+pub(crate) const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
+
+fn is_coloured() -> bool {
+    std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Formatter of log records as lines of text: time, level, message, fields.
+struct Lines {
+    time: bool,
+    /// True if each line gets an sd-daemon(3) priority prefix, and no time, since the journal adds
+    /// it.
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        if self.journal {
+            write!(writer, "{}", priority(level))?;
+        }
+        if self.time {
+            SystemTime.format_time(&mut writer)?;
+            writer.write_char(' ')?;
+        }
+        if !self.journal {
+            write_level(&mut writer, level)?;
+        }
+        let mut values = Values::default();
+        event.record(&mut values);
+        writeln!(writer, "{}{}", values.message, values.fields)
+    }
+}
+
+fn write_level(writer: &mut Writer<'_>, level: Level) -> fmt::Result {
+    let colour = match level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        Level::DEBUG => 34,
+        Level::TRACE => 35,
+    };
+    match writer.has_ansi_escapes() {
+        true => write!(writer, "\u{1b}[{colour}m{level:>5}\u{1b}[0m "),
+        false => write!(writer, "{level:>5} "),
+    }
+}
+
+fn priority(level: Level) -> Priority {
+    match level {
+        Level::ERROR => Priority::Error,
+        Level::WARN => Priority::Warning,
+        Level::INFO => Priority::Info,
+        Level::DEBUG | Level::TRACE => Priority::Debug,
+    }
+}
+
+/// Message and fields of one log record, escaped.
+#[derive(Default)]
+struct Values {
+    message: String,
+    fields: String,
+}
+
+impl Values {
+    fn add(&mut self, field: &Field, text: &str) {
+        let text = nicstripe::printable(text.as_bytes());
+        match field.name() {
+            "message" => self.message = text,
+            // Source locations of records of the `log` crate do not help users.
+            name if name.starts_with("log.") => {}
+            name => {
+                let bare = !text.is_empty() && !text.contains([' ', '"', '=']);
+                let value = if bare {
+                    text
+                } else {
+                    format!("\"{}\"", text.replace('"', "\\\""))
+                };
+                self.fields.push_str(&format!(" {name}={value}"));
+            }
+        }
+    }
+}
+
+impl Visit for Values {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Returns the log text of the records that `log` emits.
+    fn written(lines: Lines, log: impl FnOnce()) -> String {
+        #[derive(Clone, Default)]
+        struct Memory(Arc<Mutex<Vec<u8>>>);
+        impl std::io::Write for Memory {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .event_format(lines)
+            .with_writer(move || writer.clone())
+            .with_ansi(false);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        String::from_utf8(memory.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_one_line_whatever_is_in_it() {
+        let evil = "a\nERROR b\r\u{1b}[2J\u{85}\u{202e}\u{2028}";
+        let text = written(
+            Lines {
+                time: false,
+                journal: false,
+            },
+            || tracing::info!(name = %evil, other = evil, debug = ?evil, "what"),
+        );
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        let controls = text
+            .trim_end()
+            .chars()
+            .filter(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
+        assert_eq!(controls.count(), 0, "{text}");
+    }
+
+    #[test]
+    fn no_value_looks_like_another_field() {
+        let log = || tracing::info!(name = %"x result=done\" y=\"z", count = 3, empty = "", address = "[::]:7", "transfer failed");
+        let text = written(
+            Lines {
+                time: false,
+                journal: false,
+            },
+            log,
+        );
+        assert_eq!(
+            text,
+            " INFO transfer failed name=\"x result=done\\\" y=\\\"z\" count=3 empty=\"\" address=[::]:7\n"
+        );
+    }
+
+    #[test]
+    fn the_journal_gets_priorities_and_no_time() {
+        let log = || {
+            tracing::error!("one");
+            tracing::warn!("two");
+            tracing::info!("three");
+            tracing::debug!("four");
+        };
+        assert_eq!(
+            written(
+                Lines {
+                    time: false,
+                    journal: true
+                },
+                log
+            ),
+            "<3>one\n<4>two\n<6>three\n<7>four\n"
+        );
+    }
+
+    #[test]
+    fn a_level_is_of_this_program_and_what_tls_says_is_asked_for_by_name() {
+        let filter = |text: &str| {
+            LogFilter {
+                key: LOG_VARIABLE,
+                text: text.into(),
+            }
+            .parse()
+            .unwrap()
+            .to_string()
+        };
+        assert!(filter("debug").contains("rustls=warn"));
+        assert_eq!(filter("rustls=debug"), "rustls=debug");
+        assert!(
+            LogFilter {
+                key: LOG_VARIABLE,
+                text: "a=b=c".into()
+            }
+            .parse()
+            .is_err()
+        );
+    }
+
+    /// Searches the sources for `?value` in log records: it prints Rust's debug format, which only
+    /// developers understand.
+    #[test]
+    fn no_record_has_a_value_as_rust_writes_it() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+        let mut folders: Vec<_> = [
+            "cli",
+            "nicstripe/src",
+            "nicstripe-proto/src",
+            "nicstripe-link/src",
+        ]
+        .map(|name| root.join(name))
+        .into();
+        let mut records = 0;
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+                for call in product
+                    .split("tracing::")
+                    .skip(1)
+                    .filter_map(|rest| rest.split_once("!("))
+                    .filter(|(level, _)| level.len() < 6)
+                {
+                    let call = call
+                        .1
+                        .split(['\n', ';'])
+                        .next()
+                        .unwrap_or_default()
+                        .split("),")
+                        .next()
+                        .unwrap_or_default();
+                    let is_odd =
+                        call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
+                    assert!(!is_odd, "{}: {call}", path.display());
+                    records += 1;
+                }
+            }
+        }
+        assert!(records > 50, "{records} records found: expected more");
+    }
+}

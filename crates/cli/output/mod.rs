@@ -1,0 +1,6 @@
+//! Standard output, standard error, JSON and the log.
+
+pub(crate) mod json;
+pub(crate) mod logging;
+pub(crate) mod stdout;
+pub(crate) mod terminal;

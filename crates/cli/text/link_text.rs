@@ -1,0 +1,62 @@
+//! Texts about links, shared by all commands.
+
+use nicstripe::{LinkName, LinkRemedy, escaped};
+
+/// Returns the interfaces of a link as `eth1 → enp2`, or the local interface alone if the peer's
+/// name is unknown.
+pub(crate) fn ends(link: &LinkName) -> String {
+    let ours = escaped(link.interface.as_bytes());
+    match &link.peer_interface {
+        Some(peer) => format!("{ours} → {}", escaped(peer.as_bytes())),
+        None => ours,
+    }
+}
+
+/// Returns the number of links with its noun: `1 link`, `2 links`.
+pub(crate) fn counted(links: usize) -> String {
+    format!("{links} link{}", if links == 1 { "" } else { "s" })
+}
+
+/// Returns a warning that packets larger than `through` bytes are dropped on the path, with the
+/// remedy.
+pub(crate) fn narrow(through: u32) -> String {
+    format!(
+        "packets above {through} bytes are dropped on the path, and not used: enable jumbo frames on the switch, or set the MTU of both ends to {through}"
+    )
+}
+
+/// Returns the commands that repair failed links, one line per machine.
+pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
+    let line = |remedy: &LinkRemedy| {
+        let place = if remedy.is_peers {
+            "on the peer"
+        } else {
+            "here"
+        };
+        let commands = |commands: &[String]| escaped(commands.join("; ").as_bytes());
+        let problem = escaped(remedy.problem.as_bytes());
+        format!(
+            "{place} ({problem}), as root: {}; to undo: {}",
+            commands(&remedy.apply),
+            commands(&remedy.undo)
+        )
+    };
+    remedies.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::cp::view_tests::link;
+
+    #[test]
+    fn a_link_is_named_by_both_ends_and_what_the_peer_says_is_escaped() {
+        assert_eq!(ends(&link("eth1")), "eth1");
+        let named = |peer: &str| LinkName {
+            peer_interface: Some(peer.into()),
+            ..link("eth1")
+        };
+        assert_eq!(ends(&named("enp2")), "eth1 → enp2");
+        assert_ne!(ends(&named("\u{1b}[2J")), "eth1 → \u{1b}[2J");
+    }
+}

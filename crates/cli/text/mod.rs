@@ -1,0 +1,7 @@
+//! Values and text: quantities, tables, names of links, command lines. Imports nothing of this crate.
+
+pub(crate) mod invocation;
+pub(crate) mod link_text;
+pub(crate) mod quantity;
+pub(crate) mod spelling;
+pub(crate) mod table;
