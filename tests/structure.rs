@@ -1,7 +1,8 @@
 //! The modules of each crate: no large import circle, and the folders of the library in layers.
 //!
-//! Reads the `use` declarations and the paths that begin with `crate`, `self` or `super` in the files of
-//! a crate, without comments, strings and code for tests. docs/ARCHITECTURE.md has the table of layers.
+//! Reads the `use` declarations and the paths that begin with `crate`, `self` or `super` in the
+//! files of a crate, without comments, strings and code for tests. docs/ARCHITECTURE.md has the
+//! table of layers.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -221,7 +222,12 @@ fn read_module(file: &Path, folder: &Path, path: &[String], sources: &mut Source
         } else {
             below.join("mod.rs")
         };
-        read_module(&file, &below, &[path, &[name.clone()]].concat(), sources);
+        read_module(
+            &file,
+            &below,
+            &[path, std::slice::from_ref(name)].concat(),
+            sources,
+        );
     }
     sources.insert(path.to_vec(), tokens);
     declared
