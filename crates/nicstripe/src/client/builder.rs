@@ -5,7 +5,6 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
 
-use super::{Client, sessions::Inner};
 use crate::{
     file::options::DEFAULT_PORT,
     links::{
@@ -13,11 +12,11 @@ use crate::{
         request::{Family, LinkRequest, RoutePolicy},
         route_keeper::RouteKeeper,
     },
-    report::{error::Error, event::Event},
+    report::event::Event,
     trust::{AddressBook, Identity, Peers},
 };
 
-/// Builder of a [`Client`].
+/// Builder of a [`Client`](super::Client).
 ///
 /// Defaults: port 7747, every usable link, one connection per link (more over bonds), routes as
 /// [`RoutePolicy::Auto`], no rate limit, 10 minutes of patience without any link. Identity and
@@ -258,46 +257,5 @@ impl ClientBuilder {
     pub fn family(mut self, family: Option<Family>) -> Self {
         self.family = family;
         self
-    }
-
-    /// Connects to a host by name or address, and creates a session.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use nicstripe::{Client, trust::{Home, Identity, Peers}};
-    ///
-    /// let home = Home::from_env()?;
-    /// let client = Client::builder()
-    ///     .identity(Identity::load_or_create(&home.identity_file())?)
-    ///     .peers(Peers::load(&home.peers_file())?)
-    ///     .connect("backup.lan")
-    ///     .await?;
-    /// let (key, name) = client.peer().await?;
-    /// println!("connected to {}, {}", name.unwrap_or_default(), key.fingerprint());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// See [`Error`]; a failed attempt leaves nothing behind.
-    pub async fn connect(self, host: &str) -> Result<Client, Error> {
-        let system = |source| Error::System {
-            what: "start threads",
-            source,
-        };
-        let identity = match &self.identity {
-            Some(identity) => identity.clone(),
-            None => Identity::generate().map_err(|error| Error::System {
-                what: "make a key",
-                source: std::io::Error::other(error),
-            })?,
-        };
-        let inner = Inner::new(self, identity, host).map_err(system)?;
-        let client = Client {
-            inner: Arc::new(inner),
-        };
-        client.inner.session(None).await?;
-        Ok(client)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nicstripe_proto::{Role, SessionConfig, message::CloseCode};
 use tokio::sync::mpsc;
 
-use super::{Inner, LiveSession};
+use super::sessions::{Inner, LiveSession};
 use crate::{
     links::{
         connect::{Connector, FirstContact, Retries, arrived_rightly},

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nicstripe_proto::{SourceIdentity, TransferId};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Inner;
+use super::sessions::Inner;
 use crate::{
     file::ChunkBuffer,
     report::error::Error,

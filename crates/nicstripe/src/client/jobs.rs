@@ -9,7 +9,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkSize, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, Name, Offer, SourceIdentity, TransferId,
     message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
     tree::EntryId,
 };
@@ -19,12 +19,12 @@ use tokio::{
 };
 
 use super::{
-    Inner, LiveSession,
     feed::{Feed, Read, Written},
+    sessions::{Inner, LiveSession},
     trees,
 };
 use crate::{
-    file::{Opened, ReadOptions, options::CopyOptions},
+    file::{IoPool, Opened, ReadOptions, options::CopyOptions},
     report::error::Error,
     session::{
         Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, StandaloneFiles, Tally,
@@ -97,8 +97,8 @@ pub(super) enum ObjectJob {
     },
 }
 
-/// Parameters that uploads and downloads of trees have in common.
-pub(super) struct TreeRequest {
+/// One attempt at a transfer.
+pub(super) struct Attempt {
     pub(super) transfer: TransferId,
     pub(super) peer_key: [u8; 32],
     pub(super) limit_bps: Option<u64>,
@@ -134,19 +134,34 @@ impl TransferKind {
         !matches!(self, Self::Pipe(..) | Self::Object(..))
     }
 
-    /// Opens the local file or pipe. Returns the command for the session, and the channels between
-    /// the session and the program's reader or writer.
-    pub(super) async fn command(
+    /// Opens the local file of an upload. May take long, as on a network file system.
+    pub(super) async fn open(&self, pool: &IoPool) -> Result<Option<Opened>, Error> {
+        let Self::Put {
+            source, options, ..
+        } = self
+        else {
+            return Ok(None);
+        };
+        let (path, reading) = (
+            source.clone(),
+            ReadOptions {
+                allow_changing: options.allow_changing,
+                compress: options.compress,
+                range: None,
+            },
+        );
+        let opened = pool.call(move || Opened::open(&path, reading)).await;
+        Ok(Some(opened.ok_or_else(io_threads_gone)??))
+    }
+
+    /// Returns the command for the session, and the channels between the session and the program's
+    /// reader or writer. `opened` is the result of [`open`](Self::open).
+    pub(super) fn command(
         &self,
-        inner: &Inner,
-        session: &LiveSession,
-        transfer: TransferId,
+        opened: Option<Opened>,
         restart: bool,
-        standalone: StandaloneFiles,
-        waiter: Waiter,
+        attempt: Attempt,
     ) -> Result<(Command, Feed), Error> {
-        let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
-        let peer_key = *session.key.as_bytes();
         let with = |options: CopyOptions| PutOptions {
             restart: options.restart || restart,
             ..options.into()
@@ -159,23 +174,13 @@ impl TransferKind {
                 trial,
             } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
-                let opened = path.clone();
-                let reading = ReadOptions {
-                    allow_changing: options.allow_changing,
-                    compress: options.compress,
-                    range: None,
-                };
-                let opened = inner
-                    .pool
-                    .call(move || Opened::open(&opened, reading))
-                    .await
-                    .ok_or_else(io_threads_gone)??;
+                let opened = opened.ok_or_else(io_threads_gone)?;
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.clone().unwrap_or(own_name),
                     offer: match &opened {
-                        Opened::Sized(source) => offer_of(transfer, source),
-                        Opened::Unsized(_) => open_ended(transfer),
+                        Opened::Sized(source) => offer_of(attempt.transfer, source),
+                        Opened::Unsized(_) => open_ended(attempt.transfer),
                     },
                     options: PutOptions {
                         trial: *trial,
@@ -204,9 +209,9 @@ impl TransferKind {
                     }
                 };
                 Command::Put {
-                    transfer,
+                    transfer: attempt.transfer,
                     from,
-                    waiter,
+                    waiter: attempt.waiter,
                 }
             }
             Self::Get {
@@ -228,13 +233,19 @@ impl TransferKind {
                         trial: *trial,
                         ..with(*options)
                     },
-                    peer_key,
+                    peer_key: attempt.peer_key,
                 };
-                let get = get_of(transfer, name.clone(), limit_bps, *options, None);
+                let get = get_of(
+                    attempt.transfer,
+                    name.clone(),
+                    attempt.limit_bps,
+                    *options,
+                    None,
+                );
                 Command::Get {
-                    transfer,
+                    transfer: attempt.transfer,
                     into: GetInto::File { get, target },
-                    waiter,
+                    waiter: attempt.waiter,
                 }
             }
             Self::Pipe(pipe, options) => {
@@ -242,23 +253,23 @@ impl TransferKind {
                     Some(PipeJob::Put { reader, name }) => {
                         let put = Box::new(Put {
                             name,
-                            offer: open_ended(transfer),
+                            offer: open_ended(attempt.transfer),
                             options: with(*options),
                             into: None,
                             entry: None,
                         });
                         Command::Put {
-                            transfer,
+                            transfer: attempt.transfer,
                             from: PutFrom::Pipe { reader, put },
-                            waiter,
+                            waiter: attempt.waiter,
                         }
                     }
                     Some(PipeJob::Get { name, writer }) => {
-                        let get = get_of(transfer, name, limit_bps, *options, None);
+                        let get = get_of(attempt.transfer, name, attempt.limit_bps, *options, None);
                         Command::Get {
-                            transfer,
+                            transfer: attempt.transfer,
                             into: GetInto::Pipe { get, writer },
-                            waiter,
+                            waiter: attempt.waiter,
                         }
                     }
                     None => return Err(Error::Cancelled { resumable: false }),
@@ -271,16 +282,7 @@ impl TransferKind {
                     as_name,
                 },
                 options,
-            ) => {
-                let asked = TreeRequest {
-                    transfer,
-                    peer_key,
-                    limit_bps,
-                    standalone,
-                    waiter,
-                };
-                trees::put(asked, sources, name.clone(), *as_name, options)
-            }
+            ) => trees::put(attempt, sources, name.clone(), *as_name, options),
             Self::Tree(
                 TreeJob::Get {
                     sources,
@@ -288,31 +290,22 @@ impl TransferKind {
                     as_name,
                 },
                 options,
-            ) => {
-                let asked = TreeRequest {
-                    transfer,
-                    peer_key,
-                    limit_bps,
-                    standalone,
-                    waiter,
-                };
-                trees::get(asked, sources, target, *as_name, options)?
-            }
+            ) => trees::get(attempt, sources, target, *as_name, options)?,
             Self::Object(object, options) => {
                 match object.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     Some(ObjectJob::Write { name, from }) => {
                         let put = Box::new(Put {
                             name,
-                            offer: open_ended(transfer),
+                            offer: open_ended(attempt.transfer),
                             options: with(*options),
                             into: None,
                             entry: None,
                         });
                         let (chunks, taken) = oneshot::channel();
                         let command = Command::Put {
-                            transfer,
+                            transfer: attempt.transfer,
                             from: PutFrom::Writer { chunks, put },
-                            waiter,
+                            waiter: attempt.waiter,
                         };
                         return Ok((
                             command,
@@ -324,11 +317,12 @@ impl TransferKind {
                     }
                     Some(ObjectJob::Read { name, range, to }) => {
                         let (reader, from) = mpsc::unbounded_channel();
-                        let get = get_of(transfer, name, limit_bps, *options, range);
+                        let get =
+                            get_of(attempt.transfer, name, attempt.limit_bps, *options, range);
                         let command = Command::Get {
-                            transfer,
+                            transfer: attempt.transfer,
                             into: GetInto::Reader { get, reader },
-                            waiter,
+                            waiter: attempt.waiter,
                         };
                         return Ok((command, Feed::Reader { from, to }));
                     }
@@ -400,18 +394,6 @@ impl TransferKind {
                 Some(_) = moving.join_next() => {}
             }
         }
-    }
-}
-
-/// Allocator of transfer identifiers. Hold its lock until the session has the command: the peer
-/// silently ignores identifiers below the highest it has seen, as ended transfers.
-#[derive(Debug, Default)]
-pub(super) struct Numbers(u32);
-
-impl Numbers {
-    pub(super) fn next(&mut self) -> TransferId {
-        self.0 = self.0.wrapping_add(1);
-        TransferId(self.0)
     }
 }
 

@@ -8,15 +8,18 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Name,
+    FailCode, Name,
     message::{AnswerKind, AskKind, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Client, ObjectReader, ObjectWriter, Transfer,
     feed::{FEED_CHUNKS, Read},
+    handle::Client,
     jobs::{ObjectJob, TransferKind},
+    reader::ObjectReader,
+    transfer::Transfer,
+    writer::ObjectWriter,
 };
 pub use crate::storage::{Kind, Stat};
 use crate::{
@@ -202,7 +205,7 @@ impl Client {
             );
             return Err(Error::Peer {
                 host,
-                code: crate::FailCode::NotAFile,
+                code: FailCode::NotAFile,
                 text,
                 resumable: false,
             });
@@ -250,7 +253,7 @@ impl Client {
                 );
                 return Err(Error::Peer {
                     host,
-                    code: crate::FailCode::Protocol,
+                    code: FailCode::Protocol,
                     text,
                     resumable: false,
                 });

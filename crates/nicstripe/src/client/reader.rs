@@ -6,14 +6,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use nicstripe_proto::{Name, SourceIdentity, message::GetRange};
+use nicstripe_proto::{FailCode, Name, SourceIdentity, message::GetRange};
 use tokio::{
     io::{AsyncRead, AsyncSeek, ReadBuf},
     sync::mpsc,
 };
 
-use super::{Client, Transfer, feed::Read};
-use crate::{FailCode, file::ChunkBuffer, report::error::Error};
+use super::{feed::Read, handle::Client, transfer::Transfer};
+use crate::{file::ChunkBuffer, report::error::Error};
 
 /// Open file at the daemon; see [`Client::open`].
 ///

@@ -1,19 +1,22 @@
 //! Session of a client, which creates a new one after the session has ended.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
-use nicstripe_proto::message::CloseCode;
+use nicstripe_proto::{TransferId, message::CloseCode};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, jobs::Numbers};
+use super::builder::ClientBuilder;
 use crate::{
     file::{BufferPool, IoPool, options::MOST_TRANSFERS},
-    links::{linker::SurveyRequest, route_keeper::RouteKeeper},
+    links::{linker::SurveyRequest, route_keeper::RouteKeeper, survey::LinkSurvey},
     report::{error::Error, event::Event},
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
     tunnel::TunnelMux,
 };
+
+/// Maximum wait for a session to end and make its written data durable.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State shared by all clones of a client.
 #[derive(Debug)]
@@ -136,6 +139,18 @@ impl LiveSession {
         let (request, answer) = oneshot::channel();
         self.survey.send(request).await.ok()?;
         answer.await.ok()
+    }
+}
+
+/// Allocator of transfer identifiers. Hold its lock until the session has the command: the peer
+/// silently ignores identifiers below the highest it has seen, as ended transfers.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(u32);
+
+impl Numbers {
+    pub(super) fn next(&mut self) -> TransferId {
+        self.0 = self.0.wrapping_add(1);
+        TransferId(self.0)
     }
 }
 

@@ -13,10 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CLOSE_TIMEOUT, Inner,
     carried::{self, Carried},
     feed::{self, Feed},
-    jobs::TransferKind,
+    jobs::{Attempt, TransferKind},
+    sessions::{CLOSE_TIMEOUT, Inner},
 };
 use crate::{
     report::{
@@ -308,6 +308,10 @@ impl Run {
             key: session.key,
             name,
         });
+        let opened = tokio::select! {
+            opened = self.job.open(&self.inner.pool) => opened?,
+            () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
+        };
         let (reply, answer) = oneshot::channel();
         let (alone, entries) = mpsc::unbounded_channel();
         let mut numbers = self.inner.numbers.lock().await;
@@ -318,10 +322,14 @@ impl Run {
             events: Some(self.events.clone()),
             progress: self.progress.clone(),
         };
-        let (command, feed) = self
-            .job
-            .command(&self.inner, &session, transfer, self.restart, alone, waiter)
-            .await?;
+        let attempt = Attempt {
+            transfer,
+            peer_key: *session.key.as_bytes(),
+            limit_bps: self.inner.settings.bandwidth.map(|BitRate(bps)| bps),
+            standalone: alone,
+            waiter,
+        };
+        let (command, feed) = self.job.command(opened, self.restart, attempt)?;
         let before = if self.job.is_object() {
             Carried::default()
         } else {
@@ -474,7 +482,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nicstripe_proto::PathId;
+    use nicstripe_proto::{Name, PathId};
 
     use crate::{
         daemon::hostile::Stage,
@@ -520,6 +528,33 @@ mod tests {
         ended.cancel();
         finish.await.unwrap();
         assert_eq!(std::fs::read(stage.served("source")).unwrap(), b"bytes");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_source_that_does_not_open_delays_no_other_transfer() {
+        let stage = Stage::new().await;
+        std::fs::write(stage.served("there"), b"bytes").unwrap();
+        let client = stage
+            .client(&["127.0.0.9=127.0.1.1"])
+            .connect("127.0.1.1")
+            .await
+            .unwrap();
+        // Occupies all I/O threads, so that no file opens.
+        let gate = Arc::new(tokio::sync::Mutex::new(()));
+        let closed = gate.clone().lock_owned().await;
+        for _ in 0..16 {
+            let gate = gate.clone();
+            client.inner.pool.run(move || drop(gate.blocking_lock()));
+        }
+        let source = stage.file("source", b"other bytes");
+        let mut transfer = client.put(&source, None, CopyOptions::default());
+        while !matches!(transfer.next_event().await, Some(Event::Connected { .. })) {}
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let name = Name::parse(b"there").unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(5), client.read(&name, None)).await;
+        drop(closed);
+        assert_eq!(read.unwrap().unwrap(), b"bytes");
+        transfer.finish().await.unwrap();
     }
 
     /// Two pairs of interfaces are planned when only one has been probed. Of the four candidates,

@@ -15,7 +15,7 @@ use nicstripe_proto::{
     name::escaped,
 };
 
-use super::jobs::TreeRequest;
+use super::jobs::Attempt;
 use crate::{
     file::{FileError, Root},
     report::error::Error,
@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(super) fn put(
-    asked: TreeRequest,
+    asked: Attempt,
     sources: &[PathBuf],
     target: Option<Name>,
     as_name: bool,
@@ -49,7 +49,7 @@ pub(super) fn put(
         list: options.list,
         allowance: Sending::OWN,
     };
-    let TreeRequest {
+    let Attempt {
         transfer,
         standalone,
         waiter,
@@ -74,7 +74,7 @@ pub(super) fn put(
 }
 
 pub(super) fn get(
-    asked: TreeRequest,
+    asked: Attempt,
     sources: &[(Option<Name>, bool)],
     target: &Path,
     as_name: bool,
@@ -96,7 +96,7 @@ pub(super) fn get(
     let sources: Vec<TreeSource> = sources.collect();
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
-    let TreeRequest {
+    let Attempt {
         transfer,
         peer_key,
         limit_bps,

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use nicstripe_proto::message::OpenTunnels as Asked;
 
-use super::{CLOSE_TIMEOUT, Client, Inner, LiveSession};
+use super::{
+    handle::Client,
+    sessions::{CLOSE_TIMEOUT, Inner, LiveSession},
+};
 use crate::{
     report::error::Error,
     session::Command,

@@ -11,7 +11,7 @@ use nicstripe_proto::ChunkSize;
 use tokio::{io::AsyncWrite, sync::mpsc};
 use tokio_util::sync::PollSender;
 
-use super::{Transfer, feed::Written};
+use super::{feed::Written, transfer::Transfer};
 use crate::{
     file::{BufferPool, ChunkBuffer},
     report::{

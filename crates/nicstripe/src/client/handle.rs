@@ -1,0 +1,421 @@
+//! Handle of a client, whose clones share one session.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{Name, message::CloseCode};
+
+use super::{
+    builder::ClientBuilder,
+    jobs::{PipeJob, TransferKind, TreeJob},
+    sessions::{CLOSE_TIMEOUT, Inner},
+    transfer::Transfer,
+};
+use crate::{
+    bench::{Bench, BenchPlan},
+    file::options::CopyOptions,
+    links::{linker::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
+    report::error::Error,
+    session::{Command, SessionHandle},
+    tree::TreeOptions,
+    trust::{Identity, PublicKey},
+};
+
+/// Client of one daemon: uploads and downloads files and trees. Cheap to clone; clones share one
+/// session.
+///
+/// Up to [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) transfers run concurrently. Each has its own
+/// events, counters and result; a failed or cancelled one does not affect the others. Their chunks
+/// are sent round-robin, so that a small transfer does not wait for a large one. Every transfer
+/// receives the link events.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(super) inner: Arc<Inner>,
+}
+
+impl Client {
+    /// Returns a builder with default settings.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().port(7748).streams(2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+
+    /// Sends the file `source`. `name` is relative to the daemon's root. If `name` is a directory
+    /// or `None`, the file is created in it under its own name.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let options = CopyOptions { replace: true, preserve: true, ..CopyOptions::default() };
+    /// let report = client
+    ///     .put("disk.img".as_ref(), Some(Name::parse(b"images/disk.img")?), options)
+    ///     .finish()
+    ///     .await?;
+    /// println!("{} bytes at {}", report.size, report.goodput());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
+        self.start(TransferKind::Put {
+            source: source.to_owned(),
+            name,
+            options,
+            trial: false,
+        })
+    }
+
+    /// Sends a file like [`Client::put`] for a dry run: the daemon makes it durable and then
+    /// discards it.
+    pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
+        self.start(TransferKind::Put {
+            source: source.to_owned(),
+            name,
+            options: CopyOptions::default(),
+            trial: true,
+        })
+    }
+
+    /// Fetches a file like [`Client::get`] for a dry run: makes it durable and then discards it.
+    pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
+        self.start(TransferKind::Get {
+            name,
+            target: target.to_owned(),
+            options: CopyOptions::default(),
+            trial: true,
+        })
+    }
+
+    /// Fetches the file `name`, relative to the daemon's root, into the local path `target`. If
+    /// `target` is a directory or ends in a slash, the file is created in it under its own name.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let name = Name::parse(b"images/disk.img")?;
+    /// let report = client
+    ///     .get(name, "restored.img".as_ref(), CopyOptions::default())
+    ///     .finish()
+    ///     .await?;
+    /// println!("{} bytes", report.size);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
+        self.start(TransferKind::Get {
+            name,
+            target: target.to_owned(),
+            options,
+            trial: false,
+        })
+    }
+
+    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
+    /// the root itself. Each source is copied into it under its own name; if the source's path ends
+    /// in a slash, only its content is copied. With `as_name` and a single source, the source gets
+    /// `name` itself, unless that is an existing directory.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let report = client
+    ///     .put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), false, options)
+    ///     .finish()
+    ///     .await?;
+    /// let tree = report.tree.unwrap_or_default();
+    /// println!("{} files, {} were there, {} failed", tree.files, tree.unchanged, tree.failed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put_tree(
+        &self,
+        sources: Vec<PathBuf>,
+        name: Option<Name>,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Tree(
+            TreeJob::Put {
+                sources,
+                name,
+                as_name,
+            },
+            options,
+        ))
+    }
+
+    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
+    /// second part of each source is true if only the content of that directory is copied. A source
+    /// without a name is the daemon's root; its content is copied.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let sources = vec![(Some(Name::parse(b"2026/photos")?), false)];
+    /// client.get_tree(sources, "restored".as_ref(), false, options).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_tree(
+        &self,
+        sources: Vec<(Option<Name>, bool)>,
+        target: &Path,
+        as_name: bool,
+        options: TreeOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Tree(
+            TreeJob::Get {
+                sources,
+                target: target.to_owned(),
+                as_name,
+            },
+            options,
+        ))
+    }
+
+    /// Sends the bytes of `reader` until end of file, as the file `name` below the daemon's root.
+    ///
+    /// The daemon creates the name only after all data has arrived. A read error ends the transfer
+    /// and leaves no file. Must be called within a tokio runtime; a dedicated thread reads from
+    /// `reader`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let mut dump = std::process::Command::new("pg_dump")
+    ///     .stdout(std::process::Stdio::piped())
+    ///     .spawn()?;
+    /// let output = dump.stdout.take().ok_or("no output")?;
+    /// client.put_pipe(output, Name::parse(b"db.sql")?, CopyOptions::default()).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put_pipe(
+        &self,
+        reader: impl std::io::Read + Send + 'static,
+        name: Name,
+        options: CopyOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Pipe(
+            Some(PipeJob::Put {
+                reader: Box::new(reader),
+                name,
+            })
+            .into(),
+            options,
+        ))
+    }
+
+    /// Fetches the file `name` below the daemon's root into a writer, in order. At most
+    /// [`PIPE_WINDOW`](crate::PIPE_WINDOW) received bytes wait for the writer: a slow writer
+    /// throttles the sender and blocks no link. Must be called within a tokio runtime; a dedicated
+    /// thread writes to the writer.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let file = std::fs::File::create("db.sql")?;
+    /// client.get_pipe(Name::parse(b"db.sql")?, file, CopyOptions::default()).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_pipe(
+        &self,
+        name: Name,
+        writer: impl std::io::Write + Send + 'static,
+        options: CopyOptions,
+    ) -> Transfer {
+        self.start(TransferKind::Pipe(
+            Some(PipeJob::Get {
+                name,
+                writer: Box::new(writer),
+            })
+            .into(),
+            options,
+        ))
+    }
+
+    /// Returns the daemon's public key, and its name if the peers file has one.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (key, name) = client.peer().await?;
+    /// println!("{} is {}", name.unwrap_or_default(), key.fingerprint());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
+        let key = self.inner.session(None).await?.key;
+        Ok((key, self.inner.name_of(&key)))
+    }
+
+    /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
+    /// at most 2 s for links that are still connecting.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for link in client.links().await?.links {
+    ///     println!("{link:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The daemon is no longer reachable.
+    pub async fn links(&self) -> Result<LinkSurvey, Error> {
+        let session = self.inner.session(None).await?;
+        let gone = || Error::Ended {
+            host: self.inner.host.clone(),
+            why: "before its links were known".into(),
+        };
+        let deadline = Instant::now() + SURVEY_TIMEOUT;
+        loop {
+            let survey = session.survey().await.ok_or_else(gone)?;
+            if survey.is_settled() || Instant::now() >= deadline {
+                return Ok(survey);
+            }
+            tokio::time::sleep(SURVEY_PAUSE).await;
+        }
+    }
+
+    /// Starts a benchmark that measures the rates of the links as `plan` specifies.
+    ///
+    /// The daemon runs one benchmark at a time, and none during copies; others wait in a queue.
+    /// Must be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let report = client.bench(nicstripe::BenchPlan::default()).finish().await?;
+    /// println!("{}", report.summary.sentence);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bench(&self, plan: BenchPlan) -> Bench {
+        Bench::start(self.clone(), plan)
+    }
+
+    /// Returns a handle to the running session, or to a new one if it has ended.
+    pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
+        Ok(self.inner.session(None).await?.handle)
+    }
+
+    /// Returns the daemon's host name or address as the caller gave it.
+    pub(crate) fn host(&self) -> &str {
+        &self.inner.host
+    }
+
+    /// Opens another session with the same daemon, optionally with another number of connections
+    /// per link and another socket buffer size in bytes. Fails at once if the daemon has no free
+    /// session.
+    pub(crate) async fn another(
+        &self,
+        streams: Option<u8>,
+        socket_buffer: Option<u64>,
+    ) -> Result<Self, Error> {
+        let mut settings = self.inner.settings.clone();
+        (settings.socket_buffer, settings.queues) = (socket_buffer, false);
+        settings.streams = streams
+            .map(|streams| streams.clamp(1, MOST_STREAMS))
+            .or(settings.streams);
+        settings.identity = Some(self.inner.identity.clone());
+        settings.connect(&self.inner.host).await
+    }
+
+    /// Returns the route keeper, which changes MTUs for a benchmark; `None` without a state
+    /// directory.
+    pub(crate) fn keeper(&self) -> Option<RouteKeeper> {
+        self.inner.settings.session_routes()
+    }
+
+    /// Closes the session. Running transfers are interrupted and can be resumed.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default()).finish().await?;
+    /// client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(self) {
+        let session = self.inner.slot.lock().await.session.take();
+        if let Some(session) = session {
+            session.flush_tunnels().await;
+            session
+                .handle
+                .command(Command::Close(CloseCode::Done))
+                .await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
+        }
+    }
+
+    pub(super) fn start(&self, job: TransferKind) -> Transfer {
+        Transfer::start(self.inner.clone(), job)
+    }
+}
+
+impl ClientBuilder {
+    /// Connects to a host by name or address, and creates a session.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Client, trust::{Home, Identity, Peers}};
+    ///
+    /// let home = Home::from_env()?;
+    /// let client = Client::builder()
+    ///     .identity(Identity::load_or_create(&home.identity_file())?)
+    ///     .peers(Peers::load(&home.peers_file())?)
+    ///     .connect("backup.lan")
+    ///     .await?;
+    /// let (key, name) = client.peer().await?;
+    /// println!("connected to {}, {}", name.unwrap_or_default(), key.fingerprint());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; a failed attempt leaves nothing behind.
+    pub async fn connect(self, host: &str) -> Result<Client, Error> {
+        let system = |source| Error::System {
+            what: "start threads",
+            source,
+        };
+        let identity = match &self.identity {
+            Some(identity) => identity.clone(),
+            None => Identity::generate().map_err(|error| Error::System {
+                what: "make a key",
+                source: std::io::Error::other(error),
+            })?,
+        };
+        let inner = Inner::new(self, identity, host).map_err(system)?;
+        let client = Client {
+            inner: Arc::new(inner),
+        };
+        client.inner.session(None).await?;
+        Ok(client)
+    }
+}
+
+/// Maximum wait in [`Client::links`] for links that are still connecting.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Polling interval of the link states in [`Client::links`].
+const SURVEY_PAUSE: Duration = Duration::from_millis(20);
