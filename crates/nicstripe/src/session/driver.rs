@@ -24,11 +24,8 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
-pub(crate) use self::{
-    asks::AskReply,
-    bench::{BenchCommand, BenchNews, BenchPath},
-};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -109,6 +106,8 @@ pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
     inputs: mpsc::Receiver<Input>,
+    /// Number of the session's own senders of inputs.
+    own_senders: usize,
     handle: SessionHandle,
     connections: BTreeMap<PathId, PathConnection>,
     streams: TaskTracker,
@@ -145,7 +144,7 @@ impl Driver {
             ended: CancellationToken::new(),
         };
         let now = clock::now();
-        let driver = Self {
+        let mut driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
             files: OpenFiles::new(
                 config.pool.clone(),
@@ -153,6 +152,7 @@ impl Driver {
                 handle.inputs.clone(),
             ),
             inputs,
+            own_senders: 0,
             handle: handle.clone(),
             connections: BTreeMap::new(),
             streams: TaskTracker::new(),
@@ -174,6 +174,8 @@ impl Driver {
             config,
         };
         let ending = Ending(handle.clone());
+        // All but the caller's handle.
+        driver.own_senders = driver.inputs.sender_strong_count() - 1;
         tokio::spawn(async move {
             let _ending = ending;
             driver.run().await;
@@ -196,16 +198,15 @@ impl Driver {
                 .map(Into::into);
             tokio::select! {
                 biased;
-                count = self.inputs.recv_many(&mut batch, BATCH) => {
-                    if count == 0 {
-                        break;
-                    }
-                }
+                _ = self.inputs.recv_many(&mut batch, BATCH) => {}
                 () = clock::sleep_until(timeout) => {
                     self.session.handle_timeout(clock::now());
                     self.poll_bench(clock::now());
                 }
                 _ = progress.tick() => {
+                    if self.is_orphaned() {
+                        break;
+                    }
                     self.report_progress();
                     self.report_now_and_then();
                     self.release_bench(clock::now());
@@ -219,6 +220,11 @@ impl Driver {
             self.pump(now);
         }
         self.end().await;
+    }
+
+    /// Returns true if nobody can send another input: no handle, connection or job is left.
+    fn is_orphaned(&self) -> bool {
+        self.inputs.is_empty() && self.inputs.sender_strong_count() <= self.own_senders
     }
 
     /// Applies one input to the session's state. Never waits.
@@ -672,7 +678,7 @@ fn close_text(code: CloseCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::open_files::Fault;
+    use crate::session::input::Fault;
 
     fn started() -> SessionHandle {
         Driver::start(DriverConfig {
@@ -702,6 +708,22 @@ mod tests {
         drop(arriving);
         assert!(handle.is_idle() && handle.command(Command::EndIfIdle).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled())
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_session_without_handles_ends() {
+        let handle = started();
+        let (ended, copy) = (handle.ended.clone(), handle.clone());
+        drop(handle);
+        assert!(
+            timeout(Duration::from_millis(300), ended.cancelled())
+                .await
+                .is_err()
+        );
+        drop(copy);
+        timeout(Duration::from_secs(5), ended.cancelled())
             .await
             .unwrap();
     }

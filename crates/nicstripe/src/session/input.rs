@@ -1,12 +1,6 @@
 //! Inputs of a session's event loop, and its events for the path planner.
 
-use std::{
-    fmt, io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::{fmt, io, sync::Arc};
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
@@ -20,9 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    driver::{AskReply, BenchCommand},
+    driver::BenchCommand,
     open_files::{IoResult, LocalTarget},
     path_connection::{Established, PathPlan},
+    presence::{Arriving, Presence},
     reorder::ReadItem,
     retransmit::{ChunkSender, Produced},
     waiters::Waiter,
@@ -142,6 +137,9 @@ pub(crate) enum Command {
     #[cfg(test)]
     Panic,
 }
+
+/// Sender of the answer to a name request.
+pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
 /// Source of the data that a client sends.
 pub(crate) enum PutFrom {
@@ -284,25 +282,6 @@ pub(crate) enum LinkNews {
     PeerInterfaces(Vec<PeerInterface>),
 }
 
-/// Connection state of a session, shared with other tasks.
-#[derive(Debug, Default)]
-pub(crate) struct Presence {
-    /// True if any path of the session is connected.
-    pub(crate) is_connected: AtomicBool,
-    arriving: AtomicUsize,
-}
-
-/// Guard that counts a new connection until its session has it. The peer may already use this
-/// connection and have closed all others.
-#[derive(Debug)]
-pub(crate) struct Arriving(Arc<Presence>);
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        self.0.arriving.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,
@@ -322,24 +301,53 @@ impl SessionHandle {
 
     /// Returns true if the session has no connection and none is being handed to it.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.presence.is_connected.load(Ordering::Acquire) && !self.is_awaiting()
+        self.presence.is_idle()
     }
 
     /// Returns true if a new connection is being handed to the session.
     pub(crate) fn is_awaiting(&self) -> bool {
-        self.presence.arriving.load(Ordering::Acquire) > 0
+        self.presence.is_awaiting()
     }
 
     /// Counts a new connection that will be handed to the session. Drop the guard when the session
     /// has it.
     pub(crate) fn await_connection(&self) -> Arriving {
-        self.presence.arriving.fetch_add(1, Ordering::AcqRel);
-        Arriving(self.presence.clone())
+        self.presence.await_connection()
     }
 
     /// Asks the session to end if it has no connection. Does nothing if the session's input queue
     /// is full, since a session that busy has a connection.
     pub(crate) fn end_if_idle(&self) {
         let _ = self.inputs.try_send(Input::Command(Command::EndIfIdle));
+    }
+}
+
+/// Guard that ends the session if its thread or task panics. Without it, the session would wait for
+/// the result forever. Other sessions are not affected.
+pub(crate) struct Fault(mpsc::Sender<Input>);
+
+impl Fault {
+    pub(crate) fn of(session: &mpsc::Sender<Input>) -> Self {
+        Self(session.clone())
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let source = io::Error::other("internal error");
+            let error = Error::System {
+                what: "continue the session",
+                source,
+            };
+            let (session, told) = (
+                self.0.clone(),
+                Input::Command(Command::GiveUp(Box::new(error))),
+            );
+            match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),
+                Err(_) => drop(session.blocking_send(told)),
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ mod driver;
 mod input;
 mod open_files;
 mod path_connection;
+mod presence;
 mod reorder;
 mod retransmit;
 mod shares;
@@ -22,12 +23,13 @@ mod waiters;
 pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Connect, Driver, DriverConfig, Joining},
-    input::{Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle, StandaloneFiles},
-    open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
+    input::{Command, Fault, GetInto, Input, LinkNews, PutFrom, SessionHandle, StandaloneFiles},
+    open_files::{Access, IoResult, LocalTarget, offer_of},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
+    presence::Arriving,
     reorder::ReadItem,
     retransmit::ChunkSender,
     shares::ChunkShares,
     tally::{Tally, all_verified},
-    waiters::{SharedProgress, Waiter},
+    waiters::{Outcome, SharedProgress, Waiter},
 };

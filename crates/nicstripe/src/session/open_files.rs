@@ -8,7 +8,11 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{Command, Input, SessionHandle, reorder::ReorderBuffer, retransmit::RetransmitBuffer};
+use super::{
+    input::{Fault, Input, SessionHandle},
+    reorder::ReorderBuffer,
+    retransmit::RetransmitBuffer,
+};
 use crate::{
     daemon::Service,
     file::{
@@ -17,7 +21,6 @@ use crate::{
     },
     report::error::Error,
     storage::Target,
-    tree::TreeReport,
 };
 
 /// Rights of the peer to files of this machine.
@@ -114,15 +117,6 @@ pub(crate) enum IoResult {
         transfer: TransferId,
         error: Box<Error>,
     },
-}
-
-/// Result of a successful transfer: its digest, size and entries.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// BLAKE3 hash of the file; `None` for a tree.
-    pub(crate) digest: Option<Digest>,
-    pub(crate) size: u64,
-    pub(crate) tree: Option<TreeReport>,
 }
 
 /// Local target of a file that a client fetches.
@@ -550,36 +544,6 @@ pub(super) fn verified(
 /// Maximum length of a chunk that the session's task verifies itself, in bytes. Takes about 10 µs,
 /// as long as passing it to a thread.
 const AT_ONCE: u32 = 64 << 10;
-
-/// Guard that ends the session if its thread or task panics. Without it, the session would wait for
-/// the result forever. Other sessions are not affected.
-pub(crate) struct Fault(mpsc::Sender<Input>);
-
-impl Fault {
-    pub(crate) fn of(session: &mpsc::Sender<Input>) -> Self {
-        Self(session.clone())
-    }
-}
-
-impl Drop for Fault {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let source = std::io::Error::other("internal error");
-            let error = Error::System {
-                what: "continue the session",
-                source,
-            };
-            let (session, told) = (
-                self.0.clone(),
-                Input::Command(Command::GiveUp(Box::new(error))),
-            );
-            match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),
-                Err(_) => drop(session.blocking_send(told)),
-            }
-        }
-    }
-}
 
 pub(crate) fn offer_of(transfer: TransferId, source: &Source) -> Offer {
     Offer {

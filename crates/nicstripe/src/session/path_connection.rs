@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{
     congestion::{Advice, Congestion},
-    input::Arriving,
+    presence::Arriving,
 };
 use crate::{
     file::ChunkBuffer,

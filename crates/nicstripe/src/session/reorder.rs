@@ -11,10 +11,12 @@ use std::{
 use nicstripe_proto::{ChunkId, SourceIdentity, TransferId};
 use tokio::sync::mpsc;
 
-use super::input::Input;
+use super::{
+    input::{Fault, Input},
+    open_files::IoResult,
+};
 use crate::{
     file::{ChunkBuffer, FileError},
-    session::open_files::{Fault, IoResult},
     tree::channel::ReceiverInput,
     tunnel::TunnelMux,
 };

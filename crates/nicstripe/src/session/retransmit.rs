@@ -13,7 +13,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::{input::Input, open_files::Fault};
+use super::input::{Fault, Input};
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
     tunnel::BatchSender,

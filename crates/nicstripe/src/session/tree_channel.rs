@@ -8,8 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
-    input::{Input, StandaloneFiles, TreeOutput},
-    open_files::Fault,
+    input::{Fault, Input, StandaloneFiles, TreeOutput},
     retransmit::ChunkSender,
 };
 use crate::{

@@ -7,19 +7,28 @@ use std::{
 };
 
 use nicstripe_proto::{
-    DataHeader, PathId, Session, TransferId, TransferStats, message::StreamReport,
+    DataHeader, Digest, PathId, Session, TransferId, TransferStats, message::StreamReport,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{open_files::Outcome, path_connection::PathConnection, tally::Tally};
+use super::{path_connection::PathConnection, tally::Tally};
 use crate::{
     report::{
         error::Error,
         event::{Event, Progress},
     },
-    tree::channel::WalkProgress,
+    tree::{TreeReport, channel::WalkProgress},
     wire::clock,
 };
+
+/// Result of a successful transfer: its digest, size and entries.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// BLAKE3 hash of the file; `None` for a tree.
+    pub(crate) digest: Option<Digest>,
+    pub(crate) size: u64,
+    pub(crate) tree: Option<TreeReport>,
+}
 
 /// Sender of a transfer's result and statistics to its owner.
 pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;

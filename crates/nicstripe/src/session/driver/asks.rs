@@ -4,19 +4,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nicstripe_proto::message::{Answer, AnswerKind, Ask, AskKind};
-use tokio::sync::oneshot;
 
-use super::{Driver, Input};
+use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        open_files::{Access, Fault},
+        input::{AskReply, Fault, Input},
+        open_files::Access,
         waiters::Waiters,
     },
 };
-
-/// Sender of the answer to a name request.
-pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
 /// Name requests without an answer: the client's own, or in a daemon those of the peer.
 #[derive(Debug, Default)]

@@ -24,14 +24,14 @@ use crate::{
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     report::{error::Error, metrics::Direction},
     session::{
-        input::{GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
-        open_files::{Access, Fault, IoResult, LocalTarget, Outcome, offer_of},
+        input::{Fault, GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
+        open_files::{Access, IoResult, LocalTarget, offer_of},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{
             ChunkSender, Produced, RETRANSMIT_CHUNKS, RetransmitBuffer, SendWindow, read_pipe,
         },
         tree_channel::{ReceiverEnd, SenderEnd, SessionChannel, TransferOwner},
-        waiters::Waiter,
+        waiters::{Outcome, Waiter},
     },
     storage,
     tree::{

@@ -13,8 +13,7 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        input::{Input, LinkNews},
-        open_files::Fault,
+        input::{Fault, Input, LinkNews},
         path_connection::{Established, PathConnection, PathPlan},
     },
     text::logged::{logged, logged_error},

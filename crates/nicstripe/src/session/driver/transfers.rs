@@ -14,7 +14,7 @@ use nicstripe_proto::{
     session::failure,
 };
 
-use super::{Driver, Input};
+use super::Driver;
 use crate::{
     file::{ChunkBuffer, FileError, Source, WriteError},
     report::{
@@ -23,8 +23,10 @@ use crate::{
         metrics::Direction,
     },
     session::{
-        open_files::{Access, Fault, IoResult, Outcome, verified},
+        input::{Fault, Input},
+        open_files::{Access, IoResult, verified},
         path_connection::PathConnection,
+        waiters::Outcome,
     },
     storage::Target,
     text::logged::logged,
