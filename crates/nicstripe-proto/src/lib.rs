@@ -5,58 +5,66 @@
 //! the clock. Input is a method call with `now`; output is polled until none is left. The tests run
 //! the same code under virtual time.
 //!
+//! Each layer uses those below it:
+//!
+//! | module | layer |
+//! | --- | --- |
+//! | [`session`] | one association of two peers: paths, transfers, messages, timers |
+//! | `transfer` | the two halves of a transfer: [`sender`], [`receiver`], and their parts for `--delta` |
+//! | [`path`] | state of a path, its flow control, [`stripe`] and reliable control messages |
+//! | `wire` | [`frame`], control [`message`], metering of [`load`] |
+//! | [`tree`] | records and rules of directory trees |
+//! | `file` | [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
+//! | `id`, `failure`, [`units`] | identities, categories of failures, rates |
+//!
+//! Beside them, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
+//! and [`tunnel`] multiplexes the connections of other programs.
+//!
 //! Data flow: [`sender`] has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes it.
 //! [`receiver`] accepts what [`hash_tree`] has verified, and [`journal`] records what is durable.
-//! [`session`] joins the two ends, [`pairing`] selects the links, and [`discovery`] finds daemons
-//! before a session exists.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bench;
-mod delta_receiver;
-mod delta_sender;
 pub mod discovery;
-pub mod extent;
-pub mod flap_damping;
-mod flow;
-pub mod frame;
+mod failure;
+mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-pub mod grid;
-pub mod hash_tree;
-pub mod hole;
-pub mod journal;
-pub mod load;
-pub mod message;
-pub mod name;
-mod pace;
+mod id;
 pub mod pairing;
 pub mod path;
-pub mod receiver;
-pub mod reliable;
-pub mod sender;
 pub mod session;
-pub mod stripe;
+mod transfer;
 pub mod tree;
 pub mod tunnel;
 pub mod units;
+mod wire;
 
 pub use self::{
-    extent::{ChunkId, ChunkRange, ChunkSet, Extent},
-    frame::{DataHeader, Decoder, Frame, FrameError, Piece},
-    grid::{ChunkSize, Grid},
-    hash_tree::{ChainingValue, Digest, HashTree, Subtree},
-    hole::{HoleMap, Zeros},
-    journal::SourceIdentity,
-    message::{FailCode, Message, Offer},
-    name::{Name, NameError},
-    path::{LAST_PATH, PathId, PathLoss, PathState},
-    session::{
-        Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId,
-        TransferId, TransferStats, Transmit,
+    failure::FailCode,
+    file::{
+        extent::{self, ChunkId, ChunkRange, ChunkSet, Extent},
+        grid::{self, ChunkSize, Grid},
+        hash_tree::{self, ChainingValue, Digest, HashTree, Subtree},
+        hole::{self, HoleMap, Zeros},
+        journal::{self, SourceIdentity},
+        name::{self, Name, NameError},
     },
+    id::{LAST_PATH, PathId, Role, SessionId, TransferId},
+    path::{PathLoss, PathState, reliable, stripe},
+    session::{
+        Acceptance, Event, Incoming, Offering, PathError, Session, SessionConfig, TransferStats,
+        Transmit,
+    },
+    transfer::{receiver, sender},
     units::BitRate,
+    wire::{
+        frame::{self, DataHeader, Decoder, Frame, FrameError, Piece},
+        load,
+        message::{self, Message, Offer},
+    },
 };

@@ -2,20 +2,19 @@
 
 use super::tape::Tape;
 use crate::{
+    TransferId,
     frame::{DataHeader, MAX_PAYLOAD},
     hash_tree::{ChainingValue, Digest},
     journal::{SourceIdentity, Timestamp},
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
-        BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder,
+        BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
         EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep,
         Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
         PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport,
         TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
-    sender::End,
-    session::TransferId,
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
     {ChunkId, ChunkRange},
 };

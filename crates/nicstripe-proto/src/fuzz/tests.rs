@@ -1,12 +1,12 @@
 use super::{replay::replay, *};
 use crate::{
-    ChainingValue, ChunkId, ChunkRange, Digest, Frame, Message, Name, Subtree, TransferId,
+    ChainingValue, ChunkId, ChunkRange, Digest, Frame, Message, Name, SessionId, Subtree,
+    TransferId,
     discovery::{Answer, Nonce, Question},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
     message::{self, *},
-    session::SessionId,
     tree::{
         self, BatchWriter, Content, Entry, EntryId, Owner, OwnerName, OwnerNames, Reason, Special,
         TreeMessage, TreeRules, Trouble, Verdict, Xattr,
@@ -355,7 +355,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             rtt_us: Some(1),
             ..StreamReport::default()
         }],
-        end: Some(crate::sender::End { chunks: 2, size: 9 }),
+        end: Some(End { chunks: 2, size: 9 }),
         changing: true,
     };
     vec![

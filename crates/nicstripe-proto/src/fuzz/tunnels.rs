@@ -2,7 +2,7 @@
 
 use super::tape::Tape;
 use crate::{
-    session::Role,
+    Role,
     tunnel::{
         ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent,
         Tunnels,

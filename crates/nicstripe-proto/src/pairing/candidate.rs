@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use crate::message::{PeerAddress, PeerInterface};
+use crate::wire::message::{PeerAddress, PeerInterface};
 
 /// Class of a candidate by its addresses, most robust first (measured; `docs/DESIGN.md`, section
 /// 2).

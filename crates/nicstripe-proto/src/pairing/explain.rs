@@ -6,7 +6,7 @@ use super::{
     matching::is_free,
     state::{Failure, State},
 };
-use crate::message::PeerInterface;
+use crate::wire::message::PeerInterface;
 
 /// Outcome of planning for one interface, for display to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub use self::{
     planner::{Planner, Step},
     state::{Failure, State},
 };
-use crate::message::PeerInterface;
+use crate::wire::message::PeerInterface;
 
 /// Maximum number of interfaces announced and paired per side. With [`MOST_ADDRESSES`] each they
 /// fit into a handshake message.

@@ -11,7 +11,7 @@ use super::{
     candidate::{Candidate, CandidateId, Preference},
     state::{Failure, State},
 };
-use crate::message::PeerInterface;
+use crate::wire::message::PeerInterface;
 
 /// Planner of a session's links: tracks the connections of a [`Pairing`], and pairs interfaces
 /// again after a loss.

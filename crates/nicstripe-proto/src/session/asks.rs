@@ -5,98 +5,74 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{Event, PathError, Role, Session, transfers::cut};
-use crate::message::{
-    Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message,
+use super::error::PathError;
+use crate::{
+    failure::{FailCode, truncate},
+    wire::message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES},
 };
 
 /// Unanswered requests of a session by request ID.
 #[derive(Debug, Default)]
 pub(super) struct Asks(BTreeMap<u32, AskKind>);
 
-impl Session {
-    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
-    /// unanswered, if one of them has the same ID, or if this end is the daemon.
-    pub fn ask(&mut self, ask: Ask) -> bool {
-        let may = self.role == Role::Client
-            && self.asks.0.len() < MOST_ASKS
-            && !self.asks.0.contains_key(&ask.id);
+impl Asks {
+    /// Records a request of the client. Returns false if [`MOST_ASKS`] requests are unanswered, or
+    /// one of them has the same ID.
+    pub(super) fn ask(&mut self, ask: &Ask) -> bool {
+        let may = self.0.len() < MOST_ASKS && !self.0.contains_key(&ask.id);
         if may {
-            self.asks.0.insert(ask.id, ask.ask.clone());
-            self.send(&Message::Ask(ask));
+            self.0.insert(ask.id, ask.ask.clone());
         }
         may
     }
 
-    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
+    /// Records an answer of the daemon, and truncates a long error text. Returns false if no
     /// request with this ID is unanswered.
-    pub fn answer(&mut self, mut answer: Answer) {
-        if self.role == Role::Client || self.asks.0.remove(&answer.id).is_none() {
-            return;
-        }
+    pub(super) fn answer(&mut self, answer: &mut Answer) -> bool {
         if let AnswerKind::Failed { text, .. } = &mut answer.answer {
-            cut(text);
+            truncate(text);
         }
-        self.send(&Message::Answer(answer));
+        self.0.remove(&answer.id).is_some()
     }
 
-    /// Returns the number of unanswered requests.
-    pub fn open_asks(&self) -> usize {
-        self.asks.0.len()
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
-    pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
-        if self.role == Role::Client {
-            return Err(PathError::Unexpected("a client's request"));
-        }
+    /// Records a request that arrived at the daemon, and limits the length of its answer.
+    pub(super) fn on_ask(&mut self, ask: &mut Ask) -> Result<(), PathError> {
         if let AskKind::List { most, .. } = &mut ask.ask {
             *most = (*most).clamp(1, MOST_ENTRIES);
         }
-        let open = self.asks.0.len();
-        match self.asks.0.entry(ask.id) {
-            Entry::Occupied(_) => {
-                return Err(PathError::Ask {
-                    id: ask.id,
-                    what: "twice",
-                });
+        let is_full = self.0.len() >= MOST_ASKS;
+        let what = match self.0.entry(ask.id) {
+            Entry::Occupied(_) => "twice",
+            Entry::Vacant(_) if is_full => "while too many requests are open",
+            Entry::Vacant(entry) => {
+                entry.insert(ask.ask.clone());
+                return Ok(());
             }
-            Entry::Vacant(_) if open >= MOST_ASKS => {
-                return Err(PathError::Ask {
-                    id: ask.id,
-                    what: "while too many requests are open",
-                });
-            }
-            Entry::Vacant(entry) => entry.insert(ask.ask.clone()),
         };
-        self.events.push_back(Event::Asked(ask));
-        Ok(())
+        Err(PathError::Ask { id: ask.id, what })
     }
 
-    pub(super) fn handle_answer(&mut self, answer: Answer) -> Result<(), PathError> {
+    /// Records an answer that arrived at the client. Returns the violation if it does not fit its
+    /// request; the caller then gets a failure, since the peer will send no other answer.
+    pub(super) fn on_answer(
+        &mut self,
+        answer: &mut Answer,
+    ) -> Result<Option<PathError>, PathError> {
         let id = answer.id;
-        let asked = if self.role == Role::Client {
-            self.asks.0.remove(&id)
-        } else {
-            None
-        };
-        let asked = asked.ok_or(PathError::Answer {
-            id,
-            what: "that was not requested",
-        })?;
+        let refused = |what| PathError::Answer { id, what };
+        let asked = self.0.remove(&id);
+        let asked = asked.ok_or_else(|| refused("that was not requested"))?;
         if asked.is_answered_by(&answer.answer) {
-            self.events.push_back(Event::Answered(answer));
-            return Ok(());
+            return Ok(None);
         }
-        // The caller needs an answer, and the peer will send no other one.
-        let failed = AnswerKind::Failed {
+        answer.answer = AnswerKind::Failed {
             code: FailCode::Protocol,
             text: "peer sent an unexpected kind of answer".into(),
         };
-        self.events
-            .push_back(Event::Answered(Answer { id, answer: failed }));
-        Err(PathError::Answer {
-            id,
-            what: "with something else",
-        })
+        Ok(Some(refused("with something else")))
     }
 }

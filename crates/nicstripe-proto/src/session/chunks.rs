@@ -1,37 +1,23 @@
-//! Chunks of a session: selection for each path, arrivals, writes and syncs.
+//! Chunks of a session: selection for each path, arrivals, writes, syncs, and memory.
 
 use std::time::Instant;
 
-use super::{Event, PathError, Session, TransferId, Transmit, transfers::Transfer};
-use crate::{
-    extent::{ChunkId, ChunkRange},
-    frame::DataHeader,
-    grid::Grid,
-    hash_tree::{ChainingValue, Subtree},
-    path::{Path, PathId, PathState, UNKNOWN_RATE},
-    receiver::Arrival,
-    sender::Sender,
+use super::{
+    error::PathError,
+    event::{Event, Incoming, Transmit},
+    state::Session,
+    transfers::Transfer,
 };
-
-/// Action required for a chunk that arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Incoming {
-    /// Verify the chunk against its header and write it at `offset`. Then call
-    /// [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`] or, if the write
-    /// failed, [`Session::handle_chunk_unwritten`].
-    Write {
-        /// Chunk grid of the file.
-        grid: Grid,
-        /// Offset of the chunk in the file, in bytes.
-        offset: u64,
+use crate::{
+    file::{
+        extent::{ChunkId, ChunkRange},
+        hash_tree::{ChainingValue, Subtree},
     },
-    /// Drop the chunk: it is a duplicate, or its transfer or connection has ended.
-    Drop,
-    /// Keep the chunk while another copy of it is being written. Call
-    /// [`Session::handle_chunk_again`] when that write has succeeded or failed, or
-    /// [`Session::handle_chunk_unwritten`] if the transfer ends first.
-    Later,
-}
+    id::{PathId, TransferId},
+    path::machine::{Path, PathState, UNKNOWN_RATE},
+    transfer::{receiver::Arrival, sender::Sender},
+    wire::frame::DataHeader,
+};
 
 impl Session {
     /// Returns a chunk that the receiver already has, to be read and hashed for the digest. Then
@@ -39,12 +25,12 @@ impl Session {
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
-        if !self.is_connected() {
+        if !self.paths.is_connected() {
             return None;
         }
         self.transfers
-            .iter_mut()
-            .find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
+            .senders_mut()
+            .find_map(|(id, sender)| Some((id, sender.next_to_hash()?)))
     }
 
     /// Handles the hash of a chunk from [`Session::poll_hash`].
@@ -54,11 +40,7 @@ impl Session {
         chunk: ChunkId,
         value: ChainingValue,
     ) {
-        if let Some(sender) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
-        {
+        if let Some(sender) = self.transfers.sender_mut(transfer) {
             sender.on_hashed(chunk, value);
             self.poll_kept(transfer);
             self.poll_read(transfer);
@@ -75,12 +57,9 @@ impl Session {
         value: ChainingValue,
         now: Instant,
     ) -> Option<DataHeader> {
-        let path = self.paths.get_mut(&id)?;
+        let path = self.paths.get_mut(id)?;
         let asked = path.flow.on_read(transfer, chunk);
-        let sender = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)?;
+        let sender = self.transfers.sender_mut(transfer)?;
         sender.on_read(chunk, value);
         let wanted = asked && path.state() == PathState::Open && sender.on_send(id, chunk);
         if wanted {
@@ -103,7 +82,7 @@ impl Session {
 
     /// Records that a data frame was completely written to the path's socket.
     pub fn handle_chunk_flushed(&mut self, id: PathId) {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_flushed();
         }
     }
@@ -121,11 +100,7 @@ impl Session {
         now: Instant,
     ) -> Result<Incoming, PathError> {
         self.handle_heard(id, now);
-        let Some(path) = self
-            .paths
-            .get_mut(&id)
-            .filter(|path| path.state().is_connected())
-        else {
+        let Some(path) = self.paths.connected_mut(id) else {
             return Ok(Incoming::Drop);
         };
         if !path.flow.on_arrived() {
@@ -145,7 +120,7 @@ impl Session {
         header: &DataHeader,
         now: Instant,
     ) -> Result<Incoming, PathError> {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_released();
         }
         self.arrive(id, header, now)
@@ -157,18 +132,9 @@ impl Session {
         header: &DataHeader,
         now: Instant,
     ) -> Result<Incoming, PathError> {
-        let receiver = match self.transfers.get_mut(&header.transfer) {
-            Some(Transfer::Receiving(receiver)) => receiver,
-            // The chunk was in flight when its transfer ended.
-            Some(Transfer::Ended { .. }) => return Ok(Incoming::Drop),
-            None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
-            _ => {
-                return Err(PathError::Transfer {
-                    what: "data",
-                    transfer: header.transfer.0,
-                    expected: "being received",
-                });
-            }
+        // The chunk may have been in flight when its transfer ended.
+        let Some(receiver) = self.transfers.expect_receiver(header.transfer, "data")? else {
+            return Ok(Incoming::Drop);
         };
         let incoming = match receiver.on_arrival(id, header, now)? {
             Arrival::Write(extent) => Incoming::Write {
@@ -178,7 +144,7 @@ impl Session {
             Arrival::Later => Incoming::Later,
             Arrival::Duplicate => return Ok(Incoming::Drop),
         };
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_held();
         }
         Ok(incoming)
@@ -193,15 +159,11 @@ impl Session {
             value,
             ..
         } = *header;
-        let ack_on = self.paths.get_mut(&id).and_then(|path| {
+        let ack_on = self.paths.get_mut(id).and_then(|path| {
             path.flow.on_released();
             path.state().is_connected().then_some(id)
         });
-        let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        else {
+        let Some(receiver) = self.transfers.receiver_mut(transfer) else {
             return false;
         };
         let news = receiver.on_written(id, ack_on, chunk, header.chunk_len().into(), value, now);
@@ -220,14 +182,10 @@ impl Session {
     /// Records that a chunk was not written because its file failed or is closed. The caller must
     /// also fail the transfer.
     pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_released();
         }
-        if let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        {
+        if let Some(receiver) = self.transfers.receiver_mut(transfer) {
             receiver.on_not_written(chunk);
             self.poll_finished(transfer);
         }
@@ -235,11 +193,7 @@ impl Session {
 
     /// Records that the sync requested by [`Event::Sync`] has succeeded.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
-        if let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        {
+        if let Some(receiver) = self.transfers.receiver_mut(transfer) {
             receiver.on_synced();
             self.poll_finished(transfer);
             self.poll_syncs(now);
@@ -252,7 +206,7 @@ impl Session {
     /// Ignores the sync interval, and excludes a sync in progress. Returns `None` if there are no
     /// such subtrees.
     pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
-        let unsynced = match self.transfers.get_mut(&transfer)? {
+        let unsynced = match self.transfers.get_mut(transfer)? {
             Transfer::Receiving(receiver) => receiver.take_fresh(),
             Transfer::Ended { unsynced, .. } => std::mem::take(unsynced),
             _ => return None,
@@ -267,15 +221,9 @@ impl Session {
         ranges: &[ChunkRange],
         now: Instant,
     ) -> Result<(), PathError> {
-        if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| {
-            matches!(transfer, Transfer::Sending { .. })
-        })? {
-            return Ok(());
-        }
         let Some(sender) = self
             .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
+            .expect_sender(transfer, "an acknowledgement")?
         else {
             return Ok(());
         };
@@ -288,7 +236,7 @@ impl Session {
             }
             let acknowledged = sender.on_acknowledged(id, *range);
             for (path, bytes) in acknowledged.delivered {
-                if let Some(path) = self.paths.get_mut(&path) {
+                if let Some(path) = self.paths.get_mut(path) {
                     path.rate.on_acknowledged(bytes, now);
                 }
             }
@@ -314,58 +262,47 @@ impl Session {
     /// Discards the current rate sample of each path with nothing in flight, so that idle time does
     /// not lower the estimate.
     fn pause_idle_rates(&mut self) {
-        for (id, path) in &mut self.paths {
-            let mut senders = self.transfers.values().filter_map(Transfer::sender);
-            if senders.all(|sender| sender.in_flight_bytes(*id) == 0) {
+        for (id, path) in self.paths.iter_mut() {
+            let mut senders = self.transfers.senders();
+            if senders.all(|sender| sender.in_flight_bytes(id) == 0) {
                 path.rate.pause();
             }
         }
     }
 
     pub(super) fn poll_chunk(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
-        if self.is_paced(id, now) {
+        if self.paths.is_paced(id, now) {
             return None;
         }
         let has_work = self
             .transfers
-            .values()
-            .filter_map(Transfer::sender)
+            .senders()
             .any(|sender| sender.queued_chunks() > 0);
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             let starved = has_work && path.flow.is_out_of_credit();
             path.on_credit_checked(starved, now);
         }
         let path = self
             .paths
-            .get(&id)
-            .filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
+            .get(id)
+            .filter(|path| path.state() == PathState::Open && self.paths.may_carry_data(id, now))?;
         let rate = path.rate.rate();
         let chunk_bytes = self
             .transfers
-            .values()
-            .filter_map(Transfer::sender)
+            .senders()
             .map(|sender| sender.grid().chunk_size.bytes())
             .max()?;
         if !path.flow.may_hand_out(rate, chunk_bytes, self.window()) {
             return None;
         }
-        let open = self
-            .paths
-            .values()
-            .filter(|path| path.state() == PathState::Open)
-            .count() as u64;
-        let sending = self
-            .transfers
-            .iter()
-            .filter(|(_, state)| state.sender().is_some())
-            .map(|(transfer, _)| *transfer);
+        let open = self.paths.open();
         let mut is_left = false;
-        let first = self.turns.order(sending).into_iter().find_map(|transfer| {
+        let first = self.transfers.in_turn().into_iter().find_map(|transfer| {
             if self.goes_sooner_elsewhere(id, transfer, chunk_bytes, now) {
                 is_left = true;
                 return None;
             }
-            let sender = self.transfers.get_mut(&transfer)?.sender_mut()?;
+            let sender = self.transfers.sender_mut(transfer)?;
             Some((transfer, sender.next_chunk(id, rate, open, now)?))
         });
         if first.is_none() && is_left {
@@ -373,28 +310,23 @@ impl Session {
         }
         let paths = &self.paths;
         // A chunk is hedged only if no transfer has an unsent chunk.
-        let Some((transfer, chunk)) = first.or_else(|| {
-            let mut senders = self
-                .transfers
-                .iter_mut()
-                .filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
-            senders.find_map(|(transfer, sender)| {
-                Some((
-                    transfer,
-                    sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?,
-                ))
-            })
-        }) else {
-            let senders = self.transfers.values().filter_map(Transfer::sender);
+        let hedge = |(transfer, sender): (TransferId, &mut Sender)| {
+            let chunk = sender.next_hedge(id, |id| paths.rate_of(id), now)?;
+            Some((transfer, chunk))
+        };
+        let Some((transfer, chunk)) =
+            first.or_else(|| self.transfers.senders_mut().find_map(hedge))
+        else {
+            let senders = self.transfers.senders();
             let late = senders
-                .filter_map(|sender| sender.hedge_at(id, |id| Self::rate_of(paths, id)))
+                .filter_map(|sender| sender.hedge_at(id, |id| paths.rate_of(id)))
                 .min();
             self.hedge_at = self.hedge_at.into_iter().chain(late).min();
             return None;
         };
-        self.turns.on_served(transfer);
-        self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
-        self.on_paced(id, chunk_bytes, now);
+        self.transfers.turns.on_served(transfer);
+        self.paths.get_mut(id)?.flow.on_handed_out(transfer, chunk);
+        self.paths.on_paced(id, chunk_bytes, now);
         Some(Transmit::Chunk { transfer, chunk })
     }
 
@@ -413,8 +345,7 @@ impl Session {
     ) -> bool {
         let sender = self
             .transfers
-            .get(&transfer)
-            .and_then(Transfer::sender)
+            .sender(transfer)
             .filter(|sender| sender.grid().is_open());
         let Some(bytes) = sender.and_then(Sender::next_bytes) else {
             return false;
@@ -422,8 +353,7 @@ impl Session {
         let arrival = |id: PathId, path: &Path| {
             let in_flight: u64 = self
                 .transfers
-                .values()
-                .filter_map(Transfer::sender)
+                .senders()
                 .map(|sender| sender.in_flight_bytes(id))
                 .sum();
             (
@@ -442,14 +372,17 @@ impl Session {
             let has_room = path
                 .flow
                 .may_hand_out(path.rate.rate(), chunk_bytes, self.window());
-            path.state() == PathState::Open && has_room && !is_paced && self.may_carry_data(id, now)
+            path.state() == PathState::Open
+                && has_room
+                && !is_paced
+                && self.paths.may_carry_data(id, now)
         };
-        let Some(own) = self.paths.get(&id).map(|path| arrival(id, path)) else {
+        let Some(own) = self.paths.get(id).map(|path| arrival(id, path)) else {
             return false;
         };
         self.paths
             .iter()
-            .any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
+            .any(|(other, path)| arrival(other, path) < own && can_take(other, path))
     }
 
     /// Emits [`Event::Sync`] for each transfer whose sync is due. A closed session emits no events;
@@ -459,16 +392,49 @@ impl Session {
             return;
         }
         let (bytes, interval) = (self.config.sync_bytes, self.config.sync_interval);
-        for (id, transfer) in &mut self.transfers {
-            if let Some(subtrees) = transfer
-                .receiver_mut()
-                .and_then(|receiver| receiver.poll_sync(bytes, interval, now))
-            {
-                self.events.push_back(Event::Sync {
-                    transfer: *id,
-                    subtrees,
-                });
+        for (transfer, receiver) in self.transfers.receivers_mut() {
+            if let Some(subtrees) = receiver.poll_sync(bytes, interval, now) {
+                self.events.push_back(Event::Sync { transfer, subtrees });
             }
         }
+    }
+
+    /// Returns the maximum number of chunks that each path may have in memory: its share of the
+    /// session's budget. At least one, so that no path stalls.
+    fn window(&self) -> u64 {
+        let sharing = self.paths.with_data().max(1);
+        (self.chunk_budget / sharing).clamp(1, self.config.credit_window.max(1))
+    }
+
+    /// Returns the receive window of each path in chunks. One chunk if the budget is limited and no
+    /// transfer receives, to reserve no memory for data that does not come.
+    pub(super) fn window_to_grant(&self) -> u64 {
+        let receives = self.transfers.receivers().next().is_some();
+        if receives || self.chunk_budget == u64::MAX {
+            self.window()
+        } else {
+            1
+        }
+    }
+
+    /// Sets the maximum number of chunks in memory, per direction and over all paths. Each path may
+    /// have one chunk regardless.
+    ///
+    /// Chunks above the limit stay, and granted credit stays valid. The session reads and grants no
+    /// more until it is within the limit.
+    pub fn set_chunk_budget(&mut self, chunks: u64) {
+        self.chunk_budget = chunks;
+    }
+
+    /// Returns the number of chunks in memory, plus those for which the peer has unused credit.
+    pub fn committed_chunks(&self) -> u64 {
+        let of_path = |(_, path): (PathId, &Path)| {
+            if path.state().is_connected() {
+                path.flow.committed()
+            } else {
+                path.held_chunks()
+            }
+        };
+        self.paths.iter().map(of_path).sum()
     }
 }

@@ -3,19 +3,23 @@
 use std::time::Duration;
 
 use crate::{
-    extent::ChunkId,
-    frame::Frame,
-    hash_tree::Digest,
-    hash_tree::Subtree,
-    hole::HoleMap,
-    load::LoadOrder,
-    message::{
-        Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer,
-        OpenTunnels, PeerInterface, Put, PutTree,
+    file::{
+        extent::ChunkId,
+        grid::Grid,
+        hash_tree::{Digest, Subtree},
+        hole::HoleMap,
     },
-    path::{PathId, PathLoss, PathState},
-    session::TransferId,
+    id::{PathId, TransferId},
+    path::machine::{PathLoss, PathState},
     tree::TreeMessage,
+    wire::{
+        frame::Frame,
+        load::LoadOrder,
+        message::{
+            Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer,
+            OpenTunnels, PeerInterface, Put, PutTree,
+        },
+    },
 };
 
 /// Item to send next on a path's connection.
@@ -181,4 +185,41 @@ pub enum Event {
     Abandoned,
     /// The peer has closed the session for this reason.
     Closed(CloseCode),
+}
+
+/// Action required for a chunk that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incoming {
+    /// Verify the chunk against its header and write it at `offset`. Then call
+    /// [`crate::Session::handle_chunk_written`], [`crate::Session::handle_chunk_damaged`] or, if the write
+    /// failed, [`crate::Session::handle_chunk_unwritten`].
+    Write {
+        /// Chunk grid of the file.
+        grid: Grid,
+        /// Offset of the chunk in the file, in bytes.
+        offset: u64,
+    },
+    /// Drop the chunk: it is a duplicate, or its transfer or connection has ended.
+    Drop,
+    /// Keep the chunk while another copy of it is being written. Call
+    /// [`crate::Session::handle_chunk_again`] when that write has succeeded or failed, or
+    /// [`crate::Session::handle_chunk_unwritten`] if the transfer ends first.
+    Later,
+}
+
+/// Cause of a session's next timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Heartbeat, suspect timeout or connection retry is due on this path.
+    Path(PathId),
+    /// An acknowledgement that was delayed is due.
+    Acknowledge,
+    /// A sync of written data is due.
+    Sync,
+    /// The session has been without any connection for too long.
+    Abandon,
+    /// A rate limit permits another chunk.
+    Pace,
+    /// A chunk is late, and an idle path may send it as well.
+    Hedge,
 }

@@ -1,19 +1,22 @@
-//! Handling of the peer's control messages about transfers.
+//! Control messages of the peer: the part that handles each, and those about transfers.
 
 use std::time::Instant;
 
 use super::{
-    Event, PathError, Role, Session, TransferId,
-    transfers::{ENDED_KEPT, MAX_OPEN_TRANSFERS, Transfer, failure, shape_of},
+    error::PathError, event::Event, requests::shape_of, state::Session, transfers::Transfer,
 };
 use crate::{
-    grid::{ChunkSize, Shape},
-    hash_tree::Subtree,
-    message::{
-        Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer,
-        OpenTunnels, Put, TreeBody, Window,
+    failure::FailCode,
+    file::{
+        grid::{ChunkSize, Shape},
+        hash_tree::Subtree,
     },
-    sender::Sender,
+    id::Role,
+    transfer::sender::Sender,
+    wire::message::{
+        Accept, Committed, Complete, Fail, Get, GetTree, Message, Offer, OpenTunnels, Put, PutTree,
+        TreeBody, Window, failure,
+    },
 };
 
 impl Session {
@@ -23,53 +26,39 @@ impl Session {
         now: Instant,
     ) -> Result<(), PathError> {
         match message {
-            Message::Put(put) => self.handle_put(put)?,
-            Message::Get(get) => {
-                self.fresh(get.transfer, "get", Transfer::Requested)?;
-                get.entry
-                    .into_iter()
-                    .for_each(|entry| self.turns.belongs(get.transfer, entry.tree));
-                self.events.push_back(Event::GetRequested(get));
-            }
-            Message::PutTree(put) => {
-                self.fresh(put.transfer, "put tree", batches())?;
-                self.events.push_back(Event::TreePutRequested(put));
-            }
-            Message::GetTree(get) => {
-                self.fresh(get.transfer, "get tree", Transfer::Requested)?;
-                self.events.push_back(Event::TreeRequested(get));
-            }
-            Message::OpenTunnels(mux) => self.handle_open_tunnels(mux)?,
-            Message::Tree(body) => self.handle_tree_message(body)?,
-            Message::Window(window) => self.handle_window(window)?,
-            Message::Offer(offer) => self.handle_offer(offer)?,
-            Message::Accept(accept) => self.handle_accept(accept)?,
-            Message::Complete(complete) => self.handle_complete(complete)?,
-            Message::Holes(holes) => self.handle_holes(holes)?,
-            Message::Values(values) => self.handle_values(values)?,
-            Message::Keep(keep) => self.handle_keep(keep, now)?,
-            Message::Committed(committed) => self.handle_committed(committed)?,
-            Message::Bench(body) => self.handle_bench(body)?,
-            Message::Ask(ask) => self.handle_ask(ask)?,
-            Message::Answer(answer) => self.handle_answer(answer)?,
-            Message::Fail(fail) => {
-                if self.is_under_way(fail.transfer) {
-                    self.end(fail.transfer);
-                    self.events.push_back(Event::Failed(fail));
-                }
-            }
-            Message::Interfaces(Interfaces { interfaces }) if self.role == Role::Client => {
-                self.events.push_back(Event::PeerInterfaces(interfaces));
-            }
-            Message::Expect(Expect { mut connections }) if self.role == Role::Daemon => {
-                connections.truncate(MAX_EXPECTED);
-                self.events.push_back(Event::Expected(connections));
-            }
-            Message::Interfaces(_) => {
-                return Err(PathError::Unexpected("its interfaces to a daemon"));
-            }
-            Message::Expect(_) => return Err(PathError::Unexpected("a client's message")),
+            Message::Put(put) => self.handle_put(put),
+            Message::Get(get) => self.handle_get(get),
+            Message::PutTree(put) => self.handle_put_tree(put),
+            Message::GetTree(get) => self.handle_get_tree(get),
+            Message::OpenTunnels(mux) => self.handle_open_tunnels(mux),
+            Message::Offer(offer) => self.handle_offer(offer),
+            Message::Accept(accept) => self.handle_accept(accept),
+            Message::Window(window) => self.handle_window(window),
+            Message::Tree(body) => self.handle_tree_message(body),
+            Message::Holes(holes) => self.handle_holes(holes),
+            Message::Values(values) => self.handle_values(values),
+            Message::Keep(keep) => self.handle_keep(keep, now),
+            Message::Complete(complete) => self.handle_complete(complete),
+            Message::Committed(committed) => self.handle_committed(committed),
+            Message::Fail(fail) => self.handle_fail(fail),
+            Message::Ask(ask) => self.handle_ask(ask),
+            Message::Answer(answer) => self.handle_answer(answer),
+            Message::Bench(body) => self.handle_bench(body),
+            Message::Interfaces(list) => self.handle_interfaces(list),
+            Message::Expect(expect) => self.handle_expect(expect),
         }
+    }
+
+    fn handle_put_tree(&mut self, put: PutTree) -> Result<(), PathError> {
+        self.transfers.begin(put.transfer, "put tree", batches())?;
+        self.events.push_back(Event::TreePutRequested(put));
+        Ok(())
+    }
+
+    fn handle_get_tree(&mut self, get: GetTree) -> Result<(), PathError> {
+        self.transfers
+            .begin(get.transfer, "get tree", Transfer::Requested)?;
+        self.events.push_back(Event::TreeRequested(get));
         Ok(())
     }
 
@@ -84,9 +73,20 @@ impl Session {
                 expected: "new",
             });
         }
-        self.fresh(mux.up, "trunk", batches())?;
-        self.fresh(mux.down, "trunk", Transfer::Requested)?;
+        self.transfers.begin(mux.up, "trunk", batches())?;
+        self.transfers
+            .begin(mux.down, "trunk", Transfer::Requested)?;
         self.events.push_back(Event::TunnelsRequested(mux));
+        Ok(())
+    }
+
+    fn handle_get(&mut self, get: Get) -> Result<(), PathError> {
+        self.transfers
+            .begin(get.transfer, "get", Transfer::Requested)?;
+        if let Some(entry) = get.entry {
+            self.transfers.turns.belongs(get.transfer, entry.tree);
+        }
+        self.events.push_back(Event::GetRequested(get));
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Session {
             });
         }
         // The client's user, who sends the file, has allowed the source to change.
-        self.fresh(
+        self.transfers.begin(
             put.offer.transfer,
             "put",
             Transfer::Deciding {
@@ -115,10 +115,13 @@ impl Session {
     fn handle_offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
         let is_asked = |transfer: &Transfer| matches!(transfer, Transfer::Asked { .. });
-        if self.expect(offer.transfer, "an offer", "asked for", is_asked)?
-            && let Some(&Transfer::Asked { may_change }) = self.transfers.get(&offer.transfer)
+        let asked = self
+            .transfers
+            .expect(offer.transfer, "an offer", "asked for", is_asked)?;
+        if let Some(transfer) = asked
+            && let Transfer::Asked { may_change } = *transfer
         {
-            self.insert(offer.transfer, Transfer::Deciding { shape, may_change });
+            *transfer = Transfer::Deciding { shape, may_change };
             self.events.push_back(Event::Offered(offer));
         }
         Ok(())
@@ -126,13 +129,15 @@ impl Session {
 
     fn handle_tree_message(&mut self, body: TreeBody) -> Result<(), PathError> {
         let TreeBody { transfer, message } = body;
-        let is_sent = |transfer: &Transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest());
-        if self.expect(
+        let is_sent =
+            |transfer: &Transfer| transfer.sender().is_some_and(|sender| !sender.has_digest());
+        let tree = self.transfers.expect(
             transfer,
             "the outcome of a tree",
             "a tree being sent",
             is_sent,
-        )? {
+        )?;
+        if tree.is_some() {
             self.events
                 .push_back(Event::TreeMessageReceived { transfer, message });
         }
@@ -141,13 +146,7 @@ impl Session {
 
     fn handle_window(&mut self, window: Window) -> Result<(), PathError> {
         let Window { transfer, chunks } = window;
-        if self.expect(transfer, "a window", "being sent", |transfer| {
-            matches!(transfer, Transfer::Sending { .. })
-        })? && let Some(sender) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
-        {
+        if let Some(sender) = self.transfers.expect_sender(transfer, "a window")? {
             sender.on_window(chunks);
         }
         Ok(())
@@ -155,12 +154,7 @@ impl Session {
 
     fn handle_complete(&mut self, complete: Complete) -> Result<(), PathError> {
         let transfer = complete.transfer;
-        if self.expect(transfer, "a digest", "being received", |transfer| {
-            matches!(transfer, Transfer::Receiving(_))
-        })? && let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
+        if let Some(receiver) = self.transfers.expect_receiver(transfer, "a digest")?
             && receiver.on_complete(complete.digest)
         {
             if let Some(end) = complete.end {
@@ -176,10 +170,12 @@ impl Session {
     }
 
     fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
-        let Some(Transfer::Offered(shape)) = self.transfers.get(&accept.transfer) else {
-            return self
-                .expect(accept.transfer, "an acceptance", "offered", |_| false)
-                .map(|_| ());
+        let is_offered = |transfer: &Transfer| matches!(transfer, Transfer::Offered(_));
+        let Some(Transfer::Offered(shape)) =
+            self.transfers
+                .expect(accept.transfer, "an acceptance", "offered", is_offered)?
+        else {
+            return Ok(());
         };
         let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
         let mut sender = Sender::new(*shape, &have, accept.window);
@@ -190,7 +186,7 @@ impl Session {
             accept.window.is_some(),
         );
         let resumed_bytes = sender.resumed_bytes();
-        self.insert(
+        self.transfers.insert(
             accept.transfer,
             Transfer::Sending {
                 sender,
@@ -206,18 +202,17 @@ impl Session {
         Ok(())
     }
 
+    fn handle_fail(&mut self, fail: Fail) -> Result<(), PathError> {
+        if self.transfers.is_under_way(fail.transfer) {
+            self.end(fail.transfer);
+            self.events.push_back(Event::Failed(fail));
+        }
+        Ok(())
+    }
+
     fn handle_committed(&mut self, committed: Committed) -> Result<(), PathError> {
         let Committed { transfer, digest } = committed;
-        if !self.expect(transfer, "a commit", "being sent", |transfer| {
-            matches!(transfer, Transfer::Sending { .. })
-        })? {
-            return Ok(());
-        }
-        let Some(sender) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
-        else {
+        let Some(sender) = self.transfers.expect_sender(transfer, "a commit")? else {
             return Ok(());
         };
         // The receiver's digest stands for a source that changed: it covers each chunk as it was
@@ -244,51 +239,6 @@ impl Session {
             )),
         });
         Ok(())
-    }
-
-    fn fresh(
-        &mut self,
-        id: TransferId,
-        what: &'static str,
-        transfer: Transfer,
-    ) -> Result<(), PathError> {
-        if self.last_transfer >= Some(id) {
-            return Err(PathError::Transfer {
-                what,
-                transfer: id.0,
-                expected: "new",
-            });
-        }
-        if self.transfers.len() >= MAX_OPEN_TRANSFERS + ENDED_KEPT {
-            return Err(PathError::TooManyTransfers);
-        }
-        self.insert(id, transfer);
-        Ok(())
-    }
-
-    /// Returns true if `is` accepts the state of a transfer about which a message arrived. Returns
-    /// false if the transfer has ended locally, since the peer could not know.
-    ///
-    /// # Errors
-    ///
-    /// [`PathError::Transfer`] if the transfer is in another state or unknown.
-    pub(super) fn expect(
-        &self,
-        id: TransferId,
-        what: &'static str,
-        expected: &'static str,
-        is: impl Fn(&Transfer) -> bool,
-    ) -> Result<bool, PathError> {
-        match self.transfers.get(&id) {
-            Some(Transfer::Ended { .. }) => Ok(false),
-            None if self.last_transfer >= Some(id) => Ok(false),
-            Some(transfer) if is(transfer) => Ok(true),
-            _ => Err(PathError::Transfer {
-                what,
-                transfer: id.0,
-                expected,
-            }),
-        }
     }
 }
 

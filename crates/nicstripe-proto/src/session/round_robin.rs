@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TransferId;
+use crate::id::TransferId;
 
 /// Round-robin scheduler of sending transfers.
 ///

@@ -3,71 +3,47 @@
 
 use std::time::Instant;
 
-use super::{Event, PathError, Session, TransferId, transfers::Transfer};
+use super::{
+    error::PathError,
+    event::Event,
+    state::Session,
+    transfers::{Offering, Transfer},
+};
 use crate::{
-    delta_receiver::ranges_of,
-    extent::{ChunkId, ChunkRange, Extent},
-    grid::Grid,
-    hash_tree::{ChainingValue, Subtree},
-    hole::{HOLES_PER_MESSAGE, HoleMap, Zeros},
-    message::{Holes, Keep, Message, Values},
-    sender::Sender,
+    file::{
+        extent::{ChunkId, ChunkRange, Extent},
+        grid::Grid,
+        hash_tree::{ChainingValue, Subtree},
+        hole::{HOLES_PER_MESSAGE, Zeros},
+    },
+    id::TransferId,
+    transfer::{delta_receiver::ranges_of, sender::Sender},
+    wire::message::{Holes, Keep, Message, Values},
 };
 
-/// Properties of a source that its [`crate::Offer`] does not carry.
-#[derive(Debug, Clone, Default)]
-pub struct Offering {
-    /// Holes of the source; not empty if and only if [`crate::Offer::data`] is set.
-    pub holes: HoleMap,
-    /// True if the source may change while it is read.
-    pub may_change: bool,
-}
-
-/// Options with which a receiver accepts a file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Acceptance {
-    /// Size of the in-memory reorder buffer in chunks that the sink has not
-    /// [consumed](Session::taken). `None` writes chunks to a file. If set, `holes` and `delta` have
-    /// no effect.
-    pub room: Option<u64>,
-    /// True to wait for the list of the source's holes; required if [`crate::Offer::data`] is set.
-    pub holes: bool,
-    /// Number of leading chunks to compare with those of the existing file (`--delta`).
-    pub delta: Option<u64>,
-    /// Maximum memory in bytes for the entries of a tree; see [`crate::message::Accept::memory`].
-    pub memory: Option<u64>,
-}
-
 impl Session {
-    /// Sets properties of a source at the sender. Must be called before the source is offered.
-    pub fn prepare(&mut self, transfer: TransferId, offering: Offering) {
-        self.offerings.insert(transfer, offering);
-    }
-
     /// Returns a subtree of zeros to hash, with its transfer and grid. Then call
     /// [`Session::handle_zeros_hashed`].
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
-        if !self.is_connected() {
+        if !self.paths.is_connected() {
             return None;
         }
         self.transfers
             .iter_mut()
             .find_map(|(id, transfer)| match transfer {
-                Transfer::Sending { sender, .. } => {
-                    Some((*id, sender.grid(), sender.next_zeros()?))
-                }
+                Transfer::Sending { sender, .. } => Some((id, sender.grid(), sender.next_zeros()?)),
                 Transfer::Receiving(receiver) => {
-                    Some((*id, receiver.grid(), receiver.next_zeros()?))
+                    Some((id, receiver.grid(), receiver.next_zeros()?))
                 }
                 _ => None,
             })
     }
 
-    /// Records the hash of a subtree of zeros, from [`crate::hash_tree::zeros_subtree`].
+    /// Records the hash of a subtree of zeros, from [`crate::file::hash_tree::zeros_subtree`].
     pub fn handle_zeros_hashed(&mut self, transfer: TransferId, subtree: Subtree, now: Instant) {
-        match self.transfers.get_mut(&transfer) {
+        match self.transfers.get_mut(transfer) {
             Some(Transfer::Sending { sender, .. }) => {
                 sender.on_zeros(subtree);
                 self.poll_read(transfer);
@@ -83,11 +59,7 @@ impl Session {
 
     /// Records that the holes of [`Event::Holes`] are punched or filled with zeros.
     pub fn handle_holes_made(&mut self, transfer: TransferId) {
-        if let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        {
+        if let Some(receiver) = self.transfers.receiver_mut(transfer) {
             receiver.on_holes_made();
         }
     }
@@ -97,12 +69,12 @@ impl Session {
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
-        if !self.is_connected() {
+        if !self.paths.is_connected() {
             return None;
         }
         self.transfers
-            .iter_mut()
-            .find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
+            .receivers_mut()
+            .find_map(|(id, receiver)| Some((id, receiver.next_to_compare()?)))
     }
 
     /// Records the chaining value of a chunk from [`Session::poll_compare`]; `None` if it could not
@@ -113,18 +85,13 @@ impl Session {
         chunk: ChunkId,
         value: Option<ChainingValue>,
     ) {
-        let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        else {
+        let Some(receiver) = self.transfers.receiver_mut(transfer) else {
             return;
         };
         receiver.on_compared(chunk, value);
         while let Some(told) = self
             .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
+            .receiver_mut(transfer)
             .and_then(|half| half.poll_values())
         {
             let ranges = ranges_of(told.iter().map(|(chunk, _)| *chunk));
@@ -150,7 +117,11 @@ impl Session {
         delta: Option<u64>,
         in_memory: bool,
     ) {
-        let Offering { holes, may_change } = self.offerings.remove(&transfer).unwrap_or_default();
+        let Offering { holes, may_change } = self
+            .transfers
+            .offerings
+            .remove(&transfer)
+            .unwrap_or_default();
         if may_change {
             sender.allow_changing();
         }
@@ -179,13 +150,7 @@ impl Session {
             extents,
             last,
         } = holes;
-        if self.expect(transfer, "holes", "being received", |transfer| {
-            matches!(transfer, Transfer::Receiving(_))
-        })? && let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        {
+        if let Some(receiver) = self.transfers.expect_receiver(transfer, "holes")? {
             let extents = extents
                 .into_iter()
                 .map(|(offset, len)| Extent { offset, len });
@@ -202,16 +167,7 @@ impl Session {
             ranges,
             values,
         } = values;
-        if !self.expect(transfer, "values", "being sent", |transfer| {
-            matches!(transfer, Transfer::Sending { .. })
-        })? {
-            return Ok(());
-        }
-        let Some(sender) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
-        else {
+        let Some(sender) = self.transfers.expect_sender(transfer, "values")? else {
             return Ok(());
         };
         let (values, rest) = values.as_chunks::<32>();
@@ -237,16 +193,7 @@ impl Session {
 
     pub(super) fn handle_keep(&mut self, keep: Keep, now: Instant) -> Result<(), PathError> {
         let Keep { transfer, ranges } = keep;
-        if !self.expect(transfer, "chunks to keep", "being received", |transfer| {
-            matches!(transfer, Transfer::Receiving(_))
-        })? {
-            return Ok(());
-        }
-        let Some(receiver) = self
-            .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::receiver_mut)
-        else {
+        let Some(receiver) = self.transfers.expect_receiver(transfer, "chunks to keep")? else {
             return Ok(());
         };
         for range in ranges {
@@ -269,8 +216,7 @@ impl Session {
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
         while let Some(kept) = self
             .transfers
-            .get_mut(&transfer)
-            .and_then(Transfer::sender_mut)
+            .sender_mut(transfer)
             .and_then(Sender::poll_kept)
         {
             let ranges = kept

@@ -20,8 +20,8 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Entry, EntryId};
-use crate::{message::FailCode, name::Name};
+use super::entry::{Entry, EntryId};
+use crate::{failure::FailCode, file::name::Name};
 
 /// Record of a batch, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode, bytes::ByteVec};
 
-use super::{Owner, OwnerNames};
-use crate::{hash_tree::Digest, journal::Timestamp, name::Name};
+use super::owner::{Owner, OwnerNames};
+use crate::file::{hash_tree::Digest, journal::Timestamp, name::Name};
 
 /// ID of an entry in its transfer, counted from 0 in walk order: a directory precedes its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]

@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{EntryId, Verdict};
-use crate::{message::FailCode, name::Name};
+use super::{entry::EntryId, rules::Verdict};
+use crate::{failure::FailCode, file::name::Name};
 
 /// Message of a tree's receiver to its sender. Its CBOR form has at most [`MOST_MESSAGE`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

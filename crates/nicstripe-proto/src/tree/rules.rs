@@ -3,8 +3,8 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Content, Entry, Node};
-use crate::{hash_tree::Digest, journal::Timestamp, message::is_unset};
+use super::entry::{Content, Entry, Node};
+use crate::file::{hash_tree::Digest, journal::Timestamp};
 
 /// Rules of a tree's receiver, as requested by the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -41,11 +41,11 @@ pub struct TreeRules {
     pub filters: Vec<String>,
     /// True to preserve FIFOs, sockets and devices.
     #[n(9)]
-    #[cbor(default, skip_if = "is_unset")]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
     pub nodes: bool,
     /// True to preserve owners by numeric ID; names are neither sent nor looked up.
     #[n(10)]
-    #[cbor(default, skip_if = "is_unset")]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
     pub numeric_ids: bool,
 }
 
@@ -158,7 +158,7 @@ fn is_same_time(sent: Timestamp, found: Timestamp) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        name::Name,
+        file::name::Name,
         tree::{EntryId, NodeKind},
     };
 

@@ -1,7 +1,10 @@
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
-use crate::{hash_tree::Digest, journal::Timestamp, message::FailCode, name::Name};
+use crate::{
+    failure::FailCode,
+    file::{hash_tree::Digest, journal::Timestamp, name::Name},
+};
 
 fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
@@ -435,7 +438,7 @@ fn an_entry_with_as_much_as_it_may_have_fits_into_a_batch() {
         owner_names,
         ..entry(content)
     };
-    let mut buffer = vec![0; crate::frame::MAX_PAYLOAD];
+    let mut buffer = vec![0; crate::wire::frame::MAX_PAYLOAD];
     assert!(BatchWriter::new(&mut buffer, 0).push(&Record::Entry(Box::new(full))));
 }
 

@@ -252,7 +252,7 @@ const GRANTS: u32 = 4;
 
 /// Maximum length of a connection's send queue in bytes: one batch, which is full as soon as the
 /// multiplexer is the bottleneck.
-const QUEUE: usize = crate::frame::MAX_PAYLOAD;
+const QUEUE: usize = crate::wire::frame::MAX_PAYLOAD;
 
 /// Maximum length of a send queue in bytes while half of [`MOST_UNSENT`] is queued: all connections
 /// share the other half.

@@ -10,7 +10,7 @@ use super::{
 };
 #[cfg(any(test, fuzzing))]
 use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
-use crate::session::Role;
+use crate::id::Role;
 
 /// State machine of one end of the tunnel multiplexer.
 ///
@@ -648,7 +648,7 @@ impl Tunnels {
                 <= MOST_RECEIVED
         );
         assert!(
-            self.pool.unsent <= MOST_UNSENT + crate::frame::MAX_PAYLOAD as u64
+            self.pool.unsent <= MOST_UNSENT + crate::wire::frame::MAX_PAYLOAD as u64
                 && self.connections.len() <= 2 * MOST_CONNECTIONS
         );
         for (conn, connection) in &self.connections {

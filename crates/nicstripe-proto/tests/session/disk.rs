@@ -13,7 +13,6 @@ use nicstripe_proto::{
     SourceIdentity, Subtree,
     hash_tree::{chunk_value, piece_value},
     journal::{Header, JournalId, RECORD_LEN, Record, replay},
-    sender::NO_DIGEST,
 };
 use nicstripe_sim::Rng;
 
@@ -125,7 +124,7 @@ impl Contents {
 
     pub(crate) fn digest(&self, version: Version) -> Digest {
         if self.batches.is_some() {
-            return NO_DIGEST;
+            return Digest::NONE;
         }
         let mut tree = HashTree::new(self.grid);
         for chunk in self.grid.all_chunks().chunks() {

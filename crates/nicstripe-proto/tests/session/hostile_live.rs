@@ -5,10 +5,9 @@ use nicstripe_proto::{
     PathError, Role, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{
-        Complete, GetTree, MOST_SOURCES, OfferKind, OpenTunnels, Put, PutTree, TreeBody,
+        Complete, End, GetTree, MOST_SOURCES, OfferKind, OpenTunnels, Put, PutTree, TreeBody,
         TreeSource, WalkRules, Window,
     },
-    sender::{End, NO_DIGEST},
     tree::{EntryFailure, EntryId, TreeMessage, TreeRules, Verdict},
 };
 use nicstripe_sim::Rng;
@@ -87,7 +86,7 @@ impl Victim {
     }
 
     fn complete(&mut self, end: Option<End>) -> Result<(), PathError> {
-        let digest = NO_DIGEST;
+        let digest = Digest::NONE;
         self.say(&Message::Complete(Complete {
             transfer: T,
             digest,
@@ -357,7 +356,7 @@ fn a_second_end_counts_for_nothing() {
         victim.drain().0,
         [Event::Commit {
             transfer: T,
-            digest: NO_DIGEST
+            digest: Digest::NONE
         }]
     );
 }

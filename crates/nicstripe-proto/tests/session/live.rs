@@ -343,7 +343,7 @@ impl Lab {
             assert_eq!(live.told, chunks.count);
         }
         let told = self.receiver().completed.as_ref().unwrap().end;
-        let end = |size| nicstripe_proto::sender::End {
+        let end = |size| nicstripe_proto::message::End {
             chunks: chunks.count,
             size,
         };

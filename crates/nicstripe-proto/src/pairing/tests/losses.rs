@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::*;
-use crate::path::{FAIL_AFTER, RETRY_LONGEST};
+use crate::path::machine::{FAIL_AFTER, RETRY_LONGEST};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -7,7 +7,7 @@ mod plans;
 mod verdicts;
 
 use super::*;
-use crate::message::PeerAddress;
+use crate::wire::message::PeerAddress;
 
 const GIGABIT: u64 = 1_000_000_000;
 

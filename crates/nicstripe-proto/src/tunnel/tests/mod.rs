@@ -7,7 +7,7 @@ mod records;
 use std::collections::VecDeque;
 
 use super::*;
-use crate::session::Role;
+use crate::id::Role;
 
 /// Simulation of a tunnel multiplexer: both ends, and the batches in flight between them.
 pub(super) struct Mux {
@@ -64,7 +64,7 @@ impl Mux {
 
     /// Sends and delivers batches until nothing is left.
     pub(super) fn settle(&mut self) {
-        while self.send(crate::frame::MAX_PAYLOAD) | self.arrive() {}
+        while self.send(crate::wire::frame::MAX_PAYLOAD) | self.arrive() {}
     }
 
     pub(super) fn opened(&mut self) -> ConnId {
@@ -242,7 +242,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
     for _ in 0..200 {
         // A writer that is always ahead, a reader that reads at once, and batches with latency.
         while let Ok(1..) = mux.client.write(conn, &block) {}
-        let has_sent = mux.send(crate::frame::MAX_PAYLOAD);
+        let has_sent = mux.send(crate::wire::frame::MAX_PAYLOAD);
         if !has_sent || mux.up.len() == PLACES {
             mux.arrive();
             read(&mut mux.daemon, conn, 64 << 10);
@@ -251,7 +251,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
     // The capacity of the mux; a larger window gains nothing.
     let held = mux.daemon.connections[&conn].inbound.held();
     assert!(
-        held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64,
+        held >= (PLACES * crate::wire::frame::MAX_PAYLOAD) as u64,
         "{held}"
     );
 }
@@ -306,7 +306,7 @@ fn connections_have_turns_within_a_batch() {
         mux.client.write(*conn, &vec![1; 64 << 10]).unwrap();
     }
     let last = conns[7];
-    mux.send(crate::frame::MAX_PAYLOAD);
+    mux.send(crate::wire::frame::MAX_PAYLOAD);
     mux.arrive();
     assert!(
         !read(&mut mux.daemon, last, 1 << 20).0.is_empty(),

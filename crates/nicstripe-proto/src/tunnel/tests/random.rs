@@ -183,7 +183,7 @@ impl World {
                 let batch = if self.random.one_in(2) {
                     LEAST_BATCH
                 } else {
-                    crate::frame::MAX_PAYLOAD
+                    crate::wire::frame::MAX_PAYLOAD
                 };
                 self.mux.send(batch);
             }

@@ -12,7 +12,6 @@ use std::{
 use nicstripe_proto::{
     Acceptance, ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
-    sender::NO_DIGEST,
     session::failure,
     tree::{EntryId, TreeMessage},
 };
@@ -637,10 +636,10 @@ impl Driver {
                 ) {
                     self.session.committed(Committed {
                         transfer,
-                        digest: NO_DIGEST,
+                        digest: Digest::NONE,
                     });
                 }
-                self.on_committed(transfer, NO_DIGEST);
+                self.on_committed(transfer, Digest::NONE);
             }
         }
     }

@@ -1,0 +1,77 @@
+//! Failures as two peers tell them to each other: a category and a short text.
+
+use minicbor::{Decode, Encode};
+
+/// Category of a transfer's failure; the command maps each to an exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+#[non_exhaustive]
+pub enum FailCode {
+    /// Rejected because of the name, a permission, or a policy in the peer's entry of the peer
+    /// list.
+    #[n(0)]
+    Refused,
+    /// A required file or directory does not exist.
+    #[n(1)]
+    NotFound,
+    /// A file with the target name exists and `replace` was not set.
+    #[n(2)]
+    Exists,
+    /// A read, write or sync of a file failed.
+    #[n(3)]
+    Io,
+    /// The disk is full.
+    #[n(4)]
+    NoSpace,
+    /// The source changed while it was read.
+    #[n(5)]
+    SourceChanged,
+    /// The digests of the two ends differ, so the received data is wrong.
+    #[n(6)]
+    Digest,
+    /// Another transfer is writing the same target.
+    #[n(7)]
+    Busy,
+    /// Interrupted by the user.
+    #[n(8)]
+    Cancelled,
+    /// The peer violated the protocol.
+    #[n(9)]
+    Protocol,
+    /// The source or target is not a regular file.
+    #[n(10)]
+    NotAFile,
+}
+
+impl FailCode {
+    /// Returns the identifier used in machine-readable output, logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::NotFound => "not_found",
+            Self::Exists => "exists",
+            Self::Io => "io",
+            Self::NoSpace => "no_space",
+            Self::SourceChanged => "source_changed",
+            Self::Digest => "digest",
+            Self::Busy => "busy",
+            Self::Cancelled => "cancelled",
+            Self::Protocol => "protocol",
+            Self::NotAFile => "not_a_file",
+        }
+    }
+}
+
+/// Truncates the text of a failure to [`MAX_TEXT`].
+pub(crate) fn truncate(text: &mut String) {
+    if text.len() > MAX_TEXT {
+        let end = (0..=MAX_TEXT)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+}
+
+/// Maximum length of a failure's text in bytes.
+const MAX_TEXT: usize = 1024;

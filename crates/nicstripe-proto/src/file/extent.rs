@@ -1,0 +1,567 @@
+//! Byte ranges and sets of chunks.
+//!
+//! An [`Extent`] is a byte range of a file. [`ChunkRange`] and [`ChunkSet`] count chunks of a
+//! [`Grid`](crate::file::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
+//! inputs come from peers and disks.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+use std::fmt;
+
+/// Extent of a file: `len` bytes from `offset`.
+///
+/// Any two numbers are allowed; [`end`](Extent::end) detects overflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Length of the extent in bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// Returns the offset after the last byte, or `None` if it exceeds 64 bits.
+    pub const fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.len)
+    }
+
+    /// Returns true if the extent has no bytes.
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Prints `offset+len`, as in `4194304+65536`.
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.offset, self.len)
+    }
+}
+
+/// Index of a chunk in its file, from 0.
+///
+/// Messages and the journal refer to a chunk only by its index. Both ends compute its offset from
+/// the grid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkId(pub u64);
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Range of `count` contiguous chunks from `first`.
+///
+/// A range is cut at `u64::MAX`. No file has that many chunks (at most 2⁵² of the smallest size),
+/// so only invalid numbers are cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ChunkRange {
+    /// Index of the first chunk.
+    pub first: ChunkId,
+    /// Number of chunks in the range.
+    pub count: u64,
+}
+
+impl ChunkRange {
+    /// Returns the range of `count` chunks from `first`.
+    pub const fn new(first: ChunkId, count: u64) -> ChunkRange {
+        ChunkRange { first, count }
+    }
+
+    /// Returns the index after the last chunk, at most `u64::MAX`.
+    pub const fn end(self) -> ChunkId {
+        ChunkId(self.first.0.saturating_add(self.count))
+    }
+
+    /// Returns true if the range has no chunks.
+    pub const fn is_empty(self) -> bool {
+        self.first.0 == self.end().0
+    }
+
+    /// Returns the last chunk, or `None` for an empty range.
+    pub fn last(self) -> Option<ChunkId> {
+        (!self.is_empty()).then(|| ChunkId(self.end().0 - 1))
+    }
+
+    /// Returns true if `chunk` is in the range.
+    pub fn contains(self, chunk: ChunkId) -> bool {
+        self.first <= chunk && chunk < self.end()
+    }
+
+    /// Returns the chunks in both ranges, or `None` if there are none.
+    pub fn intersection(self, other: ChunkRange) -> Option<ChunkRange> {
+        let first = self.first.max(other.first);
+        let end = self.end().min(other.end());
+        (first < end).then(|| from_bounds(first.0, end.0))
+    }
+
+    /// Returns the chunks of the range in ascending order.
+    pub fn chunks(self) -> impl DoubleEndedIterator<Item = ChunkId> + use<> {
+        (self.first.0..self.end().0).map(ChunkId)
+    }
+}
+
+impl From<ChunkId> for ChunkRange {
+    fn from(chunk: ChunkId) -> ChunkRange {
+        ChunkRange {
+            first: chunk,
+            count: 1,
+        }
+    }
+}
+
+/// Prints `first..end`, as in `12..20`.
+impl fmt::Display for ChunkRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.first, self.end())
+    }
+}
+
+/// Set of chunks, stored as ranges: memory grows with the number of gaps, not of chunks.
+///
+/// Ranges are cut at `u64::MAX` like a [`ChunkRange`], so that ID is never in a set.
+/// [`insert`](ChunkSet::insert) and [`remove`](ChunkSet::remove) take logarithmic time plus one
+/// step per range that disappears; [`len`](ChunkSet::len) is a field.
+///
+/// ```
+/// use nicstripe_proto::extent::{ChunkId, ChunkRange, ChunkSet};
+///
+/// let mut received = ChunkSet::new();
+/// assert_eq!(received.insert(ChunkRange::new(ChunkId(0), 4)), 4);
+/// assert_eq!(received.insert(ChunkRange::new(ChunkId(2), 4)), 2);
+/// let file = ChunkRange::new(ChunkId(0), 8);
+/// assert_eq!(received.gaps(file).collect::<Vec<_>>(), [ChunkRange::new(ChunkId(6), 2)]);
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ChunkSet {
+    /// Ranges as (first ID → ID after the last).
+    ///
+    /// Invariant: no range is empty, and at least one missing chunk lies between two ranges.
+    ranges: BTreeMap<u64, u64>,
+    /// Number of chunks in the set. Invariant: equals the sum of the lengths of all ranges.
+    len: u64,
+}
+
+impl ChunkSet {
+    /// Returns the empty set.
+    pub const fn new() -> ChunkSet {
+        ChunkSet {
+            ranges: BTreeMap::new(),
+            len: 0,
+        }
+    }
+
+    /// Adds chunks; returns the number that were not in the set before.
+    pub fn insert(&mut self, range: impl Into<ChunkRange>) -> u64 {
+        let range = range.into();
+        let (mut first, mut end) = (range.first.0, range.end().0);
+        if first == end {
+            return 0;
+        }
+        let mut known = 0;
+        // Merges overlapping and adjacent ranges downwards from `end`; the last one may lower
+        // `first`.
+        while let Some((&at, &its_end)) = self.ranges.range(..=end).next_back() {
+            if its_end < first {
+                break;
+            }
+            self.ranges.remove(&at);
+            known += its_end - at;
+            first = first.min(at);
+            end = end.max(its_end);
+        }
+        self.ranges.insert(first, end);
+        let added = end - first - known;
+        self.len += added;
+        added
+    }
+
+    /// Removes chunks; returns the number that were in the set.
+    pub fn remove(&mut self, range: impl Into<ChunkRange>) -> u64 {
+        let range = range.into();
+        let (first, end) = (range.first.0, range.end().0);
+        if first == end {
+            return 0;
+        }
+        let mut removed = 0;
+        while let Some((&at, &its_end)) = self.ranges.range(..end).next_back() {
+            if its_end <= first {
+                break;
+            }
+            self.ranges.remove(&at);
+            if its_end > end {
+                self.ranges.insert(end, its_end);
+            }
+            if at < first {
+                self.ranges.insert(at, first);
+            }
+            removed += its_end.min(end) - at.max(first);
+        }
+        self.len -= removed;
+        removed
+    }
+
+    /// Returns true if `chunk` is in the set.
+    pub fn contains(&self, chunk: ChunkId) -> bool {
+        self.ranges
+            .range(..=chunk.0)
+            .next_back()
+            .is_some_and(|(_, &end)| chunk.0 < end)
+    }
+
+    /// Returns the number of chunks in the set.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns true if the set has no chunks.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the chunk with the lowest ID, or `None` if the set is empty.
+    pub fn first(&self) -> Option<ChunkId> {
+        self.ranges
+            .first_key_value()
+            .map(|(&first, _)| ChunkId(first))
+    }
+
+    /// Returns the chunk with the highest ID, or `None` if the set is empty.
+    pub fn last(&self) -> Option<ChunkId> {
+        self.ranges
+            .last_key_value()
+            .map(|(_, &end)| ChunkId(end - 1))
+    }
+
+    /// Returns the ranges of the set in ascending order, each as long as possible.
+    pub fn ranges(&self) -> Ranges<'_> {
+        Ranges(self.ranges.iter())
+    }
+
+    /// Returns the ranges of `within` that are not in the set, in ascending order.
+    pub fn gaps(&self, within: ChunkRange) -> Gaps<'_> {
+        let (first, end) = (within.first.0, within.end().0);
+        let before = self.ranges.range(..=first).next_back();
+        let next = before.map_or(first, |(_, &its_end)| its_end.max(first));
+        Gaps {
+            ranges: self.ranges.range(first..end),
+            next: next.min(end),
+            end,
+        }
+    }
+
+    /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
+    ///
+    /// Returns `None` if the set is empty or `max_count` is 0.
+    pub fn take_first(&mut self, max_count: u64) -> Option<ChunkRange> {
+        if max_count == 0 {
+            return None;
+        }
+        let (first, end) = self.ranges.pop_first()?;
+        let cut = first.saturating_add(max_count).min(end);
+        if cut < end {
+            self.ranges.insert(cut, end);
+        }
+        self.len -= cut - first;
+        Some(from_bounds(first, cut))
+    }
+
+    /// Removes all chunks.
+    pub fn clear(&mut self) {
+        *self = ChunkSet::new();
+    }
+}
+
+impl<R: Into<ChunkRange>> Extend<R> for ChunkSet {
+    fn extend<I: IntoIterator<Item = R>>(&mut self, ranges: I) {
+        for range in ranges {
+            self.insert(range);
+        }
+    }
+}
+
+impl<R: Into<ChunkRange>> FromIterator<R> for ChunkSet {
+    fn from_iter<I: IntoIterator<Item = R>>(ranges: I) -> ChunkSet {
+        let mut set = ChunkSet::new();
+        set.extend(ranges);
+        set
+    }
+}
+
+/// Prints the ranges, as in `{0..4, 6..8}`.
+impl fmt::Debug for ChunkSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.ranges().map(|range| range.first.0..range.end().0))
+            .finish()
+    }
+}
+
+/// Ranges of a [`ChunkSet`], from [`ChunkSet::ranges`].
+#[derive(Clone, Debug)]
+pub struct Ranges<'a>(btree_map::Iter<'a, u64, u64>);
+
+impl Iterator for Ranges<'_> {
+    type Item = ChunkRange;
+
+    fn next(&mut self) -> Option<ChunkRange> {
+        self.0.next().map(|(&first, &end)| from_bounds(first, end))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for Ranges<'_> {
+    fn next_back(&mut self) -> Option<ChunkRange> {
+        self.0
+            .next_back()
+            .map(|(&first, &end)| from_bounds(first, end))
+    }
+}
+
+impl ExactSizeIterator for Ranges<'_> {}
+
+/// Ranges missing from a [`ChunkSet`], from [`ChunkSet::gaps`].
+#[derive(Clone, Debug)]
+pub struct Gaps<'a> {
+    ranges: btree_map::Range<'a, u64, u64>,
+    /// First chunk ID not examined yet. Invariant: `next <= end`.
+    next: u64,
+    end: u64,
+}
+
+impl Iterator for Gaps<'_> {
+    type Item = ChunkRange;
+
+    fn next(&mut self) -> Option<ChunkRange> {
+        while self.next < self.end {
+            let gap_first = self.next;
+            let (gap_end, next) = match self.ranges.next() {
+                Some((&first, &end)) => (first, end.min(self.end)),
+                None => (self.end, self.end),
+            };
+            self.next = next;
+            // False for a range that starts at the first requested ID: the iterator starts after
+            // it.
+            if gap_first < gap_end {
+                return Some(from_bounds(gap_first, gap_end));
+            }
+        }
+        None
+    }
+}
+
+/// Returns the range `first..end`. The caller guarantees `first <= end`.
+const fn from_bounds(first: u64, end: u64) -> ChunkRange {
+    ChunkRange {
+        first: ChunkId(first),
+        count: end - first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(ChunkRange),
+        Remove(ChunkRange),
+        TakeFirst(u64),
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_of_ranges_behaves_like_a_set_of_ids(base in bases(), steps in prop::collection::vec(any_step(), 1..60)) {
+            let mut set = ChunkSet::new();
+            let mut model = BTreeSet::new();
+            for step in steps {
+                apply(&mut set, &mut model, base, step)?;
+                check_invariants(&set)?;
+                prop_assert_eq!(set.len(), model.len() as u64);
+                prop_assert_eq!(set.is_empty(), model.is_empty());
+                prop_assert_eq!(set.first().map(|id| id.0), model.first().copied());
+                prop_assert_eq!(set.last().map(|id| id.0), model.last().copied());
+                let ids: Vec<u64> = set.ranges().flat_map(ChunkRange::chunks).map(|id| id.0).collect();
+                prop_assert_eq!(&ids, &model.iter().copied().collect::<Vec<_>>());
+                for id in base..=base.saturating_add(SPAN) {
+                    prop_assert_eq!(set.contains(ChunkId(id)), model.contains(&id));
+                }
+            }
+        }
+
+        #[test]
+        fn gaps_are_what_is_missing(base in bases(), ranges in prop::collection::vec(any_range(), 0..10), within in any_range()) {
+            let set: ChunkSet = ranges.iter().map(|&range| shifted(range, base)).collect();
+            let within = shifted(within, base);
+            let gaps: Vec<ChunkRange> = set.gaps(within).collect();
+            for pair in gaps.windows(2) {
+                prop_assert!(pair[0].end() < pair[1].first);
+            }
+            let ids: Vec<ChunkId> = gaps.into_iter().flat_map(ChunkRange::chunks).collect();
+            let missing: Vec<ChunkId> = within.chunks().filter(|&id| !set.contains(id)).collect();
+            prop_assert_eq!(ids, missing);
+        }
+
+        #[test]
+        fn any_numbers_are_accepted(numbers in prop::collection::vec((huge(), huge(), 0..4_u8), 1..40)) {
+            let mut set = ChunkSet::new();
+            for (first, count, step) in numbers {
+                let range = ChunkRange::new(ChunkId(first), count);
+                let before = set.len();
+                match step {
+                    0 | 1 => prop_assert_eq!(before + set.insert(range), set.len()),
+                    2 => prop_assert_eq!(before - set.remove(range), set.len()),
+                    _ => prop_assert_eq!(before - set.take_first(count).map_or(0, |taken| taken.count), set.len()),
+                }
+                let gaps: u64 = set.gaps(EVERYTHING).map(|gap| gap.count).sum();
+                prop_assert_eq!(gaps, u64::MAX - set.len());
+                check_invariants(&set)?;
+            }
+        }
+    }
+
+    #[test]
+    fn touching_ranges_become_one() {
+        let mut set: ChunkSet = [range(0, 2), range(4, 2)].into_iter().collect();
+        assert_eq!(set.ranges().len(), 2);
+        assert_eq!(set.insert(range(2, 2)), 2);
+        assert_eq!(set.ranges().collect::<Vec<_>>(), [range(0, 6)]);
+    }
+
+    #[test]
+    fn a_range_is_cut_at_the_greatest_id() {
+        let mut set = ChunkSet::new();
+        assert_eq!(set.insert(range(u64::MAX - 2, u64::MAX)), 2);
+        assert_eq!(set.insert(ChunkId(u64::MAX)), 0);
+        assert_eq!(set.last(), Some(ChunkId(u64::MAX - 1)));
+        assert!(!set.contains(ChunkId(u64::MAX)));
+        assert_eq!(set.insert(EVERYTHING), u64::MAX - 2);
+        assert_eq!(set.gaps(EVERYTHING).next(), None);
+    }
+
+    #[test]
+    fn ranges_intersect_where_both_have_chunks() {
+        assert_eq!(range(0, 4).intersection(range(2, 9)), Some(range(2, 2)));
+        assert_eq!(range(0, 4).intersection(range(4, 1)), None);
+        assert_eq!(range(3, 0).intersection(range(0, 9)), None);
+        assert_eq!(range(7, 3).last(), Some(ChunkId(9)));
+        assert_eq!(range(7, 0).last(), None);
+        assert!(range(7, 3).contains(ChunkId(9)) && !range(7, 3).contains(ChunkId(10)));
+    }
+
+    #[test]
+    fn the_end_of_an_extent_is_checked() {
+        assert_eq!(Extent { offset: 5, len: 6 }.end(), Some(11));
+        assert_eq!(
+            Extent {
+                offset: u64::MAX,
+                len: 1
+            }
+            .end(),
+            None
+        );
+        assert_eq!(
+            Extent {
+                offset: 4_194_304,
+                len: 65_536
+            }
+            .to_string(),
+            "4194304+65536"
+        );
+    }
+
+    fn apply(
+        set: &mut ChunkSet,
+        model: &mut BTreeSet<u64>,
+        base: u64,
+        step: Step,
+    ) -> Result<(), TestCaseError> {
+        match step {
+            Step::Insert(range) => {
+                let range = shifted(range, base);
+                let added = range.chunks().filter(|id| model.insert(id.0)).count();
+                prop_assert_eq!(set.insert(range), added as u64);
+            }
+            Step::Remove(range) => {
+                let range = shifted(range, base);
+                let removed = range.chunks().filter(|id| model.remove(&id.0)).count();
+                prop_assert_eq!(set.remove(range), removed as u64);
+            }
+            Step::TakeFirst(max_count) => {
+                let taken = set.take_first(max_count);
+                prop_assert_eq!(taken.is_none(), model.is_empty() || max_count == 0);
+                let Some(taken) = taken else { return Ok(()) };
+                prop_assert!(taken.count <= max_count);
+                for id in taken.chunks() {
+                    prop_assert_eq!(model.pop_first(), Some(id.0));
+                }
+                // Fewer than requested only if the next chunk is missing.
+                prop_assert!(taken.count == max_count || !model.contains(&taken.end().0));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_invariants(set: &ChunkSet) -> Result<(), TestCaseError> {
+        let ranges: Vec<ChunkRange> = set.ranges().collect();
+        prop_assert!(ranges.iter().all(|range| !range.is_empty()));
+        prop_assert!(ranges.windows(2).all(|pair| pair[0].end() < pair[1].first));
+        prop_assert_eq!(
+            ranges.iter().map(|range| range.count).sum::<u64>(),
+            set.len()
+        );
+        Ok(())
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => any_range().prop_map(Step::Insert),
+            2 => any_range().prop_map(Step::Remove),
+            1 => (0..SPAN).prop_map(Step::TakeFirst),
+        ]
+    }
+
+    fn any_range() -> impl Strategy<Value = ChunkRange> {
+        (0..SPAN, 0..SPAN / 3).prop_map(|(first, count)| range(first, count))
+    }
+
+    /// Generates base IDs for the model's small ID space: at zero, around 2³², and at the upper
+    /// limit.
+    fn bases() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            Just(0),
+            Just(u64::from(u32::MAX) - SPAN / 2),
+            Just(u64::MAX - SPAN / 2),
+            Just(u64::MAX - SPAN)
+        ]
+    }
+
+    fn huge() -> impl Strategy<Value = u64> {
+        prop_oneof![0..4_u64, any::<u64>(), u64::MAX - 3..=u64::MAX]
+    }
+
+    fn range(first: u64, count: u64) -> ChunkRange {
+        ChunkRange::new(ChunkId(first), count)
+    }
+
+    fn shifted(range: ChunkRange, base: u64) -> ChunkRange {
+        ChunkRange {
+            first: ChunkId(base.saturating_add(range.first.0)),
+            ..range
+        }
+    }
+
+    const SPAN: u64 = 48;
+    const EVERYTHING: ChunkRange = ChunkRange {
+        first: ChunkId(0),
+        count: u64::MAX,
+    };
+}

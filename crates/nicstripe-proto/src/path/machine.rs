@@ -1,0 +1,628 @@
+//! State machine and measurements of one path to the peer.
+//!
+//! ```text
+//!         opened            silent for T               silent for max(1.5 s, 2 T)
+//! Probing ──────► Open ◄──────────────────► Suspect ──────────────────────────────► Failed
+//!  ▲  │             │                          │                                     ▲  │
+//!  │  │             └──────────────────────────┴────── carrier lost, reset ──────────┤  │
+//!  │  └─────────────────────────────────────────────── could not connect ────────────┘  │
+//!  └────────────────────────── after 250 ms to 1.5 s ───────────────────────────────────┘
+//! ```
+//!
+//! T is 4 × the minimum RTT, from 500 ms to 2 s.
+//!
+//! A flapping path keeps its back-off across connections, and control messages avoid it. A path
+//! that delivers damaged data is quarantined if another path can carry data; the time doubles with
+//! each damage ([`crate::path::flap_damping`]).
+//!
+//! Only `Path::to` changes a state.
+
+use std::{
+    cmp::Reverse,
+    time::{Duration, Instant},
+};
+
+use super::{flap_damping::FlapDamping, flow::Flow, pace::Pace};
+use crate::{units::BitRate, wire::load::LoadOrder};
+
+/// Idle time after which a side sends a heartbeat.
+///
+/// Five heartbeats fit into [`SUSPECT_AFTER`], so one late wake-up on a busy machine raises no
+/// suspicion.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Shortest silence after which a path is suspect. Healthy 1 Gbit/s and 10 Mbit/s links were silent
+/// for at most 56 ms (bufferbloat); this is nine times as much.
+pub const SUSPECT_AFTER: Duration = Duration::from_millis(500);
+
+/// Shortest silence after which a path's connection is closed.
+pub const FAIL_AFTER: Duration = Duration::from_millis(1500);
+
+/// Shortest delay before a reconnect.
+pub const RETRY_FIRST: Duration = Duration::from_millis(250);
+
+/// Upper limit of the interval between the starts of two connection attempts.
+///
+/// A recovered link must carry data within 2 s, even while an attempt waits for its connect
+/// timeout. A timeout of up to 1.25 s leaves [`RETRY_FIRST`].
+pub const RETRY_LONGEST: Duration = Duration::from_millis(1500);
+
+/// Upper limit of the suspect timeout for a path with a long RTT. An RTT measured during a stall
+/// must not delay the detection of the next one for long.
+pub const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
+
+/// State of a path, as seen by one end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathState {
+    /// Being connected. From: initial, `Failed`. To: `Open`, `Failed`.
+    Probing,
+    /// Connected and in use. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
+    Open,
+    /// Connected, but silent for the suspect timeout. It gets no new chunks, and other paths may
+    /// retransmit its chunks. From: `Open`. To: `Open`, `Failed`.
+    Suspect,
+    /// Not connected. From: all others. To: `Probing` after a back-off, on the client only.
+    Failed {
+        /// Time of the next connection attempt. `None` on the daemon, which waits for the client,
+        /// and for a retired path.
+        retry_at: Option<Instant>,
+    },
+}
+
+impl PathState {
+    /// Returns true if the path has a connection, even a suspect one.
+    pub fn is_connected(self) -> bool {
+        matches!(self, Self::Open | Self::Suspect)
+    }
+
+    fn may_change_to(self, next: Self) -> bool {
+        matches!(
+            (self, next),
+            (Self::Probing, Self::Open | Self::Failed { .. })
+                | (Self::Open, Self::Suspect | Self::Failed { .. })
+                | (Self::Suspect, Self::Open | Self::Failed { .. })
+                | (Self::Failed { .. }, Self::Probing)
+        )
+    }
+}
+
+/// Reason why a path lost its connection or has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PathLoss {
+    /// Connection attempt that failed.
+    Unreachable,
+    /// Link without carrier: the cable was unplugged or the other end went down.
+    CarrierLost,
+    /// Silence of [`FAIL_AFTER`] or longer on the connection.
+    Silent,
+    /// Connection closed by the peer or the kernel.
+    Reset,
+    /// Violation of the protocol by the peer.
+    Protocol,
+    /// Corruption of a chunk or of the TLS stream in transit, by a bad cable, interface or memory.
+    Damaged,
+    /// Connection that arrived at another interface of the peer than intended.
+    WrongInterface,
+}
+
+/// State, timers and measurements of one path of a session.
+#[derive(Debug)]
+pub struct Path {
+    state: PathState,
+    last_heard: Instant,
+    last_sent: Instant,
+    attempts: u32,
+    pub(crate) flow: Flow,
+    /// True if the path may carry data; otherwise it carries control messages only.
+    pub(crate) carries_data: bool,
+    /// Rate limit set by the user for this path, if any.
+    pub(crate) pace: Option<Pace>,
+    /// Benchmark load that the path's connection was told to send, if any.
+    pub(crate) loading: Option<LoadOrder>,
+    /// True if the frame that closes the session was sent on this connection.
+    pub(crate) close_sent: bool,
+    /// Latest timestamp of a peer's heartbeat, to be echoed in the next one.
+    echo: Option<u64>,
+    rtt: Option<Duration>,
+    /// Minimum RTT measured on the current connection.
+    min_rtt: Option<Duration>,
+    /// Start time of the last connection attempt.
+    attempted: Instant,
+    pub(crate) rate: RateEstimate,
+    /// Total time spent without credit while data was ready, except for the wait in progress.
+    pub(crate) starved: Duration,
+    pub(crate) starved_since: Option<Instant>,
+    /// Number of connections that this path has lost.
+    pub(crate) failures: u32,
+    /// Number of connections lost because data was damaged.
+    damages: u32,
+    steadiness: FlapDamping,
+    /// Time at which an acknowledgement of a control message was last overdue. Cleared by the echo
+    /// of a heartbeat sent later.
+    control_late: Option<Instant>,
+}
+
+impl Path {
+    /// Returns a path in state [`PathState::Probing`].
+    pub fn probing(now: Instant) -> Self {
+        Self {
+            state: PathState::Probing,
+            last_heard: now,
+            last_sent: now,
+            attempts: 0,
+            flow: Flow::default(),
+            carries_data: true,
+            pace: None,
+            loading: None,
+            close_sent: false,
+            echo: None,
+            rtt: None,
+            min_rtt: None,
+            attempted: now,
+            rate: RateEstimate::default(),
+            starved: Duration::ZERO,
+            starved_since: None,
+            failures: 0,
+            damages: 0,
+            steadiness: FlapDamping::default(),
+            control_late: None,
+        }
+    }
+
+    /// Returns the number of chunks that arrived on this path and still occupy memory.
+    pub fn held_chunks(&self) -> u64 {
+        self.flow.held()
+    }
+
+    /// Returns the number of connections that this path has lost.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Returns the number of connections lost because data was damaged.
+    pub fn damages(&self) -> u32 {
+        self.damages
+    }
+
+    /// Returns true if the path is flapping: it was lost or silent several times in short
+    /// succession, and has not been stable since.
+    pub fn is_unsteady(&self, now: Instant) -> bool {
+        self.steadiness.is_unsteady(now)
+    }
+
+    /// Returns the end of the quarantine after damaged data, if in the future. Until then the path
+    /// carries no data if another path can.
+    pub fn quarantined_until(&self, now: Instant) -> Option<Instant> {
+        self.steadiness.quarantined_until(now)
+    }
+
+    /// Returns the total time without credit while data was ready to send. A long time means that
+    /// the receiver's disk or processor is the bottleneck.
+    pub fn starved(&self) -> Duration {
+        self.starved
+    }
+
+    /// Starts or stops the measurement of the time without credit. `starved` is true if the path
+    /// has data to send and lacks only credit.
+    pub(crate) fn on_credit_checked(&mut self, starved: bool, now: Instant) {
+        match (starved, self.starved_since) {
+            (true, None) => self.starved_since = Some(now),
+            (false, Some(since)) => {
+                self.starved += now.saturating_duration_since(since);
+                self.starved_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the current state.
+    pub fn state(&self) -> PathState {
+        self.state
+    }
+
+    /// Returns the RTT measured by the latest heartbeat, including queueing delay.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    /// Returns the expected delay of a control message; the path with the least value is best.
+    ///
+    /// Compares, in this order: late acknowledgement or flapping, drain time of the data ahead,
+    /// rate, and frames received. The last one serves a side that only receives and knows no rate.
+    pub(crate) fn control_delay(
+        &self,
+        now: Instant,
+    ) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
+        let (frames, rate) = (
+            self.flow.unflushed(),
+            self.rate.rate().unwrap_or(UNKNOWN_RATE),
+        );
+        let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
+        (
+            is_doubtful,
+            rate.time_for(frames.saturating_mul(crate::wire::frame::MAX_PAYLOAD as u64)),
+            Reverse(rate),
+            Reverse(self.flow.arrived()),
+        )
+    }
+
+    /// Records that the acknowledgement of a control message is overdue.
+    pub(crate) fn on_control_late(&mut self, now: Instant) {
+        self.control_late = Some(now);
+    }
+
+    /// Changes the state if the transition is legal. Returns false otherwise.
+    fn to(&mut self, next: PathState) -> bool {
+        let legal = self.state.may_change_to(next);
+        if legal {
+            self.state = next;
+        }
+        legal
+    }
+
+    /// Records a new connection. From: `Probing`. To: `Open`, without credit. Returns false from
+    /// any other state.
+    pub(crate) fn on_opened(&mut self, now: Instant) -> bool {
+        if !self.to(PathState::Open) {
+            return false;
+        }
+        (self.last_heard, self.last_sent) = (now, now);
+        self.flow = self.flow.next_connection();
+        (self.close_sent, self.loading) = (false, None);
+        (self.control_late, self.echo, self.min_rtt) = (None, None, None);
+        if !self.is_unsteady(now) {
+            self.attempts = 0;
+        }
+        self.steadiness.on_open(now);
+        self.rate.pause();
+        true
+    }
+
+    /// Records that something was received. From: `Suspect`. To: `Open`. Returns true if the state
+    /// changed.
+    pub(crate) fn on_heard(&mut self, now: Instant) -> bool {
+        self.last_heard = self.last_heard.max(now);
+        let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
+        if is_back {
+            self.steadiness.on_open(now);
+        }
+        is_back
+    }
+
+    /// Records a lost connection. From: all but `Failed`. To: `Failed`, with a retry if `retry` is
+    /// set.
+    ///
+    /// The back-off doubles each time. It restarts if this was the only connected path, even a
+    /// flapping one.
+    pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
+        let was_connected = self.state.is_connected();
+        if was_connected {
+            self.steadiness.on_trouble(now);
+            self.attempts = if is_only { 0 } else { self.attempts };
+        }
+        let pause = RETRY_FIRST
+            .saturating_mul(1 << self.attempts.min(8))
+            .min(RETRY_LONGEST);
+        let retry_at = (now + RETRY_FIRST).max(self.attempted + pause);
+        if !self.to(PathState::Failed {
+            retry_at: retry.then_some(retry_at),
+        }) {
+            return false;
+        }
+        self.attempts += 1;
+        self.failures += u32::from(was_connected);
+        self.rate.pause();
+        true
+    }
+
+    /// Records a connection lost to damaged data. Returns the duration of the quarantine.
+    pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
+        self.damages += 1;
+        self.steadiness.on_damaged(now)
+    }
+
+    /// Cancels the next connection attempt of a failed path.
+    pub(crate) fn on_retired(&mut self) {
+        if let PathState::Failed { retry_at } = &mut self.state {
+            *retry_at = None;
+        }
+    }
+
+    /// Records the start of a connection attempt. From: `Failed`. To: `Probing`.
+    pub(crate) fn on_retry(&mut self, now: Instant) -> bool {
+        (self.last_heard, self.attempted) = (now, now);
+        self.to(PathState::Probing)
+    }
+
+    /// Returns the state change that silence or the retry timer requires now, if any.
+    pub(crate) fn verdict(&self, now: Instant) -> Option<Verdict> {
+        let silence = now.saturating_duration_since(self.last_heard);
+        match self.state {
+            PathState::Open if silence >= self.suspect_after() => Some(Verdict::Suspect),
+            PathState::Suspect if silence >= self.fail_after() => Some(Verdict::Silent),
+            PathState::Failed { retry_at: Some(at) } if now >= at => Some(Verdict::Retry),
+            _ => None,
+        }
+    }
+
+    /// Records a silence. From: `Open`. To: `Suspect`.
+    pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
+        self.steadiness.on_trouble(now);
+        self.to(PathState::Suspect)
+    }
+
+    fn suspect_after(&self) -> Duration {
+        // Uses the minimum RTT: one inflated by a queue or a stall predicts nothing about the next
+        // silence.
+        self.min_rtt.map_or(SUSPECT_AFTER, |rtt| {
+            rtt.saturating_mul(4)
+                .clamp(SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST)
+        })
+    }
+
+    fn fail_after(&self) -> Duration {
+        FAIL_AFTER.max(self.suspect_after() * 2)
+    }
+
+    /// Returns the earliest time at which [`Path::verdict`] can return a state change.
+    pub(crate) fn verdict_at(&self) -> Option<Instant> {
+        match self.state {
+            PathState::Probing => None,
+            PathState::Open => Some(self.last_heard + self.suspect_after()),
+            PathState::Suspect => Some(self.last_heard + self.fail_after()),
+            PathState::Failed { retry_at } => retry_at,
+        }
+    }
+
+    /// Returns the time of the next heartbeat, or `None` if the path is not connected.
+    pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
+        self.state
+            .is_connected()
+            .then(|| self.last_sent + HEARTBEAT_INTERVAL)
+    }
+
+    pub(crate) fn heartbeat_is_due(&self, now: Instant) -> bool {
+        self.heartbeat_at()
+            .is_some_and(|at| self.echo.is_some() || now >= at)
+    }
+
+    /// Returns the peer's timestamp to echo, and clears it.
+    pub(crate) fn take_echo(&mut self) -> Option<u64> {
+        self.echo.take()
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant) {
+        self.last_sent = now;
+    }
+
+    pub(crate) fn on_heartbeat(
+        &mut self,
+        sent_us: u64,
+        round_trip: Option<Duration>,
+        now: Instant,
+    ) {
+        self.rtt = round_trip.or(self.rtt);
+        // The echo may have waited behind data; it proves nothing about the time after its
+        // heartbeat was sent.
+        self.control_late = self
+            .control_late
+            .filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
+        self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
+        // Each timestamp is echoed at most once, which prevents an endless exchange.
+        self.echo = (sent_us != 0 && round_trip.is_none())
+            .then_some(sent_us)
+            .or(self.echo);
+    }
+}
+
+/// Rate assumed for a path without an estimate, in comparisons between paths (picked by eye).
+pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
+
+/// State change due to silence or to the retry timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Suspect,
+    Silent,
+    Retry,
+}
+
+/// Moving average of a path's delivery rate, measured by acknowledgements.
+///
+/// A sample is the number of bytes acknowledged in a window of at least [`RateEstimate::WINDOW`],
+/// while data is in flight. Each sample has a weight of one quarter.
+#[derive(Debug, Default)]
+pub struct RateEstimate {
+    since: Option<Instant>,
+    bytes: u64,
+    rate: Option<BitRate>,
+}
+
+impl RateEstimate {
+    /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. Shorter samples show
+    /// the batching of acknowledgements.
+    pub const WINDOW: Duration = Duration::from_millis(50);
+
+    /// Returns the estimated rate, or `None` before the first sample.
+    pub fn rate(&self) -> Option<BitRate> {
+        self.rate
+    }
+
+    pub(crate) fn on_acknowledged(&mut self, bytes: u64, now: Instant) {
+        let Some(since) = self.since else {
+            // The first acknowledgement opens the window: the time before it includes the RTT.
+            self.since = Some(now);
+            return;
+        };
+        self.bytes += bytes;
+        let elapsed = now.saturating_duration_since(since);
+        if elapsed >= Self::WINDOW {
+            let sample = BitRate::from_bytes_over(self.bytes, elapsed);
+            self.rate = Some(
+                self.rate
+                    .map_or(sample, |rate| BitRate(rate.0 - rate.0 / 4 + sample.0 / 4)),
+            );
+            (self.since, self.bytes) = (Some(now), 0);
+        }
+    }
+
+    /// Discards the current sample because nothing is in flight, so that idle time does not lower
+    /// the estimate.
+    pub(crate) fn pause(&mut self) {
+        (self.since, self.bytes) = (None, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn silence_makes_a_path_suspect_and_then_ends_it() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        assert!(path.on_opened(start));
+        assert_eq!(path.verdict(start + 499 * MS), None);
+        assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
+        assert!(path.on_suspect(start));
+        assert_eq!(path.verdict(start + 1499 * MS), None);
+        assert_eq!(path.verdict(start + 1500 * MS), Some(Verdict::Silent));
+    }
+
+    #[test]
+    fn a_byte_heard_clears_suspicion() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        path.on_opened(start);
+        path.on_suspect(start);
+        assert!(path.on_heard(start + 600 * MS));
+        assert_eq!(path.state(), PathState::Open);
+        assert_eq!(path.verdict(start + 1000 * MS), None);
+    }
+
+    #[test]
+    fn a_long_round_trip_is_not_suspicious() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        path.on_opened(start);
+        path.on_heartbeat(1, Some(300 * MS), start);
+        assert_eq!(path.verdict(start + 1100 * MS), None); // 4 × 300 ms
+        assert_eq!(path.verdict(start + 1200 * MS), Some(Verdict::Suspect));
+    }
+
+    #[test]
+    fn the_time_between_attempts_doubles_up_to_a_second_and_a_half() {
+        let mut start = origin();
+        let mut path = Path::probing(start);
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            path.on_lost(start, true, false);
+            let PathState::Failed { retry_at: Some(at) } = path.state() else {
+                panic!("{:?}", path.state())
+            };
+            pauses.push(at.duration_since(start));
+            assert!(path.on_retry(at));
+            start = at;
+        }
+        assert_eq!(
+            pauses,
+            [250 * MS, 500 * MS, 1000 * MS, 1500 * MS, 1500 * MS]
+        );
+    }
+
+    #[test]
+    fn the_time_that_an_attempt_took_counts_towards_the_pause_after_it() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        (0..4).for_each(|_| {
+            path.on_lost(start, true, false);
+            path.on_retry(start);
+        });
+        path.on_lost(start + 1000 * MS, true, false);
+        assert_eq!(
+            path.state(),
+            PathState::Failed {
+                retry_at: Some(start + 1500 * MS)
+            }
+        );
+    }
+
+    #[test]
+    fn a_round_trip_over_a_stall_does_not_put_off_suspicion() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        path.on_opened(start);
+        path.on_heartbeat(1, Some(MS), start);
+        path.on_heartbeat(1, Some(1400 * MS), start);
+        assert_eq!(path.rtt(), Some(1400 * MS));
+        assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
+    }
+
+    #[test]
+    fn a_path_that_comes_and_goes_keeps_its_back_off_until_it_has_stayed_up() {
+        let mut now = origin();
+        let mut path = Path::probing(now);
+        let mut lose_after = |path: &mut Path, there: Duration| {
+            path.on_opened(now);
+            now += there;
+            path.on_lost(now, true, false);
+            let PathState::Failed { retry_at: Some(at) } = path.state() else {
+                panic!("{:?}", path.state())
+            };
+            let pause = at.duration_since(now);
+            now = at;
+            path.on_retry(now);
+            pause
+        };
+        let pauses: Vec<Duration> = (0..7).map(|_| lose_after(&mut path, 100 * MS)).collect();
+        // Pauses from the loss; each connection lasted 100 ms.
+        assert_eq!(
+            pauses,
+            [
+                250 * MS,
+                250 * MS,
+                250 * MS,
+                400 * MS,
+                900 * MS,
+                1400 * MS,
+                1400 * MS
+            ]
+        );
+        assert_eq!(lose_after(&mut path, 10_000 * MS), 250 * MS);
+        assert_eq!(
+            lose_after(&mut path, 100 * MS),
+            250 * MS,
+            "earlier events are forgotten"
+        );
+    }
+
+    #[test]
+    fn arrows_that_are_not_in_the_table_change_nothing() {
+        let start = origin();
+        let mut path = Path::probing(start);
+        assert!(!path.on_suspect(start));
+        assert!(!path.on_retry(start));
+        assert_eq!(path.state(), PathState::Probing);
+    }
+
+    #[test]
+    fn the_rate_is_that_of_acknowledged_bytes() {
+        let start = origin();
+        let mut rate = RateEstimate::default();
+        for i in 0..=100 {
+            rate.on_acknowledged(125_000, start + i * MS); // 1 Gbit/s
+        }
+        let measured = rate.rate().unwrap().0;
+        assert!(
+            (990_000_000..=1_010_000_000).contains(&measured),
+            "{measured}"
+        );
+    }
+}

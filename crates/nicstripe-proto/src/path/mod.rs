@@ -1,0 +1,14 @@
+//! A path to the peer: its state, flow control and rate, the chunks assigned to it, and control
+//! messages that survive its loss.
+
+pub(crate) mod flap_damping;
+pub(crate) mod flow;
+pub(crate) mod machine;
+pub(crate) mod pace;
+pub mod reliable;
+pub mod stripe;
+
+pub use self::machine::{
+    FAIL_AFTER, HEARTBEAT_INTERVAL, Path, PathLoss, PathState, RETRY_FIRST, RETRY_LONGEST,
+    RateEstimate, SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST,
+};

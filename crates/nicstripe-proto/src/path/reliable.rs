@@ -1,0 +1,346 @@
+//! Reliable, ordered delivery of control messages, independent of the loss of any path.
+//!
+//! No connection is dedicated to control: each message goes out on the first path that polls. It is
+//! resent on another path if the first is lost or suspect, or if no acknowledgement arrives within
+//! [`RESEND_AFTER`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use crate::id::PathId;
+
+/// Maximum number of unacknowledged messages per direction. The receiver accepts messages up to
+/// this far ahead of the next expected one.
+pub const WINDOW: u64 = 64;
+
+/// Limit of the memory for unacknowledged messages in bytes: 8 MiB. A full [`WINDOW`] of the
+/// longest messages takes 4 MiB.
+///
+/// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
+/// memory; an honest one acknowledges each message at once.
+pub const MOST_WAITING: usize = 8 << 20;
+
+/// Memory charged for a queued message in addition to its body, in bytes.
+const OVERHEAD: usize = 64;
+
+/// Time after which an unacknowledged message is sent on another path as well; doubles with each
+/// retry.
+///
+/// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
+/// a slow link, or that the link is dead in one direction only. The second case makes no path
+/// suspect locally. On long-distance links the few messages of a transfer are sent twice.
+pub const RESEND_AFTER: Duration = Duration::from_millis(50);
+
+/// Send and receive state of a session's control messages.
+#[derive(Debug, Default)]
+pub struct Reliable {
+    /// Sequence number of the first message in `unacknowledged`.
+    first_seq: u64,
+    unacknowledged: VecDeque<Outgoing>,
+    /// Memory charged for `unacknowledged`, in bytes.
+    waiting: usize,
+    next_expected: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    /// Paths on which an acknowledgement must be sent.
+    owed: Vec<PathId>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    body: Vec<u8>,
+    /// Path of the latest transmission; `None` if the message is unsent or must be retransmitted on
+    /// any path.
+    on: Option<PathId>,
+    /// Time at which the message is retransmitted on another path, unless acknowledged before.
+    resend_at: Option<Instant>,
+    times: u32,
+}
+
+impl Outgoing {
+    fn is_due(&self, path: PathId, now: Instant) -> bool {
+        self.on
+            .is_none_or(|on| on != path && self.resend_at.is_some_and(|at| now >= at))
+    }
+}
+
+/// Control message to send now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Sequence number of the message.
+    pub seq: u64,
+    /// Encoded body of the message.
+    pub body: Vec<u8>,
+    /// Path on which an earlier transmission was not acknowledged in time. `None` for a first
+    /// transmission, or if that path was lost or suspect.
+    pub late_on: Option<PathId>,
+}
+
+/// Protocol violation in the peer's control messages or acknowledgements.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReliableError {
+    /// Acknowledgement of a message that was never sent.
+    #[error("peer acknowledged control message {next}, but only {sent} were sent")]
+    NeverSent {
+        /// Sequence number that the peer expects next.
+        next: u64,
+        /// Number of messages sent in this direction.
+        sent: u64,
+    },
+    /// Sequence number more than [`WINDOW`] ahead of the expected one.
+    #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
+    TooEarly {
+        /// Sequence number of the message.
+        seq: u64,
+        /// Sequence number expected next.
+        expected: u64,
+    },
+    /// More than [`MOST_WAITING`] bytes of messages that the peer does not acknowledge.
+    #[error(
+        "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
+    )]
+    Unheard {
+        /// Memory of the unacknowledged messages in bytes.
+        waiting: usize,
+    },
+}
+
+impl Reliable {
+    /// Queues the encoded body of a message.
+    pub fn push(&mut self, body: Vec<u8>) {
+        self.waiting += body.len() + OVERHEAD;
+        self.unacknowledged.push_back(Outgoing {
+            body,
+            on: None,
+            resend_at: None,
+            times: 0,
+        });
+    }
+
+    /// Returns the next message to send or retransmit on `path`, if any.
+    pub fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
+        let first = self.first_seq;
+        let mut window = self
+            .unacknowledged
+            .iter_mut()
+            .take(WINDOW as usize)
+            .enumerate();
+        let (index, message) = window.find(|(_, message)| message.is_due(path, now))?;
+        let late_on = message.on.replace(path);
+        message.resend_at = Some(now + RESEND_AFTER.saturating_mul(1 << message.times.min(8)));
+        message.times += 1;
+        Some(Due {
+            seq: first + index as u64,
+            body: message.body.clone(),
+            late_on,
+        })
+    }
+
+    /// Returns the sequence number to acknowledge on `path`, if an acknowledgement is due: that of
+    /// the next message expected.
+    pub fn poll_ack(&mut self, path: PathId) -> Option<u64> {
+        let index = self.owed.iter().position(|owed| *owed == path)?;
+        self.owed.swap_remove(index);
+        Some(self.next_expected)
+    }
+
+    /// Schedules the unacknowledged messages of a lost or suspect `path` for retransmission.
+    pub fn on_path_doubtful(&mut self, path: PathId) {
+        for message in self
+            .unacknowledged
+            .iter_mut()
+            .filter(|message| message.on == Some(path))
+        {
+            message.on = None;
+        }
+    }
+
+    /// Accepts a message that arrived on `path`. Returns all messages that are now in order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReliableError`] if the sequence number is too high, or if the peer leaves too many answers
+    /// unacknowledged.
+    pub fn handle(
+        &mut self,
+        path: PathId,
+        seq: u64,
+        body: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, ReliableError> {
+        if seq >= self.next_expected.saturating_add(WINDOW) {
+            return Err(ReliableError::TooEarly {
+                seq,
+                expected: self.next_expected,
+            });
+        }
+        if self.waiting > MOST_WAITING {
+            return Err(ReliableError::Unheard {
+                waiting: self.waiting,
+            });
+        }
+        if !self.owed.contains(&path) {
+            self.owed.push(path);
+        }
+        if seq >= self.next_expected {
+            self.early.insert(seq, body);
+        }
+        let mut ready = Vec::new();
+        while let Some(body) = self.early.remove(&self.next_expected) {
+            self.next_expected += 1;
+            ready.push(body);
+        }
+        Ok(ready)
+    }
+
+    /// Handles an acknowledgement of all messages with a sequence number below `next`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReliableError::NeverSent`] if such a message was never sent.
+    pub fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
+        let sent = self.first_seq + self.unacknowledged.len() as u64;
+        if next > sent {
+            return Err(ReliableError::NeverSent { next, sent });
+        }
+        while self.first_seq < next {
+            let acknowledged = self.unacknowledged.pop_front();
+            self.waiting -= acknowledged.map_or(0, |message| message.body.len() + OVERHEAD);
+            self.first_seq += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns true if every queued message is acknowledged.
+    pub fn is_settled(&self) -> bool {
+        self.unacknowledged.is_empty()
+    }
+
+    /// Returns true if an acknowledgement or a message can be sent on `path`. Ignores
+    /// retransmissions by timeout.
+    pub fn has_output(&self, path: PathId) -> bool {
+        self.owed.contains(&path)
+            || self
+                .unacknowledged
+                .iter()
+                .take(WINDOW as usize)
+                .any(|message| message.on.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn due(body: u8, late_on: Option<PathId>) -> Option<Due> {
+        Some(Due {
+            seq: 0,
+            body: vec![body],
+            late_on,
+        })
+    }
+
+    #[test]
+    fn a_message_that_is_not_acknowledged_goes_out_on_another_path_after_a_while() {
+        let (mut sender, now) = (Reliable::default(), origin());
+        sender.push(vec![1]);
+        sender.poll(A, now);
+        let late = now + RESEND_AFTER;
+        assert_eq!((sender.poll(B, now), sender.poll(A, late)), (None, None));
+        assert_eq!(sender.poll(B, late), due(1, Some(A)));
+        assert_eq!(sender.poll(A, late + RESEND_AFTER), None);
+        assert_eq!(sender.poll(A, late + 2 * RESEND_AFTER), due(1, Some(B)));
+    }
+
+    #[test]
+    fn a_message_on_a_lost_path_goes_out_again_on_another() {
+        let (mut sender, now) = (Reliable::default(), origin());
+        sender.push(vec![1]);
+        assert_eq!(sender.poll(A, now), due(1, None));
+        assert_eq!(sender.poll(B, now), None);
+        sender.on_path_doubtful(A);
+        assert_eq!(sender.poll(B, now), due(1, None));
+        sender.handle_ack(1).unwrap();
+        sender.on_path_doubtful(B);
+        assert_eq!(sender.poll(A, now), None);
+        assert!(sender.is_settled());
+    }
+
+    #[test]
+    fn messages_arrive_once_and_in_order_whatever_path_is_faster() {
+        let mut receiver = Reliable::default();
+        assert_eq!(
+            receiver.handle(B, 1, vec![1]).unwrap(),
+            Vec::<Vec<u8>>::new()
+        );
+        assert_eq!(receiver.handle(A, 0, vec![0]).unwrap(), [[0], [1]]);
+        assert_eq!(
+            receiver.handle(A, 1, vec![1]).unwrap(),
+            Vec::<Vec<u8>>::new()
+        );
+        assert_eq!(
+            (
+                receiver.poll_ack(A),
+                receiver.poll_ack(B),
+                receiver.poll_ack(A)
+            ),
+            (Some(2), Some(2), None)
+        );
+    }
+
+    #[test]
+    fn a_peer_cannot_make_us_hold_more_than_the_window() {
+        let mut receiver = Reliable::default();
+        assert_eq!(
+            receiver.handle(A, WINDOW, vec![]),
+            Err(ReliableError::TooEarly {
+                seq: WINDOW,
+                expected: 0
+            })
+        );
+        assert_eq!(
+            receiver.handle(A, u64::MAX, vec![]),
+            Err(ReliableError::TooEarly {
+                seq: u64::MAX,
+                expected: 0
+            })
+        );
+        assert_eq!(
+            receiver.handle_ack(1),
+            Err(ReliableError::NeverSent { next: 1, sent: 0 })
+        );
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_nothing_is_not_answered_without_end() {
+        let mut reliable = Reliable::default();
+        let answer = vec![0; 1000];
+        let breach = (0..20_000).find_map(|seq| {
+            let heard = reliable.handle(A, seq, vec![0; 10]).err();
+            reliable.push(answer.clone());
+            heard
+        });
+        assert!(
+            matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000),
+            "{breach:?}"
+        );
+        // After it catches up, the peer may continue.
+        let sent = reliable.first_seq + reliable.unacknowledged.len() as u64;
+        reliable.handle_ack(sent).unwrap();
+        assert_eq!(reliable.waiting, 0);
+        assert!(
+            reliable
+                .handle(A, reliable.next_expected, vec![0; 10])
+                .is_ok()
+        );
+    }
+}

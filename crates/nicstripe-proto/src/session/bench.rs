@@ -1,0 +1,213 @@
+//! Benchmark state of a session: admission, current run, and paths under load.
+//!
+//! Load frames bypass the session. It only tells connections to send them
+//! ([`Transmit::Load`](super::event::Transmit::Load)) and defines which ones count
+//! ([`Session::load_gate`](crate::Session::load_gate)).
+
+use super::error::PathError;
+use crate::{
+    id::{PathId, Role},
+    path::machine::{Path, PathState},
+    units::BitRate,
+    wire::{
+        load::{LoadGate, LoadOrder},
+        message::{BenchBody, RunNumber, RunOrder, RunReady},
+    },
+};
+
+#[derive(Debug, Default)]
+pub(super) struct BenchState {
+    standing: Standing,
+    run: Option<UnderWay>,
+    /// Highest run ID so far.
+    latest: u32,
+    /// True if the daemon has ever admitted the client to a benchmark.
+    was_admitted: bool,
+}
+
+/// Admission state of the client, at either end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The client has not requested a benchmark, or has left. To: `Asked`.
+    #[default]
+    Outside,
+    /// The client has requested a benchmark. To: `Admitted`, `Outside`.
+    Asked,
+    /// The client may begin runs. To: `Outside`.
+    Admitted,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    order: RunOrder,
+    /// True if both ends count received load frames.
+    is_ready: bool,
+}
+
+impl BenchState {
+    /// Applies the effects of a message that this end is about to send. Returns false if it is not
+    /// allowed now.
+    ///
+    /// A client needs admission. A run needs an ID above all earlier ones, and no other current
+    /// run.
+    pub(super) fn say(&mut self, role: Role, body: &BenchBody) -> bool {
+        if body.is_clients() != (role == Role::Client) || !body.is_bounded() {
+            return false;
+        }
+        let is_admitted = self.standing == Standing::Admitted;
+        let may = match body {
+            BenchBody::Ask(_) => self.standing == Standing::Outside,
+            BenchBody::Run(order) => is_admitted && self.run.is_none() && order.run > self.latest,
+            BenchBody::Stop(RunNumber { run }) => self.is_under_way(*run),
+            BenchBody::Disk(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => is_admitted,
+            BenchBody::Leave | BenchBody::Refused(_) => self.standing != Standing::Outside,
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => self.standing == Standing::Asked,
+            BenchBody::Ready(RunReady { run, .. }) => self.is_under_way(*run),
+            BenchBody::Sample(_) | BenchBody::Stopped(_) => is_admitted,
+        };
+        if may {
+            self.apply(body, false);
+        }
+        may
+    }
+
+    /// Applies the effects of a message of the peer. Returns false if it is late: it crossed the
+    /// end of a bench or run.
+    pub(super) fn hear(&mut self, role: Role, body: &BenchBody) -> Result<bool, PathError> {
+        if body.is_clients() != (role == Role::Daemon) {
+            return Err(PathError::Unexpected("the other end's part of a bench"));
+        }
+        if !body.is_bounded() {
+            return Err(PathError::Unexpected("a bench beyond its bounds"));
+        }
+        let is_admitted = self.standing == Standing::Admitted;
+        let is_expected = match body {
+            BenchBody::Ask(_) => self.standing == Standing::Outside,
+            BenchBody::Run(order) => {
+                self.run.is_none() && order.run > self.latest && self.was_admitted
+            }
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
+                *run <= self.latest
+            }
+            BenchBody::Disk(_) => self.was_admitted,
+            BenchBody::Leave => true,
+            // Messages in flight when a client leaves arrive late.
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => {
+                self.standing == Standing::Asked || !self.is_fresh()
+            }
+            BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => {
+                !self.is_fresh()
+            }
+            BenchBody::Sample(sample) => sample.run <= self.latest,
+            BenchBody::Stopped(RunNumber { run }) => *run <= self.latest,
+        };
+        if !is_expected {
+            return Err(PathError::Unexpected("a bench out of its order"));
+        }
+        let is_late = match body {
+            BenchBody::Run(_)
+            | BenchBody::Disk(_)
+            | BenchBody::Facts(_)
+            | BenchBody::DiskDone(_) => !is_admitted,
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
+                !self.is_under_way(*run)
+            }
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => self.standing != Standing::Asked,
+            BenchBody::Refused(_) => self.standing == Standing::Outside,
+            _ => false,
+        };
+        if let BenchBody::Run(order) = body {
+            self.latest = self.latest.max(order.run);
+        }
+        if !is_late {
+            self.apply(body, true);
+        }
+        Ok(!is_late)
+    }
+
+    pub(super) fn end_run(&mut self) {
+        self.run = None;
+    }
+
+    /// Returns the current run, and true if both ends count received load frames.
+    pub(super) fn run(&self) -> Option<(&RunOrder, bool)> {
+        self.run.as_ref().map(|run| (&run.order, run.is_ready))
+    }
+
+    pub(super) fn load_gate(&self) -> LoadGate {
+        LoadGate {
+            counted: self.run.as_ref().map(|run| run.order.run),
+            latest: self.latest,
+            is_open: self.was_admitted,
+        }
+    }
+
+    /// Returns the load that this end sends on a path. `rate_limit` is that of all paths together,
+    /// and is divided equally among the paths of the run.
+    pub(super) fn load_on(
+        &self,
+        role: Role,
+        id: PathId,
+        path: &Path,
+        rate_limit: Option<BitRate>,
+    ) -> Option<LoadOrder> {
+        let UnderWay { order, is_ready } = self.run.as_ref()?;
+        let sends = match role {
+            Role::Client => order.to_daemon && *is_ready,
+            Role::Daemon => order.to_client,
+        };
+        let is_usable = path.state() == PathState::Open && path.carries_data;
+        if !sends || !is_usable || !order.paths.contains(&id.0) {
+            return None;
+        }
+        let share = rate_limit.map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
+        let own = path.pace.as_ref().map(|pace| pace.rate());
+        Some(LoadOrder {
+            run: order.run,
+            message_bytes: order.message_bytes,
+            rate: own.into_iter().chain(share).min(),
+        })
+    }
+
+    fn is_under_way(&self, number: u32) -> bool {
+        self.run.as_ref().is_some_and(|run| run.order.run == number)
+    }
+
+    /// Returns true if the client has never requested a benchmark.
+    fn is_fresh(&self) -> bool {
+        self.standing == Standing::Outside && !self.was_admitted && self.latest == 0
+    }
+
+    fn begin(&mut self, order: &RunOrder, is_ready: bool) {
+        self.latest = order.run;
+        self.run = Some(UnderWay {
+            order: order.clone(),
+            is_ready,
+        });
+    }
+
+    /// Applies the effects of a message that was sent, or that has arrived.
+    fn apply(&mut self, body: &BenchBody, has_arrived: bool) {
+        match body {
+            BenchBody::Ask(_) => self.standing = Standing::Asked,
+            BenchBody::Admitted(_) => self.admit(),
+            BenchBody::Refused(_) | BenchBody::Leave => self.leave(),
+            BenchBody::Run(order) => self.begin(order, has_arrived),
+            BenchBody::Ready(_) => {
+                if let Some(run) = &mut self.run {
+                    run.is_ready = true;
+                }
+            }
+            BenchBody::Stopped(RunNumber { run }) if self.is_under_way(*run) => self.run = None,
+            _ => {}
+        }
+    }
+
+    fn admit(&mut self) {
+        (self.standing, self.was_admitted) = (Standing::Admitted, true);
+    }
+
+    fn leave(&mut self) {
+        (self.standing, self.run) = (Standing::Outside, None);
+    }
+}

@@ -1,0 +1,188 @@
+//! Changes of a session's paths: connected, silent, lost, limited, retired.
+
+use std::time::Instant;
+
+use super::{event::Event, state::Session};
+use crate::{
+    id::{PathId, Role},
+    path::{
+        machine::{Path, PathLoss, PathState, Verdict},
+        pace::Pace,
+    },
+    units::BitRate,
+};
+
+impl Session {
+    /// Iterates over the paths in ascending order of their IDs.
+    pub fn paths(&self) -> impl Iterator<Item = (PathId, &Path)> {
+        self.paths.iter()
+    }
+
+    /// Returns the state and measurements of a path.
+    pub fn path(&self, id: PathId) -> Option<&Path> {
+        self.paths.get(id)
+    }
+
+    /// Adds a path whose connection is being made, or reopens one that was
+    /// [retired](Self::retire_path).
+    pub fn add_path(&mut self, path: PathId, now: Instant) {
+        let path = self.paths.entry(path, now);
+        if path.state() == (PathState::Failed { retry_at: None }) {
+            path.on_retry(now);
+        }
+    }
+
+    /// Limits the rate of all paths together. A lower limit that was set before remains.
+    pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
+        let limit = self
+            .config
+            .rate_limit
+            .map_or(limit, |other| BitRate(other.0.min(limit.0)));
+        self.config.rate_limit = Some(limit);
+        self.paths.pace = Some(Pace::new(limit, now));
+    }
+
+    /// Returns the rate limit of all paths together, if one is set.
+    pub fn rate_limit(&self) -> Option<BitRate> {
+        self.config.rate_limit
+    }
+
+    /// Excludes a path from data in both directions, so that it carries only control messages.
+    pub fn exclude_from_data(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.carries_data = false;
+        }
+    }
+
+    /// Sets or removes the rate limit of one path.
+    pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.pace = limit.map(|rate| Pace::new(rate, now));
+        }
+    }
+
+    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces its
+    /// previous connection.
+    pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
+        if self
+            .paths
+            .get(id)
+            .is_some_and(|path| path.state().is_connected())
+        {
+            self.handle_path_lost(id, PathLoss::Reset, now);
+        }
+        let path = self.paths.entry(id, now);
+        if matches!(path.state(), PathState::Failed { .. }) {
+            path.on_retry(now);
+        }
+        if path.on_opened(now) {
+            // `alone_since` stays set until data is received: a peer that accepts connections but
+            // sends nothing is unreachable.
+            self.changed(id, None);
+        }
+    }
+
+    /// Records that a path has lost its connection, or could not connect.
+    pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let is_only = self.paths.is_only_connected(id);
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        let was_connected = path.state().is_connected();
+        if path.on_lost(now, self.role == Role::Client, is_only) {
+            if loss == PathLoss::Damaged && was_connected {
+                let pause = path.on_damaged(now);
+                self.events.push_back(Event::Damaged {
+                    path: id,
+                    times: path.damages(),
+                    pause,
+                });
+            }
+            self.on_path_lost(id, loss, now);
+        }
+    }
+
+    /// Ends a path without further connection attempts. The caller must close its connection.
+    pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        if path.on_lost(now, false, false) {
+            self.on_path_lost(id, loss, now);
+        } else {
+            path.on_retired();
+        }
+    }
+
+    /// Records that bytes were received on a path, even if only part of a frame.
+    pub fn handle_heard(&mut self, id: PathId, now: Instant) {
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        let recovered = path.on_heard(now);
+        if path.state().is_connected() {
+            self.alone_since = None;
+        }
+        if recovered {
+            self.changed(id, None);
+        }
+    }
+
+    /// Returns the measured rate of a path, or `None` before the first measurement.
+    pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
+        self.paths.get(id)?.rate.rate()
+    }
+
+    /// Applies the state changes that silence and the retry timers require now.
+    pub(super) fn judge_paths(&mut self, now: Instant) {
+        let verdicts: Vec<(PathId, Verdict)> = self
+            .paths
+            .iter()
+            .filter_map(|(id, path)| Some((id, path.verdict(now)?)))
+            .collect();
+        for (id, verdict) in verdicts {
+            self.judge(id, verdict, now);
+        }
+    }
+
+    fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
+        let is_only = self.paths.is_only_connected(id);
+        let Some(path) = self.paths.get_mut(id) else {
+            return;
+        };
+        match verdict {
+            Verdict::Suspect if path.on_suspect(now) => {
+                self.reliable.on_path_doubtful(id);
+                self.changed(id, None);
+            }
+            Verdict::Silent if path.on_lost(now, self.role == Role::Client, is_only) => {
+                self.events.push_back(Event::Disconnect(id));
+                self.on_path_lost(id, PathLoss::Silent, now);
+            }
+            Verdict::Retry if path.on_retry(now) => {
+                self.changed(id, None);
+                self.events.push_back(Event::Connect(id));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        self.reliable.on_path_doubtful(id);
+        self.transfers.on_path_lost(id);
+        if !self.is_connected() {
+            self.alone_since.get_or_insert(now);
+        }
+        self.changed(id, Some(loss));
+    }
+
+    fn changed(&mut self, id: PathId, loss: Option<PathLoss>) {
+        if let Some(path) = self.paths.get(id) {
+            self.events.push_back(Event::PathChanged {
+                path: id,
+                state: path.state(),
+                loss,
+            });
+        }
+    }
+}

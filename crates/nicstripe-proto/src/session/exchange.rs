@@ -1,0 +1,142 @@
+//! Exchanges with the peer outside of transfers: requests about files, benchmarks, interfaces.
+
+use super::{
+    error::PathError,
+    event::{Event, Transmit},
+    state::Session,
+};
+use crate::{
+    id::{PathId, Role},
+    wire::{
+        load::LoadGate,
+        message::{
+            Answer, Ask, BenchBody, Expect, Expected, Interfaces, MAX_EXPECTED, Message,
+            PeerInterface, RunOrder,
+        },
+    },
+};
+
+impl Session {
+    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
+    /// unanswered, if one of them has the same ID, or if this end is the daemon.
+    ///
+    /// [`MOST_ASKS`]: crate::message::MOST_ASKS
+    pub fn ask(&mut self, ask: Ask) -> bool {
+        let may = self.role == Role::Client && self.asks.ask(&ask);
+        if may {
+            self.send(&Message::Ask(ask));
+        }
+        may
+    }
+
+    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
+    /// request with this ID is unanswered.
+    pub fn answer(&mut self, mut answer: Answer) {
+        if self.role == Role::Daemon && self.asks.answer(&mut answer) {
+            self.send(&Message::Answer(answer));
+        }
+    }
+
+    /// Returns the number of unanswered requests.
+    pub fn open_asks(&self) -> usize {
+        self.asks.len()
+    }
+
+    pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
+        if self.role == Role::Client {
+            return Err(PathError::Unexpected("a client's request"));
+        }
+        self.asks.on_ask(&mut ask)?;
+        self.events.push_back(Event::Asked(ask));
+        Ok(())
+    }
+
+    pub(super) fn handle_answer(&mut self, mut answer: Answer) -> Result<(), PathError> {
+        if self.role == Role::Daemon {
+            return Err(PathError::Answer {
+                id: answer.id,
+                what: "that was not requested",
+            });
+        }
+        let refused = self.asks.on_answer(&mut answer)?;
+        self.events.push_back(Event::Answered(answer));
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Sends a benchmark message to the peer and applies its effects. Returns false if the message
+    /// is not allowed now.
+    ///
+    /// A client needs admission. A run needs an ID above all earlier ones, and no other current
+    /// run.
+    pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
+        let may = self.bench.say(self.role, &body);
+        if may {
+            self.send(&Message::Bench(body));
+        }
+        may
+    }
+
+    pub(super) fn handle_bench(&mut self, body: BenchBody) -> Result<(), PathError> {
+        if self.bench.hear(self.role, &body)? {
+            self.events.push_back(Event::Bench(body));
+        }
+        Ok(())
+    }
+
+    /// Ends the current run locally: stops sending load and counting received load. The caller must
+    /// inform the peer.
+    pub fn end_run(&mut self) {
+        self.bench.end_run();
+    }
+
+    /// Returns the current run, and true if both ends count received load frames.
+    pub fn run(&self) -> Option<(&RunOrder, bool)> {
+        self.bench.run()
+    }
+
+    /// Returns the benchmark traffic that the session permits on its connections.
+    pub fn load_gate(&self) -> LoadGate {
+        self.bench.load_gate()
+    }
+
+    /// Returns the load to start or stop on a path, once after each change.
+    pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
+        let path = self.paths.get_mut(id)?;
+        let wanted = self
+            .bench
+            .load_on(self.role, id, path, self.config.rate_limit);
+        let old = std::mem::replace(&mut path.loading, wanted);
+        (old != wanted).then_some(Transmit::Load(wanted))
+    }
+
+    /// Sends the list of the daemon's current interfaces to the client; daemon only.
+    pub fn send_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
+        self.send(&Message::Interfaces(Interfaces { interfaces }));
+    }
+
+    /// Announces connections that the client is about to make, at most [`MAX_EXPECTED`]; client
+    /// only.
+    pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
+        connections.truncate(MAX_EXPECTED);
+        self.send(&Message::Expect(Expect { connections }));
+    }
+
+    pub(super) fn handle_interfaces(&mut self, list: Interfaces) -> Result<(), PathError> {
+        if self.role == Role::Daemon {
+            return Err(PathError::Unexpected("its interfaces to a daemon"));
+        }
+        self.events
+            .push_back(Event::PeerInterfaces(list.interfaces));
+        Ok(())
+    }
+
+    pub(super) fn handle_expect(&mut self, expect: Expect) -> Result<(), PathError> {
+        if self.role == Role::Client {
+            return Err(PathError::Unexpected("a client's message"));
+        }
+        let mut connections = expect.connections;
+        connections.truncate(MAX_EXPECTED);
+        self.events.push_back(Event::Expected(connections));
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Paths of a session: lookup, comparison with each other, and rate limits.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::{
+    id::PathId,
+    path::{
+        machine::{Path, PathState},
+        pace::Pace,
+    },
+    units::BitRate,
+};
+
+/// Paths of a session by ID, with the rate limits of their data.
+#[derive(Debug)]
+pub(super) struct Paths {
+    paths: BTreeMap<PathId, Path>,
+    /// Rate limit of all paths together.
+    pub(super) pace: Option<Pace>,
+    /// Earliest time at which a rate limit permits another chunk.
+    pub(super) paced_until: Option<Instant>,
+}
+
+impl Paths {
+    pub(super) fn new(rate_limit: Option<BitRate>, now: Instant) -> Self {
+        Self {
+            paths: BTreeMap::new(),
+            pace: rate_limit.map(|rate| Pace::new(rate, now)),
+            paced_until: None,
+        }
+    }
+
+    pub(super) fn get(&self, id: PathId) -> Option<&Path> {
+        self.paths.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.paths.get_mut(&id)
+    }
+
+    /// Returns a path that has a connection, even if it is suspect.
+    pub(super) fn connected_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.get_mut(id).filter(|path| path.state().is_connected())
+    }
+
+    /// Returns a path; adds it in state [`PathState::Probing`] if it is new.
+    pub(super) fn entry(&mut self, id: PathId, now: Instant) -> &mut Path {
+        self.paths.entry(id).or_insert_with(|| Path::probing(now))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PathId, &Path)> {
+        self.paths.iter().map(|(id, path)| (*id, path))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut Path)> {
+        self.paths.iter_mut().map(|(id, path)| (*id, path))
+    }
+
+    /// Returns true if any path is connected, even a suspect one.
+    pub(super) fn is_connected(&self) -> bool {
+        self.paths.values().any(|path| path.state().is_connected())
+    }
+
+    pub(super) fn is_only_connected(&self, id: PathId) -> bool {
+        !self
+            .iter()
+            .any(|(other, path)| other != id && path.state().is_connected())
+    }
+
+    /// Returns the number of open paths.
+    pub(super) fn open(&self) -> u64 {
+        self.paths
+            .values()
+            .filter(|path| path.state() == PathState::Open)
+            .count() as u64
+    }
+
+    /// Returns the number of connected paths that are not excluded from data.
+    pub(super) fn with_data(&self) -> u64 {
+        self.paths
+            .values()
+            .filter(|path| path.state().is_connected() && path.carries_data)
+            .count() as u64
+    }
+
+    /// Returns true if the path is open and no other open path has a lower expected delay for a
+    /// control message: behind two chunks at 10 Mbit/s it is 0.4 s.
+    pub(super) fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
+        let delay =
+            |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
+        let Some(own) = self.get(id).and_then(delay) else {
+            return false;
+        };
+        self.paths
+            .values()
+            .filter_map(delay)
+            .all(|other| own <= other)
+    }
+
+    /// Returns true if a path may carry data in either direction. False for a path that is excluded
+    /// from data, or in quarantine while another open path may carry data.
+    pub(super) fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
+        let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
+        let Some(path) = self.get(id) else {
+            return false;
+        };
+        may(path)
+            || (path.carries_data
+                && !self
+                    .paths
+                    .values()
+                    .any(|other| other.state() == PathState::Open && may(other)))
+    }
+
+    /// Returns the measured rate of a path, and true if the path is suspect.
+    pub(super) fn rate_of(&self, id: PathId) -> (Option<BitRate>, bool) {
+        let path = self.get(id);
+        let suspect = path.is_none_or(|path| path.state() != PathState::Open);
+        (path.and_then(|path| path.rate.rate()), suspect)
+    }
+
+    /// Returns true if a rate limit forbids a chunk on `path` now, and records the time at which it
+    /// ends.
+    pub(super) fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
+        let own = self
+            .get(path)
+            .and_then(|path| path.pace.as_ref()?.wait(now));
+        let wait = own.max(self.pace.as_ref().and_then(|pace| pace.wait(now)));
+        if let Some(at) = wait {
+            self.paced_until = Some(self.paced_until.map_or(at, |until| until.min(at)));
+        }
+        wait.is_some()
+    }
+
+    /// Charges `bytes` that are about to be sent on `path` to its rate limits.
+    pub(super) fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
+        let own = self
+            .paths
+            .get_mut(&path)
+            .and_then(|path| path.pace.as_mut());
+        own.into_iter()
+            .chain(self.pace.as_mut())
+            .for_each(|pace| pace.on_sent(bytes, now));
+    }
+}

@@ -1,0 +1,174 @@
+//! Receiving half of a delta transfer (`--delta`): hashes the chunks of the existing file and
+//! tracks which of them stay. Mirror image of [`crate::transfer::delta_sender`].
+
+use std::collections::BTreeMap;
+
+use crate::{
+    file::{
+        extent::{ChunkId, ChunkRange, ChunkSet},
+        hash_tree::ChainingValue,
+    },
+    wire::message::MAX_VALUES,
+};
+
+/// Limit of chunks that are read and still undecided by the sender: 1 GiB of file in 256 KiB
+/// chunks, and 300 KiB of memory.
+pub(crate) const MOST_UNDECIDED: usize = 4096;
+
+/// Chunk hashes per message to the sender: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
+const TELL_EVERY: usize = 64;
+
+/// Comparison state of each chunk of the existing file.
+///
+/// A chunk moves from `unread` to `reading`, `untold` and `told`. It leaves when the sender
+/// confirms it or sends a new version. The new version must not arrive before the chunk is in
+/// `told`: the copy of the old chunk might overwrite it.
+#[derive(Debug, Default)]
+pub(crate) struct DeltaReceiver {
+    unread: ChunkSet,
+    reading: ChunkSet,
+    /// Chunk hashes to send to the sender; `None` if the chunk could not be read.
+    untold: BTreeMap<ChunkId, Option<ChainingValue>>,
+    /// Chunk hashes that were sent to the sender and await its decision.
+    told: BTreeMap<ChunkId, ChainingValue>,
+}
+
+/// Chunks with their BLAKE3 chaining values (`None` if unreadable), in ascending order.
+pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
+
+impl DeltaReceiver {
+    pub(crate) fn new(unread: ChunkSet) -> Self {
+        Self {
+            unread,
+            ..Self::default()
+        }
+    }
+
+    /// Excludes chunks from the comparison.
+    pub(crate) fn leave_out(&mut self, range: ChunkRange) {
+        self.unread.remove(range);
+    }
+
+    /// Returns true if the sender may send this chunk: its hash was sent, or it is not compared.
+    pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
+        !(self.unread.contains(chunk)
+            || self.reading.contains(chunk)
+            || self.untold.contains_key(&chunk))
+    }
+
+    pub(crate) fn next(&mut self) -> Option<ChunkId> {
+        if self.reading.len() as usize + self.untold.len() + self.told.len() >= MOST_UNDECIDED {
+            return None;
+        }
+        let chunk = self.unread.take_first(1)?.first;
+        self.reading.insert(chunk);
+        Some(chunk)
+    }
+
+    /// Records the chaining value of a chunk that was read, or `None` if the read failed.
+    pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
+        if self.reading.remove(chunk) > 0 {
+            self.untold.insert(chunk, value);
+        }
+    }
+
+    /// Returns chunk hashes to send to the sender, once `TELL_EVERY` are ready or no read is
+    /// pending.
+    pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
+        if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
+            return None;
+        }
+        let values: AnnouncedChunks = std::iter::from_fn(|| self.untold.pop_first())
+            .take(MAX_VALUES)
+            .collect();
+        self.told.extend(
+            values
+                .iter()
+                .filter_map(|(chunk, value)| Some((*chunk, (*value)?))),
+        );
+        Some(values)
+    }
+
+    /// Removes a chunk that the sender confirmed as equal. Returns its chaining value, or `None` if
+    /// no value was sent.
+    pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
+        self.told.remove(&chunk)
+    }
+
+    /// Removes a chunk that the sender has sent instead.
+    pub(crate) fn on_written(&mut self, chunk: ChunkId) {
+        self.told.remove(&chunk);
+    }
+}
+
+/// Merges consecutive chunks into ranges, each as its first chunk and the number of chunks.
+pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for chunk in chunks {
+        match ranges.last_mut() {
+            Some((first, count)) if *first + *count == chunk.0 => *count += 1,
+            _ => ranges.push((chunk.0, 1)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis(count: u64) -> DeltaReceiver {
+        let mut unread = ChunkSet::new();
+        unread.insert(ChunkRange::new(ChunkId(0), count));
+        DeltaReceiver::new(unread)
+    }
+
+    #[test]
+    fn a_chunk_may_come_when_its_value_was_told_and_be_kept_once() {
+        let (mut basis, value) = (basis(2), ChainingValue([1; 32]));
+        assert!(!basis.may_come(ChunkId(0)) && basis.may_come(ChunkId(2)));
+        let chunk = basis.next().unwrap();
+        assert!(!basis.may_come(chunk));
+        basis.on_read(chunk, Some(value));
+        assert!(!basis.may_come(chunk));
+        assert_eq!(basis.on_kept(chunk), None, "a value that was not announced");
+        assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
+        assert!(basis.may_come(chunk));
+        assert_eq!(
+            (basis.on_kept(chunk), basis.on_kept(chunk)),
+            (Some(value), None)
+        );
+    }
+
+    #[test]
+    fn reading_waits_for_decisions() {
+        let mut basis = basis(10_000);
+        let read = std::iter::from_fn(|| basis.next()).count();
+        assert_eq!(read, MOST_UNDECIDED);
+        (0..MOST_UNDECIDED as u64)
+            .for_each(|chunk| basis.on_read(ChunkId(chunk), Some(ChainingValue([0; 32]))));
+        let told: usize = std::iter::from_fn(|| basis.poll_values())
+            .map(|values| values.len())
+            .sum();
+        assert_eq!((told, basis.next()), (MOST_UNDECIDED, None));
+        basis.on_written(ChunkId(7));
+        assert_eq!(basis.next(), Some(ChunkId(4096)));
+    }
+
+    #[test]
+    fn a_chunk_that_cannot_be_read_has_no_value_and_cannot_be_kept() {
+        let mut basis = basis(1);
+        let chunk = basis.next().unwrap();
+        basis.on_read(chunk, None);
+        assert_eq!(basis.poll_values(), Some(vec![(chunk, None)]));
+        assert_eq!(basis.on_kept(chunk), None);
+    }
+
+    #[test]
+    fn ranges_join_what_follows() {
+        assert_eq!(
+            ranges_of([1, 2, 4, 5, 6, 9].map(ChunkId).into_iter()),
+            [(1, 2), (4, 3), (9, 1)]
+        );
+    }
+}

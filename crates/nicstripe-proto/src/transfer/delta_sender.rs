@@ -1,0 +1,137 @@
+//! Sending half of a delta transfer (`--delta`): finds the chunks that are equal in the receiver's
+//! file. Mirror image of [`crate::transfer::delta_receiver`].
+
+use std::collections::BTreeMap;
+
+use super::delta_receiver::MOST_UNDECIDED;
+use crate::{
+    file::{
+        extent::{ChunkId, ChunkRange, ChunkSet},
+        hash_tree::ChainingValue,
+    },
+    wire::message::MAX_KEEP,
+};
+
+/// Equal chunks per `Keep` message: 16 MiB of file, so that the receiver
+/// can make them durable during the transfer.
+const KEEP_EVERY: u64 = 64;
+
+/// Comparison state of the chunks of a file.
+///
+/// A chunk moves from `awaited` to `told` and `reading`. It then moves to `kept` if it is equal,
+/// otherwise to the send queue.
+#[derive(Debug, Default)]
+pub(crate) struct DeltaSender {
+    /// Chunks whose hashes the receiver has not sent yet.
+    awaited: ChunkSet,
+    /// Receiver's hashes of chunks not read locally yet. Together with `reading` at most
+    /// [`MOST_UNDECIDED`].
+    told: BTreeMap<ChunkId, ChainingValue>,
+    /// Receiver's hashes of the chunks being read locally.
+    reading: BTreeMap<ChunkId, ChainingValue>,
+    /// Chunks found equal and not reported to the receiver yet.
+    kept: ChunkSet,
+}
+
+impl DeltaSender {
+    pub(crate) fn new(awaited: ChunkSet) -> Self {
+        Self {
+            awaited,
+            ..Self::default()
+        }
+    }
+
+    /// Records the receiver's hash of a chunk. Returns false if none is expected for this chunk, or
+    /// if [`MOST_UNDECIDED`] is reached.
+    pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
+        if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0
+        {
+            return false;
+        }
+        self.told.insert(chunk, value);
+        true
+    }
+
+    pub(crate) fn next(&mut self) -> Option<ChunkId> {
+        let (chunk, value) = self.told.pop_first()?;
+        self.reading.insert(chunk, value);
+        Some(chunk)
+    }
+
+    /// Compares the local hash of a chunk with the receiver's. Returns true if they are equal,
+    /// `None` if the chunk was not being read.
+    pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
+        let same = self.reading.remove(&chunk)? == value;
+        if same {
+            self.kept.insert(chunk);
+        }
+        Some(same)
+    }
+
+    /// Returns chunks that the receiver should keep, once `KEEP_EVERY` are ready or no comparison
+    /// is pending.
+    pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
+        let idle = self.told.is_empty() && self.reading.is_empty();
+        if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {
+            return None;
+        }
+        Some(
+            std::iter::from_fn(|| self.kept.take_first(u64::MAX))
+                .take(MAX_KEEP)
+                .collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(byte: u8) -> ChainingValue {
+        ChainingValue([byte; 32])
+    }
+
+    fn comparison(count: u64) -> DeltaSender {
+        let mut awaited = ChunkSet::new();
+        awaited.insert(ChunkRange::new(ChunkId(0), count));
+        DeltaSender::new(awaited)
+    }
+
+    #[test]
+    fn a_chunk_that_is_the_same_is_kept_and_another_is_not() {
+        let mut comparison = comparison(2);
+        assert!(
+            comparison.on_value(ChunkId(0), value(1)) && comparison.on_value(ChunkId(1), value(2))
+        );
+        assert_eq!(
+            (comparison.next(), comparison.next(), comparison.next()),
+            (Some(ChunkId(0)), Some(ChunkId(1)), None)
+        );
+        assert_eq!(comparison.on_read(ChunkId(0), value(1)), Some(true));
+        assert_eq!(comparison.poll_kept(), None, "a read is in progress");
+        assert_eq!(comparison.on_read(ChunkId(1), value(3)), Some(false));
+        assert_eq!(comparison.on_read(ChunkId(1), value(3)), None);
+        assert_eq!(comparison.poll_kept(), Some(vec![ChunkId(0).into()]));
+        assert_eq!(comparison.poll_kept(), None);
+    }
+
+    #[test]
+    fn a_value_twice_or_of_a_chunk_that_is_not_compared_is_refused() {
+        let mut comparison = comparison(2);
+        assert!(comparison.on_value(ChunkId(1), value(1)));
+        assert!(!comparison.on_value(ChunkId(1), value(1)));
+        assert!(
+            !comparison.on_value(ChunkId(2), value(1))
+                && !comparison.on_value(ChunkId(u64::MAX), value(1))
+        );
+    }
+
+    #[test]
+    fn values_without_end_are_refused() {
+        let mut comparison = comparison(u64::MAX);
+        let taken = (0..)
+            .take_while(|chunk| comparison.on_value(ChunkId(*chunk), value(0)))
+            .count();
+        assert_eq!(taken, MOST_UNDECIDED);
+    }
+}

@@ -1,0 +1,610 @@
+//! Sending half of a transfer: reads, hashes, assignment to paths and acknowledgements. Mirror
+//! image of [`crate::transfer::receiver`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use super::delta_sender::DeltaSender;
+use crate::{
+    file::{
+        extent::{ChunkId, ChunkRange, ChunkSet},
+        grid::{Grid, Shape},
+        hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+        hole::Zeros,
+    },
+    id::PathId,
+    path::stripe::{GAIN_IN_MIDDLE, PathLoad, Striper, assignment_chunks},
+    units::BitRate,
+    wire::message::End,
+};
+
+/// Sending half of one transfer.
+#[derive(Debug)]
+pub struct Sender {
+    shape: Shape,
+    /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
+    grid: Grid,
+    striper: Striper,
+    /// Chunks outside the send window, all at or after `window`.
+    held: ChunkSet,
+    /// First chunk outside the send window.
+    window: ChunkId,
+    /// Length in bytes of each streamed chunk that is not acknowledged.
+    lens: BTreeMap<ChunkId, u32>,
+    /// Number of chunks that the source of a stream has produced.
+    given: u64,
+    tree: HashTree,
+    /// Chunks whose hash is in the tree. A chunk read again for a retransmission must not be
+    /// inserted twice.
+    hashed: ChunkSet,
+    /// Chunks that the receiver has: to be read and hashed, but not sent.
+    to_hash: ChunkSet,
+    queues: BTreeMap<PathId, PathQueue>,
+    resumed_bytes: u64,
+    acknowledged_bytes: u64,
+    resent_bytes: u64,
+    started: ChunkSet,
+    /// Chunks in holes: to be hashed as zeros, but not sent.
+    to_zero: ChunkSet,
+    /// Comparison with the chunks of the receiver's existing file (`--delta`).
+    comparison: DeltaSender,
+    unsent_bytes: u64,
+    /// Hash of each unacknowledged chunk at its first read; `None` unless the source may change.
+    first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
+    is_changing: bool,
+}
+
+/// Chunks assigned to one path in this transfer, with byte counters.
+#[derive(Debug, Default)]
+struct PathQueue {
+    /// Chunks assigned to the path and not yet being read.
+    waiting: VecDeque<ChunkId>,
+    in_flight_bytes: u64,
+    delivered_bytes: u64,
+}
+
+/// Result of [`Sender::on_acknowledged`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Number of bytes delivered by each path. A chunk that was also hedged counts for the path on
+    /// which its acknowledgement arrived.
+    pub delivered: Vec<(PathId, u64)>,
+    /// Chunks that a path need not send, because another path has delivered them.
+    pub superseded: Vec<(PathId, ChunkId)>,
+    /// Streamed chunks that may leave the source's retransmit buffer.
+    pub released: Vec<ChunkId>,
+}
+
+impl Sender {
+    /// Returns the sending half of a transfer whose receiver already has the subtrees `have`.
+    ///
+    /// Subtrees outside the file are ignored; the receiver then gets more than it needs.
+    ///
+    /// `window` is the initial send window in chunks; unlimited if `None`.
+    pub fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
+        let grid = shape.grid();
+        let (mut to_send, mut to_hash, mut held) = (
+            ChunkSet::default(),
+            ChunkSet::default(),
+            ChunkSet::default(),
+        );
+        if let Shape::File(grid) = shape {
+            to_send.insert(grid.all_chunks());
+        }
+        // A transfer of unknown length cannot be reread, so it cannot be resumed.
+        for range in have
+            .iter()
+            .filter(|_| !grid.is_open())
+            .filter_map(|subtree| subtree.chunks(grid).ok())
+        {
+            to_send.remove(range);
+            to_hash.insert(range);
+        }
+        let window = ChunkId(window.unwrap_or(u64::MAX));
+        let beyond: Vec<ChunkRange> = to_send
+            .ranges()
+            .filter_map(|range| {
+                range.intersection(ChunkRange {
+                    first: window,
+                    count: u64::MAX - window.0,
+                })
+            })
+            .collect();
+        for range in beyond {
+            to_send.remove(range);
+            held.insert(range);
+        }
+        let resumed_bytes = to_hash.ranges().map(|range| grid.range_bytes(range)).sum();
+        Self {
+            shape,
+            grid,
+            striper: Striper::new(to_send),
+            held,
+            window,
+            lens: BTreeMap::new(),
+            given: 0,
+            tree: HashTree::new(grid),
+            hashed: ChunkSet::default(),
+            to_hash,
+            queues: BTreeMap::new(),
+            resumed_bytes,
+            acknowledged_bytes: 0,
+            resent_bytes: 0,
+            started: ChunkSet::default(),
+            to_zero: ChunkSet::default(),
+            comparison: DeltaSender::default(),
+            unsent_bytes: 0,
+            first_values: None,
+            is_changing: false,
+        }
+    }
+
+    /// Excludes chunks in holes: they are hashed as zeros and not sent. Must be called before
+    /// anything is sent.
+    pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
+        for range in holes.ranges() {
+            self.unsent_bytes += self
+                .to_hash
+                .gaps(range)
+                .map(|gap| self.grid.range_bytes(gap))
+                .sum::<u64>();
+            self.to_hash.remove(range);
+            self.to_zero.insert(range);
+            self.striper.withdraw(range);
+        }
+    }
+
+    /// Compares the first `count` chunks with the receiver's file (`--delta`), except for those in
+    /// `have` and in holes. None of them is sent before the receiver's hash arrives.
+    ///
+    /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. No effect
+    /// unless the source is a file.
+    pub fn compare_first(&mut self, count: u64) {
+        if self.grid.is_open() {
+            return;
+        }
+        let mut left_out = self.to_zero.clone();
+        left_out.extend(self.to_hash.ranges());
+        let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
+        self.striper.withdraw(range);
+        self.comparison = DeltaSender::new(left_out.gaps(range).collect());
+    }
+
+    /// Tolerates a source that changes while it is read: repeated reads of a chunk may differ.
+    pub fn allow_changing(&mut self) {
+        self.first_values.get_or_insert_default();
+    }
+
+    /// Records the receiver's hash of a chunk. Returns false if no hash was expected for it.
+    pub fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
+        self.comparison.on_value(chunk, value)
+    }
+
+    /// Returns chunks that are equal in the receiver's file, if a message about them is due.
+    pub fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
+        self.comparison.poll_kept()
+    }
+
+    /// Returns the next subtree of zeros to hash, or `None` if there is none.
+    pub fn next_zeros(&mut self) -> Option<Zeros> {
+        Zeros::take(&mut self.to_zero, self.grid)
+    }
+
+    /// Records the hash of a subtree from [`Sender::next_zeros`].
+    pub fn on_zeros(&mut self, subtree: Subtree) {
+        if let Ok(range) = subtree.chunks(self.grid)
+            && self.tree.insert(subtree).is_ok()
+        {
+            self.hashed.insert(range);
+        }
+    }
+
+    /// Returns the chunk grid, open while the length is unknown.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Returns true if the receiver checks the transfer against a digest of the whole.
+    pub fn has_digest(&self) -> bool {
+        self.shape.has_digest()
+    }
+
+    /// Extends the send window to all chunks with an index below `window`. A lower value than
+    /// before has no effect.
+    pub fn on_window(&mut self, window: u64) {
+        self.window = self.window.max(ChunkId(window));
+        while self.held.first().is_some_and(|first| first < self.window) {
+            let Some(range) = self.held.take_first(u64::MAX) else {
+                break;
+            };
+            let within = ChunkRange {
+                first: ChunkId(0),
+                count: self.window.0,
+            };
+            if let Some(sendable) = range.intersection(within) {
+                self.striper.push(sendable);
+            }
+            if range.end() > self.window {
+                let first = range.first.max(self.window);
+                self.held.insert(ChunkRange {
+                    first,
+                    count: range.end().0 - first.0,
+                });
+            }
+        }
+    }
+
+    /// Appends the next chunk of a stream, `len` bytes long; `last` ends the stream.
+    ///
+    /// Returns the chunk's index, or `None` if the source is a file or has ended, or if `len` is 0
+    /// or exceeds the chunk size.
+    pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
+        let most = self.grid.chunk_size.bytes();
+        if !self.grid.is_open() || len == 0 || u64::from(len) > most {
+            return None;
+        }
+        let chunk = ChunkId(self.given);
+        self.given += 1;
+        self.lens.insert(chunk, len);
+        if chunk < self.window {
+            self.striper.push(chunk);
+        } else {
+            self.held.insert(chunk);
+        }
+        if self.shape.has_digest() {
+            self.on_read(chunk, value);
+        }
+        if last {
+            self.close();
+        }
+        Some(chunk)
+    }
+
+    /// Marks the end of a stream. No effect on a file.
+    pub fn close(&mut self) {
+        if !self.grid.is_open() {
+            return;
+        }
+        let before_last = self.given.saturating_sub(1) * self.grid.chunk_size.bytes();
+        let last = self
+            .given
+            .checked_sub(1)
+            .map_or(0, |last| self.chunk_bytes(ChunkId(last)));
+        self.grid = Grid::new(before_last + last, self.grid.chunk_size);
+        // Cannot fail: all chunks but the last were full.
+        let closed = self.tree.close(self.grid);
+        debug_assert!(closed.is_ok() || !self.shape.has_digest(), "{closed:?}");
+    }
+
+    /// Returns the final length to report to the receiver, or `None` if the source has not ended or
+    /// the receiver knows the length.
+    pub fn end(&self) -> Option<End> {
+        match self.shape {
+            Shape::File(_) => None,
+            _ if self.grid.is_open() => None,
+            Shape::Pipe(_) => Some(End {
+                chunks: self.given,
+                size: self.grid.size,
+            }),
+            Shape::Batches(_) => Some(End {
+                chunks: self.given,
+                size: 0,
+            }),
+        }
+    }
+
+    /// Returns true if `chunk` is the last of a pipe that has ended.
+    pub fn is_last(&self, chunk: ChunkId) -> bool {
+        matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
+    }
+
+    /// Returns the next chunk to send on `path`: from its assignment, or from a new one sized for
+    /// `rate`.
+    ///
+    /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
+    /// file uses all of them. It is one chunk while the source still produces data.
+    pub fn next_chunk(
+        &mut self,
+        path: PathId,
+        rate: Option<BitRate>,
+        paths: u64,
+        now: Instant,
+    ) -> Option<ChunkId> {
+        let queue = self.queues.entry(path).or_default();
+        while let Some(chunk) = queue.waiting.pop_front() {
+            if self.striper.is_carried_by(chunk, path) {
+                return Some(chunk);
+            }
+        }
+        let share = if self.grid.is_open() {
+            1
+        } else {
+            self.striper.queued().div_ceil(paths.max(1))
+        };
+        let range = self.striper.assign(
+            path,
+            assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share),
+            now,
+        )?;
+        queue.waiting.extend(range.chunks().skip(1));
+        // Streamed chunks count with their own length; otherwise acknowledgements would not
+        // balance.
+        let given: u64 = self
+            .lens
+            .range(range.first..range.end())
+            .map(|(_, len)| u64::from(*len))
+            .sum();
+        queue.in_flight_bytes += if given > 0 {
+            given
+        } else {
+            self.grid.range_bytes(range)
+        };
+        Some(range.first)
+    }
+
+    /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge). The
+    /// idle path takes over the chunk if the other has not begun to read it.
+    pub fn next_hedge(
+        &mut self,
+        path: PathId,
+        rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+        now: Instant,
+    ) -> Option<ChunkId> {
+        let queues = &self.queues;
+        let gain = if self.grid.is_open() {
+            GAIN_IN_MIDDLE
+        } else {
+            Duration::ZERO
+        };
+        let (chunk, owner) = self.striper.hedge(
+            path,
+            self.grid.chunk_size.bytes(),
+            gain,
+            |path| load(queues, &rates, path),
+            now,
+        )?;
+        self.queues.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
+        if self
+            .queues
+            .get(&owner)
+            .is_some_and(|queue| queue.waiting.contains(&chunk))
+        {
+            self.on_not_sent(owner, chunk);
+        }
+        Some(chunk)
+    }
+
+    /// Returns the earliest time at which [`Sender::next_hedge`] can return a chunk for `path`.
+    pub fn hedge_at(
+        &self,
+        path: PathId,
+        rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+    ) -> Option<Instant> {
+        self.striper
+            .hedge_at(path, |path| load(&self.queues, &rates, path))
+    }
+
+    /// Returns the next chunk to read and hash without sending it: one that the receiver has, or
+    /// one to compare with the receiver's.
+    pub fn next_to_hash(&mut self) -> Option<ChunkId> {
+        self.to_hash
+            .take_first(1)
+            .map(|range| range.first)
+            .or_else(|| self.comparison.next())
+    }
+
+    /// Adds the hash of a chunk to the tree after its first read. A later read with another hash
+    /// marks the source as changing.
+    pub fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
+        if self.hashed.insert(chunk) == 1 {
+            // Cannot overlap or lie outside: the chunk is in the grid and was not in the tree.
+            let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
+            debug_assert!(inserted.is_ok(), "{inserted:?}");
+            if let Some(values) = &mut self.first_values {
+                values.insert(chunk, value);
+            }
+        } else if let Some(first) = self
+            .first_values
+            .as_ref()
+            .and_then(|values| values.get(&chunk))
+        {
+            self.is_changing |= *first != value;
+        }
+    }
+
+    /// Records the hash of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs
+    /// from the receiver's.
+    pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
+        self.on_read(chunk, value);
+        match self.comparison.on_read(chunk, value) {
+            Some(false) => self.striper.push(chunk),
+            Some(true) => {
+                self.unsent_bytes += self.chunk_bytes(chunk);
+                self.forget_value(chunk);
+            }
+            // The receiver has the chunk.
+            None => self.forget_value(chunk),
+        }
+    }
+
+    fn forget_value(&mut self, chunk: ChunkId) {
+        if let Some(values) = &mut self.first_values {
+            values.remove(&chunk);
+        }
+    }
+
+    /// Records that `chunk` is about to be sent on `path`. Returns false if the chunk is no longer
+    /// assigned to that path.
+    pub fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
+        if !self.striper.is_carried_by(chunk, path) {
+            return false;
+        }
+        if self.started.insert(chunk) == 0 {
+            self.resent_bytes += self.chunk_bytes(chunk);
+        }
+        true
+    }
+
+    /// Returns the first chunk of `range` that was never sent, or `None` if all were.
+    pub fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
+        self.started.gaps(range).next().map(|gap| gap.first)
+    }
+
+    /// Removes the chunks of `range`, which the receiver acknowledged on `path`.
+    pub fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
+        let mut result = Acknowledged::default();
+        for (chunk, owners) in self.striper.acknowledge(range) {
+            let bytes = self.chunk_bytes(chunk);
+            self.acknowledged_bytes += bytes;
+            self.forget_value(chunk);
+            let winner = owners
+                .into_iter()
+                .flatten()
+                .find(|owner| *owner == path)
+                .or(owners[0]);
+            for owner in owners.into_iter().flatten() {
+                let Some(queue) = self.queues.get_mut(&owner) else {
+                    continue;
+                };
+                queue.in_flight_bytes = queue.in_flight_bytes.saturating_sub(bytes);
+                if Some(owner) == winner {
+                    queue.delivered_bytes += bytes;
+                    result.delivered.push((owner, bytes));
+                } else {
+                    result.superseded.push((owner, chunk));
+                }
+            }
+        }
+        // Includes chunks that were requeued because their path was lost.
+        result.released = self
+            .lens
+            .range(range.first..range.end())
+            .map(|(chunk, _)| *chunk)
+            .collect();
+        for chunk in &result.released {
+            self.lens.remove(chunk);
+        }
+        result
+    }
+
+    /// Requeues the chunks of the lost `path`, except for those also in flight on another path.
+    pub fn on_path_lost(&mut self, path: PathId) {
+        self.striper.release(path);
+        if let Some(queue) = self.queues.get_mut(&path) {
+            queue.waiting.clear();
+            queue.in_flight_bytes = 0;
+        }
+    }
+
+    /// Requeues a chunk that was assigned to `path` and could not be read or sent.
+    pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
+        let bytes = self.chunk_bytes(chunk);
+        if self.striper.release_chunk(chunk, path)
+            && let Some(queue) = self.queues.get_mut(&path)
+        {
+            queue.in_flight_bytes = queue.in_flight_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Returns the number of bytes in flight on `path`.
+    pub fn in_flight_bytes(&self, path: PathId) -> u64 {
+        self.queues
+            .get(&path)
+            .map_or(0, |queue| queue.in_flight_bytes)
+    }
+
+    /// Records that the receiver has committed the file. Chunks in flight count as delivered by
+    /// their first owner.
+    pub fn on_committed(&mut self) {
+        let paths: Vec<PathId> = self.queues.keys().copied().collect();
+        for path in paths {
+            for chunk in self.striper.first_owned_by(path) {
+                self.on_acknowledged(path, chunk.into());
+            }
+        }
+    }
+
+    /// Returns the number of bytes delivered by each path.
+    pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
+        self.queues
+            .iter()
+            .map(|(path, queue)| (*path, queue.delivered_bytes))
+    }
+
+    /// Returns the length in bytes of the next chunk in the queue, or `None` if the queue is empty.
+    pub fn next_bytes(&self) -> Option<u64> {
+        self.striper
+            .first_queued()
+            .map(|chunk| self.chunk_bytes(chunk))
+    }
+
+    /// Returns the number of chunks that are not assigned to any path.
+    pub fn queued_chunks(&self) -> u64 {
+        self.striper.queued()
+    }
+
+    /// Returns the number of bytes that the receiver had before this session.
+    pub fn resumed_bytes(&self) -> u64 {
+        self.resumed_bytes
+    }
+
+    /// Returns the number of bytes acknowledged in this session.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged_bytes
+    }
+
+    /// Returns the number of bytes retransmitted or hedged.
+    pub fn resent_bytes(&self) -> u64 {
+        self.resent_bytes
+    }
+
+    /// Returns the number of bytes not sent: holes, and chunks equal to those in the receiver's
+    /// file.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    /// Returns true if repeated reads of a chunk differed, because the source changed.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing
+    }
+
+    /// Returns true if the digest is final: every byte is read, and no chunk of a source that may
+    /// change will be read again.
+    pub fn is_read(&self) -> bool {
+        self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
+    }
+
+    /// Returns the digest of the file once every byte is read; [`Digest::NONE`] for a transfer without
+    /// one.
+    pub fn digest(&self) -> Option<Digest> {
+        match self.shape.has_digest() {
+            true => self.tree.root(),
+            false => (!self.grid.is_open()).then_some(Digest::NONE),
+        }
+    }
+
+    /// Returns the length in bytes of an unacknowledged chunk.
+    pub fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
+        let given = self.lens.get(&chunk).map(|len| u64::from(*len));
+        given.unwrap_or_else(|| self.grid.extent_of(chunk).map_or(0, |extent| extent.len))
+    }
+}
+
+fn load(
+    queues: &BTreeMap<PathId, PathQueue>,
+    rates: impl Fn(PathId) -> (Option<BitRate>, bool),
+    path: PathId,
+) -> PathLoad {
+    let (rate, suspect) = rates(path);
+    PathLoad {
+        in_flight: queues.get(&path).map_or(0, |queue| queue.in_flight_bytes),
+        rate,
+        suspect,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,730 @@
+//! Frames of one connection between two peers, inside TLS.
+//!
+//! Every frame has an eight-byte header and a body, little-endian:
+//!
+//! ```text
+//! offset  size  field
+//!      0     1  type      (FrameType)
+//!      1     1  flags     0 in version 1
+//!      2     2  reserved  0 in version 1
+//!      4     4  len       bytes of body that follow, at most FrameType::max_body()
+//! ```
+//!
+//! The decoder checks the length against the limit of the type before any allocation.
+//! `docs/PROTOCOL.md` describes the bodies, and this module's tests pin them byte for byte. A
+//! [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s without copying the payload of
+//! data frames.
+
+use std::fmt;
+
+use crate::{
+    file::{
+        extent::{ChunkId, ChunkRange},
+        hash_tree::ChainingValue,
+    },
+    id::TransferId,
+};
+
+/// Length of a frame header in bytes.
+pub const HEADER_LEN: usize = 8;
+
+/// Length of a data frame's fixed part in bytes: transfer, reserved, chunk index, chaining value.
+pub const DATA_HEADER_LEN: usize = 48;
+
+/// Maximum payload of a data frame in bytes: 256 KiB.
+///
+/// A sender can change its schedule only between frames; at 10 Mbit/s one takes 0.2 s.
+pub const MAX_PAYLOAD: usize = 256 * 1024;
+
+/// Maximum length of a control message in bytes: 64 KiB.
+pub const MAX_CONTROL: usize = 64 * 1024;
+
+/// Length of a load frame's fixed part in bytes: run ID, reserved.
+pub const LOAD_HEADER_LEN: usize = 8;
+
+/// Maximum payload of a load frame in bytes: 256 KiB, equal to a chunk, so that a benchmark costs
+/// as much CPU time as a copy.
+pub const MAX_LOAD: usize = 256 * 1024;
+
+/// Length of an echo frame's fixed part in bytes: token, flags, reserved.
+pub const ECHO_HEADER_LEN: usize = 16;
+
+/// Maximum payload of an echo frame in bytes: 64 KiB.
+pub const MAX_ECHO: usize = 64 * 1024;
+
+/// Maximum number of chunk ranges in one acknowledgement.
+pub const MAX_ACK_RANGES: usize = 64;
+
+/// Type of a frame; the discriminant is its number on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameType {
+    /// First frame of the client; names the session and path of the connection.
+    Hello = 1,
+    /// The daemon's answer to [`FrameType::Hello`].
+    Welcome = 2,
+    /// The daemon's rejection of a [`FrameType::Hello`], before it closes the connection.
+    Refuse = 3,
+    /// Control message with a sequence number.
+    Control = 4,
+    /// Cumulative acknowledgement of control messages.
+    ControlAck = 5,
+    /// One chunk of a file.
+    Data = 6,
+    /// Acknowledgement of chunks that were verified and written.
+    Ack = 7,
+    /// Flow control: total number of data frames that may be sent on this connection.
+    Credit = 8,
+    /// Keep-alive and RTT measurement.
+    Heartbeat = 9,
+    /// End of the session; the last frame on a connection.
+    Close = 10,
+    /// Payload of a benchmark, which the receiver counts and drops.
+    Load = 11,
+    /// Request of a latency benchmark, or the immediate reply to one.
+    Echo = 12,
+}
+
+impl fmt::Display for FrameType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hello => "hello",
+            Self::Welcome => "welcome",
+            Self::Refuse => "refuse",
+            Self::Control => "control",
+            Self::ControlAck => "control ack",
+            Self::Data => "data",
+            Self::Ack => "ack",
+            Self::Credit => "credit",
+            Self::Heartbeat => "heartbeat",
+            Self::Close => "close",
+            Self::Load => "load",
+            Self::Echo => "echo",
+        })
+    }
+}
+
+impl FrameType {
+    /// All frame types, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Hello,
+        Self::Welcome,
+        Self::Refuse,
+        Self::Control,
+        Self::ControlAck,
+        Self::Data,
+        Self::Ack,
+        Self::Credit,
+        Self::Heartbeat,
+        Self::Close,
+        Self::Load,
+        Self::Echo,
+    ];
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Returns the maximum length of a body of this type, in bytes.
+    pub fn max_body(self) -> usize {
+        match self {
+            Self::Hello | Self::Welcome => 32 * 1024,
+            Self::Refuse => 1024,
+            Self::Control => 8 + MAX_CONTROL,
+            Self::ControlAck | Self::Credit => 8,
+            Self::Data => DATA_HEADER_LEN + MAX_PAYLOAD,
+            Self::Ack => 8 + MAX_ACK_RANGES * ACK_RANGE_LEN,
+            Self::Heartbeat => 16,
+            Self::Close => 4,
+            Self::Load => LOAD_HEADER_LEN + MAX_LOAD,
+            Self::Echo => ECHO_HEADER_LEN + MAX_ECHO,
+        }
+    }
+
+    /// Returns the minimum length of a body of this type, in bytes.
+    fn min_body(self) -> usize {
+        match self {
+            Self::Hello | Self::Welcome | Self::Refuse => 1,
+            Self::Control => 9,
+            Self::ControlAck | Self::Credit => 8,
+            Self::Data => DATA_HEADER_LEN + 1,
+            Self::Ack => 8 + ACK_RANGE_LEN,
+            Self::Heartbeat => 16,
+            Self::Close => 4,
+            Self::Load => LOAD_HEADER_LEN + 1,
+            Self::Echo => ECHO_HEADER_LEN,
+        }
+    }
+}
+
+const ACK_RANGE_LEN: usize = 16;
+
+/// Fixed part of a data frame, which precedes the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataHeader {
+    /// ID of the transfer that the chunk belongs to.
+    pub transfer: TransferId,
+    /// Index of the chunk; the transfer's grid determines its offset.
+    pub chunk: ChunkId,
+    /// BLAKE3 chaining value of the chunk as the sender read it.
+    pub value: ChainingValue,
+    /// Length of the payload in bytes, 1 to [`MAX_PAYLOAD`].
+    pub len: u32,
+    /// Uncompressed length in bytes if the payload is a zstd frame, which must be shorter; 0 if the
+    /// payload is the chunk itself.
+    pub raw_len: u32,
+    /// True for the final chunk of a stream; used only if the transfer's length is unknown.
+    pub last: bool,
+}
+
+/// Mask of [`DataHeader::raw_len`] in the second 32-bit field of the body.
+const RAW_LEN_BITS: u32 = (1 << 20) - 1;
+
+/// Mask of [`DataHeader::last`] in the second 32-bit field of the body.
+const LAST: u32 = 1 << 31;
+
+impl DataHeader {
+    /// Returns the uncompressed length of the chunk in bytes.
+    pub fn chunk_len(&self) -> u32 {
+        if self.raw_len == 0 {
+            self.len
+        } else {
+            self.raw_len
+        }
+    }
+
+    /// Returns the header for the chunk compressed to `len` bytes, fewer than its own length.
+    pub fn packed(self, len: u32) -> Self {
+        Self {
+            len,
+            raw_len: self.chunk_len(),
+            ..self
+        }
+    }
+
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.transfer.0.to_le_bytes());
+        let flags = if self.last { LAST } else { 0 };
+        out.extend_from_slice(&(self.raw_len & RAW_LEN_BITS | flags).to_le_bytes());
+        out.extend_from_slice(&self.chunk.0.to_le_bytes());
+        out.extend_from_slice(&self.value.0);
+    }
+
+    fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Data, body);
+        let transfer = TransferId(fields.u32()?);
+        let flags = fields.u32()?;
+        if flags & !(LAST | RAW_LEN_BITS) != 0 {
+            return Err(FrameError::Reserved(flags & !(LAST | RAW_LEN_BITS)));
+        }
+        let (raw_len, last) = (flags & RAW_LEN_BITS, flags & LAST != 0);
+        if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
+            return Err(FrameError::RawLen { raw_len, len });
+        }
+        let header = Self {
+            transfer,
+            chunk: ChunkId(fields.u64()?),
+            value: ChainingValue(fields.array()?),
+            len,
+            raw_len,
+            last,
+        };
+        fields.end()?;
+        Ok(header)
+    }
+}
+
+/// Fixed part of a load frame, which precedes the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadHeader {
+    /// ID of the benchmark run that sends the load.
+    pub run: u32,
+    /// Length of the payload in bytes, 1 to [`MAX_LOAD`].
+    pub len: u32,
+}
+
+impl LoadHeader {
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Load, LOAD_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.run.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    fn decode(body: &[u8], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Load, body);
+        let run = fields.u32()?;
+        fields.zero_u32()?;
+        Ok(Self { run, len })
+    }
+}
+
+/// Fixed part of an echo frame, which precedes the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoHeader {
+    /// Identifier chosen by the requester, repeated in the reply.
+    pub token: u64,
+    /// True for a reply; false for a request, whose reply has the same token and length.
+    pub reply: bool,
+    /// Length of the payload in bytes, at most [`MAX_ECHO`].
+    pub len: u32,
+}
+
+/// Mask of [`EchoHeader::reply`] in the second field of the body.
+const REPLY: u32 = 1;
+
+impl EchoHeader {
+    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Echo, ECHO_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.token.to_le_bytes());
+        out.extend_from_slice(&(if self.reply { REPLY } else { 0 }).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    fn decode(body: &[u8], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Echo, body);
+        let (token, flags) = (fields.u64()?, fields.u32()?);
+        if flags & !REPLY != 0 {
+            return Err(FrameError::Reserved(flags & !REPLY));
+        }
+        fields.zero_u32()?;
+        Ok(Self {
+            token,
+            reply: flags & REPLY != 0,
+            len,
+        })
+    }
+}
+
+/// Decoded frame of any type except data, load and echo, whose payload is streamed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// First frame of the client: an encoded [`crate::wire::message::Hello`].
+    Hello(Vec<u8>),
+    /// The daemon's answer to a hello: an encoded [`crate::wire::message::Welcome`].
+    Welcome(Vec<u8>),
+    /// The daemon's rejection of a hello: an encoded [`crate::wire::message::Refusal`].
+    Refuse(Vec<u8>),
+    /// Control message with a sequence number.
+    Control {
+        /// Sequence number, counted from 0 per direction of the session.
+        seq: u64,
+        /// Encoded [`crate::wire::message::Message`] of at most [`MAX_CONTROL`] bytes.
+        body: Vec<u8>,
+    },
+    /// Acknowledgement of all control messages with a sequence number below `next`.
+    ControlAck {
+        /// Sequence number of the next message expected.
+        next: u64,
+    },
+    /// Acknowledgement of chunks that were verified and written, but may not be durable yet.
+    Ack {
+        /// ID of the transfer that the chunks belong to.
+        transfer: TransferId,
+        /// Acknowledged chunks, 1 to [`MAX_ACK_RANGES`] ranges.
+        ranges: Vec<ChunkRange>,
+    },
+    /// Grant of credit to send data frames.
+    Credit {
+        /// Total number of data frames permitted since the connection opened.
+        frames: u64,
+    },
+    /// Keep-alive and RTT measurement.
+    Heartbeat {
+        /// Sender's clock in microseconds since an arbitrary origin; never 0.
+        sent_us: u64,
+        /// Latest `sent_us` received from the peer, returned once for its RTT measurement; 0 if
+        /// none.
+        echo_us: u64,
+    },
+    /// End of the session.
+    Close {
+        /// Reason, as the number of a [`crate::wire::message::CloseCode`].
+        code: u32,
+    },
+}
+
+impl Frame {
+    /// Appends the encoded frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello(body) => put_frame(out, FrameType::Hello, body),
+            Self::Welcome(body) => put_frame(out, FrameType::Welcome, body),
+            Self::Refuse(body) => put_frame(out, FrameType::Refuse, body),
+            Self::Control { seq, body } => {
+                put_header(out, FrameType::Control, 8 + body.len());
+                out.extend_from_slice(&seq.to_le_bytes());
+                out.extend_from_slice(body);
+            }
+            Self::ControlAck { next } => put_frame(out, FrameType::ControlAck, &next.to_le_bytes()),
+            Self::Ack { transfer, ranges } => {
+                put_header(out, FrameType::Ack, 8 + ranges.len() * ACK_RANGE_LEN);
+                out.extend_from_slice(&transfer.0.to_le_bytes());
+                out.extend_from_slice(&[0; 4]);
+                for range in ranges {
+                    out.extend_from_slice(&range.first.0.to_le_bytes());
+                    out.extend_from_slice(&range.count.to_le_bytes());
+                }
+            }
+            Self::Credit { frames } => put_frame(out, FrameType::Credit, &frames.to_le_bytes()),
+            Self::Heartbeat { sent_us, echo_us } => {
+                put_header(out, FrameType::Heartbeat, 16);
+                out.extend_from_slice(&sent_us.to_le_bytes());
+                out.extend_from_slice(&echo_us.to_le_bytes());
+            }
+            Self::Close { code } => put_frame(out, FrameType::Close, &code.to_le_bytes()),
+        }
+    }
+
+    fn decode(kind: FrameType, body: Vec<u8>) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(kind, &body);
+        let frame = match kind {
+            FrameType::Hello => return Ok(Self::Hello(body)),
+            FrameType::Welcome => return Ok(Self::Welcome(body)),
+            FrameType::Refuse => return Ok(Self::Refuse(body)),
+            FrameType::Control => {
+                let seq = fields.u64()?;
+                return Ok(Self::Control {
+                    seq,
+                    body: fields.rest().to_vec(),
+                });
+            }
+            FrameType::ControlAck => Self::ControlAck {
+                next: fields.u64()?,
+            },
+            FrameType::Ack => {
+                let transfer = TransferId(fields.u32()?);
+                fields.zero_u32()?;
+                let mut ranges = Vec::with_capacity(fields.rest().len() / ACK_RANGE_LEN);
+                while !fields.rest().is_empty() {
+                    ranges.push(ChunkRange {
+                        first: ChunkId(fields.u64()?),
+                        count: fields.u64()?,
+                    });
+                }
+                Self::Ack { transfer, ranges }
+            }
+            FrameType::Credit => Self::Credit {
+                frames: fields.u64()?,
+            },
+            FrameType::Heartbeat => Self::Heartbeat {
+                sent_us: fields.u64()?,
+                echo_us: fields.u64()?,
+            },
+            FrameType::Close => Self::Close {
+                code: fields.u32()?,
+            },
+            // The decoder handles these types itself.
+            FrameType::Data | FrameType::Load | FrameType::Echo => {
+                return Err(FrameError::Truncated { kind });
+            }
+        };
+        fields.end()?;
+        Ok(frame)
+    }
+}
+
+/// Unit of a [`Decoder`]'s output: a complete frame, or a part of one with payload.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Complete frame of any type except data, load and echo.
+    Frame(Frame),
+    /// Start of a data frame; `len` bytes of payload follow.
+    DataStart(DataHeader),
+    /// Next part of the current data frame's payload.
+    DataBytes(&'a [u8]),
+    /// End of the current data frame.
+    DataEnd,
+    /// Start of a load frame; `len` bytes of payload follow.
+    Load(LoadHeader),
+    /// Start of an echo frame; `len` bytes of payload follow.
+    Echo(EchoHeader),
+    /// Next part of the current load or echo frame's payload, whose content is ignored.
+    Filler {
+        /// Payload bytes of this part.
+        bytes: &'a [u8],
+        /// Number of payload bytes still to come; 0 at the end of the frame.
+        left: usize,
+    },
+}
+
+/// Reason why a frame is malformed. Always the peer's fault; ends the path, not the session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Frame type unknown in version 1.
+    #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
+    UnknownType(u8),
+    /// Nonzero flags or reserved field, as the header's 32-bit value.
+    #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
+    Reserved(u32),
+    /// Body longer than the type allows.
+    #[error("{kind} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
+    TooLong {
+        /// Type of the frame.
+        kind: FrameType,
+        /// Length of the body declared by the header, in bytes.
+        len: u32,
+    },
+    /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
+    /// decompressed.
+    #[error(
+        "peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}"
+    )]
+    RawLen {
+        /// Declared uncompressed length in bytes.
+        raw_len: u32,
+        /// Length of the compressed payload in bytes.
+        len: u32,
+    },
+    /// Body that is too short for its type, or has trailing bytes.
+    #[error("{kind} frame has a malformed body")]
+    Truncated {
+        /// Type of the frame.
+        kind: FrameType,
+    },
+}
+
+/// Incremental decoder of frames from slices of any length.
+///
+/// Buffers at most one frame other than data (slightly more than [`MAX_CONTROL`]); payload is
+/// passed through.
+///
+/// ```
+/// # use nicstripe_proto::frame::{Decoder, Frame, Piece};
+/// let mut bytes = Vec::new();
+/// Frame::Credit { frames: 7 }.encode(&mut bytes);
+/// let mut decoder = Decoder::new();
+/// let mut input = &bytes[..];
+/// assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Frame(Frame::Credit { frames: 7 }))));
+/// assert_eq!(decoder.next(&mut input), Ok(None));
+/// ```
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: DecoderState,
+    held: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum DecoderState {
+    /// Collecting the eight bytes of a frame header.
+    #[default]
+    Header,
+    /// Collecting the `len` bytes of a body.
+    Body { kind: FrameType, len: usize },
+    /// Collecting the fixed part of a data frame with `payload` bytes of payload.
+    DataHeader { payload: u32 },
+    /// Passing on the payload of a data frame, of which `left` bytes are missing.
+    Payload { left: usize },
+    /// Collecting the fixed part of a load frame with `filler` bytes of payload.
+    LoadHeader { filler: u32 },
+    /// Collecting the fixed part of an echo frame with `filler` bytes of payload.
+    EchoHeader { filler: u32 },
+    /// Passing on the payload of a load or echo frame, of which `left` bytes are missing.
+    Filler { left: usize },
+}
+
+impl Decoder {
+    /// Returns a decoder for a new connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Removes the next piece from the front of `input` and returns it. Buffers an incomplete piece
+    /// and returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`] if the input is not a valid frame.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
+        loop {
+            match self.state {
+                DecoderState::Header => {
+                    if !self.hold(input, HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    self.state = header_of(&self.held)?;
+                    self.held.clear();
+                }
+                DecoderState::Body { kind, len } => {
+                    if !self.hold(input, len) {
+                        return Ok(None);
+                    }
+                    self.state = DecoderState::Header;
+                    return Frame::decode(kind, std::mem::take(&mut self.held))
+                        .map(|frame| Some(Piece::Frame(frame)));
+                }
+                DecoderState::DataHeader { payload } => {
+                    if !self.hold(input, DATA_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let body = self.held[..]
+                        .try_into()
+                        .map_err(|_| FrameError::Truncated {
+                            kind: FrameType::Data,
+                        })?;
+                    let header = DataHeader::decode(body, payload)?;
+                    self.held.clear();
+                    self.state = DecoderState::Payload {
+                        left: payload as usize,
+                    };
+                    return Ok(Some(Piece::DataStart(header)));
+                }
+                DecoderState::LoadHeader { filler } => {
+                    if !self.hold(input, LOAD_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let header = LoadHeader::decode(&self.held, filler)?;
+                    return Ok(Some(self.begin_filler(filler, Piece::Load(header))));
+                }
+                DecoderState::EchoHeader { filler } => {
+                    if !self.hold(input, ECHO_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let header = EchoHeader::decode(&self.held, filler)?;
+                    return Ok(Some(self.begin_filler(filler, Piece::Echo(header))));
+                }
+                DecoderState::Filler { left: 0 } => self.state = DecoderState::Header,
+                DecoderState::Filler { left } => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let (bytes, rest) = input.split_at(left.min(input.len()));
+                    *input = rest;
+                    let left = left - bytes.len();
+                    self.state = DecoderState::Filler { left };
+                    return Ok(Some(Piece::Filler { bytes, left }));
+                }
+                DecoderState::Payload { left: 0 } => {
+                    self.state = DecoderState::Header;
+                    return Ok(Some(Piece::DataEnd));
+                }
+                DecoderState::Payload { left } => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let (bytes, rest) = input.split_at(left.min(input.len()));
+                    *input = rest;
+                    self.state = DecoderState::Payload {
+                        left: left - bytes.len(),
+                    };
+                    return Ok(Some(Piece::DataBytes(bytes)));
+                }
+            }
+        }
+    }
+
+    fn begin_filler<'a>(&mut self, filler: u32, piece: Piece<'a>) -> Piece<'a> {
+        self.held.clear();
+        self.state = DecoderState::Filler {
+            left: filler as usize,
+        };
+        piece
+    }
+
+    /// Moves bytes from `input` to the buffer; returns true once it has `len` bytes.
+    fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
+        let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));
+        self.held.extend_from_slice(bytes);
+        *input = rest;
+        self.held.len() == len
+    }
+}
+
+fn header_of(held: &[u8]) -> Result<DecoderState, FrameError> {
+    let [kind, flags, r0, r1, l0, l1, l2, l3] = *held else {
+        return Err(FrameError::UnknownType(0));
+    };
+    let kind = FrameType::from_byte(kind).ok_or(FrameError::UnknownType(kind))?;
+    let reserved = u32::from_le_bytes([flags, r0, r1, 0]);
+    if reserved != 0 {
+        return Err(FrameError::Reserved(reserved));
+    }
+    let len = u32::from_le_bytes([l0, l1, l2, l3]);
+    if len as usize > kind.max_body() {
+        return Err(FrameError::TooLong { kind, len });
+    }
+    if (len as usize) < kind.min_body() {
+        return Err(FrameError::Truncated { kind });
+    }
+    Ok(match kind {
+        FrameType::Data => DecoderState::DataHeader {
+            payload: len - DATA_HEADER_LEN as u32,
+        },
+        FrameType::Load => DecoderState::LoadHeader {
+            filler: len - LOAD_HEADER_LEN as u32,
+        },
+        FrameType::Echo => DecoderState::EchoHeader {
+            filler: len - ECHO_HEADER_LEN as u32,
+        },
+        kind => DecoderState::Body {
+            kind,
+            len: len as usize,
+        },
+    })
+}
+
+fn put_header(out: &mut Vec<u8>, kind: FrameType, len: usize) {
+    debug_assert!(len <= kind.max_body(), "{kind:?} of {len} bytes");
+    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+}
+
+fn put_frame(out: &mut Vec<u8>, kind: FrameType, body: &[u8]) {
+    put_header(out, kind, body.len());
+    out.extend_from_slice(body);
+}
+
+/// Bounds-checked reader of a frame's body.
+struct Fields<'a> {
+    kind: FrameType,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn new(kind: FrameType, body: &'a [u8]) -> Self {
+        Self { kind, rest: body }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(FrameError::Truncated { kind: self.kind })?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn zero_u32(&mut self) -> Result<(), FrameError> {
+        match self.u32()? {
+            0 => Ok(()),
+            bits => Err(FrameError::Reserved(bits)),
+        }
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn end(&self) -> Result<(), FrameError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(FrameError::Truncated { kind: self.kind })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

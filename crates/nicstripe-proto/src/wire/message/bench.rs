@@ -1,0 +1,481 @@
+//! Control messages of a benchmark.
+
+use minicbor::{Decode, Encode};
+
+use crate::id::LAST_PATH;
+
+/// Message of a benchmark, in either direction. Body of [`crate::Message::Bench`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum BenchBody {
+    /// Client: requests admission for a benchmark.
+    #[n(0)]
+    Ask(#[n(0)] BenchAsk),
+    /// Daemon: admits the client for a limited time.
+    #[n(1)]
+    Admitted(#[n(0)] BenchAdmitted),
+    /// Daemon: reports the client's position in the queue, again after each change.
+    #[n(2)]
+    Queued(#[n(0)] BenchQueued),
+    /// Daemon: rejects or ends the benchmark of the client.
+    #[n(3)]
+    Refused(#[n(0)] BenchRefused),
+    /// Daemon: describes its machine for the report.
+    #[n(4)]
+    Facts(#[n(0)] BenchFacts),
+    /// Client: starts a run, a measurement with fixed parameters.
+    #[n(5)]
+    Run(#[n(0)] RunOrder),
+    /// Daemon: confirms that it counts received bytes and sends its own load.
+    #[n(6)]
+    Ready(#[n(0)] RunReady),
+    /// Daemon: reports the counters of the current run.
+    #[n(7)]
+    Sample(#[n(0)] BenchSample),
+    /// Client: ends the current run.
+    #[n(8)]
+    Stop(#[n(0)] RunNumber),
+    /// Daemon: confirms the end of the run; no sample of it follows.
+    #[n(9)]
+    Stopped(#[n(0)] RunNumber),
+    /// Client: requests a disk read or write by the daemon.
+    #[n(10)]
+    Disk(#[n(0)] DiskOrder),
+    /// Daemon: reports the result of the disk read or write.
+    #[n(11)]
+    DiskDone(#[n(0)] DiskDone),
+    /// Client: leaves the benchmark or its queue.
+    #[n(12)]
+    Leave,
+}
+
+/// Client's request for admission to benchmarks.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchAsk {
+    /// Random ID of the benchmark. Sessions of one key with the same ID belong together.
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub id: [u8; 16],
+    /// Expected duration of the benchmark in seconds, for the wait estimate of queued clients.
+    #[n(1)]
+    pub seconds: u32,
+}
+
+/// Admission of a client that asked for a benchmark.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchAdmitted {
+    /// Time limit of the benchmark in seconds, after which the daemon ends it.
+    #[n(0)]
+    pub seconds: u32,
+}
+
+/// Position of a client in the daemon's queue of benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchQueued {
+    /// Number of benchmarks before this one, including the active one.
+    #[n(0)]
+    pub ahead: u32,
+    /// Upper limit of the wait for those benchmarks, in milliseconds.
+    #[n(1)]
+    pub wait_ms: u64,
+    /// Number of active transfers of other sessions, which must end first.
+    #[n(2)]
+    pub transfers: u32,
+}
+
+/// Rejection or forced end of a client's benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchRefused {
+    /// Reason for the rejection or end.
+    #[n(0)]
+    pub why: BenchRefusal,
+    /// Minimum delay before the next attempt in milliseconds, if known.
+    #[n(1)]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// Reason why a daemon rejects or ends a benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum BenchRefusal {
+    /// Benchmarks are disabled on this daemon.
+    #[n(0)]
+    Disabled,
+    /// The daemon's peer list does not permit this client to run benchmarks.
+    #[n(1)]
+    NotPermitted,
+    /// The queue of benchmarks is full.
+    #[n(2)]
+    Busy,
+    /// The time limit of the benchmark has expired.
+    #[n(3)]
+    TimeOver,
+    /// The daemon's process is shutting down.
+    #[n(4)]
+    ShuttingDown,
+}
+
+/// Facts about a machine, as visible to the process; for display in reports only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchFacts {
+    /// Version of nicstripe on this machine.
+    #[n(0)]
+    pub version: String,
+    /// Host name of the machine.
+    #[n(1)]
+    pub name: Option<String>,
+    /// Name and version of the operating system.
+    #[n(2)]
+    pub os: Option<String>,
+    /// Release of the running kernel.
+    #[n(3)]
+    pub kernel: Option<String>,
+    /// Model name of the processor.
+    #[n(4)]
+    pub cpu: Option<String>,
+    /// Number of logical processors available to the process.
+    #[n(5)]
+    pub cores: Option<u32>,
+    /// Processor frequency in MHz.
+    #[n(6)]
+    pub cpu_mhz: Option<u32>,
+    /// Default TCP congestion control algorithm.
+    #[n(7)]
+    pub congestion: Option<String>,
+    /// Largest receive buffer that a socket may request, in bytes.
+    #[n(8)]
+    pub receive_buffer_max: Option<u64>,
+    /// Largest send buffer that a socket may request, in bytes.
+    #[n(9)]
+    pub send_buffer_max: Option<u64>,
+    /// CPU quota of the control group, in thousandths of one core.
+    #[n(10)]
+    pub cpu_quota_millicores: Option<u64>,
+    /// Properties of the machine's interfaces that [`Welcome`](super::Welcome) does not carry.
+    #[n(11)]
+    pub interfaces: Vec<BenchInterface>,
+    /// True if TCP timestamps are enabled.
+    #[n(12)]
+    pub timestamps: Option<bool>,
+}
+
+/// Properties of one interface, for the report.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchInterface {
+    /// Name of the interface.
+    #[n(0)]
+    pub name: String,
+    /// Name of the kernel driver.
+    #[n(1)]
+    pub driver: Option<String>,
+    /// Duplex mode: `half` or `full`.
+    #[n(2)]
+    pub duplex: Option<String>,
+    /// Names of the active offloads, such as segmentation offload.
+    #[n(3)]
+    pub offloads: Option<Vec<String>>,
+    /// MTU of the interface in bytes.
+    #[n(4)]
+    pub mtu: Option<u32>,
+    /// Line rate, or the rate of a traffic shaper if lower, in bit/s.
+    #[n(5)]
+    pub line_bps: Option<u64>,
+}
+
+/// Parameters of one benchmark run.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RunOrder {
+    /// ID of the run, greater than all earlier ones of the session.
+    #[n(0)]
+    pub run: u32,
+    /// True if the client sends load to the daemon.
+    #[n(1)]
+    pub to_daemon: bool,
+    /// True if the daemon sends load to the client.
+    #[n(2)]
+    pub to_client: bool,
+    /// IDs of the paths to load and measure, 1 to 64.
+    #[n(3)]
+    pub paths: Vec<u16>,
+    /// Maximum duration of the run in milliseconds, after which the daemon ends it.
+    #[n(4)]
+    pub longest_ms: u32,
+    /// Interval between two samples in milliseconds.
+    #[n(5)]
+    pub interval_ms: u32,
+    /// Payload of one load frame in bytes, 1 byte to 256 KiB.
+    #[n(6)]
+    pub message_bytes: u32,
+    /// Socket buffer size to set on both ends in bytes; unchanged if absent.
+    #[n(7)]
+    pub socket_buffer: Option<u64>,
+}
+
+/// Minimum and maximum of [`RunOrder::interval_ms`], in milliseconds.
+pub const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
+
+/// Maximum of [`RunOrder::socket_buffer`] in bytes: 1 GiB.
+pub const MAX_SOCKET_BUFFER: u64 = 1 << 30;
+
+/// Maximum number of processors in one sample; further ones are omitted.
+pub const MAX_CORES: usize = 512;
+
+/// Maximum number of interfaces in [`BenchFacts`], and maximum length of each of its texts in
+/// bytes.
+pub const MAX_FACTS: (usize, usize) = (64, 256);
+
+impl RunOrder {
+    /// Returns true if paths, intervals and sizes are within the protocol limits and no path occurs
+    /// twice.
+    pub fn is_valid(&self) -> bool {
+        let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
+        let distinct = || {
+            self.paths
+                .iter()
+                .enumerate()
+                .all(|(index, path)| *path <= LAST_PATH.0 && !self.paths[..index].contains(path))
+        };
+        let message = (1..=crate::wire::frame::MAX_LOAD as u32).contains(&self.message_bytes);
+        let interval = (SAMPLE_INTERVALS.0..=SAMPLE_INTERVALS.1).contains(&self.interval_ms);
+        let buffer = self
+            .socket_buffer
+            .is_none_or(|bytes| (1..=MAX_SOCKET_BUFFER).contains(&bytes));
+        paths && distinct() && message && interval && buffer
+    }
+}
+
+/// Daemon's confirmation that a run has started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RunReady {
+    /// ID of the run, from [`RunOrder::run`].
+    #[n(0)]
+    pub run: u32,
+    /// Smallest send buffer of a path's socket in bytes, as granted by the kernel; absent unless a
+    /// size was requested.
+    #[n(1)]
+    pub send_buffer: Option<u64>,
+    /// Smallest receive buffer of a path's socket in bytes, as granted by the kernel; absent unless
+    /// a size was requested.
+    #[n(2)]
+    pub receive_buffer: Option<u64>,
+}
+
+/// Reference to a benchmark run by its ID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RunNumber {
+    /// ID of the run, from [`RunOrder::run`].
+    #[n(0)]
+    pub run: u32,
+}
+
+/// Counters of all paths of a run at one instant. They only increase, from an arbitrary start
+/// value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct BenchSample {
+    /// ID of the run, from [`RunOrder::run`].
+    #[n(0)]
+    pub run: u32,
+    /// Time of the sample in microseconds since the daemon's start of the run.
+    #[n(1)]
+    pub at_us: u64,
+    /// Counters of each path, in the order of [`RunOrder::paths`].
+    #[n(2)]
+    pub paths: Vec<PathSample>,
+    /// CPU time of the machine and of the process.
+    #[n(3)]
+    pub cpu: Option<CpuSample>,
+    /// True for the last sample of the run.
+    #[n(4)]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
+    pub last: bool,
+    /// Number of transfers of any session that were active at the daemon during the run.
+    #[n(5)]
+    pub transfers: Option<u32>,
+}
+
+/// Counters of one path, from an arbitrary start value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PathSample {
+    /// Bytes of load payload received on the path.
+    #[n(0)]
+    pub received: u64,
+    /// Bytes of load payload written to the socket.
+    #[n(1)]
+    pub sent: u64,
+    /// Bytes received on the path's local interface, including packet headers and other traffic.
+    #[n(2)]
+    pub interface_received: Option<u64>,
+    /// Bytes sent on the path's local interface, including packet headers and other traffic.
+    #[n(3)]
+    pub interface_sent: Option<u64>,
+    /// TCP statistics of the path's connection.
+    #[n(4)]
+    pub tcp: Option<TcpSample>,
+}
+
+/// TCP statistics of one connection, from the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TcpSample {
+    /// Number of bytes sent by TCP, including retransmissions.
+    #[n(0)]
+    pub sent: Option<u64>,
+    /// Number of bytes retransmitted by TCP.
+    #[n(1)]
+    pub retransmitted: Option<u64>,
+    /// Time with data to send, in microseconds.
+    #[n(2)]
+    pub busy_us: Option<u64>,
+    /// Part of `busy_us` in which the peer's receive window was the limit, in microseconds.
+    #[n(3)]
+    pub rwnd_limited_us: Option<u64>,
+    /// Part of `busy_us` in which the send buffer was the limit, in microseconds.
+    #[n(4)]
+    pub sndbuf_limited_us: Option<u64>,
+    /// Congestion window in bytes.
+    #[n(5)]
+    pub cwnd_bytes: Option<u64>,
+    /// Smoothed round-trip time in microseconds.
+    #[n(6)]
+    pub rtt_us: Option<u64>,
+    /// Send buffer of the socket in bytes, from `getsockopt`.
+    #[n(7)]
+    pub send_buffer: Option<u64>,
+    /// Receive buffer of the socket in bytes, from `getsockopt`.
+    #[n(8)]
+    pub receive_buffer: Option<u64>,
+}
+
+/// CPU time of a machine in microseconds, from an arbitrary start before the run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct CpuSample {
+    /// CPU time in user space, in microseconds.
+    #[n(0)]
+    pub user_us: u64,
+    /// CPU time in the kernel without interrupts, in microseconds.
+    #[n(1)]
+    pub system_us: u64,
+    /// CPU time in interrupts and softirqs, in microseconds.
+    #[n(2)]
+    pub softirq_us: u64,
+    /// CPU time of the process, user and system, in microseconds.
+    #[n(3)]
+    pub process_us: u64,
+    /// Time in microseconds during which the control group's CPU quota throttled the process.
+    #[n(4)]
+    pub throttled_us: Option<u64>,
+    /// Busy time of each processor in microseconds.
+    #[n(5)]
+    pub cores_us: Vec<u64>,
+}
+
+/// Client's request for a disk read or write by the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct DiskOrder {
+    /// Number of bytes to write, at most 64 GiB, in the directory where a file of `name` would be
+    /// stored. The daemon removes the data afterwards.
+    #[n(0)]
+    pub bytes: u64,
+    /// Name that an uploaded file would have; the daemon's root directory if absent.
+    #[n(1)]
+    pub name: Option<crate::file::name::Name>,
+    /// ID of the request in the session.
+    #[n(2)]
+    pub number: u32,
+    /// True to read up to `bytes` bytes of the file `name` instead of writing.
+    #[n(3)]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
+    pub read: bool,
+}
+
+/// Result of a disk read or write by the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct DiskDone {
+    /// ID of the request, from [`DiskOrder::number`].
+    #[n(0)]
+    pub number: u32,
+    /// Number of bytes written and made durable, or read.
+    #[n(1)]
+    pub bytes: u64,
+    /// Duration of the read or write in microseconds.
+    #[n(2)]
+    pub micros: u64,
+    /// Type of the file system, such as `ext4`.
+    #[n(3)]
+    pub file_system: Option<String>,
+    /// Error text, if the read or write failed.
+    #[n(4)]
+    pub error: Option<String>,
+}
+
+impl BenchBody {
+    /// Returns true if a client sends this message, false if a daemon does.
+    pub fn is_clients(&self) -> bool {
+        matches!(
+            self,
+            Self::Ask(_) | Self::Run(_) | Self::Stop(_) | Self::Disk(_) | Self::Leave
+        )
+    }
+
+    /// Returns true if all lists and texts are within the protocol limits.
+    pub fn is_bounded(&self) -> bool {
+        let (most, letters) = MAX_FACTS;
+        match self {
+            Self::Run(order) => order.is_valid(),
+            Self::Sample(sample) => {
+                let cores = sample.cpu.as_ref().map_or(0, |cpu| cpu.cores_us.len());
+                sample.paths.len() <= usize::from(LAST_PATH.0) + 1 && cores <= MAX_CORES
+            }
+            Self::Facts(facts) => {
+                let BenchFacts {
+                    version,
+                    name,
+                    os,
+                    kernel,
+                    cpu,
+                    congestion,
+                    interfaces,
+                    ..
+                } = facts;
+                let mut texts = [name, os, kernel, cpu, congestion]
+                    .into_iter()
+                    .flatten()
+                    .chain([version]);
+                interfaces.len() <= most
+                    && texts.all(|text| text.len() <= letters)
+                    && interfaces.iter().all(BenchInterface::is_bounded)
+            }
+            Self::DiskDone(done) => [&done.file_system, &done.error]
+                .into_iter()
+                .flatten()
+                .all(|text| text.len() <= letters),
+            _ => true,
+        }
+    }
+}
+
+impl BenchInterface {
+    fn is_bounded(&self) -> bool {
+        let (most, letters) = MAX_FACTS;
+        let offloads = self.offloads.iter().flatten();
+        let mut texts = [&self.driver, &self.duplex]
+            .into_iter()
+            .flatten()
+            .chain([&self.name])
+            .chain(offloads);
+        texts.all(|text| text.len() <= letters)
+            && self.offloads.as_ref().map_or(0, Vec::len) <= most
+    }
+}

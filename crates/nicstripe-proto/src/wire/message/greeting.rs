@@ -1,0 +1,128 @@
+//! Handshake messages of a connection: hello, welcome and refusal. Close codes of a session.
+
+use minicbor::{Decode, Encode};
+
+use super::interface::PeerInterface;
+use crate::id::SessionId;
+
+/// Maximum padding of a handshake message in bytes; fills a packet of 9000 bytes.
+pub const MAX_PADDING: usize = 9216;
+
+/// First message of a client on a connection. Body of [`crate::Frame::Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Hello {
+    /// Protocol [`VERSION`](super::VERSION) of the client.
+    #[n(0)]
+    pub version: u32,
+    /// ID of the session to create or join; the client chooses a random one for a new session.
+    #[n(1)]
+    pub session: SessionId,
+    /// True to create the session, false to join it. The daemon rejects a join of an unknown
+    /// session.
+    #[n(2)]
+    pub new: bool,
+    /// ID of the path that this connection carries, chosen by the client. A path has one connection
+    /// at a time.
+    #[n(3)]
+    pub path: u16,
+    /// Name of the client's interface, for the daemon's log.
+    #[n(4)]
+    pub interface: Option<String>,
+    /// The client's interfaces; absent when joining a session.
+    #[n(5)]
+    pub interfaces: Option<Vec<PeerInterface>>,
+    /// Maximum rate at which the daemon may send on this path, in bit/s; unlimited if absent.
+    #[n(6)]
+    pub cap_bps: Option<u64>,
+    /// Padding without meaning, at most [`MAX_PADDING`] bytes. It fills a packet of the interface's
+    /// MTU to test whether that size gets through. The daemon answers with the same number of
+    /// bytes.
+    #[cbor(n(7), with = "minicbor::bytes")]
+    pub padding: Option<Vec<u8>>,
+}
+
+/// Daemon's acceptance of a connection. Body of [`crate::Frame::Welcome`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Welcome {
+    /// Protocol [`VERSION`](super::VERSION) of the daemon.
+    #[n(0)]
+    pub version: u32,
+    /// Name of the daemon's interface on which the connection arrived, if known.
+    #[n(1)]
+    pub arrival: Option<String>,
+    /// The daemon's interfaces; absent when joining a session.
+    #[n(2)]
+    pub interfaces: Option<Vec<PeerInterface>>,
+    /// Padding without meaning, as many bytes as in the [`Hello`].
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub padding: Option<Vec<u8>>,
+}
+
+/// Daemon's rejection of a connection. Body of [`crate::Frame::Refuse`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Refusal {
+    /// Reason for the rejection of the connection.
+    #[n(0)]
+    pub code: RefusalCode,
+    /// Protocol version of the daemon, for [`RefusalCode::Version`].
+    #[n(1)]
+    pub version: u32,
+    /// Maximum number of concurrent sessions that the daemon permits this peer, if
+    /// [`RefusalCode::TooManySessions`] rejects a session.
+    #[n(2)]
+    pub most: Option<u32>,
+}
+
+/// Reason why a daemon rejects a connection of a trusted peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum RefusalCode {
+    /// The protocol versions of client and daemon differ.
+    #[n(0)]
+    Version,
+    /// The session to join does not exist or belongs to another key.
+    #[n(1)]
+    UnknownSession,
+    /// The limit of sessions or connections is reached. An existing session continues without this
+    /// connection.
+    #[n(2)]
+    TooManySessions,
+    /// The daemon is shutting down.
+    #[n(3)]
+    ShuttingDown,
+    /// The path ID exceeds [`LAST_PATH`](crate::LAST_PATH).
+    #[n(4)]
+    Path,
+    /// The peer's root directory cannot be opened.
+    #[n(5)]
+    Storage,
+}
+
+/// Reason why an end closes a session in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CloseCode {
+    /// All requested transfers are done.
+    Done = 0,
+    /// The user or the embedding program interrupted the session.
+    Cancelled = 1,
+    /// The process is shutting down.
+    ShuttingDown = 2,
+    /// The daemon no longer trusts the client's key, or has reduced its rights.
+    RightsChanged = 3,
+}
+
+impl CloseCode {
+    /// Returns the close code with this number, or [`CloseCode::Cancelled`] if it is unknown.
+    pub fn from_u32(code: u32) -> Self {
+        match code {
+            0 => Self::Done,
+            2 => Self::ShuttingDown,
+            3 => Self::RightsChanged,
+            _ => Self::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Requests of a client about files and directories under the daemon's root, and the responses.
+
+use minicbor::{Decode, Encode};
+
+use crate::{
+    failure::FailCode,
+    file::{
+        journal::Timestamp,
+        name::{MAX_COMPONENT, Name},
+    },
+};
+
+/// Client's request to read or change a directory, outside of any transfer. Body of
+/// [`crate::Message::Ask`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Ask {
+    /// Request ID chosen by the client, unique among its unanswered requests.
+    #[n(0)]
+    pub id: u32,
+    /// Kind of request, with its parameters.
+    #[n(1)]
+    pub ask: AskKind,
+}
+
+/// Kind of request, with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub enum AskKind {
+    /// Lists part of a directory. Answered by [`AnswerKind::Entries`].
+    #[n(0)]
+    List {
+        /// Name of the directory; the root directory if absent.
+        #[n(0)]
+        dir: Option<Name>,
+        /// Lists only names greater than this one, in byte order; all if absent.
+        #[cbor(n(1), with = "minicbor::bytes")]
+        after: Option<Vec<u8>>,
+        /// Maximum number of entries in the response, 1 to [`MOST_ENTRIES`]. The response has fewer
+        /// if they do not fit into a message.
+        #[n(2)]
+        most: u32,
+    },
+    /// Reads the metadata of a file or directory. Answered by [`AnswerKind::Stat`].
+    #[n(1)]
+    Stat {
+        /// Name of the file or directory.
+        #[n(0)]
+        name: Name,
+    },
+    /// Removes a file, a symbolic link or an empty directory. Answered by [`AnswerKind::Done`].
+    #[n(2)]
+    Remove {
+        /// Name of the object to remove.
+        #[n(0)]
+        name: Name,
+    },
+    /// Renames a file or directory. Answered by [`AnswerKind::Done`].
+    #[n(3)]
+    Rename {
+        /// Current name of the object.
+        #[n(0)]
+        from: Name,
+        /// New name of the object.
+        #[n(1)]
+        to: Name,
+        /// True if an existing object with the new name may be replaced.
+        #[n(2)]
+        replace: bool,
+    },
+    /// Creates a directory and its missing parents; no effect if it exists. Answered by
+    /// [`AnswerKind::Done`].
+    #[n(4)]
+    MakeDir {
+        /// Name of the directory to create.
+        #[n(0)]
+        name: Name,
+    },
+}
+
+/// Daemon's response to an [`Ask`]. Body of [`crate::Message::Answer`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Answer {
+    /// ID of the request, from [`Ask::id`].
+    #[n(0)]
+    pub id: u32,
+    /// Kind of response, with its data.
+    #[n(1)]
+    pub answer: AnswerKind,
+}
+
+/// Kind of response, with its data.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub enum AnswerKind {
+    /// Part of a directory listing.
+    #[n(0)]
+    Entries {
+        /// Entries of the directory in byte order of their names, without duplicates.
+        #[n(0)]
+        entries: Vec<ObjectEntry>,
+        /// True if the directory has entries after the last one listed; never with an empty list.
+        #[n(1)]
+        more: bool,
+    },
+    /// Metadata of a file or directory.
+    #[n(1)]
+    Stat {
+        /// Metadata of the requested object.
+        #[n(0)]
+        stat: ObjectStat,
+    },
+    /// Success: the requested change is durable.
+    #[n(2)]
+    Done,
+    /// Failure: the request changed nothing.
+    #[n(3)]
+    Failed {
+        /// Machine-readable category of the failure.
+        #[n(0)]
+        code: FailCode,
+        /// Human-readable error in one line of at most 1 KiB: the operation and the object. The
+        /// side that displays it must escape it.
+        #[n(1)]
+        text: String,
+    },
+}
+
+/// One entry of a directory listing.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct ObjectEntry {
+    /// Name within the directory, valid as a component of a [`Name`].
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// Metadata of the entry.
+    #[n(1)]
+    pub stat: ObjectStat,
+}
+
+/// Metadata of a file, directory or other object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct ObjectStat {
+    /// Type of the object.
+    #[n(0)]
+    pub kind: ObjectKind,
+    /// Size of a file in bytes; undefined for other kinds.
+    #[n(1)]
+    pub size: u64,
+    /// Time of the last modification.
+    #[n(2)]
+    pub mtime: Timestamp,
+}
+
+/// Type of a file system object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum ObjectKind {
+    /// Regular file (`S_IFREG`).
+    #[n(0)]
+    File,
+    /// Directory (`S_IFDIR`).
+    #[n(1)]
+    Dir,
+    /// Anything else, such as a symbolic link, a device or a socket.
+    #[n(2)]
+    Other,
+}
+
+/// Byte range of a file to download.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct GetRange {
+    /// Offset of the first byte, at most the file's size.
+    #[n(0)]
+    pub offset: u64,
+    /// Length of the range in bytes; the part beyond the end of the file is ignored.
+    #[n(1)]
+    pub len: u64,
+}
+
+/// Maximum number of directory entries in one response.
+pub const MOST_ENTRIES: u32 = 4096;
+
+/// Maximum number of unanswered requests in a session.
+pub const MOST_ASKS: usize = 64;
+
+/// Maximum CBOR length of a response's entries in bytes; fits into one control message with a
+/// margin.
+pub const MOST_ANSWER: usize = 60 * 1024;
+
+impl ObjectEntry {
+    /// Returns an upper bound of the entry's CBOR length in bytes.
+    pub fn weight(&self) -> usize {
+        self.name.len() + ENTRY_OVERHEAD
+    }
+}
+
+/// CBOR length of an entry without its name, in bytes: heads of maps, keys, longest integers.
+const ENTRY_OVERHEAD: usize = 40;
+
+impl AskKind {
+    /// Returns true if the request changes the file system.
+    pub fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. }
+        )
+    }
+
+    /// Returns true if `answer` is a valid response to this request.
+    ///
+    /// A listing must have valid names in ascending order, after the requested start and within the
+    /// requested number.
+    pub fn is_answered_by(&self, answer: &AnswerKind) -> bool {
+        match (self, answer) {
+            (_, AnswerKind::Failed { .. }) => true,
+            (Self::List { after, most, .. }, AnswerKind::Entries { entries, more }) => {
+                let first = entries.first().map(|entry| &entry.name);
+                let is_behind =
+                    first.is_none_or(|first| after.as_ref().is_none_or(|after| first > after));
+                let is_ordered = entries.is_sorted_by(|one, next| one.name < next.name);
+                let are_plain = entries.iter().all(|entry| {
+                    entry.name.len() <= MAX_COMPONENT && Name::new([&entry.name[..]]).is_ok()
+                });
+                is_behind
+                    && is_ordered
+                    && are_plain
+                    && entries.len() <= *most as usize
+                    && !(*more && entries.is_empty())
+            }
+            (Self::Stat { .. }, AnswerKind::Stat { .. }) => true,
+            (
+                Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. },
+                AnswerKind::Done,
+            ) => true,
+            _ => false,
+        }
+    }
+}

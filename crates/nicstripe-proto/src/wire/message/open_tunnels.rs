@@ -1,0 +1,19 @@
+//! Client's request to open the tunnel multiplexer.
+
+use minicbor::{Decode, Encode};
+
+use crate::id::TransferId;
+
+/// Client's request to open the tunnel multiplexer: the two transfers that carry the batches of
+/// [`crate::tunnel`]. Body of [`crate::Message::OpenTunnels`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct OpenTunnels {
+    /// ID of the transfer from the client to the daemon, which counts as offered.
+    #[n(0)]
+    pub up: TransferId,
+    /// ID of the transfer from the daemon to the client, which counts as requested; greater than
+    /// `up`.
+    #[n(1)]
+    pub down: TransferId,
+}

@@ -1,0 +1,890 @@
+use std::net::IpAddr;
+
+use proptest::{collection::vec, option, prelude::*};
+
+use super::*;
+use crate::{
+    file::{
+        hash_tree::Digest,
+        journal::{SourceIdentity, Timestamp},
+        name::Name,
+    },
+    id::{SessionId, TransferId},
+    tree::{EntryId, TreeMessage, TreeRules, Verdict},
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn messages_are_pinned_byte_for_byte() {
+    let get = Message::Get(Get {
+        transfer: TransferId(1),
+        name: Name::new(["a"]).unwrap(),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+        range: None,
+    });
+    assert_eq!(
+        hex(&minicbor::to_vec(&get).unwrap()),
+        "820181a2000101814161"
+    );
+    let committed = Message::Committed(Committed {
+        transfer: TransferId(2),
+        digest: Digest([3; 32]),
+    });
+    assert_eq!(
+        hex(&minicbor::to_vec(committed).unwrap()),
+        format!("820581a20002015820{}", "03".repeat(32))
+    );
+    let hello = Hello {
+        version: 1,
+        session: SessionId([4; 16]),
+        new: true,
+        path: 0,
+        interface: None,
+        interfaces: None,
+        cap_bps: None,
+        padding: None,
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(hello).unwrap()),
+        format!("a400010150{}02f50300", "04".repeat(16))
+    );
+    let expected = Expected {
+        from: IpAddr::from([10, 9, 0, 12]),
+        interface: 3,
+        port: None,
+        token: None,
+    };
+    let expect = Message::Expect(Expect {
+        connections: vec![expected],
+    });
+    assert_eq!(
+        hex(&minicbor::to_vec(expect).unwrap()),
+        "820881a10081a2008200440a09000c0103"
+    );
+    let asked = Message::Expect(Expect {
+        connections: vec![Expected {
+            port: Some(7),
+            token: Some(9),
+            ..expected
+        }],
+    });
+    assert_eq!(
+        hex(&minicbor::to_vec(asked).unwrap()),
+        "820881a10081a4008200440a09000c010302070309"
+    );
+    assert_eq!(
+        hex(&Token(0x0102).encode()),
+        "6e696373747269700000000000000102"
+    );
+    assert_eq!(Token::decode(&Token(7).encode()), Some(Token(7)));
+    assert!(
+        [
+            &b""[..],
+            &b"nicstrip"[..],
+            &[0; 16],
+            &[&Token(7).encode()[..], &b"x"[..]].concat()
+        ]
+        .iter()
+        .all(|other| Token::decode(other).is_none())
+    );
+    let interfaces = Message::Interfaces(Interfaces {
+        interfaces: Vec::new(),
+    });
+    assert_eq!(hex(&minicbor::to_vec(interfaces).unwrap()), "820781a10080");
+    let welcome = Welcome {
+        version: 1,
+        arrival: None,
+        interfaces: None,
+        padding: Some(vec![0; 2]),
+    };
+    assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
+    let mux = Message::OpenTunnels(OpenTunnels {
+        up: TransferId(1),
+        down: TransferId(2),
+    });
+    assert_eq!(hex(&minicbor::to_vec(mux).unwrap()), "821381a200010102");
+    let refusal = Refusal {
+        code: RefusalCode::UnknownSession,
+        version: 1,
+        most: None,
+    };
+    assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
+}
+
+fn rules() -> TreeRules {
+    TreeRules {
+        update: true,
+        ..TreeRules::default()
+    }
+}
+
+#[test]
+fn messages_of_trees_and_windows_are_pinned_byte_for_byte() {
+    let transfer = TransferId(3);
+    let name = || Name::new(["a", "b"]).unwrap();
+    let walk = WalkRules {
+        recursive: true,
+        only: Some(vec![name()]),
+        ..WalkRules::default()
+    };
+    let sources = vec![
+        TreeSource {
+            name: Some(name()),
+            content: false,
+        },
+        TreeSource {
+            name: None,
+            content: true,
+        },
+    ];
+    let verdicts = TreeMessage::Verdicts {
+        first: EntryId(9),
+        verdicts: vec![Verdict::Create, Verdict::Refused],
+    };
+    let results = TreeMessage::Results {
+        done: vec![(EntryId(1), 3)],
+        failed: Vec::new(),
+        deleted: vec![name()],
+        stripped: None,
+    };
+    let rules_hex = "a900f401f502f403f404f405f406f407f40880";
+    let cases = [
+        (
+            Message::PutTree(PutTree {
+                transfer,
+                target: Some(name()),
+                as_name: true,
+                rules: rules(),
+                heeds_memory: false,
+            }),
+            format!("820981a4000301824161416202f503{rules_hex}"),
+        ),
+        (
+            Message::PutTree(PutTree {
+                transfer,
+                target: None,
+                as_name: false,
+                rules: rules(),
+                heeds_memory: false,
+            }),
+            format!("820981a3000302f403{rules_hex}"),
+        ),
+        (
+            Message::PutTree(PutTree {
+                transfer,
+                target: None,
+                as_name: false,
+                rules: rules(),
+                heeds_memory: true,
+            }),
+            format!("820981a4000302f403{rules_hex}04f5"),
+        ),
+        (
+            Message::GetTree(GetTree {
+                transfer,
+                sources,
+                walk,
+                rules: rules(),
+                limit_bps: Some(1000),
+            }),
+            format!(
+                "820a81a500030182a200824161416201f4a101f502a500f501f402f40381824161416204f403{rules_hex}041903e8"
+            ),
+        ),
+        (
+            Message::Tree(TreeBody {
+                transfer,
+                message: verdicts,
+            }),
+            "820b81a200030182008209820005".into(),
+        ),
+        (
+            Message::Tree(TreeBody {
+                transfer,
+                message: results,
+            }),
+            "820b81a20003018201838182010380818241614162".into(),
+        ),
+        (
+            Message::Window(Window {
+                transfer,
+                chunks: 300,
+            }),
+            "820c81a200030119012c".into(),
+        ),
+    ];
+    for (message, expected) in cases {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected, "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    }
+}
+
+#[test]
+fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
+    let (transfer, name) = (TransferId(1), Name::new(["a"]).unwrap());
+    let entry = Some(EntryRef {
+        tree: TransferId(2),
+        id: EntryId(300),
+    });
+    let source = SourceIdentity::default();
+    let offer = |kind| Offer {
+        transfer,
+        source,
+        chunk_log2: 18,
+        mode: 0,
+        kind,
+        data: None,
+    };
+    let offer_hex = "000101a5000001820000028200000300040002120300";
+    let options_hex = "a400f401f402f403f4";
+    let digest = Digest([3; 32]);
+    let complete = |end| {
+        Message::Complete(Complete {
+            transfer,
+            digest,
+            streams: Vec::new(),
+            end,
+            changing: false,
+        })
+    };
+    let complete_hex = format!("0001015820{}0280", "03".repeat(32));
+    let put = Put {
+        name: name.clone(),
+        offer: offer(None),
+        options: PutOptions::default(),
+        into: None,
+        entry,
+    };
+    let cases = [
+        (Message::Offer(offer(None)), format!("820281a4{offer_hex}")),
+        (
+            Message::Offer(offer(Some(OfferKind::File))),
+            format!("820281a5{offer_hex}0400"),
+        ),
+        (
+            Message::Offer(offer(Some(OfferKind::Pipe))),
+            format!("820281a5{offer_hex}0401"),
+        ),
+        (
+            Message::Offer(offer(Some(OfferKind::Batches))),
+            format!("820281a5{offer_hex}0402"),
+        ),
+        (
+            Message::Put(put),
+            format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c"),
+        ),
+        (
+            Message::Get(Get {
+                transfer,
+                name,
+                limit_bps: None,
+                entry,
+                compress: false,
+                allow_changing: false,
+                range: None,
+            }),
+            "820181a300010181416103820219012c".into(),
+        ),
+        (
+            Message::Accept(Accept {
+                transfer,
+                have: Vec::new(),
+                window: Some(64),
+                delta: None,
+                memory: None,
+            }),
+            "820381a300010180021840".into(),
+        ),
+        (
+            Message::Accept(Accept {
+                transfer,
+                have: Vec::new(),
+                window: Some(64),
+                delta: None,
+                memory: Some(1 << 20),
+            }),
+            "820381a400010180021840041a00100000".into(),
+        ),
+        (complete(None), format!("820481a3{complete_hex}")),
+        (
+            complete(Some(End {
+                chunks: 3,
+                size: 600_000,
+            })),
+            format!("820481a4{complete_hex}03a20003011a000927c0"),
+        ),
+    ];
+    for (message, expected) in cases {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected, "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    }
+}
+
+#[test]
+fn what_a_peer_without_trees_sends_is_read_as_it_was_meant() {
+    // An acceptance without the optional keys.
+    let bytes = [0x82, 0x03, 0x81, 0xa2, 0x00, 0x01, 0x01, 0x80];
+    let expected = Message::Accept(Accept {
+        transfer: TransferId(1),
+        have: Vec::new(),
+        window: None,
+        delta: None,
+        memory: None,
+    });
+    assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), expected);
+}
+
+#[test]
+fn a_map_with_a_key_from_the_future_is_read() {
+    // {0: 2 (code), 1: 1 (version), 9: "new"}
+    let bytes = [0xa3, 0x00, 0x02, 0x01, 0x01, 0x09, 0x63, b'n', b'e', b'w'];
+    let refusal: Refusal = minicbor::decode(&bytes).unwrap();
+    assert_eq!(refusal.code, RefusalCode::TooManySessions);
+}
+
+#[test]
+fn the_longest_accept_fits_in_a_control_message() {
+    let have = Have {
+        first: u64::MAX,
+        level: 63,
+        value: [0xff; 32],
+    };
+    let accept = Message::Accept(Accept {
+        transfer: TransferId(u32::MAX),
+        have: vec![have; MAX_HAVE],
+        window: None,
+        delta: Some(1),
+        memory: None,
+    });
+    let len = minicbor::to_vec(accept).unwrap().len();
+    assert!(len <= crate::wire::frame::MAX_CONTROL, "{len}");
+}
+
+#[test]
+fn what_benches_say_is_pinned_byte_for_byte() {
+    let pinned = |body: BenchBody, expected: &str| {
+        let message = Message::Bench(body);
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""));
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    };
+    let id = "07".repeat(16);
+    pinned(
+        BenchBody::Ask(BenchAsk {
+            id: [7; 16],
+            seconds: 60,
+        }),
+        &format!("82 10 81 82 00 81 a2 0050{id} 01183c"),
+    );
+    pinned(
+        BenchBody::Queued(BenchQueued {
+            ahead: 1,
+            wait_ms: 5000,
+            transfers: 0,
+        }),
+        "82 10 81 82 02 81 a3 0001 01191388 0200",
+    );
+    let run = RunOrder {
+        run: 1,
+        to_daemon: true,
+        to_client: false,
+        paths: vec![0, 1],
+        longest_ms: 15_000,
+        interval_ms: 500,
+        message_bytes: 1 << 18,
+        socket_buffer: None,
+    };
+    pinned(
+        BenchBody::Run(run),
+        "82 10 81 82 05 81 a7 0001 01f5 02f4 03820001 04193a98 051901f4 061a00040000",
+    );
+    let tcp = TcpSample {
+        retransmitted: Some(7),
+        rtt_us: Some(8),
+        send_buffer: Some(9),
+        receive_buffer: Some(10),
+        ..TcpSample::default()
+    };
+    let path = PathSample {
+        received: 5,
+        sent: 6,
+        tcp: Some(tcp),
+        ..PathSample::default()
+    };
+    let sample = BenchSample {
+        run: 1,
+        at_us: 1000,
+        paths: vec![path],
+        last: true,
+        ..BenchSample::default()
+    };
+    pinned(
+        BenchBody::Sample(sample),
+        "82 10 81 82 07 81 a4 0001 011903e8 0281 a3 0005 0106 04a4 0107 0608 0709 080a 04f5",
+    );
+    let disturbed = BenchSample {
+        run: 1,
+        at_us: 1000,
+        transfers: Some(2),
+        ..BenchSample::default()
+    };
+    pinned(
+        BenchBody::Sample(disturbed),
+        "82 10 81 82 07 81 a4 0001 011903e8 0280 0502",
+    );
+    pinned(
+        BenchBody::Stop(RunNumber { run: 1 }),
+        "82 10 81 82 08 81 a1 0001",
+    );
+    let disk = DiskOrder {
+        bytes: 2,
+        name: Some(Name::new(["a"]).unwrap()),
+        number: 3,
+        read: true,
+    };
+    pinned(
+        BenchBody::Disk(disk),
+        "82 10 81 82 0a 81 a4 0002 018141 61 0203 03f5",
+    );
+    pinned(BenchBody::Leave, "82 10 81 82 0c 80");
+}
+
+#[test]
+fn the_largest_sample_fits_in_a_message() {
+    let most = Some(u64::MAX);
+    let tcp = TcpSample {
+        sent: most,
+        retransmitted: most,
+        busy_us: most,
+        rwnd_limited_us: most,
+        sndbuf_limited_us: most,
+        cwnd_bytes: most,
+        rtt_us: most,
+        send_buffer: most,
+        receive_buffer: most,
+    };
+    let path = PathSample {
+        received: u64::MAX,
+        sent: u64::MAX,
+        interface_received: most,
+        interface_sent: most,
+        tcp: Some(tcp),
+    };
+    let cpu = CpuSample {
+        throttled_us: most,
+        cores_us: vec![u64::MAX; MAX_CORES],
+        ..CpuSample::default()
+    };
+    let sample = BenchSample {
+        run: u32::MAX,
+        at_us: u64::MAX,
+        paths: vec![path; 64],
+        cpu: Some(cpu),
+        last: true,
+        transfers: Some(u32::MAX),
+    };
+    let body = BenchBody::Sample(sample);
+    assert!(body.is_bounded());
+    assert!(
+        minicbor::to_vec(Message::Bench(body)).unwrap().len() <= crate::wire::frame::MAX_CONTROL
+    );
+}
+
+#[test]
+fn what_spares_bytes_is_pinned_byte_for_byte() {
+    let transfer = TransferId(1);
+    let pinned = |message: Message, expected: &str| {
+        assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);
+    };
+    let holes = Holes {
+        transfer,
+        extents: vec![(0, 4096), (1 << 18, 5)],
+        last: true,
+    };
+    pinned(
+        Message::Holes(holes),
+        "820d81a300010182820019100082 1a00040000 0502f5"
+            .replace(' ', "")
+            .as_str(),
+    );
+    let values = Values {
+        transfer,
+        ranges: vec![(2, 1)],
+        values: vec![7; 32],
+    };
+    pinned(
+        Message::Values(values),
+        &format!("820e81a300010181820201025820{}", "07".repeat(32)),
+    );
+    pinned(
+        Message::Keep(Keep {
+            transfer,
+            ranges: vec![(2, 3)],
+        }),
+        "820f81a2000101818202 03".replace(' ', "").as_str(),
+    );
+    let name = Name::new(["a"]).unwrap();
+    let get = Get {
+        transfer,
+        name,
+        limit_bps: None,
+        entry: None,
+        compress: true,
+        allow_changing: true,
+        range: None,
+    };
+    pinned(Message::Get(get), "820181a400010181416104f505f5");
+    let options = PutOptions {
+        delta: true,
+        in_place: true,
+        ..PutOptions::default()
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(options).unwrap()),
+        "a600f401f402f403f404f505f5"
+    );
+    let trial = PutOptions {
+        trial: true,
+        ..PutOptions::default()
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(trial).unwrap()),
+        "a500f401f402f403f406f5"
+    );
+    assert_eq!(
+        minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(),
+        PutOptions::default()
+    );
+}
+
+#[test]
+fn what_is_said_of_names_is_pinned_byte_for_byte() {
+    let pinned = |message: Message, expected: &str| {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""), "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    };
+    let name = |text: &str| Name::parse(text.as_bytes()).unwrap();
+    let ask = |ask| Message::Ask(Ask { id: 5, ask });
+    let answer = |answer| Message::Answer(Answer { id: 5, answer });
+    pinned(
+        ask(AskKind::List {
+            dir: None,
+            after: None,
+            most: 9,
+        }),
+        "82 11 81 a2 0005 01 82 00 a1 0209",
+    );
+    let rest = AskKind::List {
+        dir: Some(name("a")),
+        after: Some(b"b".to_vec()),
+        most: 9,
+    };
+    pinned(
+        ask(rest),
+        "82 11 81 a2 0005 01 82 00 a3 00814161 014162 0209",
+    );
+    pinned(
+        ask(AskKind::Stat { name: name("a/b") }),
+        "82 11 81 a2 0005 01 82 01 a1 008241614162",
+    );
+    pinned(
+        ask(AskKind::Remove { name: name("a") }),
+        "82 11 81 a2 0005 01 82 02 a1 00814161",
+    );
+    let rename = AskKind::Rename {
+        from: name("a"),
+        to: name("b"),
+        replace: true,
+    };
+    pinned(
+        ask(rename),
+        "82 11 81 a2 0005 01 82 03 a3 00814161 01814162 02f5",
+    );
+    pinned(
+        ask(AskKind::MakeDir { name: name("a") }),
+        "82 11 81 a2 0005 01 82 04 a1 00814161",
+    );
+    let stat = ObjectStat {
+        kind: ObjectKind::Dir,
+        size: 300,
+        mtime: Timestamp {
+            seconds: -1,
+            nanoseconds: 2,
+        },
+    };
+    let entries = vec![ObjectEntry {
+        name: b"a".to_vec(),
+        stat,
+    }];
+    pinned(
+        answer(AnswerKind::Entries {
+            entries,
+            more: true,
+        }),
+        "82 12 81 a2 0005 01 82 00 a2 00 81 a2 004161 01 a3 0001 0119012c 02822002 01f5",
+    );
+    pinned(
+        answer(AnswerKind::Stat { stat }),
+        "82 12 81 a2 0005 01 82 01 a1 00 a3 0001 0119012c 02822002",
+    );
+    pinned(answer(AnswerKind::Done), "82 12 81 a2 0005 01 82 02 a0");
+    let failed = AnswerKind::Failed {
+        code: FailCode::NotFound,
+        text: "no".into(),
+    };
+    pinned(answer(failed), "82 12 81 a2 0005 01 82 03 a2 0001 01626e6f");
+    let (transfer, range) = (
+        TransferId(1),
+        Some(GetRange {
+            offset: 1,
+            len: 300,
+        }),
+    );
+    let get = Get {
+        transfer,
+        name: name("a"),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+        range,
+    };
+    pinned(Message::Get(get), "82 01 81 a3 0001 01814161 06820119012c");
+    let parents = PutOptions {
+        parents: true,
+        ..PutOptions::default()
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(parents).unwrap()),
+        "a500f401f402f403f407f5"
+    );
+}
+
+#[test]
+fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
+    let stat = ObjectStat {
+        kind: ObjectKind::Other,
+        size: u64::MAX,
+        mtime: Timestamp {
+            seconds: i64::MIN,
+            nanoseconds: u32::MAX,
+        },
+    };
+    for len in [1, 20, 64, 255] {
+        let entry = ObjectEntry {
+            name: vec![b'a'; len],
+            stat,
+        };
+        let count = (MOST_ANSWER / entry.weight()).min(MOST_ENTRIES as usize);
+        let answer = Answer {
+            id: u32::MAX,
+            answer: AnswerKind::Entries {
+                entries: vec![entry; count],
+                more: true,
+            },
+        };
+        let bytes = minicbor::to_vec(Message::Answer(answer)).unwrap().len();
+        assert!(
+            bytes <= MOST_ANSWER + 64,
+            "{bytes} bytes of {count} names of {len}"
+        );
+    }
+    let name = Name::new(vec![vec![b'a'; 1]; crate::file::name::MAX_COMPONENTS]).unwrap();
+    let longest = AskKind::Rename {
+        from: name.clone(),
+        to: name,
+        replace: true,
+    };
+    assert!(
+        minicbor::to_vec(Message::Ask(Ask {
+            id: 1,
+            ask: longest
+        }))
+        .unwrap()
+        .len()
+            <= crate::wire::frame::MAX_CONTROL
+    );
+}
+
+#[test]
+fn the_longest_of_what_spares_bytes_fit_in_a_control_message() {
+    let (transfer, far) = (TransferId(u32::MAX), (u64::MAX, u64::MAX));
+    let longest = [
+        Message::Holes(Holes {
+            transfer,
+            extents: vec![far; crate::file::hole::HOLES_PER_MESSAGE],
+            last: true,
+        }),
+        Message::Values(Values {
+            transfer,
+            ranges: vec![far; MAX_VALUES],
+            values: vec![0xff; 32 * MAX_VALUES],
+        }),
+        Message::Keep(Keep {
+            transfer,
+            ranges: vec![far; MAX_KEEP],
+        }),
+    ];
+    for message in longest {
+        let len = minicbor::to_vec(&message).unwrap().len();
+        assert!(len <= 60 * 1024, "{len}");
+    }
+}
+
+#[test]
+fn cut_or_garbled_messages_are_errors_not_panics() {
+    let name = Name::new(["dir", "file"]).unwrap();
+    let bytes = minicbor::to_vec(Message::Get(Get {
+        transfer: TransferId(1),
+        name,
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+        range: None,
+    }))
+    .unwrap();
+    for len in 0..bytes.len() {
+        assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
+    }
+    for (index, bit) in (0..bytes.len()).flat_map(|index| (0..8).map(move |bit| (index, bit))) {
+        let mut garbled = bytes.clone();
+        garbled[index] ^= 1 << bit;
+        let _ = minicbor::decode::<Message>(&garbled);
+    }
+}
+
+fn any_interface() -> impl Strategy<Value = PeerInterface> {
+    let address =
+        (any::<IpAddr>(), any::<u8>()).prop_map(|(ip, prefix_len)| PeerAddress { ip, prefix_len });
+    let settings =
+        any::<[u8; 3]>().prop_map(|[arp_ignore, arp_announce, rp_filter]| Ipv4Settings {
+            arp_ignore,
+            arp_announce,
+            rp_filter,
+        });
+    let seen = (
+        ".{0,20}",
+        any::<u32>(),
+        vec(address, 0..4),
+        any::<u32>(),
+        any::<bool>(),
+    );
+    let known = (
+        any::<[Option<u64>; 2]>(),
+        any::<Option<[u8; 6]>>(),
+        option::of(vec(".{0,9}", 0..3)),
+        any::<Option<u8>>(),
+        option::of(settings),
+    );
+    (seen, known).prop_map(
+        |((name, index, addresses, mtu, candidate), (rates, mac, members, streams, settings))| {
+            PeerInterface {
+                name,
+                index,
+                addresses,
+                mtu,
+                line_rate_bps: rates[0],
+                egress_limit_bps: rates[1],
+                candidate,
+                mac,
+                members,
+                streams,
+                settings,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_of_interfaces_and_connections_comes_back_as_it_was(
+        interfaces in vec(any_interface(), 0..4),
+        connections in vec((any::<IpAddr>(), any::<u32>(), any::<Option<u16>>(), any::<Option<u64>>()), 0..4),
+    ) {
+        let connections = connections.into_iter().map(|(from, interface, port, token)| Expected { from, interface, port, token }).collect();
+        for message in [Message::Interfaces(Interfaces { interfaces }), Message::Expect(Expect { connections })] {
+            let bytes = minicbor::to_vec(&message).unwrap();
+            prop_assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn greetings_come_back_as_they_were(
+        interfaces in option::of(vec(any_interface(), 0..3)),
+        words in any::<([u8; 16], bool, u16, Option<u64>)>(),
+        name in option::of(".{0,20}"),
+        padding in option::of(vec(any::<u8>(), 0..40)),
+    ) {
+        let (session, new, path, cap_bps) = words;
+        let hello = Hello {
+            version: VERSION,
+            session: SessionId(session),
+            new,
+            path,
+            interface: name.clone(),
+            interfaces: interfaces.clone(),
+            cap_bps,
+            padding: padding.clone(),
+        };
+        prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
+        let welcome = Welcome { version: VERSION, arrival: name, interfaces, padding };
+        prop_assert_eq!(minicbor::decode::<Welcome>(&minicbor::to_vec(&welcome).unwrap()).unwrap(), welcome);
+    }
+}
+
+#[test]
+fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message() {
+    let interface = PeerInterface {
+        name: "eth1".into(),
+        index: 2,
+        addresses: vec![PeerAddress {
+            ip: IpAddr::from([10, 0, 0, 1]),
+            prefix_len: 24,
+        }],
+        mtu: 1500,
+        line_rate_bps: Some(1),
+        egress_limit_bps: Some(2),
+        candidate: true,
+        mac: Some([2; 6]),
+        members: Some(vec!["a".into()]),
+        streams: Some(4),
+        settings: Some(Ipv4Settings {
+            arp_ignore: 0,
+            arp_announce: 1,
+            rp_filter: 2,
+        }),
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(&interface).unwrap()),
+        "ab00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa3000001010202"
+    );
+    let long = PeerAddress {
+        ip: IpAddr::from([0xff; 16]),
+        prefix_len: 128,
+    };
+    let largest = PeerInterface {
+        name: "fifteen_letters".into(),
+        index: u32::MAX,
+        addresses: vec![long; crate::pairing::MOST_ADDRESSES],
+        mtu: u32::MAX,
+        line_rate_bps: Some(u64::MAX),
+        egress_limit_bps: Some(u64::MAX),
+        members: Some(vec!["fifteen_letters".into(); 8]),
+        ..interface
+    };
+    let message = Message::Interfaces(Interfaces {
+        interfaces: vec![largest; crate::pairing::MOST_INTERFACES],
+    });
+    let len = minicbor::to_vec(message).unwrap().len();
+    assert!(len <= crate::wire::frame::MAX_CONTROL, "{len}");
+}

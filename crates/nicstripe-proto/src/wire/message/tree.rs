@@ -1,0 +1,119 @@
+//! Requests to transfer directory trees; [`crate::tree::message`] has the messages of their
+//! receivers.
+
+use minicbor::{Decode, Encode};
+
+use crate::{
+    file::name::Name,
+    id::TransferId,
+    tree::{EntryId, TreeMessage, TreeRules},
+};
+
+/// Client's request to upload a directory tree. Body of [`crate::Message::PutTree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PutTree {
+    /// ID of the tree's transfer, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Target name, relative to the daemon's root; the root itself if absent.
+    #[n(1)]
+    pub target: Option<Name>,
+    /// True to store the only source under the target's name, unless the target is a directory.
+    /// Otherwise the target is a directory, created if missing.
+    #[n(2)]
+    pub as_name: bool,
+    /// Rules of the daemon, as receiver, for existing files and for attributes.
+    #[n(3)]
+    pub rules: TreeRules,
+    /// True if the client obeys the memory limit in [`super::Accept::memory`].
+    #[n(4)]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
+    pub heeds_memory: bool,
+}
+
+/// Client's request to download directory trees. Body of [`crate::Message::GetTree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct GetTree {
+    /// ID of the trees' common transfer, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Files and directories to send, 1 to [`MOST_SOURCES`].
+    #[n(1)]
+    pub sources: Vec<TreeSource>,
+    /// Rules of the daemon's walk through the source directories.
+    #[n(2)]
+    pub walk: WalkRules,
+    /// Rules of the client as receiver; they determine which attributes and digests the daemon
+    /// sends.
+    #[n(3)]
+    pub rules: TreeRules,
+    /// Maximum rate at which the daemon may send over all paths together, in bit/s; unlimited if
+    /// absent.
+    #[n(4)]
+    pub limit_bps: Option<u64>,
+}
+
+/// Maximum number of sources in one [`GetTree`].
+pub const MOST_SOURCES: usize = 1024;
+
+/// File or directory requested by a [`GetTree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TreeSource {
+    /// Name of the source, relative to the daemon's root; the root itself if absent.
+    #[n(0)]
+    pub name: Option<Name>,
+    /// True to send the directory's content without the directory itself; always true for the root.
+    #[n(1)]
+    pub content: bool,
+}
+
+/// Rules of the sender's walk through its directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct WalkRules {
+    /// True to descend into directories; if false, a directory is reported as a failure.
+    #[n(0)]
+    pub recursive: bool,
+    /// True to preserve hard links.
+    #[n(1)]
+    pub hard_links: bool,
+    /// True to stay on the file system of the source.
+    #[n(2)]
+    pub one_file_system: bool,
+    /// Paths relative to the source, to which the walk is limited; no limit if absent.
+    #[n(3)]
+    pub only: Option<Vec<Name>>,
+    /// True to send a file even if it changes while it is read.
+    #[n(4)]
+    pub allow_changing: bool,
+    /// True to compress chunks of files with their own transfer, if it reduces their size.
+    #[n(5)]
+    #[cbor(default, skip_if = "std::ops::Not::not")]
+    pub compress: bool,
+}
+
+/// Message of a tree's receiver to its sender. Body of [`crate::Message::Tree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TreeBody {
+    /// ID of the tree's transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Message about entries of the tree.
+    #[n(1)]
+    pub message: TreeMessage,
+}
+
+/// Reference to a tree entry that is sent in its own transfer (a standalone file).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct EntryRef {
+    /// ID of the tree's transfer.
+    #[n(0)]
+    pub tree: TransferId,
+    /// ID of the entry in the tree.
+    #[n(1)]
+    pub id: EntryId,
+}

@@ -1,0 +1,5 @@
+//! What travels over a connection: frames, and the control messages in them.
+
+pub mod frame;
+pub mod load;
+pub mod message;
