@@ -137,11 +137,7 @@ impl<'a> BatchWriter<'a> {
     /// Appends a record. Returns false, and changes nothing, if it does not fit.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         match record {
-            Record::Entry(entry) => {
-                // Writing to a vector cannot fail.
-                let body = minicbor::to_vec(entry).unwrap_or_default();
-                self.put(KIND_ENTRY, 0, entry.id, &[&body])
-            }
+            Record::Entry(entry) => self.put_cbor(KIND_ENTRY, entry.id, entry),
             Record::EndDirectory { id, complete } => {
                 self.put(KIND_END, u8::from(*complete), *id, &[])
             }
@@ -156,25 +152,16 @@ impl<'a> BatchWriter<'a> {
                 *id,
                 &[&offset.to_le_bytes(), bytes],
             ),
-            Record::Abandoned { id, reason } => self.put(
-                KIND_ABANDONED,
-                0,
-                *id,
-                &[&minicbor::to_vec(reason).unwrap_or_default()],
-            ),
-            Record::Special(special) => self.put(
-                KIND_SPECIAL,
-                0,
-                EntryId(0),
-                &[&minicbor::to_vec(special).unwrap_or_default()],
-            ),
-            Record::Trouble(trouble) => self.put(
-                KIND_TROUBLE,
-                0,
-                EntryId(0),
-                &[&minicbor::to_vec(trouble).unwrap_or_default()],
-            ),
+            Record::Abandoned { id, reason } => self.put_cbor(KIND_ABANDONED, *id, reason),
+            Record::Special(special) => self.put_cbor(KIND_SPECIAL, EntryId(0), special),
+            Record::Trouble(trouble) => self.put_cbor(KIND_TROUBLE, EntryId(0), trouble),
         }
+    }
+
+    fn put_cbor(&mut self, kind: u8, id: EntryId, body: &impl Encode<()>) -> bool {
+        // Writing to a vector cannot fail.
+        let body = minicbor::to_vec(body).unwrap_or_default();
+        self.put(kind, 0, id, &[&body])
     }
 
     fn put(&mut self, kind: u8, flags: u8, id: EntryId, body: &[&[u8]]) -> bool {
@@ -224,8 +211,7 @@ impl<'a> BatchReader<'a> {
         let body = self.take(word(4) as usize)?;
         match kind {
             KIND_ENTRY => {
-                let entry: Entry =
-                    minicbor::decode(body).map_err(|error| BatchError::Entry(error.to_string()))?;
+                let entry: Entry = decode("entry", body)?;
                 if entry.id != id {
                     return Err(BatchError::Number {
                         header: id.0,
@@ -235,7 +221,9 @@ impl<'a> BatchReader<'a> {
                 Ok(Record::Entry(Box::new(entry)))
             }
             KIND_PIECE => {
-                let (offset, bytes) = body.split_first_chunk().ok_or(BatchError::Short)?;
+                let (offset, bytes) = body
+                    .split_first_chunk()
+                    .ok_or_else(|| malformed("piece of a file", "shorter than its offset"))?;
                 Ok(Record::Piece {
                     id,
                     offset: u64::from_le_bytes(*offset),
@@ -243,26 +231,31 @@ impl<'a> BatchReader<'a> {
                     bytes,
                 })
             }
-            KIND_END if body.is_empty() => Ok(Record::EndDirectory {
+            KIND_END if !body.is_empty() => Err(malformed("end of a directory", "not empty")),
+            KIND_END => Ok(Record::EndDirectory {
                 id,
                 complete: flags == 1,
             }),
             KIND_ABANDONED => Ok(Record::Abandoned {
                 id,
-                reason: minicbor::decode(body)
-                    .map_err(|error| BatchError::Entry(error.to_string()))?,
+                reason: decode("reason of an abandoned file", body)?,
             }),
-            KIND_TROUBLE => minicbor::decode(body)
-                .map(Box::new)
-                .map(Record::Trouble)
-                .map_err(|error| BatchError::Entry(error.to_string())),
-            KIND_SPECIAL => minicbor::decode(body)
-                .map(Box::new)
-                .map(Record::Special)
-                .map_err(|error| BatchError::Entry(error.to_string())),
-            KIND_END => Err(BatchError::Reserved),
+            KIND_TROUBLE => decode("report of trouble", body).map(Record::Trouble),
+            KIND_SPECIAL => decode("special file", body).map(Record::Special),
             kind => Err(BatchError::Kind(kind)),
         }
+    }
+}
+
+/// Decodes the CBOR body of a record; `what` names it in the error.
+fn decode<'a, T: Decode<'a, ()>>(what: &'static str, body: &'a [u8]) -> Result<T, BatchError> {
+    minicbor::decode(body).map_err(|error| malformed(what, error))
+}
+
+fn malformed(what: &'static str, error: impl ToString) -> BatchError {
+    BatchError::Body {
+        what,
+        error: error.to_string(),
     }
 }
 
@@ -289,15 +282,20 @@ pub enum BatchError {
     /// Record that exceeds the end of the batch.
     #[error("peer sent a batch with a truncated last record")]
     Short,
-    /// Nonzero reserved byte, unknown flag or invalid body of a record.
+    /// Nonzero reserved byte or unknown flag of a record.
     #[error("peer sent a batch with reserved bits set")]
     Reserved,
     /// Unknown kind of record.
     #[error("peer sent a batch with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
-    /// Body of a record that is not valid CBOR for its kind.
-    #[error("peer sent a batch with a malformed entry: {0}")]
-    Entry(String),
+    /// Body of a record that is not valid for its kind.
+    #[error("peer sent a batch with a malformed {what}: {error}")]
+    Body {
+        /// Content of the record, for the error text.
+        what: &'static str,
+        /// Reason why the body is invalid.
+        error: String,
+    },
     /// Entry whose ID differs from the one in the record's header.
     #[error("peer sent entry {body} under number {header}")]
     Number {

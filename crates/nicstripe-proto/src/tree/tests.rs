@@ -381,9 +381,18 @@ fn what_a_batch_must_not_have_is_refused() {
     // An unknown kind, an invalid entry, and kinds without a body.
     assert_eq!(changed(&[(0, 0)]), Err(BatchError::Kind(0)));
     assert_eq!(changed(&[(0, 7)]), Err(BatchError::Kind(7)));
-    assert!(matches!(changed(&[(0, 1)]), Err(BatchError::Entry(_))));
-    assert_eq!(changed(&[(0, 2)]), Err(BatchError::Reserved));
-    assert!(matches!(changed(&[(0, 4)]), Err(BatchError::Entry(_))));
+    for (kind, named) in [
+        (1, "entry"),
+        (2, "end of a directory"),
+        (4, "reason of an abandoned file"),
+        (5, "report of trouble"),
+        (6, "special file"),
+    ] {
+        assert!(
+            matches!(changed(&[(0, kind)]), Err(BatchError::Body { what, .. }) if what == named),
+            "{kind}"
+        );
+    }
     // Invalid flags of a kind, and reserved bytes.
     for bad in [
         &[(1, 2)][..],
@@ -397,7 +406,10 @@ fn what_a_batch_must_not_have_is_refused() {
     // A body of any length beyond the batch's end, and one too short for an offset.
     assert_eq!(changed(&[(4, 12)]), Err(BatchError::Short));
     assert_eq!(changed(&[(7, 0xff)]), Err(BatchError::Short));
-    assert_eq!(changed(&[(4, 7)]), Err(BatchError::Short));
+    assert_eq!(
+        changed(&[(4, 7)]).unwrap_err().to_string(),
+        "peer sent a batch with a malformed piece of a file: shorter than its offset"
+    );
 }
 
 #[test]
