@@ -45,6 +45,7 @@ impl Command {
             Self::Key(key) => key.run(terminal),
             Self::Trust(trust) => trust.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
+            Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
             Self::Dial(dial) => dial.run(terminal),
             Self::Forward(forward) => forward.run(terminal),
@@ -52,14 +53,14 @@ impl Command {
             Self::Bench(bench) => bench.run(terminal),
             Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
-            Self::Completions(completions) => completions.run(),
-            Self::Man(man) => man.run(),
+            Self::Completions(completions) => completions.run(&mut Args::command()),
+            Self::Man(man) => man.run(Args::command()),
         }
     }
 }
 
 /// Prints the short help of a subcommand on standard output.
-pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
+fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();
     let command = root.find_subcommand_mut(subcommand);

@@ -6,7 +6,8 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
 use crate::{
-    commands::cp::{lists::FilesFrom, location::Location},
+    commands::cp::lists::FilesFrom,
+    connect::location::Location,
     text::quantity::{Size, Speed, parse_rate, parse_size, parse_time},
 };
 

@@ -36,7 +36,7 @@ use clap::Parser as _;
 use crate::{
     args::Args,
     commands::cp,
-    failure::{Failure, exit::Exit, hint::hint, panics},
+    failure::{Failure, exit::Exit, panics},
     output::terminal::Terminal,
     text::invocation::Invocation,
 };
@@ -60,10 +60,10 @@ pub fn main() -> ExitCode {
             Exit::Done.into()
         }
         // The sender of the signal expects it, and the daemon has logged its end.
-        Err(Failure::Stopped(stop)) => Exit::of_stop(stop).into(),
+        Err(Failure::Stopped(stop)) => stop.exit().into(),
         Err(failure) => {
             report(&failure, &terminal);
-            Exit::of(&failure).into()
+            failure.exit().into()
         }
     }
 }
@@ -96,7 +96,7 @@ fn report(failure: &Failure, terminal: &Terminal) {
         .details()
         .iter()
         .for_each(|line| terminal.say(format_args!("  {line}")));
-    if let Some(hint) = hint(failure, &Invocation::of_this_process()) {
+    if let Some(hint) = cp::hint(failure, &Invocation::of_this_process()) {
         terminal.hint(&hint);
     }
 }

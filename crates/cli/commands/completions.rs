@@ -1,9 +1,9 @@
 //! `nicstripe completions`: completion scripts for shells.
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-use crate::{args, failure::Failure, output::stdout};
+use crate::{failure::Failure, output::stdout};
 
 /// Print completions for a shell, to be sourced or installed
 #[derive(Debug, Args)]
@@ -16,16 +16,17 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        stdout::bytes(script(self.shell).as_bytes())
+    /// Prints the script for the command line `program`.
+    pub(crate) fn run(self, program: &mut Command) -> Result<(), Failure> {
+        stdout::bytes(script(self.shell, program).as_bytes())
     }
 }
 
 /// Returns the completion script that clap generates. For interactive shells it also completes the
 /// names of trusted peers.
-fn script(shell: Shell) -> String {
+fn script(shell: Shell, program: &mut Command) -> String {
     let mut script = Vec::new();
-    generate(shell, &mut args::Args::command(), "nicstripe", &mut script);
+    generate(shell, program, "nicstripe", &mut script);
     let script = String::from_utf8_lossy(&script);
     match shell {
         Shell::Bash => {
@@ -120,14 +121,19 @@ _nicstripe_places() {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
 
     use super::*;
+    use crate::args;
+
+    fn script_of(shell: Shell) -> String {
+        script(shell, &mut args::Args::command())
+    }
 
     #[test]
     fn every_shell_learns_the_subcommands() {
         for shell in Shell::value_variants() {
-            let script = script(*shell);
+            let script = script_of(*shell);
             assert!(
                 script.contains("serve") && script.contains("bwlimit"),
                 "{shell}"
@@ -137,9 +143,9 @@ mod tests {
 
     #[test]
     fn peers_are_offered_where_one_goes() {
-        let zsh = script(Shell::Zsh);
+        let zsh = script_of(Shell::Zsh);
         assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 5, "{zsh}");
         assert_eq!(zsh.matches(":_nicstripe_places'").count(), 2, "{zsh}");
-        assert!(script(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
+        assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }
 }

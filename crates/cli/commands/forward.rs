@@ -96,30 +96,34 @@ impl Forward {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;
         runtime::raise_open_files();
-        let runtime = runtime::threaded()?;
-        let result = runtime.block_on(async {
+        runtime::run(async {
             let mut signals = Signals::take()?;
-            let client = tokio::select! {
-                client = self.connect.connect(&self.peer, self.connect.port(None), keeper) => client?,
-                stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
-            };
+            let connecting = self
+                .connect
+                .connect(&self.peer, self.connect.port(None), keeper);
+            let client = signals.unless_stopped(connecting).await?;
             let mut listeners = JoinSet::new();
             for spec in &self.forwards {
                 let listener = listen(spec)?;
-                let port = listener.local_addr().map_or(spec.port, |address| address.port());
-                terminal.say(format_args!("forwarding {}:{port} to {} at {}", spec.bind, spec.target, self.peer));
-                listeners.spawn(serve(listener, client.clone(), spec.target.clone(), terminal.clone()));
+                let port = listener
+                    .local_addr()
+                    .map_or(spec.port, |address| address.port());
+                terminal.say(format_args!(
+                    "forwarding {}:{port} to {} at {}",
+                    spec.bind, spec.target, self.peer
+                ));
+                listeners.spawn(serve(
+                    listener,
+                    client.clone(),
+                    spec.target.clone(),
+                    terminal.clone(),
+                ));
             }
             let stop = signals.stop().await;
             listeners.shutdown().await;
-            tokio::select! {
-                () = client.close() => {}
-                stop = signals.stop() => stop.at_once(),
-            }
+            signals.finish(client.close()).await;
             Err(Failure::Stopped(stop))
-        });
-        runtime.shutdown_background();
-        result
+        })
     }
 }
 

@@ -4,25 +4,20 @@ use std::net::IpAddr;
 
 use clap::Args;
 use nicstripe::{
-    BitRate, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy,
-    SurveyedLink, UnusedInterface, escaped,
+    BitRate, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
+    escaped,
     links::{LocalInterface, local_interfaces},
 };
 use serde::Serialize;
 
-use super::cp::{parse_link, parse_port};
 use crate::{
-    connect::{
-        choice::{IpVersion, check_excluded},
-        meeting,
-    },
+    connect::{arguments::LinkArgs, setup},
     failure::Failure,
     output::{
         json::{self, LinkEnds, State},
         logging, stdout,
         terminal::Terminal,
     },
-    places,
     process::runtime,
     text::{link_text, quantity::Speed, table::aligned},
 };
@@ -33,25 +28,17 @@ use crate::{
 /// Connects over each link as a copy would, but copies nothing, installs no routes and changes
 /// nothing.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("port", |port| port.help("TCP port of the daemon").default_value("7747")),
+    mut_arg("link", |link| link.help("Check only this link; may be repeated"))
+)]
 pub(crate) struct Links {
     /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "HOST")]
     host: Option<String>,
 
-    /// TCP port of the daemon
-    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
-    port: u16,
-
     #[command(flatten)]
-    ip_version: IpVersion,
-
-    /// Check only this link; may be repeated
-    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
-    link: Vec<LinkRequest>,
-
-    /// Exclude this interface; may be repeated
-    #[arg(long, value_name = "NAME")]
-    exclude_link: Vec<String>,
+    links: LinkArgs,
 
     /// Print one JSON document on standard output (docs/schema/links.schema.json)
     #[arg(long)]
@@ -63,7 +50,7 @@ impl Links {
     /// result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        check_excluded(&self.exclude_link)?;
+        self.links.check()?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
             return if self.json {
@@ -72,10 +59,7 @@ impl Links {
                 print_here(&interfaces)
             };
         };
-        let runtime = runtime::threaded()?;
-        let result = runtime.block_on(self.look(&host));
-        runtime.shutdown_background();
-        let (peer, survey) = result?;
+        let (peer, survey) = runtime::run(self.look(&host))?;
         if self.json {
             json::print_document(&Document::of(&host, &peer, &survey))
         } else {
@@ -84,14 +68,11 @@ impl Links {
     }
 
     async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
-        let home = places::home()?;
-        let builder = places::client(&home)?
-            .port(self.port)
-            .links(self.link.clone())
-            .exclude_links(self.exclude_link.clone())
-            .family(self.ip_version.only())
+        let builder = self.links.apply(setup::client()?);
+        let builder = builder
+            .port(self.links.port(None))
             .routes(RoutePolicy::Never);
-        let client = meeting::connect(builder, host).await?;
+        let client = setup::connect(builder, host).await?;
         let (key, name) = client.peer().await?;
         let survey = client.links().await?;
         client.close().await;

@@ -2,10 +2,13 @@
 
 use std::{fs, io, path::PathBuf};
 
-use clap::{Args, Command, CommandFactory as _, builder::Resettable};
+use clap::{Args, Command, builder::Resettable};
 use clap_mangen::Man as Page;
 
-use crate::{args, failure::Failure, output::stdout};
+use crate::{
+    failure::{CommandError, Failure, exit::Exit},
+    output::stdout,
+};
 
 /// Print the manual page of nicstripe or of one of its commands, or write all pages into a
 /// directory
@@ -24,8 +27,9 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let pages = pages();
+    /// Prints or writes the manual pages of the command line `program`.
+    pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
+        let pages = pages(program);
         if let Some(dir) = self.dir {
             return pages.into_iter().try_for_each(|command| {
                 let path = dir.join(format!("{}.1", command.get_name()));
@@ -43,16 +47,25 @@ impl Man {
             .join("-");
         match pages.into_iter().find(|command| command.get_name() == name) {
             Some(command) => stdout::bytes(&rendered(command).map_err(Failure::Output)?),
-            None => Err(Failure::NoPage {
-                name: name.replacen('-', " ", 1),
-            }),
+            None => Err(NoPage(name.replacen('-', " ", 1)).into()),
         }
     }
 }
 
+/// The named command does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("no command {0:?}: expected one listed by `nicstripe --help`")]
+struct NoPage(String);
+
+impl CommandError for NoPage {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
 /// Returns the command of each manual page, renamed to its page, such as `nicstripe-trust-add`.
-fn pages() -> Vec<Command> {
-    let mut root = args::Args::command().disable_help_subcommand(true);
+fn pages(program: Command) -> Vec<Command> {
+    let mut root = program.disable_help_subcommand(true);
     root.build();
     let mut pages = Vec::new();
     collect(root, &mut pages);
@@ -201,11 +214,11 @@ fn escaped(text: &str) -> String {
 
 /// Returns the examples of a manual page whose command has none in its help.
 fn examples_of(page: &str) -> String {
-    let commands = EXAMPLES_OF
-        .iter()
+    let examples = EXAMPLES_OF.lines().filter_map(|line| line.split_once("  "));
+    let rows = examples
         .filter(|(of, _)| *of == page)
-        .map(|(_, row)| format!("  {row}"));
-    commands.collect::<Vec<_>>().join("\n")
+        .map(|(_, row)| format!("  {}", row.trim_start()));
+    rows.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the exit codes for the manual page of a command whose help does not list them.
@@ -240,121 +253,52 @@ const EXIT_CODES: [(bool, u8, &str); 10] = [
     (false, 143, "SIGTERM"),
 ];
 
-const EXAMPLES_OF: [(&str, &str); 30] = [
-    (
-        "nicstripe",
-        "nicstripe key  on both machines: print the line to exchange",
-    ),
-    (
-        "nicstripe",
-        "nicstripe serve --root /srv/files  on one machine",
-    ),
-    ("nicstripe", "nicstripe cp disk.img nas:  on the other"),
-    (
-        "nicstripe-demo",
-        "nicstripe demo  copy over 2 and then 4 virtual cables",
-    ),
-    (
-        "nicstripe-key",
-        "nicstripe key  print the line of this machine",
-    ),
-    (
-        "nicstripe-trust",
-        "nicstripe trust list  print the trusted peers and their rights",
-    ),
-    (
-        "nicstripe-trust-add",
-        "nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas",
-    ),
-    (
-        "nicstripe-trust-add",
-        "nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only",
-    ),
-    ("nicstripe-trust-list", "nicstripe trust list"),
-    ("nicstripe-trust-remove", "nicstripe trust remove nas"),
-    (
-        "nicstripe-serve",
-        "nicstripe serve --root /srv/files  serve trusted peers on every interface",
-    ),
-    (
-        "nicstripe-serve",
-        "nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2",
-    ),
-    (
-        "nicstripe-serve-restic",
-        "restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init",
-    ),
-    (
-        "nicstripe-serve-restic",
-        "nicstripe serve restic --addr localhost:8000 nas:backup/laptop  print the variable for restic",
-    ),
-    (
-        "nicstripe-dial",
-        "ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable",
-    ),
-    (
-        "nicstripe-forward",
-        "nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080",
-    ),
-    (
-        "nicstripe-forward",
-        "nicstripe forward -L 0:localhost:5432 nas  listen on any free port",
-    ),
-    (
-        "nicstripe-links",
-        "nicstripe links  list interfaces that can be links",
-    ),
-    (
-        "nicstripe-links",
-        "nicstripe links nas  show which of them a copy would use, and why",
-    ),
-    (
-        "nicstripe-discover",
-        "nicstripe discover  list daemons on the cables",
-    ),
-    (
-        "nicstripe-routes",
-        "nicstripe routes list  list installed host routes",
-    ),
-    ("nicstripe-routes-list", "nicstripe routes list"),
-    (
-        "nicstripe-routes-clean",
-        "nicstripe routes clean  remove stale ones",
-    ),
-    (
-        "nicstripe-completions",
-        "nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe",
-    ),
-    (
-        "nicstripe-completions",
-        "nicstripe completions zsh > ~/.zfunc/_nicstripe",
-    ),
-    (
-        "nicstripe-completions",
-        "nicstripe completions fish > ~/.config/fish/completions/nicstripe.fish",
-    ),
-    ("nicstripe-man", "nicstripe man cp | man -l -"),
-    (
-        "nicstripe-man",
-        "nicstripe man --dir /usr/local/share/man/man1",
-    ),
-    (
-        "nicstripe-bench-list",
-        "nicstripe bench list  list the reports kept here",
-    ),
-    (
-        "nicstripe-bench-compare",
-        "nicstripe bench compare base.json later.json",
-    ),
-];
+/// Examples of commands without any in their help: the page, and the row of its section.
+const EXAMPLES_OF: &str = "\
+nicstripe                nicstripe key  on both machines: print the line to exchange
+nicstripe                nicstripe serve --root /srv/files  on one machine
+nicstripe                nicstripe cp disk.img nas:  on the other
+nicstripe-demo           nicstripe demo  copy over 2 and then 4 virtual cables
+nicstripe-key            nicstripe key  print the line of this machine
+nicstripe-trust          nicstripe trust list  print the trusted peers and their rights
+nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas
+nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only
+nicstripe-trust-list     nicstripe trust list
+nicstripe-trust-remove   nicstripe trust remove nas
+nicstripe-serve          nicstripe serve --root /srv/files  serve trusted peers on every interface
+nicstripe-serve          nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2
+nicstripe-serve-restic   restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init
+nicstripe-serve-restic   nicstripe serve restic --addr localhost:8000 nas:backup/laptop  print the variable for restic
+nicstripe-dial           ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable
+nicstripe-forward        nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080
+nicstripe-forward        nicstripe forward -L 0:localhost:5432 nas  listen on any free port
+nicstripe-links          nicstripe links  list interfaces that can be links
+nicstripe-links          nicstripe links nas  show which of them a copy would use, and why
+nicstripe-discover       nicstripe discover  list daemons on the cables
+nicstripe-routes         nicstripe routes list  list installed host routes
+nicstripe-routes-list    nicstripe routes list
+nicstripe-routes-clean   nicstripe routes clean  remove stale ones
+nicstripe-completions    nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe
+nicstripe-completions    nicstripe completions zsh > ~/.zfunc/_nicstripe
+nicstripe-completions    nicstripe completions fish > ~/.config/fish/completions/nicstripe.fish
+nicstripe-man            nicstripe man cp | man -l -
+nicstripe-man            nicstripe man --dir /usr/local/share/man/man1
+nicstripe-bench-list     nicstripe bench list  list the reports kept here
+nicstripe-bench-compare  nicstripe bench compare base.json later.json";
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    fn all() -> Vec<Command> {
+        pages(crate::args::Args::command())
+    }
 
     #[test]
     fn every_command_has_a_page_that_explains_its_options() {
-        let pages = pages();
+        let pages = all();
         let names: Vec<&str> = pages.iter().map(Command::get_name).collect();
         for name in [
             "nicstripe",
@@ -375,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_page_has_examples_and_an_exit_status_and_tables_stay_tables() {
-        for command in pages() {
+        for command in all() {
             let name = command.get_name().to_owned();
             let page = String::from_utf8(rendered(command).unwrap()).unwrap();
             for title in [EXAMPLES, EXIT_STATUS] {

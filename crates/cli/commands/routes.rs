@@ -4,11 +4,11 @@
 use std::io;
 
 use clap::{Args, Subcommand};
-use nicstripe::routes::{self, ChangedMtu, HostRoute};
+use nicstripe::routes::{self, ChangedMtu, HostRoute, MtuError, RouteError};
 use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
 
 use crate::{
-    failure::Failure,
+    failure::{CommandError, Failure},
     output::{stdout, terminal::Terminal},
     places,
 };
@@ -66,6 +66,12 @@ impl RoutesArgs {
         Ok(())
     }
 }
+
+/// The kernel or the route helper failed to list or change host routes.
+impl CommandError for RouteError {}
+
+/// MTUs that nicstripe changed cannot be restored.
+impl CommandError for MtuError {}
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
     match owners {

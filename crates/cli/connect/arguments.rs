@@ -2,66 +2,39 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clap::Args;
-use nicstripe::{BitRate, Client, DEFAULT_PORT, LinkRequest, routes::RouteKeeper};
-
-use super::{
-    choice::{IpVersion, check_excluded},
-    meeting,
+use clap::{Args, ValueEnum};
+use nicstripe::{
+    BitRate, Client, ClientBuilder, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, escaped,
+    links::local_interfaces, routes::RouteKeeper,
 };
+
+use super::setup;
 use crate::{
-    commands::cp::{Routes, parse_link, parse_port},
-    failure::Failure,
+    failure::{CommandError, Failure, exit::Exit},
     places,
     text::quantity::{parse_rate, parse_time},
 };
 
-/// Options for the connection to the peer.
+/// Options for the connection to the peer, of commands that transfer data.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// TCP port of the daemon [default: 7747]
-    #[arg(short = 'P', long, value_parser = parse_port)]
-    port: Option<u16>,
+    #[command(flatten)]
+    links: LinkArgs,
 
     #[command(flatten)]
-    ip_version: IpVersion,
-
-    /// Use only this link; may be repeated [default: every cable that reaches the peer]
-    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
-    link: Vec<LinkRequest>,
-
-    /// Exclude this interface; may be repeated
-    #[arg(long, value_name = "NAME")]
-    exclude_link: Vec<String>,
-
-    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    routes: Routes,
-
-    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or
-    /// Gbit for bits, 0 for no limit [default: no limit]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    bwlimit: Option<BitRate>,
-
-    /// Give up after this time without any link: seconds, or with ms, s, m or h
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
-    timeout: Duration,
+    session: SessionArgs,
 }
 
 impl ConnectArgs {
-    /// Starts the route helper process. Must be called while this process has one thread: the
-    /// helper keeps the right to change routes, and the process that talks to the network drops it.
+    /// Starts the route helper process, as [`SessionArgs::keeper`] does.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
-        check_excluded(&self.exclude_link)?;
-        Ok(Arc::new(RouteKeeper::start_dedicated(
-            self.routes.into(),
-            &places::routes_dir(&places::home()?),
-        )))
+        self.links.check()?;
+        self.session.keeper()
     }
 
-    /// Returns the daemon's TCP port: `-P` if given, otherwise the port in the URL, otherwise 7747.
+    /// Returns the daemon's TCP port, as [`LinkArgs::port`] does.
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
-        self.port.or(in_url).unwrap_or(DEFAULT_PORT)
+        self.links.port(in_url)
     }
 
     pub(crate) async fn connect(
@@ -70,15 +43,214 @@ impl ConnectArgs {
         port: u16,
         keeper: Arc<RouteKeeper>,
     ) -> Result<Client, Failure> {
-        let home = places::home()?;
-        let builder = places::client(&home)?
-            .port(port)
+        let builder = self.links.apply(setup::client()?).port(port);
+        setup::connect(self.session.apply(builder).route_keeper(keeper), host).await
+    }
+}
+
+/// Options that choose the daemon's port and the links.
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// TCP port of the daemon [default: 7747]
+    #[arg(short = 'P', long, value_parser = parse_port)]
+    pub(crate) port: Option<u16>,
+
+    #[command(flatten)]
+    ip_version: IpVersion,
+
+    /// Use only this link; may be repeated [default: every cable that reaches the peer]
+    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
+    pub(crate) link: Vec<LinkRequest>,
+
+    /// Exclude this interface; may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude_link: Vec<String>,
+}
+
+impl LinkArgs {
+    /// Returns the daemon's TCP port: `-P` if given, otherwise the port in the URL, otherwise 7747.
+    pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
+        self.port.or(in_url).unwrap_or(DEFAULT_PORT)
+    }
+
+    /// Checks that the interfaces of `--exclude-link` exist. A misspelled name would leave the
+    /// intended interface in use.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.exclude_link.is_empty() {
+            return Ok(());
+        }
+        let here = local_interfaces()?;
+        let is_missing = |name: &&String| !here.iter().any(|interface| interface.is_called(name));
+        let Some(name) = self.exclude_link.iter().find(is_missing) else {
+            return Ok(());
+        };
+        let names = here
+            .iter()
+            .map(|interface| escaped(interface.name.as_bytes()));
+        Err(Excluded {
+            name: name.clone(),
+            here: names.collect::<Vec<_>>().join(", "),
+        }
+        .into())
+    }
+
+    /// Applies the choice of links to a client.
+    pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        builder
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
-            .route_keeper(keeper)
-            .bandwidth(self.bwlimit.filter(|rate| *rate > BitRate::ZERO))
-            .patience(self.timeout)
-            .family(self.ip_version.only());
-        meeting::connect(builder, host).await
+            .family(self.ip_version.only())
+    }
+}
+
+/// An interface given to `--exclude-link` does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
+struct Excluded {
+    name: String,
+    /// Names of the existing interfaces, joined by commas.
+    here: String,
+}
+
+impl CommandError for Excluded {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// Options of a session that transfers data: host routes, rate limit and timeout.
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) routes: Routes,
+
+    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or
+    /// Gbit for bits, 0 for no limit [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) bwlimit: Option<BitRate>,
+
+    /// Give up after this time without any link: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
+    pub(crate) timeout: Duration,
+}
+
+impl SessionArgs {
+    /// Starts the route helper process. Must be called while this process has one thread: the
+    /// helper keeps the right to change routes, and the process that talks to the network drops it.
+    pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
+        Ok(Arc::new(RouteKeeper::start_dedicated(
+            self.routes.into(),
+            &places::routes_dir(&places::home()?),
+        )))
+    }
+
+    /// Applies the rate limit and the timeout to a client.
+    pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        builder.bandwidth(self.limit()).patience(self.timeout)
+    }
+
+    fn limit(&self) -> Option<BitRate> {
+        self.bwlimit.filter(|rate| *rate > BitRate::ZERO)
+    }
+}
+
+/// IP version that a command is limited to, by `-4` or `-6`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct IpVersion {
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    ipv6: bool,
+}
+
+impl IpVersion {
+    /// Returns the IP version that the user asked for; `None` for both.
+    pub(crate) fn only(self) -> Option<Family> {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        }
+    }
+}
+
+/// Policy for host routes to the peer (`--routes`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Routes {
+    /// If binding sockets to the interface does not suffice, and privileges allow it
+    Auto,
+    /// For every link; fail without the privileges
+    Always,
+    /// For no link
+    Never,
+}
+
+impl From<Routes> for RoutePolicy {
+    fn from(routes: Routes) -> Self {
+        match routes {
+            Routes::Auto => Self::Auto,
+            Routes::Always => Self::Always,
+            Routes::Never => Self::Never,
+        }
+    }
+}
+
+/// Parses a TCP port. The error message explains that `-P` is not rsync's option of that letter.
+pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => {
+            Err("not a port: expected 1 to 65535 (-P is the port, as in scp; partial files are always kept, and a terminal shows progress)"
+                .into())
+        }
+        Ok(port) => Ok(port),
+    }
+}
+
+/// Parses a link, `LOCAL[=REMOTE][@RATE]`. The rate has the units of `--bwlimit`, so that a unit
+/// means the same in all options.
+pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
+    let (ends, cap) = match text.rsplit_once('@') {
+        Some((ends, rate)) => (
+            ends,
+            Some(parse_rate(rate).map_err(|error| error.to_string())?),
+        ),
+        None => (text, None),
+    };
+    let link: LinkRequest = ends
+        .parse()
+        .map_err(|error: nicstripe::LinkRequestError| error.to_string())?;
+    Ok(LinkRequest {
+        cap: cap.filter(|rate| *rate > BitRate::ZERO),
+        ..link
+    })
+}
+
+/// The help states the default port as a number, which must be that of the library.
+const _: () = assert!(DEFAULT_PORT == 7747);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        session: SessionArgs,
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_none() {
+        let limit = |rate: &str| {
+            let typed = CommandLine::try_parse_from(["cp", "--bwlimit", rate]).unwrap();
+            typed.session.limit()
+        };
+        assert_eq!(limit("0"), None);
+        assert_eq!(limit("1Mbit"), Some(BitRate::from_mbit(1)));
     }
 }

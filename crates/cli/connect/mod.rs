@@ -1,5 +1,5 @@
 //! Connection to the peer: its options and its setup.
 
 pub(crate) mod arguments;
-pub(crate) mod choice;
-pub(crate) mod meeting;
+pub(crate) mod location;
+pub(crate) mod setup;

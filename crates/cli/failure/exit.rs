@@ -3,18 +3,7 @@
 
 use std::process::ExitCode;
 
-use nicstripe::{Error, FailCode, TargetRefusal, trust::PeersError};
-
-use crate::{
-    commands::{
-        bench::BenchError,
-        cp::{ListError, PlanError},
-        demo::DemoError,
-        serve::ConfigError,
-    },
-    failure::Failure,
-    process::signals::Stop,
-};
+use nicstripe::{Error, FailCode, TargetRefusal};
 
 /// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,56 +44,8 @@ impl Exit {
         self as u8
     }
 
-    /// Returns the exit code of a failure. No other function maps failures to exit codes.
-    pub(crate) fn of(failure: &Failure) -> Self {
-        match failure {
-            Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
-            Failure::OwnKey { .. } | Failure::RootOfKeys { .. } => Self::Usage,
-            Failure::Config(ConfigError::File(error)) => Self::of_config(error.io().is_some()),
-            Failure::Config(ConfigError::Line { .. }) | Failure::Setting { .. } => Self::Usage,
-            Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => {
-                Self::Usage
-            }
-            Failure::Plan(error) => Self::of_plan(error),
-            Failure::Source { .. }
-            | Failure::Directory { .. }
-            | Failure::NotADirectory { .. }
-            | Failure::Root { .. } => Self::Files,
-            Failure::Fifo { .. } | Failure::Place(_) => Self::Files,
-            Failure::List(ListError::Read { .. }) => Self::Files,
-            Failure::List(_) => Self::Usage,
-            Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => {
-                Self::SourceChanged
-            }
-            Failure::Shortfall(_) => Self::Partial,
-            Failure::Write { .. } | Failure::Output(_) => Self::Files,
-            Failure::Library(error) => Self::of_error(error),
-            Failure::Identity(error) => Self::of_config(error.io().is_some()),
-            Failure::Peers(error) => Self::of_peers(error),
-            Failure::Metrics { .. } | Failure::Tunnel { .. } | Failure::Listen { .. } => {
-                Self::Failed
-            }
-            Failure::Routes(_)
-            | Failure::Mtus(_)
-            | Failure::Home(_)
-            | Failure::Runtime(_)
-            | Failure::Signals(_) => Self::Failed,
-            Failure::Bench(error) => Self::of_bench(error),
-            Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
-            Failure::Demo(_) => Self::Failed,
-            Failure::Interrupted { stop, .. } | Failure::Stopped(stop) => Self::of_stop(*stop),
-        }
-    }
-
-    /// Returns the exit code for a process that a signal ended.
-    pub(crate) const fn of_stop(stop: Stop) -> Self {
-        match stop {
-            Stop::Interrupt => Self::Interrupted,
-            Stop::Terminate => Self::Terminated,
-        }
-    }
-
-    fn of_error(error: &Error) -> Self {
+    /// Returns the exit code of an error of the library.
+    pub(super) fn of_error(error: &Error) -> Self {
         if let Some(code) = error.fail_code() {
             return Self::of_fail_code(code);
         }
@@ -145,36 +86,33 @@ impl Exit {
         }
     }
 
-    fn of_bench(error: &BenchError) -> Self {
-        match error {
-            BenchError::Regression { .. } | BenchError::Floor { .. } => Self::Slower,
-            BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => {
-                Self::Files
-            }
-            BenchError::NotComparable { .. } | BenchError::NoFloor { .. } => Self::Failed,
-        }
-    }
-
-    fn of_plan(error: &PlanError) -> Self {
-        match error {
-            PlanError::RemoteDirectory { .. } | PlanError::NoMatch { .. } => Self::Files,
-            _ => Self::Usage,
-        }
-    }
-
-    fn of_peers(error: &PeersError) -> Self {
-        match error {
-            PeersError::File(error) => Self::of_config(error.io().is_some()),
-            PeersError::Line { .. } => Self::Refused,
-            PeersError::Value(_) => Self::Usage,
-            _ => Self::Failed,
-        }
-    }
-
     /// Returns the exit code of a configuration error: a file error for a file that cannot be read,
     /// a refusal for one with wrong content or that other users can write.
-    fn of_config(is_io: bool) -> Self {
+    pub(crate) fn of_config(is_io: bool) -> Self {
         if is_io { Self::Files } else { Self::Refused }
+    }
+}
+
+/// Signal that asked the process to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// SIGINT, which Ctrl-C sends.
+    Interrupt,
+    /// SIGTERM from a service manager, or SIGHUP from a closed terminal.
+    Terminate,
+}
+
+impl Stop {
+    pub(crate) const fn exit(self) -> Exit {
+        match self {
+            Self::Interrupt => Exit::Interrupted,
+            Self::Terminate => Exit::Terminated,
+        }
+    }
+
+    /// Exits immediately and without cleanup, as the second signal requests.
+    pub(crate) fn at_once(self) -> ! {
+        std::process::exit(self.exit().code().into())
     }
 }
 
@@ -188,17 +126,23 @@ impl From<Exit> for ExitCode {
 mod tests {
     use std::{io, time::Duration};
 
-    use nicstripe::{Digest, Name, trust::PublicKey};
+    use nicstripe::{
+        Digest, Name,
+        trust::{PeersError, PublicKey},
+    };
 
     use super::*;
-    use crate::{commands::cp::shortfall_tests::shortfall, failure::tests::file_error};
+    use crate::{
+        commands::cp::tests::{ListError, PlanError, shortfall},
+        failure::{Failure, tests::file_error},
+    };
 
     fn io_error() -> io::Error {
         io::Error::from(io::ErrorKind::Other)
     }
 
     fn code(error: Error) -> u8 {
-        Exit::of(&error.into()).code()
+        Failure::from(error).exit().code()
     }
 
     #[test]
@@ -372,8 +316,8 @@ mod tests {
                 },
                 11,
             ),
-            (Failure::Directory { path: path() }, 11),
-            (Failure::NotADirectory { path: path() }, 11),
+            (PlanError::Directory { path: path() }.into(), 11),
+            (PlanError::NotADirectory { path: path() }.into(), 11),
             (
                 Failure::Interrupted {
                     stop: Stop::Interrupt,
@@ -388,36 +332,32 @@ mod tests {
                 },
                 143,
             ),
-            (Failure::Peers(PeersError::Unknown { text: "x".into() }), 1),
-            (Failure::Plan(PlanError::BothLocal), 2),
+            (PeersError::Unknown { text: "x".into() }.into(), 1),
+            (PlanError::BothLocal.into(), 2),
             (
-                Failure::Plan(PlanError::RemoteDirectory {
+                PlanError::RemoteDirectory {
                     text: "nas:".into(),
-                }),
+                }
+                .into(),
                 11,
             ),
             (
-                Failure::List(ListError::Read {
+                ListError::Read {
                     path: path(),
                     source: io_error(),
-                }),
+                }
+                .into(),
                 11,
             ),
-            (Failure::List(ListError::NotText { path: path() }), 2),
+            (ListError::NotText { path: path() }.into(), 2),
             (
-                Failure::Shortfall(Box::new(shortfall(
-                    &[FailCode::Io, FailCode::SourceChanged],
-                    &["-r"],
-                ))),
+                shortfall(&[FailCode::Io, FailCode::SourceChanged], &["-r"]).into(),
                 23,
             ),
-            (
-                Failure::Shortfall(Box::new(shortfall(&[FailCode::SourceChanged], &["-r"]))),
-                24,
-            ),
+            (shortfall(&[FailCode::SourceChanged], &["-r"]).into(), 24),
             (Failure::Runtime(io_error()), 1),
         ] {
-            assert_eq!(Exit::of(&failure).code(), expected, "{failure}");
+            assert_eq!(failure.exit().code(), expected, "{failure}");
         }
         assert_eq!(Exit::Done.code(), 0);
     }

@@ -1,15 +1,13 @@
-//! `hint:` lines for failures, with the command to type if one helps.
+//! `hint:` lines for errors of the library, with the command to type if one helps.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use nicstripe::{
     CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
-    trust::{DialTarget, PeerOptions, Peers, PeersError, PublicKey},
+    trust::{DialTarget, PeerOptions, Peers, PublicKey},
 };
 
 use crate::{
-    commands::cp::{LocationError, NextStep, Obstacle, PlanError, listing, value_hint},
-    failure::Failure,
     places,
     text::{
         invocation::{Invocation, quoted},
@@ -17,93 +15,16 @@ use crate::{
     },
 };
 
-/// Returns one line of advice on a failure of the command `invocation`; `None` if the error message
-/// suffices.
-pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String> {
-    let program = invocation.program();
-    match failure {
-        Failure::Library(error) => of_error(error, invocation),
-        Failure::Interrupted {
-            resumable: true, ..
-        } => Some(again(invocation)),
-        Failure::Location(LocationError::Ssh { host, .. }) => Some(format!(
-            "start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"
-        )),
-        Failure::Location(LocationError::PortInPath {
-            host, port, rest, ..
-        }) => {
-            let (host, path) = (
-                if host.contains(':') {
-                    format!("[{host}]")
-                } else {
-                    host.clone()
-                },
-                rest.trim_start_matches('/'),
-            );
-            Some(format!(
-                "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
-            ))
-        }
-        Failure::Plan(PlanError::ScpValue { letter, value }) => {
-            value_hint(*letter, value, invocation)
-        }
-        Failure::Plan(PlanError::BothLocal) => {
-            Some("write a remote path as HOST:PATH, as in nas:backup/".into())
-        }
-        Failure::Plan(PlanError::BothRemote) => {
-            Some("run the command on one of the two machines".into())
-        }
-        Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => {
-            Some(recurse(invocation))
-        }
-        Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!(
-            "give it a name, as in {}",
-            quoted(format!("{text}NAME"))
-        )),
-        Failure::Plan(PlanError::IdleInclude { pattern }) => Some(format!(
-            "to copy only what matches: --exclude '*' --include '*/' --include {}",
-            quoted(pattern)
-        )),
-        Failure::Fifo { path } => Some(format!(
-            "to copy data from the FIFO: {}",
-            invocation.reading_standard_input(path)
-        )),
-        Failure::NotADirectory { .. } => Some(format!(
-            "to create it: {}",
-            invocation.with_flag("--mkpath")
-        )),
-        Failure::Place(place) => match &place.obstacle {
-            Obstacle::Differs => of_next_step(NextStep::Replace, invocation),
-            Obstacle::NoParent(_) => Some(format!(
-                "to create it: {}",
-                invocation.with_flag("--mkpath")
-            )),
-            Obstacle::Directory | Obstacle::NotADirectory(_) => None,
-        },
-        Failure::Plan(PlanError::ManyMatches { .. }) => {
-            Some("copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into())
-        }
-        Failure::OwnKey { .. } => {
-            Some("run `nicstripe key` on the other machine, and trust that line".into())
-        }
-        Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
-        Failure::Shortfall(shortfall) => shortfall
-            .next_step()
-            .and_then(|next_step| of_next_step(next_step, invocation)),
-        Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => {
-            Some(MORE_THREADS.into())
-        }
-        Failure::Peers(PeersError::Unknown { .. }) => {
-            Some(format!("list the trusted peers: {program} trust list"))
-        }
-        _ => None,
-    }
+/// Returns the hint for an error of starting a thread.
+pub(super) fn of_thread(error: &io::Error) -> Option<String> {
+    (error.kind() == ErrorKind::WouldBlock).then(|| MORE_THREADS.to_owned())
 }
 
 /// Hint for an EAGAIN from the kernel when a thread cannot be started.
 const MORE_THREADS: &str = "process and thread limit of this user or container reached: end some, or raise the limit (ulimit -u, pids.max)";
 
-fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
+/// Returns the hint for an error of the library.
+pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
         Error::Reconnect { source, .. } => of_error(source, invocation),
@@ -140,10 +61,10 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }
-        Error::System { source, .. } if source.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
             Some("another daemon may be running; to run a second one: --port PORT".into())
         }
+        Error::System { source, .. } => of_thread(source),
         Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
             Ok(target) => {
                 let options = PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() };
@@ -203,42 +124,56 @@ fn trust_us(ours: &PublicKey) -> String {
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
 /// needs none; the caller may then hint that a rerun resumes.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
-    match code {
-        FailCode::Exists => of_next_step(NextStep::Replace, invocation),
-        FailCode::NotAFile if !invocation.is_recursive() => Some(format!(
-            "if it is a directory: {}",
-            invocation.with_flag("-r")
-        )),
-        FailCode::NoSpace => of_next_step(NextStep::Room, invocation),
-        FailCode::SourceChanged => of_next_step(NextStep::Rerun, invocation),
-        FailCode::NotFound => of_next_step(NextStep::Look, invocation),
-        FailCode::Busy => Some("wait for the other copy, or stop it".into()),
-        FailCode::Refused => of_next_step(NextStep::Rights, invocation),
-        _ => None,
-    }
-}
-
-/// Returns the hint for a remedy; `None` if its command cannot be composed.
-fn of_next_step(next_step: NextStep, invocation: &Invocation) -> Option<String> {
-    Some(match next_step {
-        NextStep::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
-        NextStep::Recurse => recurse(invocation),
-        NextStep::Look => format!("list existing files: {}", listing(invocation)?),
-        NextStep::Rerun => {
-            format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
+    Some(match code {
+        FailCode::NotAFile if !invocation.is_recursive() => {
+            format!("if it is a directory: {}", invocation.with_flag("-r"))
         }
-        NextStep::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
-                           append-only forbids -f, -u and --delete"
-            .to_owned(),
-        NextStep::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
+        FailCode::Busy => "wait for the other copy, or stop it".to_owned(),
+        FailCode::Exists => NextStep::Replace.text(invocation),
+        FailCode::NoSpace => NextStep::Room.text(invocation),
+        FailCode::SourceChanged => NextStep::Rerun.text(invocation),
+        FailCode::Refused => NextStep::Rights.text(invocation),
+        _ => return None,
     })
 }
 
-fn recurse(invocation: &Invocation) -> String {
-    format!("to copy the directory: {}", invocation.with_flag("-r"))
+/// Remedy for a file that could not be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextStep {
+    /// Replace existing files that differ: `-f` or `-u`.
+    Replace,
+    /// Copy directories: `-r`.
+    Recurse,
+    /// Create the target's missing directory: `--mkpath`.
+    Create,
+    /// Rerun the copy once nothing writes to the sources.
+    Rerun,
+    /// Grant the missing right on the peer.
+    Rights,
+    /// Free disk space on the receiver.
+    Room,
 }
 
-fn again(invocation: &Invocation) -> String {
+impl NextStep {
+    /// Returns the hint, with the command `invocation` changed as needed.
+    pub(crate) fn text(self, invocation: &Invocation) -> String {
+        match self {
+            Self::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
+            Self::Recurse => format!("to copy the directory: {}", invocation.with_flag("-r")),
+            Self::Create => format!("to create it: {}", invocation.with_flag("--mkpath")),
+            Self::Rerun => {
+                format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
+            }
+            Self::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
+                             append-only forbids -f, -u and --delete"
+                .to_owned(),
+            Self::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
+        }
+    }
+}
+
+/// Returns the hint that a rerun resumes.
+pub(super) fn again(invocation: &Invocation) -> String {
     format!(
         "to resume, run the same command again: {}",
         invocation.resuming()
@@ -276,8 +211,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        commands::cp::shortfall_tests::shortfall, failure::tests::file_error,
-        process::signals::Stop,
+        commands::cp::{
+            hint,
+            tests::{PlanError, shortfall},
+        },
+        failure::{Failure, exit::Stop, tests::file_error},
     };
 
     fn hint_of(failure: impl Into<Failure>) -> Option<String> {
@@ -401,7 +339,7 @@ mod tests {
     fn a_directory_is_copied_by_the_command_with_r() {
         let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
         assert_eq!(
-            hint_of(Failure::Directory { path: "a b".into() }).as_deref(),
+            hint_of(PlanError::Directory { path: "a b".into() }).as_deref(),
             Some(recurse)
         );
         assert_eq!(
@@ -435,8 +373,7 @@ mod tests {
 
     #[test]
     fn a_tree_of_which_something_failed_says_what_helps_with_all() {
-        let hint_of =
-            |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
+        let hint_of = |codes: &[FailCode]| hint_of(shortfall(codes, &["-c"]));
         assert!(
             hint_of(&[FailCode::Exists])
                 .unwrap()

@@ -1,36 +1,25 @@
-//! Errors of all commands.
+//! Errors of all commands, with their exit codes and hints.
 
 pub(crate) mod exit;
 pub(crate) mod hint;
 pub(crate) mod panics;
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{error, io, path::PathBuf};
 
-use nicstripe::{
-    routes::{MtuError, RouteError},
-    trust::{HomeError, IdentityError, LineError, PeersError},
-};
+use nicstripe::trust::{HomeError, IdentityError, PeersError};
 
-use crate::{
-    commands::{
-        bench::BenchError,
-        cp::{ListError, LocationError, PlaceError, PlanError, Shortfall},
-        demo::DemoError,
-        serve::ConfigError,
-    },
-    process::signals::Stop,
-};
+use self::exit::{Exit, Stop};
+use crate::text::invocation::Invocation;
 
-/// Error that ends a command. [`Exit`](crate::failure::exit::Exit) gives its exit code, and
-/// [`hint`](crate::failure::hint::hint) its `hint:` line.
+/// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A source or target of `cp` is invalid.
+    /// One command or one argument failed in a way that only that module knows.
     #[error(transparent)]
-    Location(#[from] LocationError),
-    /// The arguments of `cp` contradict each other.
+    Command(Box<dyn CommandError>),
+    /// The `nicstripe` library returned an error.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Library(Box<nicstripe::Error>),
     /// `NICSTRIPE_LOG`, or `log.filter` in the configuration file, is not a valid log filter.
     #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
     LogFilter {
@@ -39,9 +28,6 @@ pub(crate) enum Failure {
         text: String,
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The configuration file of `serve` is unreadable or invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// A setting of `serve` or an argument of `restic` is invalid, or contradicts another one.
     #[error("{key}: {why}")]
     Setting {
@@ -49,92 +35,12 @@ pub(crate) enum Failure {
         /// Problem with the setting, and its allowed values.
         why: String,
     },
-    /// The Prometheus metrics endpoint of `serve` cannot listen.
-    #[error("cannot listen on {address} for metrics")]
-    Metrics {
-        address: SocketAddr,
-        source: io::Error,
-    },
     /// A TCP listener cannot be bound to the address given on the command line.
     #[error("cannot listen on {address}")]
     Listen { address: String, source: io::Error },
-    /// The public-key line given to `trust add` is invalid.
-    #[error(transparent)]
-    PeerLine(#[from] LineError),
-    /// The key given to `trust add` is the own key of this machine.
-    #[error("{fingerprint} is this machine's own key: expected the other machine's key")]
-    OwnKey { fingerprint: String },
-    /// The directory to serve contains the private key or the peers file. A peer that may write
-    /// there could grant itself rights.
-    #[error("cannot serve {path:?}: it contains this machine's key or peers file: {place:?}")]
-    RootOfKeys {
-        path: PathBuf,
-        /// Private key or peers file, or its directory, inside the served directory.
-        place: PathBuf,
-    },
-    /// The local source of a copy cannot be opened.
+    /// A local file, or standard input, cannot be opened or read.
     #[error("cannot open {path:?}")]
     Source { path: PathBuf, source: io::Error },
-    /// The local source of a copy is a directory, and `-r` is missing.
-    #[error("{path:?} is a directory: copying it needs -r")]
-    Directory { path: PathBuf },
-    /// The local source of a copy is a FIFO, which has no size and may never have a writer.
-    #[error("{path:?} is a FIFO: expected a file")]
-    Fifo { path: PathBuf },
-    /// The target of a single-file copy exists and differs, is a directory, or has no parent
-    /// directory.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The local target of a copy ends with a slash and is not a directory.
-    #[error("{path:?} is not a directory")]
-    NotADirectory { path: PathBuf },
-    /// A file of `--files-from` or `--exclude-from` is invalid.
-    #[error(transparent)]
-    List(#[from] ListError),
-    /// Some entries of a tree copy failed; the others arrived.
-    #[error(transparent)]
-    Shortfall(Box<Shortfall>),
-    /// The directory to serve is missing, not readable, or not a directory.
-    #[error("cannot serve {path:?}")]
-    Root { path: PathBuf, source: io::Error },
-    /// An IPv6 address has a zone (`%eth1`) that is not an interface of this machine.
-    #[error("no interface {name:?}")]
-    NoInterface { name: String, source: io::Error },
-    /// An interface given to `--exclude-link` does not exist.
-    #[error("cannot exclude interface {name:?}, which does not exist: expected one of {here}")]
-    Excluded {
-        name: String,
-        /// Names of the existing interfaces, joined by commas.
-        here: String,
-    },
-    /// The `nicstripe` library returned an error.
-    #[error(transparent)]
-    Library(Box<nicstripe::Error>),
-    /// The configuration directory is unknown: `NICSTRIPE_HOME` and `HOME` are unset, or one holds
-    /// a relative path.
-    #[error(transparent)]
-    Home(#[from] HomeError),
-    /// The private key of this machine cannot be read or created.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The peers file cannot be read or changed.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    /// The kernel or the route helper failed to list or change host routes.
-    #[error(transparent)]
-    Routes(#[from] RouteError),
-    /// `bench` could not measure, or found a regression.
-    #[error(transparent)]
-    Bench(#[from] BenchError),
-    /// MTUs that nicstripe changed cannot be restored.
-    #[error(transparent)]
-    Mtus(#[from] MtuError),
-    /// `demo` could not build its network, or one of its copies failed.
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-    /// A tunnelled TCP connection was reset, or its session ended.
-    #[error("connection to {target} lost")]
-    Tunnel { target: String, source: io::Error },
     /// SIGINT, SIGTERM or SIGHUP ended the command.
     #[error("interrupted")]
     Interrupted {
@@ -145,9 +51,6 @@ pub(crate) enum Failure {
     /// A signal shut the daemon down in order.
     #[error("ended")]
     Stopped(Stop),
-    /// `nicstripe man` was asked for a command that does not exist.
-    #[error("no command {name:?}: expected one listed by `nicstripe --help`")]
-    NoPage { name: String },
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
     /// A local file or directory cannot be written.
@@ -159,6 +62,40 @@ pub(crate) enum Failure {
     Signals(#[source] io::Error),
 }
 
+/// Error of one command, with its exit code and its hint.
+pub(crate) trait CommandError: error::Error + Send + Sync + 'static {
+    fn exit(&self) -> Exit {
+        Exit::Failed
+    }
+
+    /// Returns one line of advice to the user; `None` if the error message suffices.
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        None
+    }
+
+    /// Returns true if rerunning the same command resumes from the received data.
+    fn is_resumable(&self) -> bool {
+        false
+    }
+
+    /// Returns the lines to print below the error line.
+    fn details(&self) -> &[String] {
+        &[]
+    }
+}
+
+impl error::Error for Box<dyn CommandError> {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        (**self).source()
+    }
+}
+
+impl<E: CommandError> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Command(Box::new(error))
+    }
+}
+
 impl From<nicstripe::Error> for Failure {
     fn from(error: nicstripe::Error) -> Self {
         Self::Library(Box::new(error))
@@ -166,6 +103,29 @@ impl From<nicstripe::Error> for Failure {
 }
 
 impl Failure {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Command(error) => error.exit(),
+            Self::Library(error) => Exit::of_error(error),
+            Self::LogFilter { .. } | Self::Setting { .. } => Exit::Usage,
+            Self::Source { .. } | Self::Write { .. } | Self::Output(_) => Exit::Files,
+            Self::Listen { .. } | Self::Runtime(_) | Self::Signals(_) => Exit::Failed,
+            Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
+        }
+    }
+
+    /// Returns one line of advice on the failure of the command `invocation`; `None` if the error
+    /// message suffices.
+    pub(crate) fn hint(&self, invocation: &Invocation) -> Option<String> {
+        match self {
+            Self::Command(error) => error.hint(invocation),
+            Self::Library(error) => hint::of_error(error, invocation),
+            Self::Interrupted { resumable, .. } => resumable.then(|| hint::again(invocation)),
+            Self::Runtime(error) => hint::of_thread(error),
+            _ => None,
+        }
+    }
+
     /// Returns the error and its source chain, joined by `: `.
     pub(crate) fn one_line(&self) -> String {
         nicstripe::chain(self)
@@ -174,20 +134,57 @@ impl Failure {
     /// Returns true if rerunning the same command resumes from the received data.
     pub(crate) fn is_resumable(&self) -> bool {
         match self {
+            Self::Command(error) => error.is_resumable(),
             Self::Library(error) => error.is_resumable(),
             Self::Interrupted { resumable, .. } => *resumable,
-            // Complete files are not transferred again.
-            Self::Shortfall(_) => true,
             _ => false,
         }
     }
 
-    /// Returns the lines to print below the error line: the failed entries of a tree copy.
+    /// Returns the lines to print below the error line.
     pub(crate) fn details(&self) -> &[String] {
         match self {
-            Self::Shortfall(shortfall) => shortfall.lines(),
+            Self::Command(error) => error.details(),
             _ => &[],
         }
+    }
+
+    /// Returns the error of one command if this is one of type `E`.
+    #[cfg(test)]
+    pub(crate) fn command<E: CommandError>(&self) -> Option<&E> {
+        match self {
+            Self::Command(error) => (error.as_ref() as &dyn error::Error).downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The configuration directory is unknown: `NICSTRIPE_HOME` and `HOME` are unset, or one holds a
+/// relative path.
+impl CommandError for HomeError {}
+
+/// The private key of this machine cannot be read or created.
+impl CommandError for IdentityError {
+    fn exit(&self) -> Exit {
+        Exit::of_config(self.io().is_some())
+    }
+}
+
+/// The peers file cannot be read or changed.
+impl CommandError for PeersError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::File(error) => Exit::of_config(error.io().is_some()),
+            Self::Line { .. } => Exit::Refused,
+            Self::Value(_) => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        let program = invocation.program();
+        matches!(self, Self::Unknown { .. })
+            .then(|| format!("list the trusted peers: {program} trust list"))
     }
 }
 

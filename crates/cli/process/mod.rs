@@ -1,4 +1,5 @@
-//! This process: its runtimes and its signals.
+//! This process: its runtimes, its signals and its standard streams.
 
 pub(crate) mod runtime;
 pub(crate) mod signals;
+pub(crate) mod streams;

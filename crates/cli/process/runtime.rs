@@ -8,6 +8,30 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 
+/// Runs a command on one worker thread per core. Background work of the library that is left at the
+/// end is not awaited.
+pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    finish(threaded()?, command)
+}
+
+/// Runs a command on the calling thread.
+///
+/// `demo` needs it because its child processes are killed when the thread that started them ends,
+/// and the main thread ends last. `dial` uses it because one thread carries one connection faster
+/// than ssh encrypts; more threads would spend as much CPU time on waking each other.
+pub(crate) fn run_here<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    finish(local()?, command)
+}
+
+fn finish<T>(
+    runtime: Runtime,
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}
+
 /// Builds a runtime with one worker thread per core.
 pub(crate) fn threaded() -> Result<Runtime, Failure> {
     check_threads(cores() + others()).map_err(Failure::Runtime)?;
@@ -18,10 +42,6 @@ pub(crate) fn threaded() -> Result<Runtime, Failure> {
 }
 
 /// Builds a runtime that runs all tasks on the calling thread.
-///
-/// `demo` needs it because its child processes are killed when the thread that started them ends,
-/// and the main thread ends last. `dial` uses it because one thread carries one connection faster
-/// than ssh encrypts; more threads would spend as much CPU time on waking each other.
 pub(crate) fn local() -> Result<Runtime, Failure> {
     check_threads(others()).map_err(Failure::Runtime)?;
     Builder::new_current_thread()

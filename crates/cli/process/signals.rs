@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::failure::{Failure, exit::Exit};
+use crate::failure::{Failure, exit::Stop};
 
 /// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,22 +13,6 @@ pub(crate) enum Signalled {
     Status,
     /// Reload the configuration (SIGHUP, only if [`Signals::reload_on_hangup`] was called).
     Reload,
-}
-
-/// Signal that asked the process to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// SIGINT, which Ctrl-C sends.
-    Interrupt,
-    /// SIGTERM from a service manager, or SIGHUP from a closed terminal.
-    Terminate,
-}
-
-impl Stop {
-    /// Exits immediately and without cleanup, as the second signal requests.
-    pub(crate) fn at_once(self) -> ! {
-        std::process::exit(Exit::of_stop(self).code().into())
-    }
 }
 
 #[derive(Debug)]
@@ -67,6 +51,25 @@ impl Signals {
             _ = self.terminate.recv() => Signalled::Stop(Stop::Terminate),
             _ = self.hangup.recv() => if self.reloads { Signalled::Reload } else { Signalled::Stop(Stop::Terminate) },
             _ = self.status.recv() => Signalled::Status,
+        }
+    }
+
+    /// Runs `work` to its end. A signal that ends the process drops it.
+    pub(crate) async fn unless_stopped<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            result = work => result,
+            stop = self.stop() => Err(Failure::Interrupted { stop, resumable: false }),
+        }
+    }
+
+    /// Runs `work` to its end. A signal that ends the process ends it at once.
+    pub(crate) async fn finish(&mut self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = work => {}
+            stop = self.stop() => stop.at_once(),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cp::view_tests::link;
+    use crate::commands::cp::tests::link;
 
     #[test]
     fn a_link_is_named_by_both_ends_and_what_the_peer_says_is_escaped() {

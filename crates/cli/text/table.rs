@@ -19,15 +19,8 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 /// Like [`aligned`], for a column count known only at run time. All rows must have as many cells as
 /// the first.
 pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
-    let columns = rows.first().map_or(0, |row| row.as_ref().len());
-    let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.as_ref().get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths = widths(rows);
+    let columns = widths.len();
     let line = |row: &Row| {
         let mut line = String::from(" ");
         for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
@@ -41,4 +34,25 @@ pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
         line.trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+/// Pads all cells of a column to the widest one, all left-aligned, with two spaces in between.
+pub(crate) fn left_aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let widths = widths(rows);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths);
+        let padded = cells.map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Returns the width of each column: that of its widest cell.
+fn widths<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<usize> {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
 }

@@ -4,13 +4,12 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use nicstripe::{
-    DEFAULT_PORT, LinkRequest, Name,
+    LinkRequest, Name,
     bench::{Phase, SweepKind},
 };
 
 use crate::{
-    commands::cp::{Routes, parse_link},
-    connect::choice::IpVersion,
+    connect::arguments::{LinkArgs, Routes, parse_link},
     text::quantity::{parse_size, parse_time},
 };
 
@@ -62,6 +61,10 @@ pub(crate) struct Compare {
 
 /// Arguments of a measurement: loads, repeats, links and outputs.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("port", |port| port.short('p').help("TCP port of the daemon").default_value("7747").value_parser(parse_port)),
+    mut_arg("link", |link| link.help(LINK).value_name("LOCAL[=REMOTE]").value_parser(parse_whole_link))
+)]
 pub(crate) struct Measure {
     /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "HOST", required = true)]
@@ -118,20 +121,8 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
     pub(crate) disk: Option<Disk>,
 
-    /// TCP port of the daemon
-    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
-    pub(crate) port: u16,
-
     #[command(flatten)]
-    pub(crate) ip_version: IpVersion,
-
-    /// Measure only this link; may be repeated [default: every cable that reaches the peer]
-    #[arg(long, value_name = "LOCAL[=REMOTE]", value_parser = parse_whole_link)]
-    pub(crate) link: Vec<LinkRequest>,
-
-    /// Exclude this interface; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub(crate) exclude_link: Vec<String>,
+    pub(crate) links: LinkArgs,
 
     /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -354,6 +345,9 @@ const BUFFER: RangeInclusive<u64> = 4096..=1 << 30;
 /// Allowed message sizes in bytes. Each message is sent in one frame, which holds up to 256 KiB.
 const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
 
+const LINK: &str =
+    "Measure only this link; may be repeated [default: every cable that reaches the peer]";
+
 const AFTER: &str = "\
 Examples:
   nicstripe bench nas                       full run: 2 to 6 minutes over two cables
@@ -411,8 +405,8 @@ pub(crate) mod tests {
             )
         );
         assert_eq!(
-            (typed.streams, typed.window, typed.length, typed.port),
-            (Some(4), Some(4 << 20), 64 << 10, 5201)
+            (typed.streams, typed.window, typed.length, typed.links.port),
+            (Some(4), Some(4 << 20), 64 << 10, Some(5201))
         );
         assert!(typed.reverse && typed.json && typed.omit == Duration::from_secs(2));
     }

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::failure::{CommandError, exit::Exit};
+
 /// Error of a bench, or of reading, storing or comparing a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
@@ -45,4 +47,14 @@ pub(crate) enum BenchError {
     },
     #[error("cannot check the floor: {why}")]
     NoFloor { why: &'static str },
+}
+
+impl CommandError for BenchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Regression { .. } | Self::Floor { .. } => Exit::Slower,
+            Self::Read { .. } | Self::NoReport { .. } | Self::Unknown { .. } => Exit::Files,
+            Self::NotComparable { .. } | Self::NoFloor { .. } => Exit::Failed,
+        }
+    }
 }

@@ -308,7 +308,7 @@ mod tests {
         for (text, expected) in [("0000", 2), ("ffff", 0), ("0", 0), ("", 0)] {
             let error = history.find(text.as_ref()).unwrap_err();
             assert!(
-                matches!(&error, Failure::Bench(BenchError::Unknown { count, .. }) if *count == expected),
+                matches!(error.command(), Some(BenchError::Unknown { count, .. }) if *count == expected),
                 "{text}: {error}"
             );
         }
@@ -386,15 +386,15 @@ mod tests {
             fs::write(&path, text).unwrap();
             assert!(
                 matches!(
-                    history.find(&path),
-                    Err(Failure::Bench(BenchError::NoReport { .. }))
+                    history.find(&path).unwrap_err().command(),
+                    Some(BenchError::NoReport { .. })
                 ),
                 "{text:.40}"
             );
         }
         assert!(matches!(
-            history.find(folder.path()),
-            Err(Failure::Bench(BenchError::Read { .. }))
+            history.find(folder.path()).unwrap_err().command(),
+            Some(BenchError::Read { .. })
         ));
     }
 

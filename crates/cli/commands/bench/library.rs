@@ -6,7 +6,6 @@ use nicstripe::{
     Client,
     bench::{self, BenchEvent, BenchPlan, BenchReport, DiskPlan},
     routes::RouteKeeper,
-    trust::Home,
 };
 
 use super::{
@@ -16,14 +15,11 @@ use super::{
     show::Show,
 };
 use crate::{
-    connect::{choice::check_excluded, meeting},
-    failure::Failure,
+    connect::setup,
+    failure::{Failure, exit::Stop},
     output::{logging, terminal::Terminal},
     places,
-    process::{
-        runtime,
-        signals::{Signals, Stop},
-    },
+    process::{runtime, signals::Signals},
 };
 
 /// Runs the bench, and writes the requested outputs.
@@ -45,7 +41,7 @@ fn begin<'a>(
     terminal: &Terminal,
 ) -> Result<(Session<'a>, Ended), Failure> {
     logging::start(terminal)?;
-    check_excluded(&measure.exclude_link)?;
+    measure.links.check()?;
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home), bench::compare)?;
     // Started while the process is single-threaded: the process that talks to the network must not
@@ -54,23 +50,19 @@ fn begin<'a>(
         measure.routes.into(),
         &places::routes_dir(&home),
     ));
-    let runtime = runtime::threaded()?;
-    let ended = runtime.block_on(run_one(measure, host, routes, &home, show));
-    // Background work of the library after a close need not be awaited.
-    runtime.shutdown_background();
-    Ok((session, ended?))
+    let ended = runtime::run(run_one(measure, host, routes, show))?;
+    Ok((session, ended))
 }
 
 async fn run_one(
     measure: &Measure,
     host: &str,
     routes: Arc<RouteKeeper>,
-    home: &Home,
     show: &mut Show,
 ) -> Result<Ended, Failure> {
     let mut signals = Signals::take()?;
     let client = tokio::select! {
-        client = connect(measure, host, routes, home) => client?,
+        client = connect(measure, host, routes) => client?,
         stop = signals.stop() => return Ok(before_the_first_load(stop)),
     };
     let bench = client.bench(measure.plan());
@@ -91,20 +83,18 @@ async fn connect(
     measure: &Measure,
     host: &str,
     routes: Arc<RouteKeeper>,
-    home: &Home,
 ) -> Result<Client, Failure> {
-    let builder = places::client(home)?
-        .port(measure.port)
-        .links(measure.link.clone())
-        .exclude_links(measure.exclude_link.clone())
+    let builder = measure
+        .links
+        .apply(setup::client()?)
+        .port(measure.links.port(None))
         .route_keeper(routes)
-        .socket_buffer(measure.window)
-        .family(measure.ip_version.only());
+        .socket_buffer(measure.window);
     let builder = match measure.streams {
         Some(streams) => builder.streams(streams),
         None => builder,
     };
-    meeting::connect(builder, host).await
+    setup::connect(builder, host).await
 }
 
 /// Bench of the library, with its client, which must be closed at the end.

@@ -31,7 +31,7 @@ mod table;
 mod unit;
 mod versus;
 
-pub(crate) use self::{arguments::Bench, failure::BenchError};
+pub(crate) use self::arguments::Bench;
 
 use crate::{failure::Failure, output::terminal::Terminal, places};
 

@@ -8,9 +8,9 @@ use super::{
     show::Show,
 };
 use crate::{
-    failure::Failure,
+    failure::{Failure, exit::Stop},
     output::terminal::Terminal,
-    process::signals::{Signalled, Signals, Stop},
+    process::signals::{Signalled, Signals},
 };
 
 pub(crate) trait Measurement {
@@ -181,10 +181,7 @@ mod tests {
     use nicstripe::trust::Home;
 
     use super::*;
-    use crate::{
-        commands::bench::{arguments::tests::parse, live::tests::events, samples},
-        failure::exit::Exit,
-    };
+    use crate::commands::bench::{arguments::tests::parse, live::tests::events, samples};
 
     struct Recorded {
         events: VecDeque<BenchEvent>,
@@ -235,7 +232,7 @@ mod tests {
         let terminal = Terminal::default();
         let session = match Session::new(&bench.measure, History::of(&Home::at(folder)), compare) {
             Ok(session) => session,
-            Err(failure) => return Exit::of(&failure).code(),
+            Err(failure) => return failure.exit().code(),
         };
         let mut show = Show::new(&terminal, &bench.measure, "nas");
         let runtime = crate::process::runtime::local().unwrap();
@@ -248,7 +245,7 @@ mod tests {
             watch(recorded, &mut show, &mut signals).await
         });
         let result = session.conclude(Ended { stop, ..ended }, show, &terminal);
-        result.map_or_else(|failure| Exit::of(&failure).code(), |()| 0)
+        result.map_or_else(|failure| failure.exit().code(), |()| 0)
     }
 
     #[test]
@@ -392,7 +389,7 @@ mod tests {
                 show,
                 &terminal,
             );
-            assert_eq!(Exit::of(&result.unwrap_err()).code(), code);
+            assert_eq!(result.unwrap_err().exit().code(), code);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     table,
 };
 use crate::{
-    failure::{Failure, hint::hint},
+    failure::Failure,
     output::{json::print_document, stdout, terminal::Terminal},
     text::{invocation::Invocation, table::stdout_width},
 };
@@ -104,7 +104,7 @@ impl Show {
         self.stream.take().map_or(Ok(()), EventStream::finish)?;
         print_failure(
             failure,
-            hint(failure, &Invocation::of_this_process()),
+            failure.hint(&Invocation::of_this_process()),
             self.begun.elapsed(),
         )
     }

@@ -8,7 +8,7 @@ use nicstripe::bench::{
 use serde::Serialize;
 
 use crate::{
-    failure::{Failure, exit::Exit},
+    failure::Failure,
     output::json::{Line, print_document, seconds},
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn print_failure(
     elapsed: Duration,
 ) -> Result<(), Failure> {
     let kind = Kind::Failed {
-        exit_code: Exit::of(failure).code(),
+        exit_code: failure.exit().code(),
         error: failure.one_line(),
         hint,
     };

@@ -1,18 +1,11 @@
 //! Arguments of `cp`.
 
-use std::{
-    ffi::{OsStr, OsString},
-    time::Duration,
-};
+use std::ffi::{OsStr, OsString};
 
 use clap::{ArgAction, Args, ValueEnum};
-use nicstripe::{BitRate, DEFAULT_PORT, LinkRequest, RoutePolicy};
 
 use super::tree_arguments::TreeArguments;
-use crate::{
-    connect::choice::IpVersion,
-    text::quantity::{parse_rate, parse_time},
-};
+use crate::connect::arguments::{LinkArgs, SessionArgs};
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
@@ -21,7 +14,7 @@ use crate::{
 /// means verified and durable.
 #[derive(Debug, Args)]
 #[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, mut_arg("link", |link| link.help(LINK)))]
 pub(crate) struct Cp {
     /// SRC…: files and directories to copy, local or as HOST:PATH; - is standard input. A trailing
     /// slash means the content of the directory. DST, the last: a file or directory, local or as
@@ -71,39 +64,16 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) allow_changing: bool,
 
-    /// TCP port of the daemon [default: 7747]
-    #[arg(short = 'P', long, value_parser = parse_port)]
-    pub(crate) port: Option<u16>,
-
     #[command(flatten)]
-    pub(crate) ip_version: IpVersion,
-
-    /// Use only this link; may be repeated. LOCAL and REMOTE are interfaces or addresses, RATE as
-    /// for --bwlimit [default: every cable that reaches the peer]
-    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
-    pub(crate) link: Vec<LinkRequest>,
-
-    /// Exclude this interface; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub(crate) exclude_link: Vec<String>,
+    pub(super) links: LinkArgs,
 
     /// Open N TCP connections per link; more than 1 helps on lossy paths over long distances
     /// [default: 1; over a bond, as many as its members need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
-    /// Install host routes to the peer, removed at the end: if a link needs one, always, or never
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub(crate) routes: Routes,
-
-    /// Limit the rate over all links, per second: KiB without a unit, K, M or G for bytes, Mbit or
-    /// Gbit for bits, 0 for no limit [default: no limit]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    pub(crate) bwlimit: Option<BitRate>,
-
-    /// Give up after this time without any link: seconds, or with ms, s, m or h
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(super) session: SessionArgs,
 
     /// Print errors only; progress only with --progress=always
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
@@ -163,27 +133,6 @@ impl Cp {
     }
 }
 
-/// Policy for host routes to the peer (`--routes`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Routes {
-    /// If binding sockets to the interface does not suffice, and privileges allow it
-    Auto,
-    /// For every link; fail without the privileges
-    Always,
-    /// For no link
-    Never,
-}
-
-impl From<Routes> for RoutePolicy {
-    fn from(routes: Routes) -> Self {
-        match routes {
-            Routes::Auto => Self::Auto,
-            Routes::Always => Self::Always,
-            Routes::Never => Self::Never,
-        }
-    }
-}
-
 /// Policy for progress output (`--progress`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Progress {
@@ -195,35 +144,9 @@ pub(crate) enum Progress {
     Never,
 }
 
-/// Parses a TCP port. The error message explains that `-P` is not rsync's option of that letter.
-pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => {
-            Err("not a port: expected 1 to 65535 (-P is the port, as in scp; partial files are always kept, and a terminal shows progress)"
-                .into())
-        }
-        Ok(port) => Ok(port),
-    }
-}
-
-/// Parses a link, `LOCAL[=REMOTE][@RATE]`. The rate has the units of `--bwlimit`, so that a unit
-/// means the same in all options.
-pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
-    let (ends, cap) = match text.rsplit_once('@') {
-        Some((ends, rate)) => (
-            ends,
-            Some(parse_rate(rate).map_err(|error| error.to_string())?),
-        ),
-        None => (text, None),
-    };
-    let link: LinkRequest = ends
-        .parse()
-        .map_err(|error: nicstripe::LinkRequestError| error.to_string())?;
-    Ok(LinkRequest {
-        cap: cap.filter(|rate| *rate > BitRate::ZERO),
-        ..link
-    })
-}
+const LINK: &str = "\
+Use only this link; may be repeated. LOCAL and REMOTE are interfaces or addresses, RATE as \
+for --bwlimit [default: every cable that reaches the peer]";
 
 /// Explanation of SRC and DST in the help. Each paragraph is one line, which clap wraps to the
 /// width of the terminal.
@@ -280,15 +203,15 @@ Exit codes:
   130  SIGINT
   143  SIGTERM";
 
-/// The help states the default port as a number, which must be that of the library.
-const _: () = assert!(DEFAULT_PORT == 7747);
-
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
-    use nicstripe::LinkEnd;
+    use nicstripe::{BitRate, LinkEnd};
 
     use super::*;
+    use crate::connect::arguments::Routes;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -325,14 +248,14 @@ pub(super) mod tests {
             "nas:",
         ])
         .unwrap();
-        assert_eq!(cp.link[0].local, LinkEnd::Interface("eth1".into()));
+        assert_eq!(cp.links.link[0].local, LinkEnd::Interface("eth1".into()));
         assert_eq!(
-            cp.link[0].remote,
+            cp.links.link[0].remote,
             Some(LinkEnd::Address("10.0.0.2".parse().unwrap()))
         );
-        assert_eq!(cp.link[0].cap, Some(BitRate::from_mbit(100)));
-        assert_eq!(cp.link[1].cap, cp.bwlimit);
-        assert_eq!(cp.link[2].cap, None);
+        assert_eq!(cp.links.link[0].cap, Some(BitRate::from_mbit(100)));
+        assert_eq!(cp.links.link[1].cap, cp.session.bwlimit);
+        assert_eq!(cp.links.link[2].cap, None);
         for bad in ["", "eth1@", "eth1@fast", "=10.0.0.1", "eth1="] {
             assert!(parse(&["--link", bad, "a", "nas:"]).is_err(), "{bad}");
         }
@@ -399,7 +322,12 @@ pub(super) mod tests {
     fn the_defaults_are_the_documented_ones() {
         let cp = parse(&["a", "nas:"]).unwrap();
         assert_eq!(
-            (cp.streams, cp.timeout, cp.routes, cp.progress),
+            (
+                cp.streams,
+                cp.session.timeout,
+                cp.session.routes,
+                cp.progress
+            ),
             (None, Duration::from_secs(600), Routes::Auto, Progress::Auto)
         );
         assert!(
@@ -407,8 +335,8 @@ pub(super) mod tests {
                 && !cp.no_resume
                 && !cp.preserve
                 && !cp.verify
-                && cp.port.is_none()
-                && cp.bwlimit.is_none()
+                && cp.links.port.is_none()
+                && cp.session.bwlimit.is_none()
         );
     }
 }

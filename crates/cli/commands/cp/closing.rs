@@ -11,12 +11,11 @@ use std::{
 
 use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport, escaped};
 
-use super::{
-    arguments::Cp,
-    location::{Location, RemotePath},
-    tree_summary,
+use super::{arguments::Cp, tree_summary};
+use crate::{
+    connect::location::{Location, RemotePath},
+    text::quantity::{Size, Speed},
 };
-use crate::text::quantity::{Size, Speed};
 
 /// Source and target of a copy, as printed in the closing lines.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,12 +9,11 @@ use std::{
 
 use nicstripe::{Name, escaped};
 
-use super::{
-    arguments::Cp,
-    location::{Location, LocationError, Remote, RemotePath},
-    plan::PlanError,
+use super::{arguments::Cp, error::PlanError};
+use crate::{
+    connect::location::{Location, LocationError, Remote, RemotePath},
+    failure::Failure,
 };
-use crate::failure::Failure;
 
 /// Direction of a copy and type of its source, with all paths.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,10 @@ use nicstripe::{Client, Error, FailCode, Kind, Name, TreeOptions};
 
 use super::{
     copy_kind::{CopyKind, check_sources},
-    location::LocationError,
+    error::PlanError,
     pattern::{Pattern, is_special, without_braces},
-    plan::PlanError,
 };
-use crate::failure::Failure;
+use crate::{connect::location::LocationError, failure::Failure};
 
 /// Replaces each remote source that is a pattern by the names that match it.
 pub(super) async fn expand(

@@ -5,8 +5,11 @@ use std::ffi::OsStr;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-use super::{arguments::Cp, plan::PlanError};
-use crate::text::invocation::Invocation;
+use super::arguments::Cp;
+use crate::{
+    failure::{CommandError, exit::Exit},
+    text::invocation::Invocation,
+};
 
 /// Options of other programs that are answered with the same hint.
 struct Habit {
@@ -96,9 +99,33 @@ const VALUED: &[Valued] = &[
     },
 ];
 
+/// A path looks like the value of an option letter that takes one in scp.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
+pub(super) struct ScpValue {
+    letter: char,
+    value: String,
+}
+
+impl CommandError for ScpValue {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+
+    /// Returns the hint for the value, with the equivalent command.
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        let Self { letter, value } = self;
+        let valued = VALUED.iter().find(|valued| valued.letter == *letter)?;
+        let words = valued.instead.into_iter().flatten();
+        let instead: Vec<String> = words.map(|word| word.replace("VALUE", value)).collect();
+        let command = invocation.without_letter(*letter, OsStr::new(value), &instead)?;
+        Some(format!("{}: {command}", valued.answer))
+    }
+}
+
 /// Rejects a first path that looks like the value of an scp option before it, as in `-l 8000`. It
 /// would be taken as a source.
-pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
+pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), ScpValue> {
     let [value, _, _, ..] = &cp.paths[..] else {
         return Ok(());
     };
@@ -112,27 +139,11 @@ pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanE
                 .is_some()
     };
     VALUED.iter().find(is_typed).map_or(Ok(()), |valued| {
-        Err(PlanError::ScpValue {
+        Err(ScpValue {
             letter: valued.letter,
             value: text.to_owned(),
         })
     })
-}
-
-/// Returns the hint for a value that belongs to an scp option, with the equivalent command.
-pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
-    let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
-    let instead: Vec<String> = valued
-        .instead
-        .into_iter()
-        .flatten()
-        .map(|word| word.replace("VALUE", value))
-        .collect();
-    Some(format!(
-        "{}: {}",
-        valued.answer,
-        invocation.without_letter(letter, OsStr::new(value), &instead)?
-    ))
 }
 
 /// Returns the option that a usage error is about, as clap spells it.
@@ -218,17 +229,12 @@ const HABITS: &[Habit] = &[
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::Args;
+    use crate::commands::cp::arguments::tests::parse;
 
     fn said(words: &[&str]) -> Option<String> {
         let words = [&["nicstripe", "cp"], words].concat();
-        hint(
-            &Args::try_parse_from(&words).unwrap_err(),
-            &Invocation::of(&words),
-        )
+        hint(&parse(&words[2..]).unwrap_err(), &Invocation::of(&words))
     }
 
     #[test]
@@ -255,18 +261,11 @@ mod tests {
     fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
         let checked = |words: &[&str]| {
             let words = [&["nicstripe", "cp"], words].concat();
-            let crate::args::Command::Cp(cp) = Args::try_parse_from(&words).unwrap().command else {
-                panic!("{words:?}")
-            };
+            let cp = parse(&words[2..]).unwrap();
             let invocation = Invocation::of(&words);
             check_values(&cp, &invocation)
                 .err()
-                .map(|error| match error {
-                    PlanError::ScpValue { letter, value } => {
-                        value_hint(letter, &value, &invocation).unwrap()
-                    }
-                    error => panic!("{error}"),
-                })
+                .map(|error| error.hint(&invocation).unwrap())
         };
         for (words, command) in [
             (

@@ -10,6 +10,7 @@ use ignore::gitignore::GitignoreBuilder;
 use nicstripe::{Name, NameError, escaped};
 
 use super::filters::{Filter, Filters};
+use crate::failure::{CommandError, exit::Exit};
 
 /// File of `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +132,15 @@ pub(crate) enum ListError {
     /// A pattern file is not UTF-8.
     #[error("{path:?} is not UTF-8: expected one pattern per line")]
     NotText { path: PathBuf },
+}
+
+impl CommandError for ListError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Read { .. } => Exit::Files,
+            _ => Exit::Usage,
+        }
+    }
 }
 
 #[cfg(test)]

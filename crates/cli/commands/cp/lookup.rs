@@ -2,26 +2,48 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
-use clap::Parser as _;
+use clap::Parser;
 
-use super::location::Location;
-use crate::{
-    args::{Args, Command},
-    text::invocation::Invocation,
-};
+use super::arguments::Cp;
+use crate::{connect::location::Location, failure::Failure, text::invocation::Invocation};
+
+/// Returns one line of advice on a failure of the command `invocation`. For a missing remote source
+/// it is the command that lists the existing ones.
+pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String> {
+    let is_missing = match failure {
+        Failure::Library(error) => error.is_not_found(),
+        _ => false,
+    };
+    let listed = is_missing.then(|| list_existing(invocation)).flatten();
+    listed.or_else(|| failure.hint(invocation))
+}
+
+/// Returns the hint for a missing source; `None` unless [`listing`] has a command.
+pub(super) fn list_existing(invocation: &Invocation) -> Option<String> {
+    Some(format!("list existing files: {}", listing(invocation)?))
+}
 
 /// Returns the `cp -n` command that lists the directory of a missing remote source. `None` unless
 /// this `cp` has exactly one source, which is remote, and no `--files-from`.
-pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
-    let Command::Cp(cp) = Args::try_parse_from(invocation.words()).ok()?.command else {
-        return None;
-    };
+fn listing(invocation: &Invocation) -> Option<String> {
+    let words = invocation
+        .words()
+        .get(1..)
+        .filter(|_| invocation.is_of("cp"))?;
+    let CommandLine { cp } = CommandLine::try_parse_from(words).ok()?;
     let [source] = cp.sources() else { return None };
     if cp.tree.files_from.is_some() || !matches!(Location::parse(source), Ok(Location::Remote(_))) {
         return None;
     }
     let flag = if cp.tree.is_recursive() { "-n" } else { "-rn" };
     Some(invocation.listing(flag, source, parent(source)))
+}
+
+/// `cp` with its arguments.
+#[derive(Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    cp: Cp,
 }
 
 /// Returns the parent directory of a typed source, with a trailing slash, or `host:` for the root.

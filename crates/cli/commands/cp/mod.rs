@@ -1,9 +1,10 @@
 //! `nicstripe cp`: copies files and trees to or from a daemon.
 //!
 //! - [`arguments`], [`tree_arguments`]: the command line as typed
-//! - [`plan`], [`copy_kind`]: one complete copy, its direction and its names
-//! - [`view`], [`show`]: the state of the copy, and its output
+//! - [`plan`], [`copy_kind`]: one complete copy, its direction and its names; [`error`]: contradictions
+//! - [`watch`], [`view`], [`show`]: a running transfer, its state, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
+//! - [`document`], [`event`]: the same as JSON
 //! - [`single`]: checks at the target of a single file
 //!
 //! This module runs the copy.
@@ -12,12 +13,14 @@ mod arguments;
 mod bars;
 mod closing;
 mod copy_kind;
+mod document;
+mod error;
+mod event;
 mod filters;
 mod globs;
 mod habits;
 mod listing;
 pub(crate) mod lists;
-pub(crate) mod location;
 mod lookup;
 mod pattern;
 mod plan;
@@ -28,72 +31,44 @@ mod summary;
 mod tree_arguments;
 mod tree_summary;
 mod view;
+mod watch;
 
-pub(crate) use self::{
-    arguments::{Cp, Routes, parse_link, parse_port},
-    habits::{hint as habit_hint, value_hint},
-    lists::ListError,
-    location::LocationError,
-    lookup::listing,
-    plan::PlanError,
-    shortfall::{NextStep, Shortfall},
-    single::{Obstacle, PlaceError},
-    view::View,
-};
-#[cfg(test)]
-pub(crate) use self::{
-    shortfall::tests as shortfall_tests, summary::tests as summary_tests, view::tests as view_tests,
-};
+pub(crate) use self::{arguments::Cp, habits::hint as habit_hint, lookup::hint};
 
 use std::{
-    fs::{self, File},
-    io,
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
-    },
-    path::Path,
+    fs, io,
+    os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
+    path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use nicstripe::{
-    Client, Error, Event, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home,
-};
-use tokio::time::{MissedTickBehavior, interval};
+use nicstripe::{Client, Event, Report, Transfer, TreeOptions, routes::RouteKeeper};
 
 use self::{
     closing::Ends,
     copy_kind::CopyKind,
+    document::{Document, End},
+    error::PlanError,
+    event::EventStream,
     plan::Plan,
-    show::{Show, TICK, Wishes},
+    shortfall::Shortfall,
+    show::{Show, Wishes},
     single::Single,
+    view::View,
+    watch::watch,
 };
 use crate::{
-    connect::{
-        choice::check_excluded,
-        meeting::{connect_telling, queued},
-    },
-    failure::{Failure, hint::hint},
-    output::{
-        json::{self, Document, EventStream},
-        logging,
-        terminal::Terminal,
-    },
-    places,
-    process::{
-        runtime,
-        signals::{Signalled, Signals, Stop},
-    },
+    connect::setup::{self, connect_telling, queued},
+    failure::Failure,
+    output::{logging, terminal::Terminal},
+    process::{runtime, signals::Signals, streams::unbuffered},
     text::{invocation::Invocation, link_text},
 };
 
 impl Cp {
     /// Runs the copy, and prints its result on standard output and standard error as requested.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        if self.asks_for_help() {
-            return crate::args::print_help("cp");
-        }
         let wishes = Wishes::of(&self);
         if wishes.json && self.target() == "-" {
             return Err(PlanError::JsonToPipe.into());
@@ -108,39 +83,21 @@ impl Cp {
         };
         let (report, failure) = match self.copy(terminal, wishes, &mut shown) {
             Ok(report) => {
-                let shortfall = report
-                    .tree
-                    .as_ref()
-                    .and_then(|tree| Shortfall::of(tree, &self));
-                (
-                    Some(report),
-                    shortfall.map(|shortfall| Failure::Shortfall(Box::new(shortfall))),
-                )
+                let tree = report.tree.as_ref();
+                let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
+                (Some(report), shortfall.map(Failure::from))
             }
             Err(failure) => (None, Some(failure)),
         };
         if let (Some(report), false) = (&report, wishes.quiet) {
             print_summary(report, &Ends::of(&self), wishes, terminal);
         }
-        let ended = |failure: Option<Failure>| failure.map_or(Ok(()), Err);
-        if wishes.json {
-            let hint = failure
-                .as_ref()
-                .and_then(|failure| hint(failure, &Invocation::of_this_process()));
-            let end = json::End {
-                report: report.as_ref(),
-                failure: failure.as_ref(),
-                elapsed: begun.elapsed(),
-                hint,
-            };
-            let printed = json::print(
-                &Document::of(end, &shown.view, wishes.dry_run),
-                shown.stream,
-            );
-            // A failed copy outranks failed output.
-            return ended(failure).and(printed);
-        }
-        ended(failure)
+        let printed = match wishes.json {
+            true => shown.print(report.as_ref(), failure.as_ref(), begun.elapsed(), wishes),
+            false => Ok(()),
+        };
+        // A failed copy outranks failed output.
+        failure.map_or(printed, Err)
     }
 
     fn copy(
@@ -152,20 +109,69 @@ impl Cp {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
+        self.links.check()?;
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;
-        let home = places::home()?;
-        // Started while the process is single-threaded: the process that talks to the network must
-        // not be able to change routes.
-        let keeper = Arc::new(RouteKeeper::start_dedicated(
-            plan.network.routes,
-            &places::routes_dir(&home),
-        ));
-        let runtime = runtime::threaded()?;
-        let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));
-        // Background work of the library after a close need not be awaited.
-        runtime.shutdown_background();
+        let keeper = self.session.keeper()?;
+        runtime::run(self.transfer(plan, tree, keeper, terminal, wishes, shown))
+    }
+
+    /// Runs the copy from connecting to closing the session, and handles signals throughout.
+    async fn transfer(
+        &self,
+        mut plan: Plan,
+        tree: TreeOptions,
+        keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
+        wishes: Wishes,
+        shown: &mut Shown,
+    ) -> Result<Report, Failure> {
+        let mut signals = Signals::take()?;
+        let connecting = self.connect(&plan, keeper, terminal, wishes, &mut shown.stream);
+        let client = signals.unless_stopped(connecting).await?;
+        let expanding = globs::expand(&client, plan.kind.clone(), &tree);
+        let expanded = signals.unless_stopped(expanding).await.and_then(|kind| {
+            plan.kind = kind;
+            check_target(&plan)
+        });
+        let result = match expanded {
+            Ok(()) => {
+                let stream = shown.stream.take();
+                let stream = stream.map(|stream| stream.sized(plan.kind.is_one_file()));
+                let mut show = Show::new(terminal, wishes, plan.kind.file_name(), stream);
+                let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
+                (shown.view, shown.stream) = show.finish(result.as_ref().ok());
+                result
+            }
+            Err(failure) => Err(failure),
+        };
+        signals.finish(client.close()).await;
         result
+    }
+
+    async fn connect(
+        &self,
+        plan: &Plan,
+        keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
+        wishes: Wishes,
+        stream: &mut Option<EventStream>,
+    ) -> Result<Client, Failure> {
+        let builder = self.session.apply(self.links.apply(setup::client()?));
+        let builder = builder.port(plan.port).route_keeper(keeper);
+        let builder = match self.streams {
+            Some(streams) => builder.streams(streams),
+            None => builder,
+        };
+        let tell = |event: &Event| {
+            if let Some(stream) = stream {
+                stream.write(event);
+            }
+            if let Some(text) = queued(event).filter(|_| !wishes.quiet) {
+                terminal.say(text);
+            }
+        };
+        connect_telling(builder, &plan.host, tell).await
     }
 }
 
@@ -175,11 +181,30 @@ struct Shown {
     stream: Option<EventStream>,
 }
 
-/// Checks the excluded interfaces, and the local source or target, before connecting.
+impl Shown {
+    /// Prints the final JSON document.
+    fn print(
+        self,
+        report: Option<&Report>,
+        failure: Option<&Failure>,
+        elapsed: Duration,
+        wishes: Wishes,
+    ) -> Result<(), Failure> {
+        let invocation = Invocation::of_this_process();
+        let end = End {
+            report,
+            failure,
+            elapsed,
+            hint: failure.and_then(|failure| hint(failure, &invocation)),
+        };
+        event::print(&Document::of(end, &self.view, wishes.dry_run), self.stream)
+    }
+}
+
+/// Checks the local source or target before connecting.
 ///
 /// Several sources are not checked: if one is missing, the others are still copied.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
-    check_excluded(&plan.network.exclude)?;
     match &plan.kind {
         CopyKind::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         CopyKind::PutTree { sources, .. } => match &sources[..] {
@@ -198,24 +223,25 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
 
 /// Rejects a local target that must be a directory and is something else.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
-    match &plan.kind {
+    let (target, is_wrong) = match &plan.kind {
         CopyKind::Get { target, .. } => {
-            match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
-                true => Err(Failure::NotADirectory {
-                    path: target.clone(),
-                }),
-                false => Ok(()),
-            }
+            let is_missing = !target.is_dir() && !plan.options.parents;
+            (target, ends_with_slash(target) && is_missing)
         }
         CopyKind::GetTree {
             sources, target, ..
-        } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
-            true => Err(Failure::NotADirectory {
-                path: target.clone(),
-            }),
-            false => Ok(()),
-        },
-        _ => Ok(()),
+        } => {
+            let is_directory = ends_with_slash(target) || sources.len() > 1;
+            (target, is_directory && is_no_directory(target))
+        }
+        _ => return Ok(()),
+    };
+    match is_wrong {
+        true => Err(PlanError::NotADirectory {
+            path: target.clone(),
+        }
+        .into()),
+        false => Ok(()),
     }
 }
 
@@ -226,13 +252,15 @@ fn check_source(
     takes_nodes: bool,
 ) -> Result<(), Failure> {
     match found {
-        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory {
+        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(PlanError::Directory {
             path: path.to_owned(),
-        }),
+        }
+        .into()),
         // Opening a FIFO would wait for a writer.
-        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(Failure::Fifo {
+        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(PlanError::Fifo {
             path: path.to_owned(),
-        }),
+        }
+        .into()),
         Ok(_) => Ok(()),
         Err(source) => Err(Failure::Source {
             path: path.to_owned(),
@@ -247,51 +275,8 @@ fn ends_with_slash(path: &Path) -> bool {
 
 /// Returns true if the path exists and is not a directory. A missing directory is created later.
 fn is_no_directory(path: &Path) -> bool {
-    let without_slash: std::path::PathBuf = path.components().collect();
+    let without_slash: PathBuf = path.components().collect();
     without_slash.exists() && !without_slash.is_dir()
-}
-
-/// Runs one copy from connecting to closing the session, and handles signals throughout.
-async fn copy(
-    mut plan: Plan,
-    tree: TreeOptions,
-    routes: Arc<RouteKeeper>,
-    home: &Home,
-    terminal: &Terminal,
-    wishes: Wishes,
-    shown: &mut Shown,
-) -> Result<Report, Failure> {
-    let mut signals = Signals::take()?;
-    let client = tokio::select! {
-        client = connect(&plan, routes, home, terminal, wishes, &mut shown.stream) => client?,
-        stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
-    };
-    let expanded = tokio::select! {
-        kind = globs::expand(&client, plan.kind.clone(), &tree) => kind,
-        stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
-    };
-    let expanded = expanded.and_then(|kind| {
-        plan.kind = kind;
-        check_target(&plan)
-    });
-    let result = match expanded {
-        Ok(()) => {
-            let stream = shown
-                .stream
-                .take()
-                .map(|stream| stream.sized(plan.kind.is_one_file()));
-            let mut show = Show::new(terminal, wishes, plan.kind.file_name(), stream);
-            let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
-            (shown.view, shown.stream) = show.finish(result.as_ref().ok());
-            result
-        }
-        Err(failure) => Err(failure),
-    };
-    tokio::select! {
-        () = client.close() => {}
-        stop = signals.stop() => stop.at_once(),
-    }
-    result
 }
 
 /// Runs the copy on a connected client. A dry run only prints what would be done.
@@ -305,27 +290,17 @@ async fn carry_out(
     if !plan.kind.is_one_file() {
         return watch(start(client, plan, tree)?, show, signals).await;
     }
+    let mut single = Single {
+        client,
+        plan,
+        show,
+        signals,
+    };
     if plan.dry_run {
-        return Single {
-            client,
-            plan,
-            show,
-            signals,
-        }
-        .run_dry()
-        .await;
+        return single.run_dry().await;
     }
-    match watch(start(client, plan, tree)?, show, signals).await {
-        Err(failure) => {
-            Single {
-                client,
-                plan,
-                show,
-                signals,
-            }
-            .reconsider(failure)
-            .await
-        }
+    match watch(start(client, plan, tree)?, single.show, single.signals).await {
+        Err(failure) => single.reconsider(failure).await,
         done => done,
     }
 }
@@ -361,92 +336,6 @@ fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Fa
     })
 }
 
-/// Duplicates a standard stream. The copy bypasses the buffer and lock of the standard library,
-/// which a thread of the transfer would hold forever.
-fn unbuffered(stream: impl AsFd) -> io::Result<File> {
-    stream.as_fd().try_clone_to_owned().map(File::from)
-}
-
-async fn connect(
-    plan: &Plan,
-    routes: Arc<RouteKeeper>,
-    home: &Home,
-    terminal: &Terminal,
-    wishes: Wishes,
-    stream: &mut Option<EventStream>,
-) -> Result<Client, Failure> {
-    let network = plan.network.clone();
-    let builder = places::client(home)?
-        .port(plan.port)
-        .links(network.links)
-        .exclude_links(network.exclude)
-        .route_keeper(routes)
-        .bandwidth(network.bandwidth)
-        .patience(network.patience)
-        .family(network.family);
-    let builder = match network.streams {
-        Some(streams) => builder.streams(streams),
-        None => builder,
-    };
-    let tell = |event: &Event| {
-        if let Some(stream) = stream {
-            stream.write(event);
-        }
-        if let Some(text) = queued(event).filter(|_| !wishes.quiet) {
-            terminal.say(text);
-        }
-    };
-    connect_telling(builder, &plan.host, tell).await
-}
-
-/// Shows the events of a transfer until it ends. The first signal cancels the transfer, the second
-/// ends the process.
-async fn watch(
-    mut transfer: Transfer,
-    show: &mut Show,
-    signals: &mut Signals,
-) -> Result<Report, Failure> {
-    let mut stopped = None;
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        tokio::select! {
-            event = transfer.next_event() => match event {
-                Some(event) => show.on_event(&event),
-                None => break,
-            },
-            _ = ticks.tick() => show.on_tick(),
-            told = signals.next() => match (told, stopped) {
-                (Signalled::Status | Signalled::Reload, _) => show.print_status(),
-                (Signalled::Stop(stop), Some(_)) => stop.at_once(),
-                (Signalled::Stop(stop), None) => {
-                    stopped = Some(stop);
-                    transfer.cancel();
-                }
-            },
-        }
-    }
-    let finished = tokio::select! {
-        finished = transfer.finish() => finished,
-        stop = second_stop(signals, stopped) => stop.at_once(),
-    };
-    finished.map_err(|error| match (error, stopped) {
-        (Error::Cancelled { resumable }, Some(stop)) => Failure::Interrupted { stop, resumable },
-        (error, _) => error.into(),
-    })
-}
-
-/// Waits for the second signal, which ends the process. `first` is the signal that has cancelled
-/// the transfer, if there was one.
-async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
-    let stop = signals.stop().await;
-    if first.is_some() {
-        stop
-    } else {
-        signals.stop().await
-    }
-}
-
 /// Prints the summary of a finished copy. The closing lines come last.
 fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
@@ -477,4 +366,12 @@ fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Termin
             .iter()
             .for_each(|line| terminal.say(line)),
     }
+}
+
+/// Errors and values of `cp` for the tests of what is below it.
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) use super::{
+        error::PlanError, lists::ListError, shortfall::tests::shortfall, view::tests::link,
+    };
 }

@@ -1,14 +1,11 @@
 //! Conversion of the arguments of `cp` to library options, without access to files or the network.
 
-use std::{path::PathBuf, time::Duration};
-
-use nicstripe::{
-    BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, TreeOptions,
-};
+use nicstripe::{CopyOptions, TreeOptions};
 
 use super::{
     arguments::Cp,
     copy_kind::CopyKind,
+    error::PlanError,
     filters::Filters,
     lists::{FilesFrom, ListError},
 };
@@ -25,8 +22,6 @@ pub(crate) struct Plan {
     pub(crate) options: CopyOptions,
     /// Options that only tree copies use.
     pub(crate) tree: TreePlan,
-    /// Options of the connection: links, routes and limits.
-    pub(crate) network: Network,
     pub(crate) dry_run: bool,
 }
 
@@ -38,23 +33,6 @@ pub(crate) struct TreePlan {
     files_from: Option<FilesFrom>,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Network {
-    /// Links to use; empty for all that reach the peer.
-    pub(crate) links: Vec<LinkRequest>,
-    pub(crate) exclude: Vec<String>,
-    /// TCP connections per link; `None` for the default.
-    pub(crate) streams: Option<u8>,
-    /// Policy for host routes to the peer.
-    pub(crate) routes: RoutePolicy,
-    /// Maximum total rate over all links; `None` for no limit.
-    pub(crate) bandwidth: Option<BitRate>,
-    /// Time without any connected link after which the copy fails.
-    pub(crate) patience: Duration,
-    /// IP version to use; `None` for both.
-    pub(crate) family: Option<Family>,
-}
-
 impl Plan {
     /// Converts the arguments to a plan.
     ///
@@ -64,21 +42,18 @@ impl Plan {
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
-        let port = match (cp.port, remote.port) {
-            (Some(option), Some(url)) if option != url => {
-                return Err(PlanError::Ports { option, url }.into());
-            }
-            (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
-        };
+        if let (Some(option), Some(url)) = (cp.links.port, remote.port)
+            && option != url
+        {
+            return Err(PlanError::Ports { option, url }.into());
+        }
         let options = copy_options(cp);
-        let (tree, network) = (TreePlan::of(cp, options), Network::of(cp));
         Ok(Self {
+            port: cp.links.port(remote.port),
             host: remote.host,
-            port,
             kind,
             options,
-            tree,
-            network,
+            tree: TreePlan::of(cp, options),
             dry_run: cp.tree.dry_run,
         })
     }
@@ -171,112 +146,14 @@ fn check_options(cp: &Cp) -> Result<(), PlanError> {
     }
 }
 
-impl Network {
-    fn of(cp: &Cp) -> Self {
-        Self {
-            links: cp.link.clone(),
-            exclude: cp.exclude_link.clone(),
-            streams: cp.streams,
-            routes: cp.routes.into(),
-            bandwidth: cp.bwlimit.filter(|rate| *rate > BitRate::ZERO),
-            patience: cp.timeout,
-            family: cp.ip_version.only(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PlanError {
-    /// Only one path was given.
-    #[error("no target: expected SRC and DST")]
-    NoTarget,
-    /// A path looks like the value of an option letter that takes one in scp.
-    #[error("-{letter} takes no value, unlike scp's: \"{value}\" would be a source")]
-    ScpValue { letter: char, value: String },
-    #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
-    BothLocal,
-    #[error("source and target are both remote: expected one of them on this machine")]
-    BothRemote,
-    /// `-P` and the URL have different ports.
-    #[error("-P says port {option} and the URL says {url}: expected one of them")]
-    Ports {
-        /// Port given with `-P`.
-        option: u16,
-        /// Port in the URL.
-        url: u16,
-    },
-    /// A source has no file name, as `..`.
-    #[error("{path:?} has no file name to keep")]
-    NoName { path: PathBuf },
-    /// A source at the daemon is a directory, and `-r` is missing.
-    #[error("\"{text}\" is a directory: copying it needs -r")]
-    RemoteDirectory { text: String },
-    #[error("sources are both local and remote: expected all on one machine")]
-    MixedSources,
-    /// The sources are at different daemons.
-    #[error("\"{one}\" and \"{other}\" are on different daemons: expected all sources on one")]
-    Hosts {
-        /// Host of the first source.
-        one: String,
-        /// Host of another source.
-        other: String,
-    },
-    /// Two sources would have the same name in the target directory.
-    #[error("two sources are named \"{name}\": expected different names in the target")]
-    SameName { name: String },
-    #[error("--files-from cannot be used with several SRC: expected one")]
-    FilesFromSources,
-    #[error("--delete needs -r")]
-    DeleteWithoutRecursion,
-    /// `--delete` was given with `--files-from`, and would delete all files that the list omits.
-    #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
-    DeleteFilesFrom,
-    /// `--delete` was given with several sources, of which one has a trailing slash: its copy would
-    /// delete the files of the others.
-    #[error(
-        "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
-    )]
-    DeleteContent,
-    /// A pattern in a remote source matches no name.
-    #[error("no file on the daemon matches \"{pattern}\"")]
-    NoMatch { pattern: String },
-    /// A pattern in a remote source matches more names than one request may have.
-    #[error("more than 1,024 names match \"{pattern}\"")]
-    ManyMatches { pattern: String },
-    /// A pattern of `--include` or `--exclude` is invalid.
-    #[error("invalid pattern \"{}\" of --include or --exclude", nicstripe::escaped(pattern.as_bytes()))]
-    Pattern { pattern: String },
-    /// `--include` comes before any `--exclude`, as in rsync, and has no effect.
-    #[error("--include \"{}\" has no effect: expected an --exclude before it, since the last match counts", nicstripe::escaped(pattern.as_bytes()))]
-    IdleInclude { pattern: String },
-    /// `-` is one of several sources.
-    #[error("standard input or output cannot be one of several sources")]
-    PipeAmongOthers,
-    #[error("{option} cannot be used with standard input or output")]
-    PipeWith { option: &'static str },
-    /// Standard input is the source and the target is a directory, so that the file would have no
-    /// name.
-    #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
-    PipeToDirectory { text: String },
-    /// `--json` or `--json-stream` was given with standard output as the target.
-    #[error("--json and --json-stream cannot be used with standard output as the target")]
-    JsonToPipe,
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::{args::Args, args::Command};
+    use crate::commands::cp::arguments::tests::parse;
 
     /// Returns the plan of `nicstripe cp` with these arguments, for tests.
     pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
-        let words = ["nicstripe", "cp"].iter().chain(words);
-        let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else {
-            panic!("not cp")
-        };
-        Plan::of(&cp)
+        Plan::of(&parse(words).unwrap())
     }
 
     fn tree(words: &[&str]) -> TreeOptions {
@@ -401,17 +278,5 @@ pub(crate) mod tests {
             port(&["nicstripe://nas:99/a", "nicstripe://nas:99/b", "."]),
             99
         );
-    }
-
-    #[test]
-    fn a_limit_of_zero_is_none() {
-        let limit = |rate: &str| {
-            plan(&["--bwlimit", rate, "a", "nas:"])
-                .unwrap()
-                .network
-                .bandwidth
-        };
-        assert_eq!(limit("0"), None);
-        assert_eq!(limit("1Mbit"), Some(BitRate::from_mbit(1)));
     }
 }

@@ -4,8 +4,11 @@ use std::fmt;
 
 use nicstripe::{FailCode, FailedEntry, TreeReport};
 
-use super::arguments::Cp;
-use crate::text::quantity::Grouped;
+use super::{arguments::Cp, lookup::list_existing};
+use crate::{
+    failure::{CommandError, exit::Exit, hint::NextStep},
+    text::{invocation::Invocation, quantity::Grouped},
+};
 
 /// Failed entries of a tree copy whose other entries arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,23 +25,6 @@ pub(crate) struct Shortfall {
     lines: Vec<String>,
     recursive: bool,
     replace: bool,
-}
-
-/// Remedy that applies to all failed entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NextStep {
-    /// Replace existing files that differ: `-f` or `-u`.
-    Replace,
-    /// Copy directories: `-r`.
-    Recurse,
-    /// List the existing names, since the sources are missing.
-    Look,
-    /// Rerun the copy once nothing writes to the sources.
-    Rerun,
-    /// Grant the missing right on the peer.
-    Rights,
-    /// Free disk space on the receiver.
-    Room,
 }
 
 impl Shortfall {
@@ -66,23 +52,12 @@ impl Shortfall {
         })
     }
 
-    /// Returns true if every failed entry is a source that changed or vanished during the read.
-    pub(crate) fn is_of_changed_sources(&self) -> bool {
-        self.only_sources_changed
-    }
-
-    /// Returns one line per failed entry, and a last line with the number of omitted ones.
-    pub(crate) fn lines(&self) -> &[String] {
-        &self.lines
-    }
-
     /// Returns the remedy if one applies to all failed entries.
-    pub(crate) fn next_step(&self) -> Option<NextStep> {
+    fn next_step(&self) -> Option<NextStep> {
         match self.code? {
             // A file never replaces a directory, nor a directory a file.
             FailCode::Exists if !self.replace => Some(NextStep::Replace),
             FailCode::NotAFile if !self.recursive => Some(NextStep::Recurse),
-            FailCode::NotFound => Some(NextStep::Look),
             FailCode::SourceChanged => Some(NextStep::Rerun),
             FailCode::Refused => Some(NextStep::Rights),
             FailCode::NoSpace => Some(NextStep::Room),
@@ -109,6 +84,32 @@ impl fmt::Display for Shortfall {
 }
 
 impl std::error::Error for Shortfall {}
+
+impl CommandError for Shortfall {
+    fn exit(&self) -> Exit {
+        match self.only_sources_changed {
+            true => Exit::SourceChanged,
+            false => Exit::Partial,
+        }
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        match self.code {
+            Some(FailCode::NotFound) => list_existing(invocation),
+            _ => Some(self.next_step()?.text(invocation)),
+        }
+    }
+
+    /// Complete files are not transferred again.
+    fn is_resumable(&self) -> bool {
+        true
+    }
+
+    /// Returns one line per failed entry, and a last line with the number of omitted ones.
+    fn details(&self) -> &[String] {
+        &self.lines
+    }
+}
 
 fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
     let mut lines: Vec<String> = tree.failures.iter().take(shown).map(line).collect();
@@ -138,20 +139,11 @@ const SHOWN: usize = 20;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::commands::cp::arguments::tests::parse;
 
-    fn cp(words: &[&str]) -> Box<Cp> {
-        let words = ["nicstripe", "cp"]
-            .iter()
-            .chain(words)
-            .chain(&["src", "nas:"]);
-        match Args::try_parse_from(words).unwrap().command {
-            Command::Cp(cp) => cp,
-            command => panic!("{command:?}"),
-        }
+    fn cp(words: &[&str]) -> Cp {
+        parse(&[words, &["src", "nas:"]].concat()).unwrap()
     }
 
     fn tree(codes: &[FailCode]) -> TreeReport {
@@ -197,9 +189,9 @@ pub(crate) mod tests {
             changed.to_string(),
             "1 of 10 files changed or vanished while they were read"
         );
-        assert!(changed.is_of_changed_sources());
+        assert!(changed.exit() == Exit::SourceChanged);
         assert!(
-            !shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).is_of_changed_sources()
+            shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).exit() == Exit::Partial
         );
     }
 
@@ -207,15 +199,15 @@ pub(crate) mod tests {
     fn the_first_twenty_are_shown_and_all_when_asked_for() {
         let short = shortfall(&[FailCode::Io; 30], &["-r"]);
         assert_eq!(
-            (short.lines().len(), short.lines()[20].as_str()),
+            (short.details().len(), short.details()[20].as_str()),
             (21, "and 10 more; -v shows them")
         );
-        assert_eq!(short.lines()[0], "\"f0\": because");
-        assert_eq!(shortfall(&[FailCode::Io; 30], &["-rv"]).lines().len(), 30);
+        assert_eq!(short.details()[0], "\"f0\": because");
+        assert_eq!(shortfall(&[FailCode::Io; 30], &["-rv"]).details().len(), 30);
         let mut many = tree(&[FailCode::Io; 3]);
         many.failed = 5000;
         let shown = Shortfall::of(&many, &cp(&["-rv"])).unwrap();
-        assert_eq!(shown.lines()[3], "and 4,997 more");
+        assert_eq!(shown.details()[3], "and 4,997 more");
     }
 
     #[test]

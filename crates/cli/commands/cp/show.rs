@@ -7,10 +7,11 @@ use nicstripe::{EntryOutcome, Event, Name, Report};
 use super::{
     arguments::{Cp, Progress},
     bars::Bars,
+    event::EventStream,
     listing::Listing,
     view::{Notice, View},
 };
-use crate::output::{json::EventStream, terminal::Terminal};
+use crate::output::terminal::Terminal;
 
 /// Output options of a copy, from its arguments.
 #[derive(Debug, Clone, Copy)]

@@ -16,10 +16,13 @@ use nicstripe::{
     TreeReport, Verdict, escaped,
 };
 
-use super::{
-    Show, copy_kind::CopyKind, ends_with_slash, location::LocationError, plan::Plan, watch,
+use super::{copy_kind::CopyKind, plan::Plan, show::Show, watch::watch};
+use crate::{
+    connect::location::LocationError,
+    failure::{CommandError, Failure, exit::Exit, hint::NextStep},
+    process::signals::Signals,
+    text::invocation::Invocation,
 };
-use crate::{failure::Failure, process::signals::Signals};
 
 /// Single-file copy with its connection, output and signals.
 pub(super) struct Single<'a> {
@@ -241,7 +244,7 @@ impl SingleCopy {
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
         let source = FileInfo::at_daemon(&client.stat(name).await?);
         let own_name = own_name(name.file_name())?;
-        let is_directory = ends_with_slash(target) || target.is_dir();
+        let is_directory = target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir();
         let target = if is_directory {
             target.join(OsStr::from_bytes(name.file_name()))
         } else {
@@ -404,16 +407,16 @@ fn here(path: &Path) -> ExistingFile {
 
 /// Error of a single-file copy whose target cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlaceError {
+struct PlaceError {
     /// Host of the daemon, if the target is remote.
     host: Option<String>,
     name: String,
-    pub(crate) obstacle: Obstacle,
+    obstacle: Obstacle,
 }
 
 /// Reason why the target of a single-file copy cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+enum Obstacle {
     /// A different file exists, and `-f` was not given.
     Differs,
     Directory,
@@ -444,6 +447,20 @@ impl fmt::Display for PlaceError {
 }
 
 impl std::error::Error for PlaceError {}
+
+impl CommandError for PlaceError {
+    fn exit(&self) -> Exit {
+        Exit::Files
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        match &self.obstacle {
+            Obstacle::Differs => Some(NextStep::Replace.text(invocation)),
+            Obstacle::NoParent(_) => Some(NextStep::Create.text(invocation)),
+            Obstacle::Directory | Obstacle::NotADirectory(_) => None,
+        }
+    }
+}
 
 /// File size in bytes from which a message announces the comparison of two files. Smaller files are
 /// compared without one.

@@ -8,7 +8,7 @@ use nicstripe::{
 };
 
 use crate::{
-    connect::meeting::queued,
+    connect::setup::queued,
     text::{
         link_text::counted,
         quantity::{Clock, Size, Speed},
@@ -286,7 +286,7 @@ impl InUse for LinkState {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::commands::cp::summary_tests::report;
+    use crate::commands::cp::summary::tests::report;
 
     pub(crate) fn link(interface: &str) -> LinkName {
         LinkName {

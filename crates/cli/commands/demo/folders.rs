@@ -14,7 +14,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::DemoError;
+use super::error::DemoError;
 
 /// Temporary directories of both hosts: keys that trust each other, and space for the file at
 /// either end.

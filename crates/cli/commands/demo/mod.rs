@@ -4,25 +4,18 @@
 //! [`stage`] provides the hosts, [`folders`] their directories, [`sample`] the file to copy and
 //! [`round`] one copy with its daemon. This module runs the rounds and prints the results.
 
+mod error;
 mod folders;
 mod round;
 mod sample;
 mod stage;
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::ExitStatus,
-};
+use std::{fs, io, path::PathBuf};
 
 use clap::{Args, builder::styling::Style};
-use nicstripe::{
-    Digest,
-    trust::{IdentityError, PeersError},
-};
-use nicstripe_lab::LabError;
 
 use self::{
+    error::DemoError,
     folders::Folders,
     round::{Outcome, Round},
     sample::Sample,
@@ -60,18 +53,12 @@ impl Demo {
     /// Runs all copies of the demo. Must be called while the process has one thread.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let ground = Isolation::find();
-        let runtime = runtime::local()?;
-        let result = runtime.block_on(async {
+        runtime::run_here(async {
             let mut signals = Signals::take()?;
             // Dropping the future removes everything made for the demo: children, namespaces,
             // files.
-            tokio::select! {
-                result = self.play(&ground, terminal) => result,
-                stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
-            }
-        });
-        runtime.shutdown_background();
-        result
+            signals.unless_stopped(self.play(&ground, terminal)).await
+        })
     }
 
     async fn play(&self, ground: &Isolation, terminal: &Terminal) -> Result<(), Failure> {
@@ -142,67 +129,6 @@ fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
     outcome.lines(cables).into_iter().try_for_each(stdout::line)
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DemoError {
-    /// The network namespaces or virtual cables cannot be created.
-    #[error("cannot create the demo's hosts and cables")]
-    Lab(#[from] LabError),
-    /// No file system has enough free space for the files. Sizes are in bytes.
-    #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
-    Room {
-        needed: u64,
-        /// Directory that was to hold the files.
-        path: PathBuf,
-        free: u64,
-    },
-    #[error("cannot create the demo's folders")]
-    Folders(#[source] io::Error),
-    #[error("cannot create the file to copy")]
-    Sample(#[source] io::Error),
-    /// The file to copy or the received file cannot be read.
-    #[error("cannot read {path:?}")]
-    File { path: PathBuf, source: io::Error },
-    /// No program or library of this machine is readable, so that no sample can be built.
-    #[error("no readable file to build the sample from: expected --file")]
-    NothingToRead,
-    /// The key of a simulated host cannot be created.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The peers file of a simulated host cannot be written.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    #[error("cannot start nicstripe {command}")]
-    Start {
-        command: &'static str,
-        source: io::Error,
-    },
-    /// The daemon ended before it listened, or did not listen in time.
-    #[error("the daemon does not listen: {said}")]
-    Daemon {
-        /// Last line that the daemon printed.
-        said: String,
-    },
-    /// `nicstripe cp` failed, and has printed its error.
-    #[error("the copy over {cables} cables failed: {status}")]
-    Copy { cables: usize, status: ExitStatus },
-    #[error("the copy's report cannot be read")]
-    Report(#[source] serde_json::Error),
-    /// The received file differs from the sent one.
-    #[error("the received file differs from the sent one: BLAKE3 {sent} sent, {received} received")]
-    Digest {
-        /// Digest of the sent file.
-        sent: Digest,
-        /// Digest of the received file.
-        received: Digest,
-    },
-}
-
 /// Bytes of the default file per cable. At the 117.7 MB/s of gigabit Ethernet they take 2.3 s: long
 /// enough to see, short enough to wait for.
 const SIZE_A_CABLE: u64 = 256 * 1024 * 1024;
-
-/// Returns the last component of a path, or the whole path if it has none.
-fn file_name(path: &Path) -> PathBuf {
-    path.file_name()
-        .map_or_else(|| path.to_owned(), PathBuf::from)
-}

@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use super::{
-    DemoError, Folders, file_name,
+    error::DemoError,
+    folders::Folders,
     sample::{Sample, digest_of},
     stage::Stage,
 };
@@ -55,7 +56,7 @@ impl Round<'_> {
         let mut daemon = Daemon::start(self).await?;
         stdout::line(format_args!(
             "  $ nicstripe cp {} {}:",
-            file_name(&self.sample.path).display(),
+            self.sample.file_name().display(),
             self.stage.daemon_address()
         ))?;
         let before = self.stage.counters()?;
@@ -66,7 +67,7 @@ impl Round<'_> {
         daemon.stop().await;
         let report = copied.inspect_err(|_| daemon.print_all(terminal))?;
 
-        let received = self.folders.received().join(file_name(&self.sample.path));
+        let received = self.folders.received().join(self.sample.file_name());
         let digest = digest_of(&received).map_err(|source| DemoError::File {
             path: received,
             source,

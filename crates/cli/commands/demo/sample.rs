@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe::Digest;
 
-use super::DemoError;
+use super::error::DemoError;
 
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -60,6 +60,12 @@ impl Sample {
             digest,
             origin: "programs and libraries of this machine".to_owned(),
         })
+    }
+
+    /// Returns the last component of the path, or the whole path if it has none.
+    pub(super) fn file_name(&self) -> PathBuf {
+        let name = self.path.file_name();
+        name.map_or_else(|| self.path.clone(), PathBuf::from)
     }
 }
 

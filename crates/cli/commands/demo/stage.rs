@@ -10,7 +10,7 @@ use std::{
 use nicstripe::{BitRate, DEFAULT_PORT, chain};
 use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_user_namespace};
 
-use super::DemoError;
+use super::error::DemoError;
 
 /// Isolation of the demo's hosts that this machine allows.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Stage {
             )),
             Isolation::Loopback { .. } => {
                 let cables = u8::try_from(cables).unwrap_or(u8::MAX);
-                let port = free_port().map_err(DemoError::Folders)?;
+                let port = free_port(bind)?;
                 Ok(Self::Loopback { cables, port })
             }
         }
@@ -183,12 +183,17 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, third, cable + 2)
 }
 
-/// Returns a free TCP port for the daemon, the default port if it is free.
-fn free_port() -> io::Result<u16> {
-    let free = |port| {
-        TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr())
-    };
-    Ok(free(DEFAULT_PORT).or_else(|_| free(0))?.port())
+/// Returns a TCP port for the daemon that `bind` finds free: the default port, otherwise any.
+fn free_port(bind: impl Fn(u16) -> io::Result<u16>) -> Result<u16, DemoError> {
+    bind(DEFAULT_PORT)
+        .or_else(|_| bind(0))
+        .map_err(DemoError::Port)
+}
+
+/// Binds a port of host B for a moment, and returns its number.
+fn bind(port: u16) -> io::Result<u16> {
+    let listener = TcpListener::bind((loopback(Host::B, 0), port))?;
+    Ok(listener.local_addr()?.port())
 }
 
 #[cfg(test)]
@@ -214,6 +219,18 @@ mod tests {
             ]
         );
         assert_eq!(stage.expected(), None);
+    }
+
+    #[test]
+    fn a_missing_port_is_reported_as_one() {
+        let used = |_| Err(io::ErrorKind::AddrInUse.into());
+        let error = free_port(used).unwrap_err();
+        assert_eq!(error.to_string(), "no free port for the demo's daemon");
+        let any = |port| match port {
+            0 => Ok(40_000),
+            _ => used(port),
+        };
+        assert_eq!(free_port(any).unwrap(), 40_000);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, spli
 use self::standard::{BLOCK, Input, Output};
 use crate::{
     connect::arguments::ConnectArgs,
-    failure::Failure,
+    failure::{CommandError, Failure},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
 };
@@ -40,27 +40,19 @@ impl Dial {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;
-        let runtime = runtime::local()?;
-        let result = runtime.block_on(async {
+        // A read of standard input may block forever, and is not awaited.
+        runtime::run_here(async {
             let mut signals = Signals::take()?;
             let talk = async {
-                let client = self
-                    .connect
-                    .connect(&self.peer, self.connect.port(None), keeper)
-                    .await?;
+                let port = self.connect.port(None);
+                let client = self.connect.connect(&self.peer, port, keeper).await?;
                 let result = self.talk(&client).await;
                 // Flushes the written data before the session ends.
                 client.close().await;
                 result
             };
-            tokio::select! {
-                result = talk => result,
-                stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
-            }
-        });
-        // A read of standard input may block forever.
-        runtime.shutdown_background();
-        result
+            signals.unless_stopped(talk).await
+        })
     }
 
     async fn talk(&self, client: &Client) -> Result<(), Failure> {
@@ -110,9 +102,17 @@ impl Dial {
     }
 
     fn broken(&self, source: io::Error) -> Failure {
-        Failure::Tunnel {
-            target: self.target.to_string(),
-            source,
-        }
+        let target = self.target.to_string();
+        Broken { target, source }.into()
     }
 }
+
+/// The tunnelled TCP connection was reset, or its session ended.
+#[derive(Debug, thiserror::Error)]
+#[error("connection to {target} lost")]
+struct Broken {
+    target: String,
+    source: io::Error,
+}
+
+impl CommandError for Broken {}

@@ -27,6 +27,8 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
+use crate::process::streams::unbuffered;
+
 pub(super) enum Input {
     /// Standard input is a pipe, which the task reads.
     Pipe(pipe::Receiver),
@@ -179,11 +181,6 @@ fn write_by_thread() -> io::Result<Output> {
         blocks: sender,
         written,
     })
-}
-
-/// Duplicates a standard stream, to bypass the buffer and lock of the standard library.
-fn unbuffered(stream: impl AsFd) -> io::Result<File> {
-    stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
 /// Maximum bytes of one read or write.

@@ -6,17 +6,15 @@ use std::{
 };
 
 use clap::ValueEnum as _;
-use nicstripe::{
-    BenchLimits, Limits, escaped,
-    trust::{FileError, read_guarded},
-};
+use nicstripe::{BenchLimits, Limits, escaped, trust::read_guarded};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
+    error::ServeError,
     limits::{BenchTable, LimitsTable},
     listen::Listen,
 };
-use crate::{commands::cp::Routes, output::logging::LogFormat};
+use crate::{connect::arguments::Routes, output::logging::LogFormat};
 
 /// Content of the configuration file. Every option of `serve` has a key of the same name; missing
 /// keys have their defaults.
@@ -92,36 +90,20 @@ impl Config {
     /// # Errors
     ///
     /// The file cannot be read, other users can change it, or a key or value is invalid.
-    pub(super) fn load(path: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn load(path: &Path) -> Result<Self, ServeError> {
         let bytes = read_guarded(path, MOST_BYTES)?;
         let text = String::from_utf8_lossy(&bytes);
-        toml::from_str(&text).map_err(|error| ConfigError::of(path, &text, &error))
+        toml::from_str(&text).map_err(|error| ServeError::of(path, &text, &error))
     }
 }
 
-/// Error of reading a configuration file.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    /// The file cannot be read, or other users can change it.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A key is unknown, or a value is invalid.
-    #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
-    Line {
-        path: PathBuf,
-        line: usize,
-        /// Key and value, with the allowed values.
-        what: String,
-    },
-}
-
-impl ConfigError {
+impl ServeError {
     fn of(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         let line = text
             .get(..span.start)
             .map_or(1, |before| before.matches('\n').count() + 1);
-        Self::Line {
+        Self::Config {
             path: path.to_owned(),
             line,
             what: what(text, span, error.message()),
@@ -176,7 +158,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config, String> {
         toml::from_str(text)
-            .map_err(|error| ConfigError::of(Path::new("/c"), text, &error).to_string())
+            .map_err(|error| ServeError::of(Path::new("/c"), text, &error).to_string())
     }
 
     #[test]

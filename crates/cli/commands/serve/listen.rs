@@ -8,7 +8,8 @@ use std::{
 use nicstripe::ListenAddress;
 use serde::Deserialize;
 
-use crate::{commands::cp::parse_port, failure::Failure};
+use super::error::ServeError;
+use crate::connect::arguments::parse_port;
 
 /// Listen address, with an interface name if it is an IPv6 address with a zone. Port 0 stands for
 /// the port of `--port`.
@@ -21,12 +22,12 @@ pub(crate) struct Listen {
 
 impl Listen {
     /// Returns the socket address, with the interface name resolved to its index.
-    pub(super) fn resolve(&self) -> Result<SocketAddr, Failure> {
+    pub(super) fn resolve(&self) -> Result<SocketAddr, ServeError> {
         let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else {
             return Ok(self.address);
         };
         let index = zone.parse().or_else(|_| interface_index(zone));
-        address.set_scope_id(index.map_err(|source| Failure::NoInterface {
+        address.set_scope_id(index.map_err(|source| ServeError::NoInterface {
             name: zone.clone(),
             source,
         })?);

@@ -1,12 +1,16 @@
 //! `nicstripe serve`: the daemon.
 //!
+//! - [`arguments`]: the command line as typed
 //! - [`config`], [`settings`]: the configuration file, and its merge with the command line
 //! - [`listen`]: listen addresses
 //! - [`service_manager`]: notifications to systemd
+//! - [`restic`]: `serve restic`, which serves a repository instead
 //! - [`endpoint`], [`exposition`]: the Prometheus endpoint and its text
 
+mod arguments;
 mod config;
 mod endpoint;
+mod error;
 mod exposition;
 mod limits;
 mod listen;
@@ -19,12 +23,11 @@ mod settings;
 use std::{
     io::{self, IsTerminal as _},
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     pin::pin,
     sync::Arc,
 };
 
-use clap::{Args, Subcommand};
 use nicstripe::{
     CancellationToken, Daemon, DaemonHandle, escaped,
     routes::RouteKeeper,
@@ -32,112 +35,27 @@ use nicstripe::{
 };
 use tokio::net::TcpListener;
 
-pub(crate) use self::config::ConfigError;
+pub(crate) use self::arguments::Serve;
 use self::{
-    listen::{Listen, listening, parse_listen},
-    restic::Restic,
+    arguments::Instead,
+    error::ServeError,
+    listen::{Listen, listening},
     service_manager::{ServiceManager, status_line},
     settings::Settings,
 };
-use super::{
-    cp::Routes,
-    trust::{name_of, rights},
-};
+use super::trust::{name_of, rights};
 use crate::{
-    failure::{Failure, panics},
+    failure::{Failure, exit::Stop, panics},
     output::{
-        logging::{self, LogControl, LogFormat},
+        logging::{self, LogControl},
         terminal::Terminal,
     },
     places,
     process::{
         runtime,
-        signals::{Signalled, Signals, Stop},
+        signals::{Signalled, Signals},
     },
 };
-
-/// Serve a directory to trusted peers, over every cable
-///
-/// Listens on each interface separately, so that replies leave over the cable of the request.
-/// Accepts only keys listed by `nicstripe trust`, which may change at run time. The first SIGINT or
-/// SIGTERM ends copies in order, so that they can resume; the second exits at once. SIGHUP reloads
-/// the configuration file and the peers file, SIGUSR1 prints a status line.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Serve {
-    #[command(subcommand)]
-    instead: Option<Instead>,
-
-    /// Same as --root DIR; write ./restic for a directory named restic
-    #[arg(value_name = "DIR", conflicts_with = "root")]
-    dir: Option<PathBuf>,
-
-    /// Directory that peers see as / [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-
-    /// Listen on this address only; may be repeated [default: every address of every interface that
-    /// is up]
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
-    listen: Vec<Listen>,
-
-    /// Listen on this interface only; may be repeated [default: every interface that is up]
-    #[arg(long, value_name = "NAME")]
-    interface: Vec<String>,
-
-    /// TCP port; 0 for any free one [default: 7747]
-    #[arg(long)]
-    port: Option<u16>,
-
-    /// Deny all writes, regardless of the peers file
-    #[arg(long)]
-    read_only: bool,
-
-    /// Let peers add new files but not replace any
-    #[arg(long, conflicts_with = "read_only")]
-    append_only: bool,
-
-    /// Install host routes to peers, removed with their session: if their packets would be dropped,
-    /// always, or never [default: auto]
-    #[arg(long, value_name = "WHEN")]
-    routes: Option<Routes>,
-
-    /// Answer `nicstripe discover` of every machine on the same cable, not only of trusted ones
-    #[arg(long)]
-    announce: bool,
-
-    /// Configuration file, overridden by the command line [default: config.toml next to the peers
-    /// file, if it exists]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Check the configuration and exit
-    #[arg(long)]
-    check_config: bool,
-
-    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, or `off` [default: off]
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
-
-    /// Let other machines read the metrics: allow any address for --metrics
-    #[arg(long)]
-    metrics_any: bool,
-
-    /// Format of the log [default: auto]
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "NICSTRIPE_LOG_FORMAT",
-        hide_env_values = true
-    )]
-    log_format: Option<LogFormat>,
-}
-
-/// Subcommand of `serve`, which serves something else than a local directory.
-#[derive(Debug, Subcommand)]
-enum Instead {
-    Restic(Box<Restic>),
-}
 
 impl Serve {
     /// Serves the directory until a signal ends the daemon.
@@ -159,8 +77,7 @@ impl Serve {
             &places::routes_dir(&home),
         ));
         runtime::raise_open_files();
-        let runtime = runtime::threaded()?;
-        let result = runtime.block_on(async {
+        runtime::run(async {
             let mut signals = Signals::take()?;
             if !io::stderr().is_terminal() {
                 signals.reload_on_hangup();
@@ -175,9 +92,7 @@ impl Serve {
                 daemon: started.daemon.handle(),
             };
             service.serve(started, signals).await
-        });
-        runtime.shutdown_background();
-        result
+        })
     }
 }
 
@@ -236,7 +151,7 @@ async fn start(
         Some(address) => Some(
             endpoint::open(address)
                 .await
-                .map_err(|source| Failure::Metrics { address, source })?,
+                .map_err(|source| ServeError::Metrics { address, source })?,
         ),
         None => None,
     };

@@ -8,12 +8,12 @@ use std::{
 use nicstripe::trust::Home;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::failure::Failure;
+use super::error::ServeError;
 
 /// Returns the canonical path of the directory to serve. Checks that this user can read it, and
 /// that it contains neither the private key nor the peers file.
-pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
-    let failed = |source| Failure::Root {
+pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, ServeError> {
+    let failed = |source| ServeError::Root {
         path: root.to_owned(),
         source,
     };
@@ -24,7 +24,7 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
     may(&path, Access::READ_OK | Access::EXEC_OK).map_err(failed)?;
     match home.found_in(&path).map_err(failed)? {
         None => Ok(path),
-        Some(place) => Err(Failure::RootOfKeys { path, place }),
+        Some(place) => Err(ServeError::RootOfKeys { path, place }),
     }
 }
 

@@ -13,12 +13,12 @@ use nicstripe::{
 };
 
 use super::{
-    Serve,
+    arguments::Serve,
     config::{Config, METRICS_OFF},
     listen::Listen,
 };
 use crate::{
-    commands::cp::Routes,
+    connect::arguments::Routes,
     failure::Failure,
     output::logging::{LOG_VARIABLE, LogFilter, LogFormat},
 };

@@ -6,8 +6,10 @@ use clap::{ArgGroup, Args};
 use nicstripe::Name;
 
 use crate::{
-    commands::cp::location::{Location, Remote, RemotePath},
-    connect::arguments::ConnectArgs,
+    connect::{
+        arguments::ConnectArgs,
+        location::{Location, Remote, RemotePath},
+    },
     failure::Failure,
 };
 

@@ -37,12 +37,9 @@ use self::{
 };
 use super::own_names::OwnNames;
 use crate::{
-    failure::Failure,
+    failure::{Failure, exit::Stop},
     output::{logging, terminal::Terminal},
-    process::{
-        runtime,
-        signals::{Signals, Stop},
-    },
+    process::{runtime, signals::Signals},
 };
 
 impl Restic {
@@ -52,11 +49,7 @@ impl Restic {
         logging::start(terminal)?;
         let place = self.place()?;
         let keeper = self.connect.keeper()?;
-        let runtime = runtime::threaded()?;
-        let result = runtime.block_on(self.serve(place, keeper, terminal));
-        // Background work of the library after a close need not be awaited.
-        runtime.shutdown_background();
-        result
+        runtime::run(self.serve(place, keeper, terminal))
     }
 
     async fn serve(
@@ -114,10 +107,7 @@ impl Restic {
                 until_stopped(answer(server.serve(stream)), &mut signals).await
             }
         };
-        tokio::select! {
-            () = client.close() => {}
-            stop = signals.stop() => stop.at_once(),
-        }
+        signals.finish(client.close()).await;
         stopped.map_or(Ok(()), |stop| Err(Failure::Stopped(stop)))
     }
 

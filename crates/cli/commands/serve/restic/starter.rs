@@ -1,10 +1,9 @@
 //! Detects the end of the parent process, which started this one.
 
 use std::{
-    fs::File,
     future::pending,
     io::{self, stderr},
-    os::{fd::AsFd as _, unix::fs::FileTypeExt as _},
+    os::unix::fs::FileTypeExt as _,
     thread,
 };
 
@@ -13,6 +12,8 @@ use rustix::{
     io::Errno,
 };
 use tokio::sync::oneshot;
+
+use crate::process::streams::unbuffered;
 
 /// Waits until the reader of standard error closes it. Waits forever if standard error is not a
 /// pipe.
@@ -33,7 +34,7 @@ pub(super) async fn gone() {
 /// would affect all processes that write to it.
 fn watch() -> io::Result<oneshot::Receiver<()>> {
     let (tell, gone) = oneshot::channel();
-    let pipe = File::from(stderr().as_fd().try_clone_to_owned()?);
+    let pipe = unbuffered(stderr())?;
     if pipe.metadata()?.file_type().is_fifo() {
         thread::Builder::new()
             .name("nicstripe-stderr".into())

@@ -1,7 +1,6 @@
 //! Standard input and output as one connection, as restic uses them with a child process.
 
 use std::{
-    fs::File,
     io::{self, stdin, stdout},
     os::fd::AsFd,
     pin::Pin,
@@ -13,28 +12,28 @@ use tokio::{
     net::unix::pipe,
 };
 
+use crate::process::streams::unbuffered;
+
 /// Opens standard input and output as one connection. A pipe needs no thread, other files do. Must
 /// be called inside a runtime.
 pub(super) fn open() -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
-    let input: Pin<Box<dyn AsyncRead + Send>> = match pipe::Receiver::from_file(own(stdin())?) {
-        Ok(pipe) => {
-            widen(&pipe);
-            Box::pin(pipe)
-        }
-        Err(_) => Box::pin(tokio::io::stdin()),
-    };
-    let output: Pin<Box<dyn AsyncWrite + Send>> = match pipe::Sender::from_file(own(stdout())?) {
-        Ok(pipe) => {
-            widen(&pipe);
-            Box::pin(pipe)
-        }
-        Err(_) => Box::pin(tokio::io::stdout()),
-    };
+    let input: Pin<Box<dyn AsyncRead + Send>> =
+        match pipe::Receiver::from_file(unbuffered(stdin())?) {
+            Ok(pipe) => {
+                widen(&pipe);
+                Box::pin(pipe)
+            }
+            Err(_) => Box::pin(tokio::io::stdin()),
+        };
+    let output: Pin<Box<dyn AsyncWrite + Send>> =
+        match pipe::Sender::from_file(unbuffered(stdout())?) {
+            Ok(pipe) => {
+                widen(&pipe);
+                Box::pin(pipe)
+            }
+            Err(_) => Box::pin(tokio::io::stdout()),
+        };
     Ok(join(input, output))
-}
-
-fn own(stream: impl AsFd) -> io::Result<File> {
-    stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
 /// Enlarges the buffer of a pipe, so that the same bytes take fewer wake-ups. Ignores errors.

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write as _},
+    io,
     os::unix::ffi::OsStrExt as _,
     time::Instant,
 };
@@ -11,8 +11,11 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict, escaped};
 use serde::Serialize;
 
-use super::{Document, LinkEnds, State, seconds};
-use crate::failure::Failure;
+use super::document::Document;
+use crate::{
+    failure::Failure,
+    output::json::{Line, LinkEnds, State, print_document, seconds, write_line},
+};
 
 /// JSON event stream of a copy on standard output.
 ///
@@ -78,35 +81,8 @@ impl EventStream {
 pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Result<(), Failure> {
     match stream.and_then(|stream| stream.broken) {
         Some(error) => Err(Failure::Output(error)),
-        None => write_line(document).map_err(Failure::Output),
+        None => print_document(document),
     }
-}
-
-/// Prints a JSON document on one line.
-///
-/// # Errors
-///
-/// Standard output cannot be written.
-pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
-    write_line(document).map_err(Failure::Output)
-}
-
-fn write_line(value: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&line)?;
-    stdout.flush()
-}
-
-/// One line of an event stream: schema, time since the start in seconds, and the event.
-#[derive(Debug, Serialize)]
-pub(crate) struct Line<K> {
-    pub(crate) schema: &'static str,
-    pub(crate) time_s: f64,
-    /// Fields of the event. Its JSON tag `event` names the kind.
-    #[serde(flatten)]
-    pub(crate) kind: K,
 }
 
 /// Events of a copy, described in `docs/schema/cp-event.schema.json`.
@@ -303,7 +279,7 @@ mod tests {
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::{commands::cp::view_tests::link, output::json::schema::Schema};
+    use crate::{commands::cp::view::tests::link, output::json::schema::Schema};
 
     fn line(event: &Event) -> Value {
         to_value(Line::of(0.25, Kind::of(event, true).unwrap())).unwrap()

@@ -1,27 +1,27 @@
 //! `nicstripe discover`: lists the daemons on directly connected networks.
 
+mod document;
+
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use nicstripe::{
     DEFAULT_PORT,
     discovery::{self, DiscoveredPeer, SearchOptions},
-    trust::{Home, Identity, Peers},
+    trust::{Identity, Peers},
 };
 
-use super::cp::parse_port;
+use self::document::Discovery;
 use crate::{
-    failure::{Failure, hint::hint},
-    output::{
-        json::{Discovery, print_document},
-        logging, stdout,
-        terminal::Terminal,
-    },
+    connect::arguments::parse_port,
+    failure::Failure,
+    output::{json::print_document, logging, stdout, terminal::Terminal},
     places,
     process::runtime,
     text::{
         invocation::{Invocation, quoted},
         quantity::parse_time,
+        table::left_aligned,
     },
 };
 
@@ -58,10 +58,8 @@ impl Discover {
         let result = self.search(terminal);
         if json {
             let invocation = Invocation::of_this_process();
-            let hint = result
-                .as_ref()
-                .err()
-                .and_then(|failure| hint(failure, &invocation));
+            let failure = result.as_ref().err();
+            let hint = failure.and_then(|failure| failure.hint(&invocation));
             let printed = print_document(&Discovery::of(&result, begun.elapsed(), hint));
             // A failed search outranks failed output.
             return result.and(printed);
@@ -75,11 +73,6 @@ impl Discover {
     fn search(self, terminal: &Terminal) -> Result<Vec<DiscoveredPeer>, Failure> {
         logging::start(terminal)?;
         let home = places::home()?;
-        let runtime = runtime::threaded()?;
-        runtime.block_on(self.heard(&home))
-    }
-
-    async fn heard(self, home: &Home) -> Result<Vec<DiscoveredPeer>, Failure> {
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
         let options = SearchOptions {
@@ -88,7 +81,7 @@ impl Discover {
             interfaces: self.interface,
             ..SearchOptions::default()
         };
-        Ok(discovery::discover(&identity, &peers, options).await?)
+        runtime::run(async { Ok(discovery::discover(&identity, &peers, options).await?) })
     }
 }
 
@@ -98,21 +91,12 @@ fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
         return Vec::new();
     }
     let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = [titles].into_iter().chain(heard.iter().map(row)).collect();
-    let widths: [usize; 6] = std::array::from_fn(|column| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or_default()
-    });
-    let line = |row: &[String; 6]| {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    left_aligned(
+        &[titles]
+            .into_iter()
+            .chain(heard.iter().map(row))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn row(heard: &DiscoveredPeer) -> [String; 6] {

@@ -1,11 +1,24 @@
-//! Connects to a peer, and reports a wait in the daemon's session queue.
+//! Setup of a session with a peer, with a message if the daemon queues it.
 
 use std::pin::pin;
 
-use nicstripe::{Client, ClientBuilder, Event, escaped};
+use nicstripe::{
+    Client, ClientBuilder, Event, escaped,
+    trust::{AddressBook, Identity, Peers},
+};
 use tokio::sync::mpsc;
 
-use crate::{failure::Failure, output::terminal::Terminal};
+use crate::{failure::Failure, output::terminal::Terminal, places};
+
+/// Returns a client builder with the private key, the trusted peers and the address book of this
+/// machine.
+pub(crate) fn client() -> Result<ClientBuilder, Failure> {
+    let home = places::home()?;
+    Ok(Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .address_book(AddressBook::at(home.addresses_file())))
+}
 
 /// Connects to a daemon. Prints a message on standard error if the daemon queues the session.
 pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {

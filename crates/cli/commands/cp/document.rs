@@ -5,22 +5,18 @@ use std::time::Duration;
 use nicstripe::{FailedEntry, LinkProgress, LinkReport, Report, TreeReport, UnusedInterface};
 use serde::Serialize;
 
-use super::{LinkEnds, State, micros, seconds};
+use super::view::View;
 use crate::{
-    commands::cp::View,
-    failure::{Failure, exit::Exit},
+    failure::Failure,
+    output::json::{LinkEnds, Outcome, State, micros, seconds},
 };
 
 /// JSON document of a copy, described in `docs/schema/cp-report.schema.json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Document<'a> {
     schema: &'static str,
-    ok: bool,
-    exit_code: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
+    #[serde(flatten)]
+    outcome: Outcome,
     resumable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer_key: Option<String>,
@@ -148,31 +144,12 @@ impl<'a> Document<'a> {
         let peer = view.peer.as_ref();
         let document = Self {
             schema: SCHEMA,
-            ok: end.failure.is_none(),
-            exit_code: end.failure.map_or(Exit::Done, Exit::of).code(),
-            error: end.failure.map(Failure::one_line),
-            hint: end.hint,
+            outcome: Outcome::of(end.failure, end.hint),
             resumable: end.failure.is_some_and(Failure::is_resumable),
             peer_key: peer.map(|(key, _)| key.to_string()),
             peer_name: peer.and_then(|(_, name)| name.as_deref()),
-            bytes: None,
-            size_bytes: None,
-            files: 0,
-            tree: None,
             elapsed_s: seconds(end.elapsed),
-            moving_s: None,
-            goodput_bps: None,
-            theory_bps: None,
-            efficiency: None,
-            blake3: None,
-            resumed_bytes: None,
-            resent_bytes: None,
-            wire_bytes: None,
-            failovers: None,
-            routes_installed: None,
-            limited_by: None,
-            links: Vec::new(),
-            failed: Vec::new(),
+            ..Self::default()
         };
         match end.report {
             Some(report) => document.with_report(report, dry_run),
@@ -325,10 +302,11 @@ mod tests {
     use super::*;
     use crate::{
         commands::cp::{
-            PlanError, shortfall_tests::shortfall, summary_tests::report, view_tests::link,
+            error::PlanError, shortfall::tests::shortfall, summary::tests::report,
+            view::tests::link,
         },
+        failure::exit::Stop,
         output::json::schema::Schema,
-        process::signals::Stop,
     };
 
     fn document(result: Result<Report, Failure>, view: &View) -> Value {
@@ -446,7 +424,7 @@ mod tests {
             digest: None,
             ..report()
         };
-        let shortfall = Failure::Shortfall(Box::new(shortfall(&codes, &["-r"])));
+        let shortfall = Failure::from(shortfall(&codes, &["-r"]));
         let document = ended(Some(&report), Some(&shortfall), &View::default());
         check(&document);
         assert_eq!(
@@ -540,7 +518,7 @@ mod tests {
     #[test]
     fn a_copy_that_never_began_is_described_too() {
         for failure in [
-            Failure::Plan(PlanError::BothLocal),
+            PlanError::BothLocal.into(),
             Error::Cancelled { resumable: false }.into(),
         ] {
             let document = document(Err(failure), &View::default());

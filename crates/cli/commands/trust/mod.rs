@@ -12,9 +12,10 @@ use nicstripe::{
 };
 
 use crate::{
-    failure::Failure,
+    failure::{CommandError, Failure, exit::Exit},
     output::{stdout, terminal::Terminal},
     places,
+    text::{invocation::Invocation, table::left_aligned},
 };
 
 /// Manage trusted peers: only listed keys are accepted, as client and as daemon
@@ -112,10 +113,35 @@ fn plain_name(peer: &Peer) -> Option<&str> {
 /// no key yet, every key is accepted.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     match Identity::load(&places::home()?.identity_file()) {
-        Ok(own) if own.public_key() == *key => Err(Failure::OwnKey {
+        Ok(own) if own.public_key() == *key => Err(OwnKey {
             fingerprint: key.fingerprint(),
-        }),
+        }
+        .into()),
         _ => Ok(()),
+    }
+}
+
+/// The key given to `trust add` is the own key of this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{fingerprint} is this machine's own key: expected the other machine's key")]
+struct OwnKey {
+    fingerprint: String,
+}
+
+impl CommandError for OwnKey {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        Some("run `nicstripe key` on the other machine, and trust that line".into())
+    }
+}
+
+/// The public-key line given to `trust add` is invalid.
+impl CommandError for LineError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
     }
 }
 
@@ -150,21 +176,16 @@ fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
 }
 
 fn table(peers: &Peers) -> Vec<String> {
-    let rows: Vec<[String; 3]> = peers
-        .iter()
-        .map(|peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)])
-        .collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
+    let row = |peer: &Peer| {
+        let key = peer.key;
+        [
+            name_of(peer),
+            key.fingerprint(),
+            rights(&peer.options),
+            key.to_string(),
+        ]
     };
-    let (names, rights) = (width(0), width(2));
-    let line = |([name, fingerprint, may], peer): (&[String; 3], &Peer)| {
-        format!("{name:names$}  {fingerprint}  {may:rights$}  {}", peer.key)
-    };
-    rows.iter().zip(peers.iter()).map(line).collect()
+    left_aligned(&peers.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns the peer's name, or a dash if it has none.

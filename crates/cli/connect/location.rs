@@ -1,4 +1,4 @@
-//! Sources and targets of `cp`, as typed.
+//! Files and directories here and at a daemon, as typed.
 //!
 //! | typed | meaning |
 //! | --- | --- |
@@ -19,6 +19,11 @@ use std::{
 };
 
 use nicstripe::{Name, NameError, escaped};
+
+use crate::{
+    failure::{CommandError, exit::Exit},
+    text::invocation::Invocation,
+};
 
 /// Source or target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -319,6 +324,34 @@ pub(crate) enum LocationError {
     /// The remote path is not a valid relative path.
     #[error(transparent)]
     Name(#[from] NameError),
+}
+
+impl CommandError for LocationError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        match self {
+            Self::Ssh { host, .. } => Some(format!(
+                "start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"
+            )),
+            Self::PortInPath {
+                host, port, rest, ..
+            } => Some(port_hint(host, *port, rest.trim_start_matches('/'))),
+            _ => None,
+        }
+    }
+}
+
+fn port_hint(host: &str, port: u16, path: &str) -> String {
+    let host = match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    };
+    format!(
+        "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
+    )
 }
 
 #[cfg(test)]

@@ -5,19 +5,17 @@ use std::{net::Ipv6Addr, time::Duration};
 use nicstripe::discovery::DiscoveredPeer;
 use serde::Serialize;
 
-use super::{micros, seconds};
-use crate::failure::{Failure, exit::Exit};
+use crate::{
+    failure::Failure,
+    output::json::{Outcome, micros, seconds},
+};
 
 /// JSON document of `nicstripe discover`, described in `docs/schema/discover.schema.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery<'a> {
     schema: &'static str,
-    ok: bool,
-    exit_code: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
+    #[serde(flatten)]
+    outcome: Outcome,
     elapsed_s: f64,
     peers: Vec<PeerDocument<'a>>,
 }
@@ -54,10 +52,7 @@ impl<'a> Discovery<'a> {
     ) -> Self {
         Self {
             schema: SCHEMA,
-            ok: result.is_ok(),
-            exit_code: result.as_ref().map_or_else(Exit::of, |_| Exit::Done).code(),
-            error: result.as_ref().err().map(Failure::one_line),
-            hint,
+            outcome: Outcome::of(result.as_ref().err(), hint),
             elapsed_s: seconds(elapsed),
             peers: result
                 .as_ref()

@@ -1,0 +1,132 @@
+//! Errors of `cp` before it copies.
+
+use std::path::PathBuf;
+
+use crate::{
+    failure::{CommandError, exit::Exit, hint::NextStep},
+    text::invocation::{Invocation, quoted},
+};
+
+/// The arguments of `cp` contradict each other, or do not fit the source or the target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlanError {
+    /// Only one path was given.
+    #[error("no target: expected SRC and DST")]
+    NoTarget,
+    /// The local source of a copy is a directory, and `-r` is missing.
+    #[error("{path:?} is a directory: copying it needs -r")]
+    Directory { path: PathBuf },
+    /// The local source of a copy is a FIFO, which has no size and may never have a writer.
+    #[error("{path:?} is a FIFO: expected a file")]
+    Fifo { path: PathBuf },
+    /// The local target of a copy ends with a slash and is not a directory.
+    #[error("{path:?} is not a directory")]
+    NotADirectory { path: PathBuf },
+    #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
+    BothLocal,
+    #[error("source and target are both remote: expected one of them on this machine")]
+    BothRemote,
+    /// `-P` and the URL have different ports.
+    #[error("-P says port {option} and the URL says {url}: expected one of them")]
+    Ports {
+        /// Port given with `-P`.
+        option: u16,
+        /// Port in the URL.
+        url: u16,
+    },
+    /// A source has no file name, as `..`.
+    #[error("{path:?} has no file name to keep")]
+    NoName { path: PathBuf },
+    /// A source at the daemon is a directory, and `-r` is missing.
+    #[error("\"{text}\" is a directory: copying it needs -r")]
+    RemoteDirectory { text: String },
+    #[error("sources are both local and remote: expected all on one machine")]
+    MixedSources,
+    /// The sources are at different daemons.
+    #[error("\"{one}\" and \"{other}\" are on different daemons: expected all sources on one")]
+    Hosts {
+        /// Host of the first source.
+        one: String,
+        /// Host of another source.
+        other: String,
+    },
+    /// Two sources would have the same name in the target directory.
+    #[error("two sources are named \"{name}\": expected different names in the target")]
+    SameName { name: String },
+    #[error("--files-from cannot be used with several SRC: expected one")]
+    FilesFromSources,
+    #[error("--delete needs -r")]
+    DeleteWithoutRecursion,
+    /// `--delete` was given with `--files-from`, and would delete all files that the list omits.
+    #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
+    DeleteFilesFrom,
+    /// `--delete` was given with several sources, of which one has a trailing slash: its copy would
+    /// delete the files of the others.
+    #[error(
+        "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
+    )]
+    DeleteContent,
+    /// A pattern in a remote source matches no name.
+    #[error("no file on the daemon matches \"{pattern}\"")]
+    NoMatch { pattern: String },
+    /// A pattern in a remote source matches more names than one request may have.
+    #[error("more than 1,024 names match \"{pattern}\"")]
+    ManyMatches { pattern: String },
+    /// A pattern of `--include` or `--exclude` is invalid.
+    #[error("invalid pattern \"{}\" of --include or --exclude", nicstripe::escaped(pattern.as_bytes()))]
+    Pattern { pattern: String },
+    /// `--include` comes before any `--exclude`, as in rsync, and has no effect.
+    #[error("--include \"{}\" has no effect: expected an --exclude before it, since the last match counts", nicstripe::escaped(pattern.as_bytes()))]
+    IdleInclude { pattern: String },
+    /// `-` is one of several sources.
+    #[error("standard input or output cannot be one of several sources")]
+    PipeAmongOthers,
+    #[error("{option} cannot be used with standard input or output")]
+    PipeWith { option: &'static str },
+    /// Standard input is the source and the target is a directory, so that the file would have no
+    /// name.
+    #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
+    PipeToDirectory { text: String },
+    /// `--json` or `--json-stream` was given with standard output as the target.
+    #[error("--json and --json-stream cannot be used with standard output as the target")]
+    JsonToPipe,
+}
+
+impl CommandError for PlanError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Directory { .. }
+            | Self::Fifo { .. }
+            | Self::NotADirectory { .. }
+            | Self::RemoteDirectory { .. }
+            | Self::NoMatch { .. } => Exit::Files,
+            _ => Exit::Usage,
+        }
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        Some(match self {
+            Self::BothLocal => "write a remote path as HOST:PATH, as in nas:backup/".into(),
+            Self::BothRemote => "run the command on one of the two machines".into(),
+            Self::RemoteDirectory { .. } | Self::Directory { .. } => {
+                NextStep::Recurse.text(invocation)
+            }
+            Self::NotADirectory { .. } => NextStep::Create.text(invocation),
+            Self::Fifo { path } => format!(
+                "to copy data from the FIFO: {}",
+                invocation.reading_standard_input(path)
+            ),
+            Self::PipeToDirectory { text } => {
+                format!("give it a name, as in {}", quoted(format!("{text}NAME")))
+            }
+            Self::IdleInclude { pattern } => format!(
+                "to copy only what matches: --exclude '*' --include '*/' --include {}",
+                quoted(pattern)
+            ),
+            Self::ManyMatches { .. } => {
+                "copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into()
+            }
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Arguments of `serve`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{
+    listen::{Listen, parse_listen},
+    restic::Restic,
+};
+use crate::{connect::arguments::Routes, output::logging::LogFormat};
+
+/// Serve a directory to trusted peers, over every cable
+///
+/// Listens on each interface separately, so that replies leave over the cable of the request.
+/// Accepts only keys listed by `nicstripe trust`, which may change at run time. The first SIGINT or
+/// SIGTERM ends copies in order, so that they can resume; the second exits at once. SIGHUP reloads
+/// the configuration file and the peers file, SIGUSR1 prints a status line.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    pub(super) instead: Option<Instead>,
+
+    /// Same as --root DIR; write ./restic for a directory named restic
+    #[arg(value_name = "DIR", conflicts_with = "root")]
+    pub(super) dir: Option<PathBuf>,
+
+    /// Directory that peers see as / [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub(super) root: Option<PathBuf>,
+
+    /// Listen on this address only; may be repeated [default: every address of every interface that
+    /// is up]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
+    pub(super) listen: Vec<Listen>,
+
+    /// Listen on this interface only; may be repeated [default: every interface that is up]
+    #[arg(long, value_name = "NAME")]
+    pub(super) interface: Vec<String>,
+
+    /// TCP port; 0 for any free one [default: 7747]
+    #[arg(long)]
+    pub(super) port: Option<u16>,
+
+    /// Deny all writes, regardless of the peers file
+    #[arg(long)]
+    pub(super) read_only: bool,
+
+    /// Let peers add new files but not replace any
+    #[arg(long, conflicts_with = "read_only")]
+    pub(super) append_only: bool,
+
+    /// Install host routes to peers, removed with their session: if their packets would be dropped,
+    /// always, or never [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    pub(super) routes: Option<Routes>,
+
+    /// Answer `nicstripe discover` of every machine on the same cable, not only of trusted ones
+    #[arg(long)]
+    pub(super) announce: bool,
+
+    /// Configuration file, overridden by the command line [default: config.toml next to the peers
+    /// file, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub(super) check_config: bool,
+
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, or `off` [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(super) metrics: Option<String>,
+
+    /// Let other machines read the metrics: allow any address for --metrics
+    #[arg(long)]
+    pub(super) metrics_any: bool,
+
+    /// Format of the log [default: auto]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "NICSTRIPE_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    pub(super) log_format: Option<LogFormat>,
+}
+
+/// Subcommand of `serve`, which serves something else than a local directory.
+#[derive(Debug, Subcommand)]
+pub(super) enum Instead {
+    Restic(Box<Restic>),
+}
