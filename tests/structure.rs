@@ -29,7 +29,7 @@ const CRATES: [(&str, Option<(usize, &str)>); 6] = [
     ),
     ("crates/nicstripe-sim/src/lib.rs", None),
     ("crates/nicstripe/src/lib.rs", Some((52, "being dissolved"))),
-    ("crates/cli/lib.rs", Some((52, "being dissolved"))),
+    ("crates/cli/lib.rs", None),
 ];
 
 /// Folders and files at the top of the library.
