@@ -6,20 +6,20 @@
 use std::path::Path;
 
 use crate::{
-    counters, cpu,
-    egress_limit::{Class, Limiter},
-    enumerate::{AddressMessage, LinkMessage},
-    file_system, host_facts,
-    interface::{InterfaceIndex, InterfaceName},
-    lookup,
-    mtu::MtuRecord,
+    helper::protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
+    host::{cpu, facts, file_system},
+    interface::{
+        InterfaceIndex, counters,
+        egress_limit::{Class, Limiter},
+        enumerate::{AddressMessage, LinkMessage},
+        name::InterfaceName,
+        sysfs::device_type_of,
+    },
+    ledger::{Recorded, Stat, records_of},
+    mtu::manager::MtuRecord,
     netlink::{Attributes, Message, Messages},
-    route_ledger::{Record, Recorded, Stat, records_of},
-    route_policy::resolvers,
-    route_protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
-    route_table::Entry,
-    sysfs::device_type_of,
-    tcp_info,
+    routes::{lookup, manager::RouteRecord, policy::resolvers, table::Entry},
+    socket::tcp_info,
 };
 
 /// Parses fuzzer input as a kernel answer. The first byte selects the format: a netlink datagram,
@@ -71,7 +71,7 @@ fn texts(text: &str) {
     resolvers(text).for_each(drop);
     let _ = device_type_of(text, InterfaceIndex(3));
     cpu::parse(text);
-    host_facts::parse(text);
+    facts::parse(text);
     file_system::parse(text);
 }
 
@@ -109,7 +109,7 @@ fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 fn ledger(bytes: &[u8]) {
-    read_back::<Record>(bytes);
+    read_back::<RouteRecord>(bytes);
     read_back::<MtuRecord>(bytes);
 }
 
@@ -307,11 +307,11 @@ mod tests {
             1
         );
         assert_eq!(
-            records_of::<Record>(record.as_bytes(), Path::new("")).len(),
+            records_of::<RouteRecord>(record.as_bytes(), Path::new("")).len(),
             1
         );
         let answer = Answer {
-            status: crate::route_protocol::Status::Routed,
+            status: crate::helper::protocol::Status::Routed,
             detail: 4,
             interface: 3,
             address: Some(v4.destination),

@@ -1,15 +1,32 @@
 //! Interfaces as the kernel reports them, and the rule that selects those used by default.
+//!
+//! `enumerate` lists them and `events` follows their changes, both over netlink; `egress_limit`,
+//! `line_rate`, `ethtool` and `sysfs` add what those messages lack. `sysctls` reads the settings
+//! that matter with several cables in one subnet, and `remedy` suggests better ones.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    str::FromStr,
-};
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::bond::Bond;
+use crate::interface::{
+    address::InterfaceAddress,
+    bond::Bond,
+    name::{InterfaceName, MacAddress},
+};
+
+pub(crate) mod address;
+pub(crate) mod bond;
+pub(crate) mod counters;
+pub(crate) mod egress_limit;
+pub(crate) mod enumerate;
+pub(crate) mod ethtool;
+pub(crate) mod events;
+mod line_rate;
+pub(crate) mod name;
+pub(crate) mod remedy;
+pub(crate) mod sysctls;
+pub(crate) mod sysfs;
 
 /// Interface of this machine, as the kernel reported it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,83 +207,6 @@ impl fmt::Display for InterfaceIndex {
     }
 }
 
-/// Interface name of 1 to 15 bytes, valid by the kernel's rule (`dev_valid_name`, net/core/dev.c).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InterfaceName {
-    /// Bytes of the name, padded with zeros.
-    bytes: [u8; NAME_LEN],
-    /// Length of the name in bytes, 1 to 15.
-    len: u8,
-}
-
-impl InterfaceName {
-    /// Validates a name by the kernel's rule (`dev_valid_name`, net/core/dev.c).
-    pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
-        let forbidden =
-            |byte: &u8| matches!(byte, 0 | b'/' | b':' | 0x0b | 0xa0) || byte.is_ascii_whitespace();
-        if name.is_empty()
-            || name.len() > NAME_LEN
-            || name == b"."
-            || name == b".."
-            || name.iter().any(forbidden)
-        {
-            return Err(InvalidName {
-                name: String::from_utf8_lossy(name).into_owned(),
-            });
-        }
-        let mut bytes = [0; NAME_LEN];
-        bytes[..name.len()].copy_from_slice(name);
-        Ok(Self {
-            bytes,
-            len: name.len() as u8,
-        })
-    }
-
-    /// Returns the bytes of the name, without padding.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-impl FromStr for InterfaceName {
-    type Err = InvalidName;
-
-    fn from_str(name: &str) -> Result<Self, InvalidName> {
-        Self::new(name.as_bytes())
-    }
-}
-
-impl fmt::Display for InterfaceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&String::from_utf8_lossy(self.as_bytes()))
-    }
-}
-
-impl fmt::Debug for InterfaceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&String::from_utf8_lossy(self.as_bytes()), f)
-    }
-}
-
-/// Text that is not a valid interface name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid interface name {name:?}: expected 1 to 15 bytes without spaces, '/' or ':'")]
-pub struct InvalidName {
-    /// Text that was rejected as an interface name.
-    pub name: String,
-}
-
-/// Hardware address of six bytes, printed as `52:54:00:12:34:56`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MacAddress(pub [u8; 6]);
-
-impl fmt::Display for MacAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
 /// Line rate or rate limit of an interface in bits per second, never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
@@ -297,73 +237,6 @@ pub enum InterfaceKind {
     Vrf,
     /// Any other kind (dummy, ifb, CAN, WWAN …).
     Other,
-}
-
-/// Address of an interface with its prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct InterfaceAddress {
-    /// IP address, without the prefix.
-    pub ip: IpAddr,
-    /// Prefix length in bits: at most 32 (IPv4) or 128 (IPv6).
-    pub prefix_len: u8,
-    /// Remote address of a point-to-point interface; the prefix then applies to it instead of to
-    /// `ip`.
-    pub peer: Option<IpAddr>,
-    /// True for an IPv6 temporary address (RFC 8981), which the system replaces within hours.
-    pub temporary: bool,
-}
-
-impl InterfaceAddress {
-    /// Creates an address without a peer that is not temporary.
-    pub fn new(ip: IpAddr, prefix_len: u8) -> Self {
-        Self {
-            ip,
-            prefix_len,
-            peer: None,
-            temporary: false,
-        }
-    }
-
-    /// Returns true for an IPv6 link-local address, which is unambiguous only together with its
-    /// interface (RFC 4007).
-    pub fn is_link_local(&self) -> bool {
-        matches!(self.ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
-    }
-
-    /// Returns true if `remote` is in the prefix of this address; a point-to-point address has the
-    /// prefix of its peer.
-    pub fn is_on_link(&self, remote: IpAddr) -> bool {
-        network(self.peer.unwrap_or(self.ip), self.prefix_len) == network(remote, self.prefix_len)
-    }
-
-    /// Returns true if `remote` is the network or broadcast address of this prefix (IPv4 only).
-    pub fn is_broadcast(&self, remote: IpAddr) -> bool {
-        let (IpAddr::V4(remote), true) = (remote, self.prefix_len < 31 && self.is_on_link(remote))
-        else {
-            return false;
-        };
-        let host_bits = u32::MAX
-            .checked_shr(u32::from(self.prefix_len))
-            .unwrap_or(0);
-        let host = remote.to_bits() & host_bits;
-        host == 0 || host == host_bits
-    }
-}
-
-/// Returns the address with all bits after the prefix cleared. Keeps all bits if the prefix is
-/// longer than the address.
-fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
-    match ip {
-        IpAddr::V4(ip) => {
-            let host_bits = u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
-            Ipv4Addr::from_bits(ip.to_bits() & !host_bits).into()
-        }
-        IpAddr::V6(ip) => {
-            let host_bits = u128::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
-            Ipv6Addr::from_bits(ip.to_bits() & !host_bits).into()
-        }
-    }
 }
 
 /// Reason not to use an interface; each prints as one line for the user.
@@ -398,10 +271,6 @@ pub enum LeftOut {
     #[error("no address")]
     NoAddress,
 }
-
-/// Maximum length of an interface name in bytes: `IFNAMSIZ` without the terminator
-/// (include/uapi/linux/if.h).
-const NAME_LEN: usize = 15;
 
 /// Maximum depth of stacked bridges; the kernel allows eight (`MAX_NEST_DEV`).
 const BRIDGE_DEPTH: usize = 8;
@@ -538,56 +407,5 @@ pub(crate) mod tests {
         let all = [vrf, port(2, "eth0", InterfaceKind::Ethernet, 9)];
         assert_eq!(all[0].candidate(&all), Err(LeftOut::NoCable));
         assert_eq!(all[1].candidate(&all), Ok(()));
-    }
-
-    #[test]
-    fn names_follow_the_kernels_rule() {
-        for good in ["eth0", "a", "enp0s31f6.4094", "br-01234567890a", "-"] {
-            assert_eq!(good.parse::<InterfaceName>().unwrap().to_string(), good);
-        }
-        for bad in [
-            "",
-            ".",
-            "..",
-            "a b",
-            "a/b",
-            "a:b",
-            "a\0b",
-            "sixteen-bytes-xx",
-            "\x0b",
-        ] {
-            assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn prefixes_decide_what_is_on_link() {
-        let on_link = |own: &str, len, remote: &str| {
-            InterfaceAddress::new(own.parse().unwrap(), len).is_on_link(remote.parse().unwrap())
-        };
-        assert!(on_link("10.0.0.1", 24, "10.0.0.255"));
-        assert!(!on_link("10.0.0.1", 24, "10.0.1.1"));
-        assert!(on_link("10.0.0.1", 0, "8.8.8.8"));
-        assert!(!on_link("10.0.0.1", 32, "10.0.0.2"));
-        assert!(on_link("fe80::1", 64, "fe80::2"));
-        assert!(!on_link("fe80::1", 64, "10.0.0.1"));
-        assert!(
-            !on_link("10.0.0.1", 200, "10.0.0.2"),
-            "a prefix longer than the address is the whole address"
-        );
-    }
-
-    #[test]
-    fn the_first_and_last_address_of_a_prefix_are_broadcasts() {
-        let own = InterfaceAddress::new("10.0.0.5".parse().unwrap(), 30);
-        let broadcasts: Vec<_> = (0..10)
-            .filter(|last| own.is_broadcast(Ipv4Addr::new(10, 0, 0, *last).into()))
-            .collect();
-        assert_eq!(broadcasts, [4, 7]);
-        let pair = InterfaceAddress::new("10.0.0.4".parse().unwrap(), 31);
-        assert!(
-            !pair.is_broadcast("10.0.0.5".parse().unwrap()),
-            "a /31 has none (RFC 3021)"
-        );
     }
 }

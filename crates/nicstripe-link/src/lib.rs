@@ -33,70 +33,60 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub use crate::{
-    bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
-    counters::{Counters, counters},
-    cpu::{CpuMeter, CpuReading, CpuSpent},
-    enumerate::{InterfacesError, interfaces},
-    ethtool::{Duplex, InterfaceDetails, interface_details},
-    events::{Change, Changes},
-    file_system::file_system,
-    host_facts::HostFacts,
-    interface::{
-        Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName,
-        LeftOut, LineRate, MacAddress,
+    helper::{
+        client::RouteHelper,
+        rights::{give_up_routes, may_change_routes},
+        server::route_helper_main,
     },
-    lookup::{RouteTo, interface_for, route_to},
-    mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, Mtus},
-    multicast::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour},
-    remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
-    rights::{give_up_routes, may_change_routes},
-    route_helper::RouteHelper,
-    route_policy::{Refusal, Surroundings, may_install},
-    route_server::{SHARED_STATE_DIR, route_helper_main},
-    routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
-    socket::{arrival_interface, listen, pinned_socket},
-    sysctls::{Setting, Sysctls},
-    tcp_info::{TcpInfo, tcp_info},
-    threads::check_threads,
-    tune::{
-        BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions,
-        UserTimeout, UserTimeoutTooShort, buffers, change_congestion, set_buffers, tune,
+    host::{
+        cpu::{CpuMeter, CpuReading, CpuSpent},
+        facts::HostFacts,
+        file_system::file_system,
+        threads::check_threads,
+    },
+    interface::{
+        Interface, InterfaceIndex, InterfaceKind, LeftOut, LineRate,
+        address::InterfaceAddress,
+        bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
+        counters::{Counters, counters},
+        enumerate::{InterfacesError, interfaces},
+        ethtool::{Duplex, InterfaceDetails, interface_details},
+        events::{Change, Changes},
+        name::{InterfaceName, InvalidName, MacAddress},
+        remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
+        sysctls::{Setting, Sysctls},
+    },
+    ledger::SHARED_STATE_DIR,
+    mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, manager::Mtus},
+    routes::{
+        HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError,
+        lookup::{RouteTo, interface_for, route_to},
+        manager::Routes,
+        policy::{Surroundings, may_install},
+        refusal::Refusal,
+    },
+    socket::{
+        arrival_interface, listen,
+        multicast::{
+            multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour,
+        },
+        pinned_socket,
+        tcp_info::{TcpInfo, tcp_info},
+        tune::{
+            BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions,
+            UserTimeout, UserTimeoutTooShort, buffers, change_congestion, set_buffers, tune,
+        },
     },
 };
 
-mod bond;
-mod counters;
-mod cpu;
-mod egress_limit;
-mod enumerate;
-mod ethtool;
-mod events;
-mod file_system;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod host_facts;
+mod helper;
+mod host;
 mod interface;
-mod line_rate;
-mod lookup;
+mod ledger;
 mod mtu;
-mod mtu_server;
-mod multicast;
-mod neighbours;
 mod netlink;
-mod remedy;
-mod rights;
-mod route_helper;
-mod route_ledger;
-mod route_policy;
-mod route_protocol;
-mod route_server;
-mod route_table;
 mod routes;
 mod socket;
-mod sockopt;
-mod sysctls;
-mod sysfs;
-mod tcp_info;
-mod threads;
-mod tune;

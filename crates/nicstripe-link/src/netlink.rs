@@ -20,7 +20,7 @@ use rustix::{
     },
 };
 
-use crate::sockopt;
+use crate::socket::sockopt;
 
 /// Netlink socket that sends one request at a time and waits for the reply.
 pub(crate) struct Netlink {

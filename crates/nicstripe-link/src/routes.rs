@@ -1,25 +1,22 @@
-//! nicstripe's host routes in the kernel's routing table: installation, records, removal, and
-//! cleanup after dead owners.
+//! Host routes: one address through one interface.
+//!
+//! `lookup` asks the kernel for its route to an address, `table` changes and lists routes, `policy`
+//! protects existing ones, `neighbours` deletes stale neighbour entries. `manager` records each
+//! route with its owner, so that none is left behind.
 
-use std::{
-    io,
-    net::IpAddr,
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, net::IpAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tracing::info;
 
-use crate::{
-    interface::InterfaceIndex,
-    route_ledger::{self, Ledger, LedgerError, Owner, Record, namespace},
-    route_policy::Refusal,
-    route_server::SHARED_STATE_DIR,
-    route_table::{self, protocol_name},
-};
+use crate::{interface::InterfaceIndex, ledger::LedgerError, routes::refusal::Refusal};
+
+pub(crate) mod lookup;
+pub(crate) mod manager;
+pub(crate) mod neighbours;
+pub(crate) mod policy;
+pub(crate) mod refusal;
+pub(crate) mod table;
 
 /// On-link route to a single address through one interface, in the main routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,157 +36,6 @@ impl HostRoute {
     /// Default metric: preferred to the routes of DHCP clients (100 and up), but not to routes that
     /// an administrator adds without a metric (0).
     pub const DEFAULT_METRIC: NonZeroU32 = NonZeroU32::new(50).expect("50 is not zero");
-}
-
-/// Manager of host routes, which are removed at the latest after their owner has ended.
-///
-/// Each route carries [`ROUTE_PROTOCOL`]. A file in the state directory records it with its owning
-/// process *before* the installation. After a kill at any point, [`clean`](Self::clean) removes the
-/// remaining routes. A route with two owners is removed with the last one. Routes of other programs
-/// are never replaced or removed.
-///
-/// All processes that install routes on a machine must share a state directory, preferably
-/// [`SHARED_STATE_DIR`]: a route without a record there counts as left over.
-///
-/// Changes need `CAP_NET_ADMIN`; listing does not. A change takes 0.2 to 0.5 ms with the state
-/// directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
-/// (`tests/kernel`, unoptimised build). It waits at most 2 s for another process that holds the
-/// lock. Each call acts on the calling thread's network namespace.
-///
-/// Callers must check [`may_install`](crate::may_install) first;
-/// [`RouteHelper`](crate::RouteHelper) does so itself.
-#[derive(Debug)]
-pub struct Routes {
-    directory: PathBuf,
-    owner: Owner,
-}
-
-impl Routes {
-    /// Opens the state directory, which it creates if missing.
-    pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
-        Ok(Self {
-            directory: state_dir.to_owned(),
-            owner: route_ledger::enter(state_dir)?,
-        })
-    }
-
-    /// Records and installs a route with this process as owner. Each `add` needs one
-    /// [`remove`](Self::remove).
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError::Occupied`] if another program has a route to the same address with the same
-    /// metric, which stays unchanged. See [`RouteError`] for others.
-    pub fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut ledger = Ledger::<Record>::open(&self.directory)?;
-        let record = self.record(*route)?;
-        let own = ledger
-            .records
-            .iter()
-            .filter(|known| known.owner == self.owner)
-            .count();
-        if ledger.records.len() >= MAX_RECORDS {
-            ledger.records.retain(|record| record.owner.is_alive());
-        }
-        if own >= MAX_ROUTES || ledger.records.len() >= MAX_RECORDS {
-            return Err(RouteError::TooMany {
-                destination: route.destination,
-            });
-        }
-        ledger.records.push(record);
-        ledger.save()?;
-        let installed = install(route, &ledger.records);
-        if installed.is_err() {
-            ledger.records.pop();
-            ledger.save()?;
-        }
-        installed
-    }
-
-    /// Reinstalls a route of this process that the kernel dropped, for example because the
-    /// interface went down. Does nothing if the route exists.
-    ///
-    /// Returns false, and installs nothing, if this process has not added the route.
-    pub fn restore(&self, route: &HostRoute) -> Result<bool, RouteError> {
-        let ledger = Ledger::<Record>::open(&self.directory)?;
-        if !ledger.records.contains(&self.record(*route)?) {
-            return Ok(false);
-        }
-        install(route, &ledger.records).map(|()| true)
-    }
-
-    /// Undoes one [`add`](Self::add), and deletes the route from the kernel's table if no other
-    /// owner remains.
-    ///
-    /// Returns true if it deleted the route, and false if the route was already gone, has another
-    /// owner, or belongs to another program.
-    pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
-        let mut ledger = Ledger::<Record>::open(&self.directory)?;
-        let record = self.record(*route)?;
-        let Some(position) = ledger.records.iter().position(|known| *known == record) else {
-            return Ok(false);
-        };
-        ledger.records.remove(position);
-        let deleted = !is_wanted(route, &ledger.records)? && delete(route)?;
-        ledger.save()?;
-        Ok(deleted)
-    }
-
-    /// Deletes nicstripe's routes without a live owner, and returns them. Every nicstripe process
-    /// calls this at startup.
-    ///
-    /// Considers only host routes with [`ROUTE_PROTOCOL`] in the calling thread's network
-    /// namespace. Owners recorded in [`SHARED_STATE_DIR`] count too.
-    pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
-        let mut ledger = Ledger::<Record>::open(&self.directory)?;
-        let recorded = ledger.records.len();
-        ledger.records.retain(|record| record.owner.is_alive());
-        let shared = route_ledger::read(Path::new(SHARED_STATE_DIR))?;
-        let mut removed = Vec::new();
-        for route in self.list_ours()? {
-            if !is_wanted(&route, &ledger.records)?
-                && !is_wanted(&route, &shared)?
-                && delete(&route)?
-            {
-                info!(destination = %route.destination, interface = %route.interface, "removed a route of a dead process");
-                removed.push(route);
-            }
-        }
-        if ledger.records.len() != recorded {
-            ledger.save()?;
-        }
-        Ok(removed)
-    }
-
-    /// Lists the kernel's host routes with [`ROUTE_PROTOCOL`], of all owners and in order of
-    /// destination.
-    pub fn list_ours(&self) -> Result<Vec<HostRoute>, RouteError> {
-        route_table::ours().map_err(RouteError::List)
-    }
-
-    /// Returns the IDs of the live processes that own a route.
-    pub fn owners(&self, route: &HostRoute) -> Result<Vec<u32>, RouteError> {
-        let ledger = Ledger::<Record>::open(&self.directory)?;
-        let namespace = namespace()?;
-        let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
-        let records = ledger
-            .records
-            .iter()
-            .filter(wants)
-            .filter(|record| record.owner.is_alive());
-        let mut pids: Vec<_> = records.map(|record| record.owner.pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        Ok(pids)
-    }
-
-    fn record(&self, route: HostRoute) -> Result<Record, RouteError> {
-        Ok(Record {
-            owner: self.owner.clone(),
-            namespace: namespace()?,
-            route,
-        })
-    }
 }
 
 /// Error of a route change or listing; each variant has its own remedy.
@@ -295,97 +141,6 @@ impl From<LedgerError> for RouteError {
     }
 }
 
-/// Installs a route in the kernel's table. Accepts an identical nicstripe route, and replaces a
-/// conflicting one that has no live owner in `records`.
-fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
-    let first = match route_table::add(route) {
-        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => error,
-        result => return result.map_err(|source| refused(route, source)),
-    };
-    let collides =
-        |ours: &HostRoute| ours.destination == route.destination && ours.metric == route.metric;
-    let ours = route_table::ours().map_err(RouteError::List)?;
-    let Some(there) = ours.into_iter().find(collides) else {
-        return Err(occupied(route, first));
-    };
-    if there == *route {
-        return Ok(());
-    }
-    if is_wanted(&there, records)? {
-        let (wanted, held) = (route.interface, there.interface);
-        return Err(RouteError::HeldElsewhere {
-            destination: route.destination,
-            wanted,
-            held,
-        });
-    }
-    delete(&there)?;
-    route_table::add(route).map_err(|source| refused(route, source))
-}
-
-/// Deletes a route from the kernel's table; returns false if it is already gone.
-fn delete(route: &HostRoute) -> Result<bool, RouteError> {
-    match route_table::delete(route) {
-        // ESRCH: no such route. ENODEV: the interface is gone, and its routes with it.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => Ok(false),
-        result => result
-            .map(|()| true)
-            .map_err(|source| refused(route, source)),
-    }
-}
-
-/// Returns true if `records` name a live process as owner of this route in the current network
-/// namespace.
-fn is_wanted(route: &HostRoute, records: &[Record]) -> Result<bool, RouteError> {
-    let namespace = namespace()?;
-    let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
-    Ok(records
-        .iter()
-        .filter(wants)
-        .any(|record| record.owner.is_alive()))
-}
-
-fn occupied(route: &HostRoute, source: io::Error) -> RouteError {
-    let HostRoute {
-        destination,
-        interface,
-        metric,
-        ..
-    } = *route;
-    match route_table::occupant(destination, metric) {
-        Ok(Some(protocol)) => RouteError::Occupied {
-            destination,
-            metric,
-            protocol: protocol_name(protocol),
-        },
-        _ => RouteError::Kernel {
-            destination,
-            interface,
-            source,
-        },
-    }
-}
-
-fn refused(route: &HostRoute, source: io::Error) -> RouteError {
-    let HostRoute {
-        destination,
-        interface,
-        ..
-    } = *route;
-    match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => RouteError::NotPermitted { destination },
-        Some(libc::ENODEV | libc::ENETDOWN) => RouteError::NoInterface {
-            destination,
-            interface,
-        },
-        _ => RouteError::Kernel {
-            destination,
-            interface,
-            source,
-        },
-    }
-}
-
 /// Protocol number that marks nicstripe's routes: 83 (0x53), which neither the kernel nor iproute2
 /// assigns.
 pub const ROUTE_PROTOCOL: u8 = 83;
@@ -396,4 +151,4 @@ pub const MAX_ROUTES: usize = 16;
 
 /// Maximum number of routes of all processes on a machine, so that no user can fill the routing
 /// table (picked by eye).
-const MAX_RECORDS: usize = 256;
+pub(crate) const MAX_RECORDS: usize = 256;

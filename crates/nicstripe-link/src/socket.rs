@@ -3,6 +3,9 @@
 //! Sockets bind to a device instead of an address. On Linux neither the source address nor
 //! `IP_UNICAST_IF` selects the interface of a TCP connection. `SO_BINDTODEVICE` does, without
 //! privileges if it is set only once per socket.
+//!
+//! `tune` sets the options of a TCP connection and `tcp_info` reads its statistics, `multicast`
+//! opens the sockets of discovery. `sockopt` is the system call for options that libraries lack.
 
 use std::{
     io,
@@ -13,7 +16,12 @@ use std::{
 use rustix::net::netdevice::index_to_name_inlined;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
+use crate::{interface::name::InterfaceName, netlink::u32_at};
+
+pub(crate) mod multicast;
+pub(crate) mod sockopt;
+pub(crate) mod tcp_info;
+pub(crate) mod tune;
 
 /// Opens a nonblocking TCP listener that accepts only connections through `interface`, or through
 /// any interface if it is `None`.
@@ -47,7 +55,7 @@ pub fn listen(
 /// `None`) and the source address `local` (the kernel's choice if `None`).
 ///
 /// Sends nothing yet. Callers can still set options that must precede the connection
-/// ([`tune`](crate::tune) with a maximum segment size).
+/// ([`tune`](crate::socket::tune) with a maximum segment size).
 ///
 /// # Errors
 ///

@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use crate::{
-    interface::InterfaceName,
+use crate::interface::{
+    name::InterfaceName,
     sysctls::{ARP_ANNOUNCE, ARP_IGNORE, RP_FILTER, Setting, Sysctls},
 };
 

@@ -6,9 +6,8 @@
 use std::{io, sync::OnceLock};
 
 use crate::{
-    interface::{InterfaceIndex, InterfaceName, LineRate},
+    interface::{InterfaceIndex, LineRate, name::InterfaceName, sysfs},
     netlink::{Message, Netlink, Request, push_attribute, text, u16_at, u32_at},
-    sysfs,
 };
 
 /// Reader of negotiated rates, which opens its netlink socket on first use.

@@ -11,7 +11,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::{
-    interface::InterfaceName,
+    interface::name::InterfaceName,
     netlink::{text, u8_at, u32_at},
 };
 

@@ -4,7 +4,7 @@ use std::{fs::File, io::Read as _, path::Path};
 
 use rustix::{system::uname, thread::sched_getaffinity};
 
-use crate::cpu::CpuMeter;
+use crate::host::cpu::CpuMeter;
 
 /// Facts about one machine: host name, kernel, CPU and TCP settings. Unavailable facts are `None`.
 /// A text has at most 128 bytes and no control characters.

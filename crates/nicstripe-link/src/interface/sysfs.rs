@@ -6,7 +6,7 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::interface::{InterfaceIndex, InterfaceName};
+use crate::interface::{InterfaceIndex, name::InterfaceName};
 
 /// Device type of an interface (`DEVTYPE`), and its wireless flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,11 +10,14 @@ use rustix::net::SocketFlags;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
-    enumerate::{
-        self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
-        Usability,
+    interface::{
+        InterfaceIndex,
+        enumerate::{
+            self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
+            Usability,
+        },
+        name::InterfaceName,
     },
-    interface::{InterfaceIndex, InterfaceName},
     netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
 };
 

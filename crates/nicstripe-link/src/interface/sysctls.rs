@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::interface::InterfaceName;
+use crate::interface::name::InterfaceName;
 
 /// IPv4 settings of one interface that matter with several cables in one subnet, in the calling
 /// thread's network namespace. IPv6 has no such settings.

@@ -22,13 +22,14 @@ use std::{
 };
 
 use crate::{
-    enumerate::interfaces,
-    interface::{InterfaceIndex, InterfaceName},
+    interface::{InterfaceIndex, enumerate::interfaces, name::InterfaceName},
+    ledger::LOCK_TIMEOUT,
     mtu::MtuError,
-    route_ledger::LOCK_TIMEOUT,
-    route_policy::Refusal,
-    route_table::{protocol_name, protocol_number},
-    routes::{HostRoute, RouteError},
+    routes::{
+        HostRoute, RouteError,
+        refusal::Refusal,
+        table::{protocol_name, protocol_number},
+    },
 };
 
 /// Request to the route helper.

@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::{
+    helper::rights::may_change_mtus,
     interface::InterfaceIndex,
-    mtu::{MtuError, Mtus},
-    rights::may_change_mtus,
+    mtu::{MtuError, manager::Mtus},
     routes::MAX_ROUTES,
 };
 

@@ -14,11 +14,13 @@ use std::{
 };
 
 use crate::{
+    helper::{
+        protocol::{ANSWER_LEN, Answer, MAX_MTU_SECONDS, Request},
+        rights::Lent,
+        server,
+    },
     interface::InterfaceIndex,
     mtu::MtuError,
-    rights::Lent,
-    route_protocol::{ANSWER_LEN, Answer, MAX_MTU_SECONDS, Request},
-    route_server,
     routes::{HostRoute, RouteError},
 };
 
@@ -85,7 +87,7 @@ impl RouteHelper {
         let (ours, theirs) = connection()?;
         let directory = state_dir.to_owned();
         let serve = move || {
-            if let Err(error) = route_server::serve(&theirs, &theirs, &directory, None) {
+            if let Err(error) = server::serve(&theirs, &theirs, &directory, None) {
                 tracing::warn!(%error, "cannot maintain host routes");
             }
         };

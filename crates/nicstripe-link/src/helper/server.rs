@@ -21,17 +21,20 @@ use rustix::{
 };
 
 use crate::{
-    enumerate::{AddressMessage, LinkMessage, RTM_NEWADDR, RTM_NEWLINK},
-    events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
-    interface::InterfaceIndex,
-    mtu::Mtus,
-    mtu_server::HeldMtus,
-    neighbours,
+    helper::{
+        held_mtus::HeldMtus,
+        protocol::{Answer, REQUEST_LEN, Request},
+        rights,
+    },
+    interface::{
+        InterfaceIndex,
+        enumerate::{AddressMessage, LinkMessage, RTM_NEWADDR, RTM_NEWLINK},
+        events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
+    },
+    ledger::SHARED_STATE_DIR,
+    mtu::manager::Mtus,
     netlink::{BUFFER_LEN, Messages, NetlinkSocket},
-    rights,
-    route_policy::may_add,
-    route_protocol::{Answer, REQUEST_LEN, Request},
-    routes::{HostRoute, MAX_ROUTES, RouteError, Routes},
+    routes::{HostRoute, MAX_ROUTES, RouteError, manager::Routes, neighbours, policy::may_add},
 };
 
 /// Runs `nicstripe-routes`: serves requests on standard input until it closes, then removes the
@@ -77,10 +80,6 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
         }
     }
 }
-
-/// State directory that all users of a machine share, with the records of routes and MTUs. The
-/// administrator or the package creates it, with a group that the helper belongs to.
-pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
 /// Serves requests from `input`, with answers on `output`, until `input` closes or holds an invalid
 /// request. Then removes its routes and restores its MTUs.

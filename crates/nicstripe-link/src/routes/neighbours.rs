@@ -4,8 +4,8 @@ use std::{io, net::IpAddr};
 
 use crate::{
     interface::InterfaceIndex,
-    lookup::route_to,
     netlink::{Message, Netlink, Request, u16_at},
+    routes::lookup::route_to,
 };
 
 /// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves

@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::routes::HostRoute;
+/// State directory that all users of a machine share, with the records of routes and MTUs. The
+/// administrator or the package creates it, with a group that the helper belongs to.
+pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
 /// Type of record, with the names of its files in the state directory.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
@@ -31,11 +33,6 @@ pub(crate) trait Recorded: Serialize + DeserializeOwned {
     const FILE: &'static str;
     /// Name of the temporary file that replaces the record file.
     const NEW_FILE: &'static str;
-}
-
-impl Recorded for Record {
-    const FILE: &'static str = "routes.jsonl";
-    const NEW_FILE: &'static str = "routes.jsonl.new";
 }
 
 /// Failure to lock, read or write the record file.
@@ -65,16 +62,6 @@ impl LedgerError {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
-}
-
-/// Record of an installed host route and the process that owns it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) owner: Owner,
-    /// Inode number of the route's network namespace.
-    pub(crate) namespace: u64,
-    #[serde(flatten)]
-    pub(crate) route: HostRoute,
 }
 
 /// Process that owns a record. Its start time distinguishes it from later processes with the same
@@ -184,7 +171,7 @@ pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
 
 /// Records of one type, with the lock held until drop. No other process or thread can change them
 /// meanwhile.
-pub(crate) struct Ledger<'d, R = Record> {
+pub(crate) struct Ledger<'d, R> {
     directory: &'d Path,
     pub(crate) records: Vec<R>,
     /// Descriptor of the lock file; closing it releases the lock.
@@ -307,10 +294,13 @@ const LOCK_RETRY: Duration = Duration::from_millis(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interface::InterfaceIndex;
+    use crate::{
+        interface::InterfaceIndex,
+        routes::{HostRoute, manager::RouteRecord},
+    };
 
-    fn record() -> Record {
-        Record {
+    fn record() -> RouteRecord {
+        RouteRecord {
             owner: Owner::current().unwrap(),
             namespace: 7,
             route: HostRoute {
@@ -331,7 +321,9 @@ mod tests {
         ledger.save().unwrap();
         drop(ledger);
         assert_eq!(
-            Ledger::<Record>::open(directory.path()).unwrap().records,
+            Ledger::<RouteRecord>::open(directory.path())
+                .unwrap()
+                .records,
             [record()]
         );
     }
@@ -347,9 +339,11 @@ mod tests {
             &good.as_bytes()[..20],
         ]
         .concat();
-        fs::write(directory.path().join(Record::FILE), damaged).unwrap();
+        fs::write(directory.path().join(RouteRecord::FILE), damaged).unwrap();
         assert_eq!(
-            Ledger::<Record>::open(directory.path()).unwrap().records,
+            Ledger::<RouteRecord>::open(directory.path())
+                .unwrap()
+                .records,
             [record()]
         );
     }
@@ -357,10 +351,10 @@ mod tests {
     #[test]
     fn what_others_put_in_the_records_place_is_not_waited_for_nor_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join(Record::FILE);
+        let place = directory.path().join(RouteRecord::FILE);
         std::os::unix::fs::symlink("/proc/self/stat", &place).unwrap();
         assert!(matches!(
-            read::<Record>(directory.path()),
+            read::<RouteRecord>(directory.path()),
             Err(LedgerError::Io { .. })
         ));
         fs::remove_file(&place).unwrap();
@@ -372,7 +366,7 @@ mod tests {
             0,
         )
         .unwrap();
-        assert_eq!(read::<Record>(directory.path()).unwrap(), []);
+        assert_eq!(read::<RouteRecord>(directory.path()).unwrap(), []);
         // Save goes through a temporary file, which then replaces the record file.
         Ledger {
             directory: directory.path(),
@@ -381,16 +375,16 @@ mod tests {
         }
         .save()
         .unwrap();
-        assert_eq!(read::<Record>(directory.path()).unwrap(), [record()]);
+        assert_eq!(read::<RouteRecord>(directory.path()).unwrap(), [record()]);
     }
 
     #[test]
     fn a_held_lock_is_reported_and_not_waited_for_forever() {
         let directory = tempfile::tempdir().unwrap();
-        let _held = Ledger::<Record>::open(directory.path()).unwrap();
+        let _held = Ledger::<RouteRecord>::open(directory.path()).unwrap();
         let second = thread::scope(|scope| {
             scope
-                .spawn(|| Ledger::<Record>::open(directory.path()).err())
+                .spawn(|| Ledger::<RouteRecord>::open(directory.path()).err())
                 .join()
                 .unwrap()
         });

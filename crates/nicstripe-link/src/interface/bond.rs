@@ -2,7 +2,7 @@
 //! all members.
 
 use crate::{
-    interface::InterfaceName,
+    interface::name::InterfaceName,
     netlink::{Attributes, u8_at},
 };
 

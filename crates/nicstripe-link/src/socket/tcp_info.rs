@@ -4,7 +4,7 @@ use std::{io, mem::offset_of, os::fd::AsFd, time::Duration};
 
 use libc::tcp_info as Raw;
 
-use crate::sockopt;
+use crate::socket::sockopt;
 
 /// Statistics of a TCP connection at one moment, as the kernel reports them.
 ///

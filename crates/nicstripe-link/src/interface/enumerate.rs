@@ -6,15 +6,16 @@ use std::{io, net::IpAddr};
 use thiserror::Error;
 
 use crate::{
-    bond::Bond,
-    egress_limit::{egress_limits, is_limiter},
     interface::{
-        Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, LineRate,
-        MacAddress,
+        Interface, InterfaceIndex, InterfaceKind, LineRate,
+        address::InterfaceAddress,
+        bond::Bond,
+        egress_limit::{egress_limits, is_limiter},
+        line_rate::LineRates,
+        name::{InterfaceName, MacAddress},
+        sysfs::{self, DeviceType},
     },
-    line_rate::LineRates,
     netlink::{Attributes, Message, Netlink, Request, ip, text, u16_at, u32_at, until_nul},
-    sysfs::{self, DeviceType},
 };
 
 /// Lists the interfaces of the calling thread's network namespace with their properties, in order
@@ -463,8 +464,10 @@ const ARPHRD_NONE: u16 = 0xfffe;
 mod tests {
     use super::*;
     use crate::{
-        bond::{BondMode, TransmitHash},
-        interface::tests::interface,
+        interface::{
+            bond::{BondMode, TransmitHash},
+            tests::interface,
+        },
         netlink::{Messages, push_attribute},
     };
 

@@ -4,7 +4,7 @@ use std::{fs, os::fd::AsFd};
 
 use rustix::fs::{AtFlags, FsWord, StatxFlags, fstat, fstatfs, major, minor, statx};
 
-use crate::cpu::Mount;
+use crate::host::cpu::Mount;
 
 /// Returns the file system type of an open file or directory, as in mount(8): `ext4`, `nfs4`,
 /// `fuse.sshfs`.
