@@ -15,8 +15,10 @@ use rustix::{
 };
 
 use crate::{
-    message::{self, End},
-    netlink, qdisc,
+    kernel::{
+        message::{self, End},
+        netlink, qdisc,
+    },
     spec::LinkSpec,
 };
 

@@ -1,5 +1,8 @@
 //! Kernel objects of one link: a veth pair for each host, and the bridge or relay that connects
 //! them.
+//!
+//! `nets` are the namespaces with their sockets, `wiring` names and numbers the interfaces, `relay`
+//! delays frames that it reads and writes by `packet`, `counters` is the traffic.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -7,139 +10,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rtnetlink::{
-    packet_core::{NLM_F_CREATE, NLM_F_EXCL},
-    packet_route::{RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
-};
 use rustix::io::Errno;
 
 use crate::{
     address::Assigned,
-    bpf::Corruptor,
-    counters::Traffic,
+    cable::{
+        counters::Traffic,
+        nets::{NEW, Net, Nets},
+        relay::Relay,
+        wiring::{bus, cable_end, host_end},
+    },
     error::LabError,
-    filter::{self, Share, Slot, Transport},
-    lab::{Host, Nets},
-    message::{self, End},
-    namespace::Namespace,
-    netlink::Netlink,
-    qdisc::{self, Handle},
-    relay::Relay,
-    spec::{LinkSpec, Queue, Shaping},
-    wiring::{bus, cable_end, host_end},
+    host::Host,
+    kernel::{
+        bpf::Corruptor,
+        filter::{self, Share, Slot, Transport},
+        message::{self, End},
+        qdisc,
+    },
+    rate::Shaping,
+    spec::{LinkSpec, Queue},
 };
 
-/// Network namespace with a netlink socket that configures it.
-#[derive(Debug)]
-pub(crate) struct Net {
-    pub(crate) namespace: Namespace,
-    netlink: Netlink,
-    next_handle: Handle,
-}
-
-impl Net {
-    /// Creates a network namespace, moves the calling thread into it, and sets its loopback up.
-    pub(crate) fn create_and_enter() -> Result<Self, LabError> {
-        let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
-        let netlink = Netlink::open().map_err(LabError::Netlink)?;
-        let mut net = Self {
-            namespace,
-            netlink,
-            next_handle: Handle::FIRST,
-        };
-        net.change(message::set_up(LOOPBACK_INDEX, true), 0, || {
-            "set the loopback up".to_owned()
-        })?;
-        Ok(net)
-    }
-
-    /// Sends a request to the kernel. `action` describes it in the error and completes "cannot …".
-    fn change(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-        action: impl FnOnce() -> String,
-    ) -> Result<(), LabError> {
-        let refused = |errno: Errno| LabError::Kernel {
-            action: action(),
-            source: errno.into(),
-        };
-        self.netlink.change(message, flags).map_err(refused)
-    }
-
-    fn queue(
-        &mut self,
-        message: impl FnOnce(Handle) -> RouteNetlinkMessage,
-        action: impl FnOnce() -> String,
-    ) -> Result<(), LabError> {
-        let handle = self.next_handle;
-        self.next_handle = handle.next();
-        self.change(message(handle), qdisc::REPLACE, action)
-    }
-
-    /// Sends a request to remove an object. Succeeds if the object does not exist.
-    fn remove(
-        &mut self,
-        message: RouteNetlinkMessage,
-        action: impl FnOnce() -> String,
-    ) -> Result<(), LabError> {
-        match self.netlink.change(message, 0) {
-            // The hooks and the chain of a filter may not exist either.
-            Ok(()) | Err(Errno::NOENT | Errno::INVAL) => Ok(()),
-            Err(errno) => Err(LabError::Kernel {
-                action: action(),
-                source: errno.into(),
-            }),
-        }
-    }
-
-    /// Adds a filter to the egress of an interface, and the clsact hooks if they are missing.
-    fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
-        match self.netlink.change(filter::add_hooks(end.index), NEW) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => {
-                return Err(LabError::Kernel {
-                    action: format!("put hooks on {}", end.name),
-                    source: errno.into(),
-                });
-            }
-        }
-        self.change(filter, NLM_F_CREATE, || {
-            format!("put a filter on {}", end.name)
-        })
-    }
-
-    fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
-        self.remove(filter::remove(end.index, slot), || {
-            format!("remove a filter of {}", end.name)
-        })
-    }
-
-    fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
-        self.change(message::set_up(end.index, up), 0, || {
-            format!("set {} {}", end.name, if up { "up" } else { "down" })
-        })
-    }
-
-    fn state(&mut self, end: &End) -> Result<LinkMessage, LabError> {
-        let refused = |source| LabError::Kernel {
-            action: format!("read the state of {}", end.name),
-            source,
-        };
-        self.netlink.link(end.index).map_err(refused)
-    }
-
-    /// Returns the IPv6 addresses of an interface; none if IPv6 is disabled.
-    fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
-        let refused = |source| LabError::Kernel {
-            action: format!("read the addresses of {}", end.name),
-            source,
-        };
-        let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
-        addresses.retain(|address| address.header.index == end.index);
-        Ok(addresses)
-    }
-}
+pub(crate) mod counters;
+pub(crate) mod nets;
+mod packet;
+pub(crate) mod relay;
+pub(crate) mod wiring;
 
 /// Creates the bridges that connect the cables: one for each link, or one switch for all. A link
 /// with a delay has a relay instead.
@@ -242,17 +139,9 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
             nets.cables.unfilter(&cable_end(host, link), Slot::Bus)?;
         }
     }
-    match nets
-        .cables
-        .netlink
-        .change(message::remove(bus(host).index), 0)
-    {
-        Ok(()) | Err(Errno::NODEV) => Ok(()),
-        Err(errno) => Err(LabError::Kernel {
-            action: format!("remove {}", bus(host).name),
-            source: errno.into(),
-        }),
-    }
+    nets.cables.remove(message::remove(bus(host).index), || {
+        format!("remove {}", bus(host).name)
+    })
 }
 
 /// Plugs a cable in at all its hosts if `up` is true, otherwise unplugs it.
@@ -494,9 +383,6 @@ fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
     })
 }
 
-const LOOPBACK_INDEX: u32 = 1;
-/// Flags of a request to create an object; it fails if the object exists.
-const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// Timeout for a carrier change: thousands of times the usual duration, for busy machines.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 const CARRIER_POLL: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{lab::Host, spec::BitRate};
+use crate::{host::Host, rate::BitRate};
 
 /// Error of building a lab, or of an operation on it.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,10 @@
 //! Lab of two hosts and their cables, and the operations on it.
+//!
+//! `builder` makes it; `host`, `fault` and `bus` are further operations.
 
 use std::{
     ffi::OsStr,
-    fmt, io,
+    io,
     net::Ipv4Addr,
     os::unix::process::CommandExt,
     panic,
@@ -21,69 +23,23 @@ use rustix::{
 };
 
 use crate::{
-    builder::LabBuilder,
-    cable::{self, Net},
-    counters::{LinkCounters, Traffic},
+    cable::{
+        self,
+        counters::{LinkCounters, Traffic},
+        nets::Nets,
+        wiring,
+    },
     error::LabError,
-    fault::Corruptors,
-    namespace::Namespace,
-    relay::Relay,
-    spec::{BitRate, LinkSpec},
-    wiring::{self, Wiring},
+    host::{Direction, Host},
+    kernel::namespace::Namespace,
+    rate::BitRate,
+    spec::LinkSpec,
 };
 
-/// One of the two hosts of a lab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Host {
-    /// Host with the addresses 10.77.*i*.1, or 10.9.0.11 and up in one subnet.
-    A,
-    /// Host with the addresses 10.77.*i*.2, or 10.9.0.21 and up in one subnet.
-    B,
-}
-
-impl Host {
-    /// Both hosts, A first.
-    pub const ALL: [Self; 2] = [Self::A, Self::B];
-
-    /// Returns the other host.
-    pub fn peer(self) -> Self {
-        match self {
-            Self::A => Self::B,
-            Self::B => Self::A,
-        }
-    }
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::A => "A",
-            Self::B => "B",
-        })
-    }
-}
-
-/// Direction of frames on a cable between hosts A and B.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Frames that host A sends.
-    AToB,
-    /// Frames that host B sends.
-    BToA,
-    /// Frames of both directions.
-    Both,
-}
-
-impl Direction {
-    /// Returns the hosts that receive frames of this direction.
-    pub(crate) fn destinations(self) -> &'static [Host] {
-        match self {
-            Self::AToB => &[Host::B],
-            Self::BToA => &[Host::A],
-            Self::Both => &Host::ALL,
-        }
-    }
-}
+pub(crate) mod builder;
+mod bus;
+pub(crate) mod fault;
+mod host;
 
 /// Lab of two simulated hosts and the cables between them, which exists until it is dropped.
 ///
@@ -101,64 +57,7 @@ pub struct Lab {
     congestion_control: String,
 }
 
-/// State of the lab: control sockets of the three namespaces, and the current configuration of each
-/// link.
-#[derive(Debug)]
-pub(crate) struct Nets {
-    pub(crate) a: Net,
-    pub(crate) b: Net,
-    pub(crate) cables: Net,
-    pub(crate) wiring: Wiring,
-    pub(crate) links: Vec<LinkSpec>,
-    pub(crate) corruptors: Corruptors,
-    /// Relays that delay the frames of links with a delay.
-    pub(crate) relays: Vec<Relay>,
-}
-
-impl Nets {
-    pub(crate) fn host(&mut self, host: Host) -> &mut Net {
-        match host {
-            Host::A => &mut self.a,
-            Host::B => &mut self.b,
-        }
-    }
-
-    /// Returns true if the middle of this link may drop frames because of their size.
-    pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
-        match self.wiring {
-            Wiring::Apart => self
-                .links
-                .get(link)
-                .is_some_and(|spec| spec.has_narrow_middle()),
-            Wiring::OneSubnet => self.links.iter().any(|spec| spec.has_narrow_middle()),
-        }
-    }
-
-    pub(crate) fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
-        self.links.get(link).copied().ok_or(LabError::NoSuchLink {
-            link,
-            links: self.links.len(),
-        })
-    }
-
-    /// Returns the configuration of a link, or an error if the link does not exist or the host has
-    /// no interface on it.
-    pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
-        let spec = self.check(link)?;
-        if spec.is_on(host) {
-            Ok(spec)
-        } else {
-            Err(LabError::NotOnHost { link, host })
-        }
-    }
-}
-
 impl Lab {
-    /// Returns a builder for a lab, initially without links.
-    pub fn builder() -> LabBuilder {
-        LabBuilder::default()
-    }
-
     pub(crate) fn new(nets: Nets, congestion_control: String) -> Self {
         let hosts = [nets.a.namespace.clone(), nets.b.namespace.clone()];
         Self {
@@ -242,7 +141,7 @@ impl Lab {
     }
 
     /// Returns a host's IPv4 address on a link, in a /24: 10.77.*link + 1*.1 for A, .2 for B. On
-    /// [one subnet](LabBuilder::one_subnet) it is 10.9.0.*link + 11* for A and *link + 21* for B.
+    /// [one subnet](crate::LabBuilder::one_subnet) it is 10.9.0.*link + 11* for A and *link + 21* for B.
     /// No interface of a [bare](LinkSpec::bare) link has this address.
     ///
     /// # Panics
@@ -289,7 +188,7 @@ impl Lab {
     /// administratively up, and keep their addresses and routes. Does nothing if the cable is
     /// unplugged already.
     ///
-    /// On [one subnet](LabBuilder::one_subnet) this unplugs both hosts' cables of this link from
+    /// On [one subnet](crate::LabBuilder::one_subnet) this unplugs both hosts' cables of this link from
     /// the switch, and no others.
     ///
     /// # Errors
@@ -332,7 +231,7 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Plugs in or unplugs one host's cable to the switch of [one subnet](LabBuilder::one_subnet).
+    /// Plugs in or unplugs one host's cable to the switch of [one subnet](crate::LabBuilder::one_subnet).
     /// The other host is not affected. In a lab without a switch the other host keeps its carrier
     /// too, as behind a media converter.
     ///
@@ -362,7 +261,7 @@ impl Lab {
     /// Drops all frames of a direction while the carrier stays, like a switch that hangs. Does
     /// nothing if the direction is dropped already.
     ///
-    /// On [one subnet](LabBuilder::one_subnet) the receiving interface defines the direction.
+    /// On [one subnet](crate::LabBuilder::one_subnet) the receiving interface defines the direction.
     /// [`Direction::AToB`] drops all frames from the switch to B's interface of this link,
     /// whichever interface sent them. Frames that B sends through it pass.
     ///

@@ -101,36 +101,23 @@
 
 mod access;
 mod address;
-mod bpf;
-mod builder;
-mod bus;
 mod cable;
-mod counters;
 mod error;
-mod fault;
-mod filter;
 mod host;
+mod kernel;
 mod lab;
-mod message;
-mod namespace;
-mod netlink;
-mod offload;
-mod packet;
-mod qdisc;
 mod quota;
-mod relay;
-mod settings;
+mod rate;
 mod spec;
-mod wiring;
 
 pub use crate::{
     access::{Access, Unavailable, access, enter_user_namespace, gain_access},
-    builder::LabBuilder,
-    counters::{LinkCounters, Traffic},
+    cable::counters::{LinkCounters, Traffic},
     error::LabError,
-    fault::can_corrupt,
-    filter::Transport,
-    lab::{Direction, Host, Lab},
+    host::{Direction, Host},
+    kernel::filter::Transport,
+    lab::{Lab, builder::LabBuilder, fault::can_corrupt},
     quota::CpuQuota,
-    spec::{BitRate, LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
+    rate::BitRate,
+    spec::{LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };

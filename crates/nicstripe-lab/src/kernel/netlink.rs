@@ -1,7 +1,7 @@
 //! Synchronous requests on an rtnetlink socket.
 //!
 //! The kernel answers inside `send`, so a read never waits, and a lab needs neither tasks nor
-//! threads. The messages come from [`message`](crate::message) and [`qdisc`](crate::qdisc).
+//! threads. The messages come from [`message`](crate::kernel::message) and [`qdisc`](crate::kernel::qdisc).
 
 use std::{
     io,

@@ -11,7 +11,7 @@ use rtnetlink::packet_route::{
     },
 };
 
-use crate::{address::Assigned, namespace::Namespace};
+use crate::{address::Assigned, kernel::namespace::Namespace};
 
 /// Name and index of a lab's interface. The lab assigns the indexes itself, so that it never has to
 /// look one up.

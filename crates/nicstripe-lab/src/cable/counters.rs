@@ -2,7 +2,7 @@
 
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 
-use crate::lab::Host;
+use crate::host::Host;
 
 /// Bytes that one host has sent and received on a link since the lab was built.
 ///

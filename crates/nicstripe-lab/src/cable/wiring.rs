@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use crate::{
-    lab::Host,
-    message::End,
+    host::Host,
+    kernel::message::End,
     spec::{MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };
 

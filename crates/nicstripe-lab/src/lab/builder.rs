@@ -3,14 +3,27 @@
 use std::{panic, thread};
 
 use crate::{
-    cable::{self, Net},
+    cable::{
+        self,
+        nets::{Net, Nets},
+        wiring::Wiring,
+    },
     error::LabError,
-    fault::Corruptors,
-    lab::{Host, Lab, Nets},
-    settings::{self, Setting},
+    host::Host,
+    kernel::{
+        bpf::Corruptors,
+        settings::{self, Setting},
+    },
+    lab::Lab,
     spec::LinkSpec,
-    wiring::Wiring,
 };
+
+impl Lab {
+    /// Returns a builder for a lab, initially without links.
+    pub fn builder() -> LabBuilder {
+        LabBuilder::default()
+    }
+}
 
 /// Builder for a lab: its links and the settings of its hosts. See [`Lab::builder`].
 #[derive(Clone, Debug, Default)]

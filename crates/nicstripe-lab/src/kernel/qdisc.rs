@@ -9,7 +9,7 @@ use rtnetlink::{
     },
 };
 
-use crate::spec::Shaping;
+use crate::rate::Shaping;
 
 /// Flags of a request that replaces the current qdisc by one with a new handle, and discards the
 /// queued frames.

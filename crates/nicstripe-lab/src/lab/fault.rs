@@ -1,15 +1,15 @@
 //! Faults of a cable other than cuts: loss, corruption and blocked ports.
 
-use std::{collections::BTreeMap, io};
-
 use crate::{
-    bpf::Corruptor,
-    cable,
+    cable::{self, wiring::host_end},
     error::LabError,
-    filter::{Share, Transport},
-    lab::{Direction, Host, Lab},
-    offload,
-    wiring::host_end,
+    host::{Direction, Host},
+    kernel::{
+        bpf::Corruptor,
+        filter::{Share, Transport},
+        offload,
+    },
+    lab::Lab,
 };
 
 /// Checks that [`Lab::corrupt`] works in this process, by loading a similar program.
@@ -133,29 +133,4 @@ fn load(share: Share) -> Result<Corruptor, LabError> {
         source,
     };
     Corruptor::load(share).map_err(refused)
-}
-
-/// Programs that have corrupted frames, by index of the link. Removed programs stay in the list,
-/// because their counters are still needed.
-#[derive(Debug, Default)]
-pub(crate) struct Corruptors(BTreeMap<usize, Vec<Corruptor>>);
-
-impl Corruptors {
-    fn add(&mut self, link: usize, corruptor: Corruptor) {
-        self.0.entry(link).or_default().push(corruptor);
-    }
-
-    fn count(&self, link: usize) -> Result<u64, LabError> {
-        let counts = self
-            .0
-            .get(&link)
-            .into_iter()
-            .flatten()
-            .map(Corruptor::count);
-        let refused = |source| LabError::Kernel {
-            action: "count the frames that were corrupted".to_owned(),
-            source,
-        };
-        counts.sum::<io::Result<u64>>().map_err(refused)
-    }
 }

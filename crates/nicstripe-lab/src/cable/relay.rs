@@ -15,7 +15,7 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use crate::packet::{MAX_FRAME, PacketSocket};
+use crate::cable::packet::{MAX_FRAME, PacketSocket};
 
 /// Relay of frames between two interfaces of one namespace, with one thread per direction. Dropping
 /// it ends the threads.

@@ -1,12 +1,7 @@
 //! Shared bus that limits several cables of a host together, like one PCI bus for several cards or
 //! one USB port for several adapters.
 
-use crate::{
-    cable,
-    error::LabError,
-    lab::{Host, Lab},
-    spec::{BitRate, MIN_RATE},
-};
+use crate::{cable, error::LabError, host::Host, lab::Lab, rate::BitRate, spec::MIN_RATE};
 
 impl Lab {
     /// Limits the total rate of the traffic that these links deliver to a host. Other links are not

@@ -1,0 +1,195 @@
+//! Network namespaces of a lab, and the current configuration of its links.
+
+use rtnetlink::{
+    packet_core::{NLM_F_CREATE, NLM_F_EXCL},
+    packet_route::{RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
+};
+use rustix::io::Errno;
+
+use crate::{
+    cable::{relay::Relay, wiring::Wiring},
+    error::LabError,
+    host::Host,
+    kernel::{
+        bpf::Corruptors,
+        filter::{self, Slot},
+        message::{self, End},
+        namespace::Namespace,
+        netlink::Netlink,
+        qdisc::{self, Handle},
+    },
+    spec::LinkSpec,
+};
+
+/// State of the lab: control sockets of the three namespaces, and the current configuration of each
+/// link.
+#[derive(Debug)]
+pub(crate) struct Nets {
+    pub(crate) a: Net,
+    pub(crate) b: Net,
+    pub(crate) cables: Net,
+    pub(crate) wiring: Wiring,
+    pub(crate) links: Vec<LinkSpec>,
+    pub(crate) corruptors: Corruptors,
+    /// Relays that delay the frames of links with a delay.
+    pub(crate) relays: Vec<Relay>,
+}
+
+impl Nets {
+    pub(crate) fn host(&mut self, host: Host) -> &mut Net {
+        match host {
+            Host::A => &mut self.a,
+            Host::B => &mut self.b,
+        }
+    }
+
+    /// Returns true if the middle of this link may drop frames because of their size.
+    pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
+        match self.wiring {
+            Wiring::Apart => self
+                .links
+                .get(link)
+                .is_some_and(|spec| spec.has_narrow_middle()),
+            Wiring::OneSubnet => self.links.iter().any(|spec| spec.has_narrow_middle()),
+        }
+    }
+
+    pub(crate) fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
+        self.links.get(link).copied().ok_or(LabError::NoSuchLink {
+            link,
+            links: self.links.len(),
+        })
+    }
+
+    /// Returns the configuration of a link, or an error if the link does not exist or the host has
+    /// no interface on it.
+    pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
+        let spec = self.check(link)?;
+        if spec.is_on(host) {
+            Ok(spec)
+        } else {
+            Err(LabError::NotOnHost { link, host })
+        }
+    }
+}
+
+/// Network namespace with a netlink socket that configures it.
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub(crate) namespace: Namespace,
+    netlink: Netlink,
+    next_handle: Handle,
+}
+
+impl Net {
+    /// Creates a network namespace, moves the calling thread into it, and sets its loopback up.
+    pub(crate) fn create_and_enter() -> Result<Self, LabError> {
+        let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
+        let netlink = Netlink::open().map_err(LabError::Netlink)?;
+        let mut net = Self {
+            namespace,
+            netlink,
+            next_handle: Handle::FIRST,
+        };
+        net.change(message::set_up(LOOPBACK_INDEX, true), 0, || {
+            "set the loopback up".to_owned()
+        })?;
+        Ok(net)
+    }
+
+    /// Sends a request to the kernel. `action` describes it in the error and completes "cannot …".
+    pub(crate) fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
+        let refused = |errno: Errno| LabError::Kernel {
+            action: action(),
+            source: errno.into(),
+        };
+        self.netlink.change(message, flags).map_err(refused)
+    }
+
+    pub(crate) fn queue(
+        &mut self,
+        message: impl FnOnce(Handle) -> RouteNetlinkMessage,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
+        let handle = self.next_handle;
+        self.next_handle = handle.next();
+        self.change(message(handle), qdisc::REPLACE, action)
+    }
+
+    /// Sends a request to remove an object. Succeeds if the object does not exist.
+    pub(crate) fn remove(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
+        match self.netlink.change(message, 0) {
+            // The hooks and the chain of a filter may not exist either, nor the interface.
+            Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NODEV) => Ok(()),
+            Err(errno) => Err(LabError::Kernel {
+                action: action(),
+                source: errno.into(),
+            }),
+        }
+    }
+
+    /// Adds a filter to the egress of an interface, and the clsact hooks if they are missing.
+    pub(crate) fn filter(
+        &mut self,
+        end: &End,
+        filter: RouteNetlinkMessage,
+    ) -> Result<(), LabError> {
+        match self.netlink.change(filter::add_hooks(end.index), NEW) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => {
+                return Err(LabError::Kernel {
+                    action: format!("put hooks on {}", end.name),
+                    source: errno.into(),
+                });
+            }
+        }
+        self.change(filter, NLM_F_CREATE, || {
+            format!("put a filter on {}", end.name)
+        })
+    }
+
+    pub(crate) fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
+        self.remove(filter::remove(end.index, slot), || {
+            format!("remove a filter of {}", end.name)
+        })
+    }
+
+    pub(crate) fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
+        self.change(message::set_up(end.index, up), 0, || {
+            format!("set {} {}", end.name, if up { "up" } else { "down" })
+        })
+    }
+
+    pub(crate) fn state(&mut self, end: &End) -> Result<LinkMessage, LabError> {
+        let refused = |source| LabError::Kernel {
+            action: format!("read the state of {}", end.name),
+            source,
+        };
+        self.netlink.link(end.index).map_err(refused)
+    }
+
+    /// Returns the IPv6 addresses of an interface; none if IPv6 is disabled.
+    pub(crate) fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
+        let refused = |source| LabError::Kernel {
+            action: format!("read the addresses of {}", end.name),
+            source,
+        };
+        let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
+        addresses.retain(|address| address.header.index == end.index);
+        Ok(addresses)
+    }
+}
+
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Flags of a request to create an object; it fails if the object exists.
+pub(crate) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
