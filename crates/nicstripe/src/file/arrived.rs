@@ -2,7 +2,7 @@
 
 use nicstripe_proto::{DataHeader, Grid, PathId, hash_tree::piece_value};
 
-use super::{ChunkBuffer, FileError, compress::unpack};
+use super::{buffer::ChunkBuffer, compress::unpack, error::FileError};
 
 /// Received chunk with its header and path.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::{
 use nicstripe_proto::BitRate;
 use zstd::bulk::{Compressor, Decompressor};
 
-use super::{BufferPool, ChunkBuffer};
+use super::buffer::{BufferPool, ChunkBuffer};
 
 #[derive(Debug)]
 pub(crate) struct Packer {

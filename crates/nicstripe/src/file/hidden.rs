@@ -9,7 +9,7 @@ use std::{
 use nicstripe_proto::Name;
 use rustix::io::Errno;
 
-use super::Barred;
+use super::error::Barred;
 
 /// Returns the hidden name `.NAME.<8 hex digits>.nicstripe-KIND` of a part file or journal.
 /// Replaces `NAME` by its hash if the result would be too long.

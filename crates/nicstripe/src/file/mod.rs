@@ -6,8 +6,10 @@ mod attributes;
 mod buffer;
 mod compress;
 mod device;
+mod error;
 mod hidden;
 mod holes;
+mod identity;
 mod journal;
 pub(crate) mod options;
 mod ours;
@@ -20,14 +22,15 @@ mod target;
 
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
-    attributes::{Attributes, SET_ID_BITS, mtime_of, umask},
+    attributes::{Attributes, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
+    error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
+    identity::{identity_of, timestamp_of},
     pool::{IoPool, Owner},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
     source::{Opened, ReadOptions, Source, tells_no_sizes, too_much_made},
-    stored::timestamp_of,
     target::{
         TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier,
     },
@@ -35,107 +38,4 @@ pub(crate) use self::{
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::compress::{Packer, unpack};
-pub use self::stored::{FileIdentity, StoredFile};
-
-use std::io;
-
-use nicstripe_proto::{FailCode, SourceIdentity};
-
-/// Failure of an operation on a file, a directory or an object of a storage.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} \"{name}\"")]
-pub struct FileError {
-    /// Failed operation, as a verb.
-    pub operation: &'static str,
-    /// Name of the file, escaped for display.
-    pub name: String,
-    /// Kind of failure, for the peer and the exit code.
-    pub code: FailCode,
-    /// True if repeating the transfer resumes from the durable data.
-    pub resumable: bool,
-    /// Error of the operating system or the storage.
-    #[source]
-    pub source: io::Error,
-}
-
-impl FileError {
-    /// Creates an error from the failed operation (a verb) and the file's name. The code follows
-    /// from the kind of `source`: not found, exists, no space, or I/O.
-    pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
-        let code = match source.kind() {
-            _ if Barred::is_why(&source) => FailCode::Refused,
-            io::ErrorKind::NotFound => FailCode::NotFound,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
-            io::ErrorKind::AlreadyExists => FailCode::Exists,
-            _ => FailCode::Io,
-        };
-        Self {
-            operation,
-            name: name.to_string(),
-            code,
-            resumable: false,
-            source,
-        }
-    }
-
-    /// Returns the error with another kind of failure.
-    pub fn with_code(self, code: FailCode) -> Self {
-        Self { code, ..self }
-    }
-
-    pub(crate) fn resumable(self) -> Self {
-        Self {
-            resumable: true,
-            ..self
-        }
-    }
-
-    /// Returns the error and its cause in one line, for the peer.
-    pub(crate) fn one_line(&self) -> String {
-        format!("{self}: {}", self.source)
-    }
-}
-
-/// Rule of the daemon that denies a peer a name, independent of the file system's permissions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Barred {
-    #[error("names like this are reserved for partial files")]
-    Hidden,
-    #[error("leads out of the served directory")]
-    Outside,
-    #[error("path contains a symbolic link")]
-    Link,
-    #[error("path contains a symbolic link, which an append-only peer may not follow")]
-    LinkOfAppender,
-}
-
-impl Barred {
-    /// Returns true if an I/O error wraps a [`Barred`].
-    pub(crate) fn is_why(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
-    }
-}
-
-impl From<Barred> for io::Error {
-    fn from(barred: Barred) -> Self {
-        Self::new(io::ErrorKind::PermissionDenied, barred)
-    }
-}
-
-/// Returns the identity of a file's content: size, times, inode and device from stat(2).
-pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
-    use nicstripe_proto::journal::Timestamp;
-    SourceIdentity {
-        size: stat.st_size as u64,
-        mtime: Timestamp {
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec as u32,
-        },
-        ctime: Timestamp {
-            seconds: stat.st_ctime,
-            nanoseconds: stat.st_ctime_nsec as u32,
-        },
-        inode: stat.st_ino,
-        device: stat.st_dev,
-    }
-}
+pub use self::{error::FileError, identity::FileIdentity, stored::StoredFile};

@@ -20,7 +20,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Barred, FileError, check_given, check_sought, is_hidden_name};
+use super::{
+    error::{Barred, FileError},
+    hidden::{check_given, check_sought, is_hidden_name},
+};
 use crate::trust::Home;
 
 /// Served directory, held open. The kernel resolves names beneath it (`openat2`, Linux 5.6).

@@ -14,8 +14,15 @@ use nicstripe_proto::{
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
 use super::{
-    BufferPool, ChunkBuffer, FileError, Lease, Root, StoredFile, compress::Packer, device,
-    holes::find_holes, identity_of,
+    buffer::{BufferPool, ChunkBuffer},
+    compress::Packer,
+    device,
+    error::FileError,
+    holes::find_holes,
+    identity::identity_of,
+    quota::Lease,
+    root::Root,
+    stored::StoredFile,
 };
 
 /// Open source of a transfer, with its identity at the time of opening.

@@ -1,9 +1,9 @@
 //! Interface to files of an embedding program's storage, which are not files of the operating
 //! system.
 
-use std::{fmt, io, time::SystemTime};
+use std::{fmt, io};
 
-use nicstripe_proto::{SourceIdentity, journal::Timestamp};
+use super::identity::FileIdentity;
 
 /// File of a storage, open for reading. Dropped when the last reader has finished.
 pub trait StoredFile: fmt::Debug + Send + Sync {
@@ -25,53 +25,5 @@ pub trait StoredFile: fmt::Debug + Send + Sync {
     /// Returns the permission bits of the file, for receivers that preserve them.
     fn mode(&self) -> u32 {
         0o644
-    }
-}
-
-/// Identity of a file's content. A transfer resumes only if it is unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileIdentity {
-    /// Size of the file in bytes.
-    pub size: u64,
-    /// Time of the last change of the content.
-    pub modified: SystemTime,
-    /// Version of the content, unique among all contents that this name has had; 0 if the storage
-    /// has no versions.
-    pub version: u64,
-}
-
-impl FileIdentity {
-    pub(crate) fn as_source(&self) -> SourceIdentity {
-        let time = timestamp_of(self.modified);
-        SourceIdentity {
-            size: self.size,
-            mtime: time,
-            ctime: time,
-            inode: self.version,
-            device: 0,
-        }
-    }
-}
-
-pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        },
-        Err(error) => {
-            let before = error.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp {
-                    seconds: -seconds,
-                    nanoseconds: 0,
-                },
-                nanoseconds => Timestamp {
-                    seconds: -seconds - 1,
-                    nanoseconds: 1_000_000_000 - nanoseconds,
-                },
-            }
-        }
     }
 }

@@ -52,8 +52,15 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
-    Arrived, Attributes, FileError, Lease, SET_ID_BITS, WriteError, device, hidden_name,
-    journal::JournalFile, ours::Others, root::exists, umask,
+    arrived::{Arrived, WriteError},
+    attributes::{Attributes, SET_ID_BITS, umask},
+    device,
+    error::FileError,
+    hidden::hidden_name,
+    journal::JournalFile,
+    ours::Others,
+    quota::Lease,
+    root::exists,
 };
 
 #[derive(Debug)]

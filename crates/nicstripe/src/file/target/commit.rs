@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 
 use super::{Syncs, Target, TargetState, final_mode};
-use crate::file::FileError;
+use crate::file::error::FileError;
 
 impl Target {
     /// Syncs the target's data, then records `subtrees` as durable in the journal.

@@ -5,8 +5,9 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
 
-use super::{JournalFile, TargetRequest, is_same};
-use crate::file::{hidden_name, root::exists};
+use super::{TargetRequest, is_same};
+use crate::file::journal::JournalFile;
+use crate::file::{hidden::hidden_name, root::exists};
 
 /// Complete file under its final name, and the journal left beside it.
 ///

@@ -17,8 +17,8 @@ use rustix::fs::{
 
 use super::{TMPFS_MAGIC, Target, TargetRequest, TargetState};
 use crate::file::{
-    FileError,
     buffer::ChunkBuffer,
+    error::FileError,
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
 };
 

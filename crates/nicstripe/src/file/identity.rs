@@ -1,0 +1,70 @@
+//! Identity of a file's content, by which a transfer resumes or notices a change, and its times.
+
+use std::time::SystemTime;
+
+use nicstripe_proto::{SourceIdentity, journal::Timestamp};
+
+/// Identity of a file's content. A transfer resumes only if it is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// Time of the last change of the content.
+    pub modified: SystemTime,
+    /// Version of the content, unique among all contents that this name has had; 0 if the storage
+    /// has no versions.
+    pub version: u64,
+}
+
+impl FileIdentity {
+    pub(crate) fn as_source(&self) -> SourceIdentity {
+        let time = timestamp_of(self.modified);
+        SourceIdentity {
+            size: self.size,
+            mtime: time,
+            ctime: time,
+            inode: self.version,
+            device: 0,
+        }
+    }
+}
+
+pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: since.subsec_nanos(),
+        },
+        Err(error) => {
+            let before = error.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => Timestamp {
+                    seconds: -seconds,
+                    nanoseconds: 0,
+                },
+                nanoseconds => Timestamp {
+                    seconds: -seconds - 1,
+                    nanoseconds: 1_000_000_000 - nanoseconds,
+                },
+            }
+        }
+    }
+}
+
+/// Returns the identity of a file's content: size, times, inode and device from stat(2).
+pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
+    SourceIdentity {
+        size: stat.st_size as u64,
+        mtime: Timestamp {
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec as u32,
+        },
+        ctime: Timestamp {
+            seconds: stat.st_ctime,
+            nanoseconds: stat.st_ctime_nsec as u32,
+        },
+        inode: stat.st_ino,
+        device: stat.st_dev,
+    }
+}
