@@ -18,8 +18,8 @@ use nicstripe_proto::{
 };
 
 use super::{
-    EntryOutcome, TreeReport,
     allowance::{Receiving, Sending},
+    options::{EntryOutcome, TreeReport},
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 

@@ -58,6 +58,10 @@ fn refused(pattern: &str, error: ignore::Error) -> FileError {
     FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
 }
 
+/// Function that returns true if the filters exclude a path relative to the source; the flag is
+/// true for a directory.
+pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
+
 #[cfg(test)]
 mod tests {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};

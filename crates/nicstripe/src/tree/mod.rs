@@ -19,11 +19,5 @@ pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
 
-/// Returns the error message for a directory whose name is taken by another file; `label` is
-/// escaped.
-fn cannot_make_directory(label: &str) -> String {
-    format!("cannot make directory \"{label}\": it exists and is not a directory, never replaced")
-}
-
 #[cfg(test)]
 mod tests;

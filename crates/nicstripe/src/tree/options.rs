@@ -166,3 +166,9 @@ impl TreeReport {
         self.failed > 0 && self.failed == self.changed
     }
 }
+
+/// Returns the error message for a directory whose name is taken by another file; `label` is
+/// escaped.
+pub(super) fn cannot_make_directory(label: &str) -> String {
+    format!("cannot make directory \"{label}\": it exists and is not a directory, never replaced")
+}

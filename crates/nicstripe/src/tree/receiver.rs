@@ -19,6 +19,7 @@ mod commit_group;
 mod directories;
 mod dirs;
 mod files;
+mod halt;
 mod links;
 mod nodes;
 mod outbox;
@@ -33,7 +34,6 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     ffi::OsString,
     io,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -57,6 +57,7 @@ use self::{
     directories::{Directory, Spot, Top},
     dirs::TreeDir,
     files::{Candidate, IncomingFile},
+    halt::Halt,
     links::Link,
     outbox::Outbox,
     surplus::ToldNames,
@@ -66,6 +67,7 @@ use super::{
     acl,
     allowance::Receiving,
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
+    filter::Excludes,
     owners::Owners,
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
@@ -92,10 +94,6 @@ pub(crate) struct ReceiverRequest {
     pub(crate) excludes: Excludes,
     pub(crate) allowance: Receiving,
 }
-
-/// Function that returns true if the filters exclude a path relative to the source; the flag is
-/// true for a directory.
-pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
 impl ReceiverRequest {
     /// Prepares the receiver for its thread, which drops `held` when the tree has ended.
@@ -126,34 +124,6 @@ fn run(
         }
     };
     receiver.close(result);
-}
-
-#[derive(Debug)]
-enum Halt {
-    Stopped,
-    Failed(FileError),
-}
-
-impl Halt {
-    /// Creates the error for a protocol violation by the peer.
-    fn protocol(what: impl Into<String>) -> Self {
-        Self::Failed(
-            FileError::new("receive", "the tree", io::Error::other(what.into()))
-                .with_code(FailCode::Protocol),
-        )
-    }
-
-    fn into_error(self) -> FileError {
-        match self {
-            Self::Stopped => FileError::new(
-                "receive",
-                "the tree",
-                io::Error::other("the transfer was stopped"),
-            )
-            .with_code(FailCode::Cancelled),
-            Self::Failed(error) => error,
-        }
-    }
 }
 
 enum Completion {

@@ -15,13 +15,13 @@ use nicstripe_proto::{
 };
 
 use super::{
-    EntryOutcome, TreeReport,
     allowance::{Receiving, Sending},
     channel::{
         Backlog, ReceiverChannel, ReceiverInput, SenderChannel, SenderInput, TreeChannel,
         WalkProgress,
     },
     filter::Filters,
+    options::{EntryOutcome, TreeReport},
     receiver::ReceiverRequest,
     sender::SenderRequest,
     walk::SendSource,

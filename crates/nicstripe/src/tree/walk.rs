@@ -24,12 +24,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinka
 
 use self::selection::Selection;
 use super::{
-    FailedEntry, acl,
+    acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
     metadata::{
         has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink,
     },
+    options::FailedEntry,
     owners::Owners,
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};

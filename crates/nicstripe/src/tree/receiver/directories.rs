@@ -15,13 +15,14 @@ use nicstripe_proto::{
 use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
 use super::{
-    Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
+    Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
     dirs::{RootDir, TreeDir},
+    halt::Halt,
     surplus::Deleter,
 };
 use crate::{
     file::{Attributes, FileError, is_hidden_name},
-    tree::{EntryOutcome, cannot_make_directory},
+    tree::options::{EntryOutcome, cannot_make_directory},
 };
 
 /// Destination of the top-level entries of a tree.

@@ -26,8 +26,9 @@ use rustix::{
 };
 
 use super::{
-    Completion, Halt, Leaf, MOST_WEIGHT, Receiver,
+    Completion, Leaf, MOST_WEIGHT, Receiver,
     commit_group::{self, Committed},
+    halt::Halt,
     outbox::announced,
     part::Part,
     writing::{self, Batch, Piece, Wrote},
@@ -35,9 +36,9 @@ use super::{
 use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
     tree::{
-        EntryOutcome,
         channel::{Answer, EntryError},
         metadata::node_of,
+        options::EntryOutcome,
     },
 };
 

@@ -17,10 +17,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Halt, Leaf, Receiver, files::look_at, part::rename_to_free};
+use super::{Leaf, Receiver, files::look_at, halt::Halt, part::rename_to_free};
 use crate::{
     file::{Attributes, FileError, check_sought, hidden_name},
-    tree::{EntryOutcome, metadata::node_of},
+    tree::{metadata::node_of, options::EntryOutcome},
 };
 
 /// Hard link that waits until its file is decided or in place.

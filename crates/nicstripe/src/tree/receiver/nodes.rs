@@ -5,8 +5,8 @@ use std::{ffi::OsStr, io, os::fd::OwnedFd};
 use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict, decide};
 use rustix::fs::{FileType, Mode, OFlags, Stat, makedev, mknodat, openat};
 
-use super::{Halt, Leaf, Receiver};
-use crate::{file::Attributes, tree::EntryOutcome};
+use super::{Leaf, Receiver, halt::Halt};
+use crate::{file::Attributes, tree::options::EntryOutcome};
 
 impl Receiver {
     /// Creates a FIFO, socket file or device, if the sender has the right to.

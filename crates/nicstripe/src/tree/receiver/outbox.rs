@@ -11,12 +11,12 @@ use nicstripe_proto::{
     tree::{EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict, message::MOST_MESSAGE},
 };
 
-use super::Halt;
+use super::halt::Halt;
 use crate::{
     file::FileError,
     tree::{
-        EntryOutcome, FailedEntry, TreeReport,
         channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
+        options::{EntryOutcome, FailedEntry, TreeReport},
     },
 };
 

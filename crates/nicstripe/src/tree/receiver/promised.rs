@@ -18,7 +18,7 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId},
 };
 
-use super::Excludes;
+use crate::tree::filter::Excludes;
 use crate::tree::walk::selection::{Listed, Selection};
 
 /// Requested entries that the sender must announce.

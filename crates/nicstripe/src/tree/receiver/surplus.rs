@@ -20,8 +20,9 @@ use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
 };
 
-use super::{Excludes, Halt, dirs::TreeDir, outbox::Outbox};
+use super::{dirs::TreeDir, halt::Halt, outbox::Outbox};
 use crate::file::{FileError, is_hidden_name};
+use crate::tree::filter::Excludes;
 
 /// Announced names in directories that are not finished: for each directory's key, the number of
 /// its users and the keys of the names.

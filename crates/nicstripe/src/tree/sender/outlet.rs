@@ -16,8 +16,8 @@ use super::{
 use crate::{
     file::{ChunkBuffer, FileError},
     tree::{
-        EntryOutcome, FailedEntry, TreeReport,
         channel::{PROGRESS_PAUSE, SenderChannel, WalkProgress},
+        options::{EntryOutcome, FailedEntry, TreeReport},
     },
 };
 

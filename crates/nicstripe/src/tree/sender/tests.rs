@@ -14,8 +14,8 @@ use super::*;
 use crate::{
     file::{BufferPool, ChunkBuffer},
     tree::{
-        EntryOutcome, TreeReport,
         channel::{Backlog, TreeChannel, WalkProgress},
+        options::{EntryOutcome, TreeReport},
     },
 };
 

@@ -27,9 +27,9 @@ use super::super::{ReceiverRequest, run};
 use crate::{
     file::{BufferPool, FileError, IoPool, Root},
     tree::{
-        EntryOutcome, TreeReport,
         allowance::Receiving,
         channel::{ReceiverChannel, ReceiverInput, TreeChannel, WalkProgress},
+        options::{EntryOutcome, TreeReport},
     },
 };
 

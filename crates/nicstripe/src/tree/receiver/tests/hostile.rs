@@ -11,8 +11,9 @@ use nicstripe_proto::{
     },
 };
 
+use super::abandoned;
 use super::harness::{RawContent, RawName, RootDir, Sending, file, name, symlink};
-use super::{ReceiverRequest, abandoned};
+use crate::tree::receiver::ReceiverRequest;
 use crate::tree::{allowance::Receiving, channel::ReceiverInput};
 
 /// Returns rules that replace and delete as much as a sender can request.

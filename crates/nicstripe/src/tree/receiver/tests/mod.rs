@@ -25,8 +25,8 @@ use super::ReceiverRequest;
 use crate::{
     file::{Arrived, BufferPool},
     tree::{
-        EntryOutcome,
         channel::{EntryError, ReceiverInput},
+        options::EntryOutcome,
     },
 };
 

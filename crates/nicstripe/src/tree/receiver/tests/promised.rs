@@ -7,8 +7,9 @@ use nicstripe_proto::{
 };
 
 use super::harness::{RootDir, Sending, file, name, symlink};
-use super::{super::Promised, ReceiverRequest};
 use crate::tree::filter::Filters;
+use crate::tree::receiver::ReceiverRequest;
+use crate::tree::receiver::promised::Promised;
 
 /// Request of a client: sources (contents only with a trailing slash), listed names, filters and
 /// `one_file_system`.
