@@ -19,8 +19,11 @@ use self::{
     blocks::{Blocks, Space},
     tree::{Content, Tree},
 };
-use super::{FileIdentity, Listed, PartRequest, Stat, Storage, StoredFile, StoredPart};
-use crate::{file::FileError, trust::PublicKey};
+use super::backend::{Listed, PartRequest, Stat, Storage, StoredPart};
+use crate::{
+    file::{FileError, FileIdentity, StoredFile},
+    trust::PublicKey,
+};
 
 /// In-memory storage, for tests and for programs that embed a daemon. Clones are cheap and share
 /// the same files.
@@ -162,13 +165,17 @@ impl Storage for MemoryStorage {
         let mut state = self.state();
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
-        let earlier = state.parts.get(&key);
-        if earlier.is_some_and(|kept| kept.is_open) {
-            let why = io::Error::other("another transfer is writing it");
-            return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
+        if let Some(kept) = state.parts.get(&key) {
+            if kept.is_open {
+                let why = io::Error::other("another transfer is writing it");
+                return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
+            }
+            // Deleted first, so that the new part may use its memory.
+            if kept.origin != request.origin || request.restart {
+                state.parts.remove(&key);
+            }
         }
-        let usable = earlier.filter(|kept| kept.origin == request.origin && !request.restart);
-        let part = usable.map_or_else(
+        let part = state.parts.get(&key).map_or_else(
             || Arc::new(PartState::new(&self.0.space)),
             |kept| kept.part.clone(),
         );

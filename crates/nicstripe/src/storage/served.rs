@@ -4,7 +4,10 @@ use std::{io, sync::Arc};
 
 use nicstripe_proto::{FailCode, Name, Offer, message::PutOptions};
 
-use super::{Kind, Storage, Target, TargetOpened};
+use super::{
+    backend::{Kind, Storage},
+    target::{Target, TargetOpened},
+};
 use crate::{
     file::{
         self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given,

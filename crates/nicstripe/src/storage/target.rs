@@ -13,7 +13,7 @@ use nicstripe_proto::{
     message::{OfferKind, PutOptions},
 };
 
-use super::{PartRequest, Storage, StoredPart, time_of};
+use super::backend::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
     file::{self, Arrived, ChunkBuffer, FileError, Lease, WriteError, grid_of, umask},
     trust::PublicKey,

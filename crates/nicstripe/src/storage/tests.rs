@@ -1,5 +1,12 @@
-use super::*;
-use nicstripe_proto::FailCode;
+use std::io;
+
+use nicstripe_proto::{FailCode, Name, journal::Timestamp};
+
+use super::{backend::time_of, *};
+use crate::{
+    file::{FileError, timestamp_of},
+    trust::PublicKey,
+};
 
 fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
@@ -83,6 +90,20 @@ fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
     assert_eq!(storage.begin(&other).unwrap().1, []);
     storage.forget_unfinished();
     assert_eq!((storage.unfinished(), storage.used()), (0, 0));
+}
+
+#[test]
+fn a_part_that_is_replaced_takes_no_space_from_the_new_one() {
+    const SIZE: u64 = 1 << 18;
+    let (storage, target) = (MemoryStorage::with_limit(SIZE), name("target"));
+    let (part, _) = storage.begin(&request(&target, 1, SIZE)).unwrap();
+    part.write_all_at(&[1; SIZE as usize], 0).unwrap();
+    part.sync(&[subtree(0)]).unwrap();
+    drop(part);
+    let (part, have) = storage.begin(&request(&target, 2, SIZE)).unwrap();
+    assert_eq!(have, []);
+    part.write_all_at(&[2; SIZE as usize], 0).unwrap();
+    part.commit(SIZE).unwrap();
 }
 
 #[test]

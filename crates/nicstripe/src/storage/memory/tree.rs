@@ -7,7 +7,7 @@ use nicstripe_proto::{FailCode, Name};
 use super::blocks::Blocks;
 use crate::{
     file::FileError,
-    storage::{Kind, Listed, Stat},
+    storage::backend::{Kind, Listed, Stat},
 };
 
 /// Immutable content of a file, shared with its readers. A changed file gets a new one.

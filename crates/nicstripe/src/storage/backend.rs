@@ -1,0 +1,239 @@
+//! Interface of a daemon to the storage of an embedding program.
+
+use std::{
+    fmt, io,
+    time::{Duration, SystemTime},
+};
+
+use nicstripe_proto::{
+    Name, Subtree,
+    journal::Timestamp,
+    message::{ObjectKind, ObjectStat},
+};
+
+use crate::{
+    file::{FileError, StoredFile, timestamp_of},
+    trust::PublicKey,
+};
+
+/// Storage backend of a daemon: files and directories below one root, each with a [`Name`].
+///
+/// The daemon reports errors to the peer with their [`FileError::code`]:
+///
+/// - [`NotFound`](nicstripe_proto::FailCode::NotFound) if the name does not exist
+/// - [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced
+/// - [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
+///   or the reverse
+///
+/// The daemon checks a peer's rights before it calls the storage.
+///
+/// ```
+/// use nicstripe::{Name, storage::{MemoryStorage, Storage}};
+///
+/// let storage = MemoryStorage::new();
+/// storage.insert(&Name::parse(b"greeting")?, b"hello")?;
+/// let file = storage.open(&Name::parse(b"greeting")?)?;
+/// let mut bytes = [0; 5];
+/// file.read_exact_at(&mut bytes, 0)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub trait Storage: fmt::Debug + Send + Sync + 'static {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    ///
+    /// The file does not exist, is a directory, or cannot be read.
+    fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError>;
+
+    /// Starts to receive a file, or resumes an interrupted attempt. Returns the part, and all
+    /// subtrees passed to [`StoredPart::sync`] in earlier attempts.
+    ///
+    /// Resumes only if [`PartRequest::origin`] is equal to that of the earlier attempt and
+    /// [`PartRequest::restart`] is not set. Otherwise the storage deletes the earlier data.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](nicstripe_proto::FailCode::Busy) if the same peer has a part of that name open; the
+    /// daemon retries for a few seconds. Other errors: the name exists and must not be replaced, is
+    /// a directory, its directory does not exist, or the storage is full.
+    fn begin(
+        &self,
+        request: &PartRequest<'_>,
+    ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError>;
+
+    /// Lists a directory (`None`: the root) in byte order of the names. Returns at most `most`
+    /// entries whose names are greater than `after`, and true if more follow. Does not list parts.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not exist.
+    fn list(
+        &self,
+        dir: Option<&Name>,
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Listed, FileError>;
+
+    /// Returns the kind, size and modification time of a name.
+    ///
+    /// # Errors
+    ///
+    /// The name does not exist.
+    fn stat(&self, name: &Name) -> Result<Stat, FileError>;
+
+    /// Removes a file or an empty directory, durably.
+    ///
+    /// # Errors
+    ///
+    /// The name does not exist, or is a directory that is not empty.
+    fn remove(&self, name: &Name) -> Result<(), FileError>;
+
+    /// Renames a file or directory, durably and atomically. Replaces an existing file `to` if
+    /// `replace` is set.
+    ///
+    /// # Errors
+    ///
+    /// `from` does not exist; `to` exists, its directory does not, or it lies below `from`.
+    fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError>;
+
+    /// Creates a directory and its missing parents, durably. Succeeds if the directory exists.
+    ///
+    /// # Errors
+    ///
+    /// One of the names is a file.
+    fn make_dir(&self, name: &Name) -> Result<(), FileError>;
+}
+
+/// One page of a directory listing: names relative to the directory with their metadata, and true
+/// if more entries follow.
+pub type Listed = (Vec<(Vec<u8>, Stat)>, bool);
+
+/// Metadata of a named object: kind, size and modification time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// Kind of the object: file, directory or other.
+    pub kind: Kind,
+    /// Size of a file in bytes; meaningless for other kinds.
+    pub size: u64,
+    /// Modification time of the content.
+    pub modified: SystemTime,
+}
+
+impl Stat {
+    /// Returns the metadata of an object of this kind, size in bytes and modification time.
+    pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
+        Self {
+            kind,
+            size,
+            modified,
+        }
+    }
+}
+
+impl From<Stat> for ObjectStat {
+    fn from(stat: Stat) -> Self {
+        let kind = match stat.kind {
+            Kind::File => ObjectKind::File,
+            Kind::Dir => ObjectKind::Dir,
+            Kind::Other => ObjectKind::Other,
+        };
+        Self {
+            kind,
+            size: stat.size,
+            mtime: timestamp_of(stat.modified),
+        }
+    }
+}
+
+/// Kind of a named object: file, directory or other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Any other object, such as a socket or a symbolic link.
+    Other,
+}
+
+/// Request of a daemon to receive a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PartRequest<'a> {
+    /// Name of the file once complete.
+    pub name: &'a Name,
+    /// Public key of the sender. Parts of different peers are independent.
+    pub peer: PublicKey,
+    /// Size in bytes, or `None` if unknown until the end. A part of unknown size is never resumed.
+    pub size: Option<u64>,
+    /// Hash of the source's identity and its division into chunks. A part can only be resumed by a
+    /// request with an equal value.
+    pub origin: [u8; 32],
+    /// True if the file may replace an existing one of that name.
+    pub replace: bool,
+    /// True if data of an interrupted attempt must be deleted.
+    pub restart: bool,
+    /// Permission bits of the file, for storages that have them.
+    pub mode: u32,
+    /// Modification time of the file; `None` for the time of the commit.
+    pub modified: Option<SystemTime>,
+}
+
+/// File being received, not yet visible under its name.
+///
+/// A part may be dropped without [`commit`](Self::commit) or [`discard`](Self::discard). Data
+/// covered by [`sync`](Self::sync) must then be available to the next [`Storage::begin`] of the
+/// same origin; other data may be.
+pub trait StoredPart: fmt::Debug + Send + Sync {
+    /// Writes bytes at `offset`. Called concurrently, for disjoint extents in any order. Unwritten
+    /// bytes read as zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::StorageFull`] if the storage is full; the daemon reports it to the peer as
+    /// such.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Fills `bytes` with written data from `offset`, for verification.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the part is too short.
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Makes all data written before the call durable, then records the subtrees `durable` durably,
+    /// for [`Storage::begin`] to return. Adds to the subtrees recorded before. Writes may run
+    /// concurrently; other calls of `sync` and [`commit`](Self::commit) do not.
+    ///
+    /// # Errors
+    ///
+    /// After an error no data of the part is trusted: the daemon discards it without a retry.
+    fn sync(&self, durable: &[Subtree]) -> io::Result<()>;
+
+    /// Makes the complete file of `size` bytes durable under its name. Readers of the name must see
+    /// either the previous content or the complete file.
+    ///
+    /// # Errors
+    ///
+    /// The name was taken meanwhile and must not be replaced, or the storage failed. The name must
+    /// then be unchanged.
+    fn commit(&self, size: u64) -> Result<(), FileError>;
+
+    /// Deletes the part and its data. Must ignore errors, since no caller could handle them.
+    fn discard(&self);
+}
+
+/// Converts a file time; returns `None` if [`SystemTime`] cannot represent it.
+pub(super) fn time_of(timestamp: Timestamp) -> Option<SystemTime> {
+    let seconds = Duration::from_secs(timestamp.seconds.unsigned_abs());
+    let whole = match timestamp.seconds {
+        0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
+        _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+    };
+    whole?.checked_add(Duration::from_nanos(
+        timestamp.nanoseconds.min(999_999_999).into(),
+    ))
+}
