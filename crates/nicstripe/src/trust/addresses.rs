@@ -146,7 +146,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
-    use crate::trust::private_folder;
+    use crate::trust::file::private_folder;
 
     fn key(number: u16) -> PublicKey {
         let mut bytes = [0; 32];

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Tunnel;
+use super::stream::Tunnel;
 use crate::{file::Quota, text::logged::logged, trust::DialTarget};
 
 /// Connects tunnels to the targets that the peer's line in the peers file permits (`dial=`).

@@ -16,7 +16,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::Notify;
 
-use super::{Dialer, Tunnel};
+use super::{dialer::Dialer, stream::Tunnel};
 use crate::{file::ChunkBuffer, report::error::Error};
 
 /// Sender of the multiplexer's batches, limited by a send window.

@@ -19,7 +19,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::TunnelMux;
+use super::mux::TunnelMux;
 
 /// Connection through the peer to a TCP service, carried by all links of the session.
 ///

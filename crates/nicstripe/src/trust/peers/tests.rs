@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::trust::{Access, private_folder};
+use crate::trust::{file::private_folder, peer::Access};
 
 fn line(seed: u8, comment: &str) -> PublicLine {
     PublicLine::new(PublicKey::from_bytes([seed; 32]), comment)

@@ -25,7 +25,6 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::{ALPN, ALPN_FAMILY};
 use crate::trust::{Identity, PublicKey};
 
 /// Function that returns true for the public keys to accept. Called once per handshake, on any
@@ -299,3 +298,8 @@ fn has_aes() -> bool {
         false
     }
 }
+
+/// ALPN name of the only protocol inside TLS (RFC 7301).
+pub(crate) const ALPN: &[u8] = b"nicstripe/1";
+/// Common prefix of the [`ALPN`] names of all versions.
+const ALPN_FAMILY: &[u8] = b"nicstripe/";

@@ -31,7 +31,7 @@ pub(crate) enum TlsError {
     #[error("peer does not speak TLS")]
     NotTls(#[source] RecordError),
     /// The peer speaks TLS, but not the ALPN protocol of nicstripe.
-    #[error("peer speaks TLS, but not {:?}", str::from_utf8(super::ALPN).unwrap_or_default())]
+    #[error("peer speaks TLS, but not {:?}", str::from_utf8(super::config::ALPN).unwrap_or_default())]
     OtherProtocol,
     /// The peer does not speak TLS 1.3 with the required parameters.
     #[error("peer does not speak TLS 1.3 with our parameters")]

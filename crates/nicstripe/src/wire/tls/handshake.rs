@@ -10,11 +10,10 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, Unbuffered
 use rustls::{CommonState, ConnectionTrafficSecrets, Error};
 
 use super::buffer::SendBuffer;
-use super::config::{ClientTls, ServerTls};
+use super::config::{ALPN, ClientTls, ServerTls};
 use super::error::TlsError;
 use super::exporter::ExporterSecret;
 use super::record::{Opener, Sealer, record_len};
-use super::{ALPN, BINDING_LABEL};
 use crate::trust::PublicKey;
 
 pub(super) struct Handshake {
@@ -300,3 +299,7 @@ impl KeySchedule {
         Opener::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
     }
 }
+
+/// Exporter label of [`TlsStream::binding`](super::TlsStream::binding) (RFC 5705, section 4: private labels begin with
+/// `EXPERIMENTAL`).
+pub(super) const BINDING_LABEL: &[u8] = b"EXPERIMENTAL nicstripe/1 binding";

@@ -27,13 +27,5 @@ pub(crate) use {
     record::{MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len},
 };
 
-/// ALPN name of the only protocol inside TLS (RFC 7301).
-pub(crate) const ALPN: &[u8] = b"nicstripe/1";
-/// Common prefix of the [`ALPN`] names of all versions.
-const ALPN_FAMILY: &[u8] = b"nicstripe/";
-/// Exporter label of [`TlsStream::binding`] (RFC 5705, section 4: private labels begin with
-/// `EXPERIMENTAL`).
-const BINDING_LABEL: &[u8] = b"EXPERIMENTAL nicstripe/1 binding";
-
 #[cfg(test)]
 mod tests;

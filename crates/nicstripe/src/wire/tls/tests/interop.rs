@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use rustls::{ClientConnection, Connection, ServerConnection};
 
-use super::*;
+use super::{super::handshake::BINDING_LABEL, *};
 
 /// Connection with one end of this crate and one of rustls.
 struct Mixed {
