@@ -3,7 +3,6 @@
 pub mod blocking;
 mod builder;
 mod carried;
-mod establish;
 mod feed;
 mod handle;
 mod jobs;

@@ -283,12 +283,13 @@ pub use self::{
         Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer,
         blocking,
     },
-    daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits, ListenAddress},
+    daemon::{Daemon, DaemonBuilder, DaemonHandle, Limits},
     file::{
         FileError,
         options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
     },
     links::{
+        listeners::ListenAddress,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
         survey::{LinkReason, LinkSurvey, SurveyedLink},
     },

@@ -8,8 +8,7 @@ use tokio::sync::mpsc;
 use crate::{
     file::options::DEFAULT_PORT,
     links::{
-        linker::MOST_STREAMS,
-        request::{Family, LinkRequest, RoutePolicy},
+        request::{Family, LinkRequest, MOST_STREAMS, RoutePolicy},
         route_keeper::RouteKeeper,
     },
     report::event::Event,

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     bench::{Bench, BenchPlan},
     file::options::CopyOptions,
-    links::{linker::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
+    links::{request::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
     report::error::Error,
     session::{Command, SessionHandle},
     tree::TreeOptions,

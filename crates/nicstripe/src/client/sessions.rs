@@ -8,7 +8,10 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use super::builder::ClientBuilder;
 use crate::{
     file::{BufferPool, IoPool, options::MOST_TRANSFERS},
-    links::{linker::SurveyRequest, route_keeper::RouteKeeper, survey::LinkSurvey},
+    links::{
+        contact::Contact, establish::SessionRequest, linker::SurveyRequest,
+        route_keeper::RouteKeeper, survey::LinkSurvey,
+    },
     report::{error::Error, event::Event},
     session::{Audience, Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
@@ -105,6 +108,44 @@ impl Inner {
             was_lost: false,
         };
         Ok(session)
+    }
+
+    async fn establish(
+        &self,
+        subscriber: Option<&mpsc::Sender<Event>>,
+    ) -> Result<LiveSession, Error> {
+        let settings = &self.settings;
+        let request = SessionRequest {
+            contact: Contact {
+                host: &self.host,
+                port: settings.port,
+                identity: &self.identity,
+                peers: &self.peers,
+                family: settings.family,
+                links: &settings.links,
+                excluded: &settings.excluded,
+                address_book: settings.address_book.as_ref(),
+            },
+            streams: settings.streams,
+            socket_buffer: settings.socket_buffer,
+            bandwidth: settings.bandwidth,
+            patience: settings.patience,
+            queues: settings.queues,
+            routes: settings.session_routes(),
+            pool: self.pool.clone(),
+            buffers: self.buffers.clone(),
+            subscriber: subscriber.cloned(),
+            events: settings.events.clone(),
+        };
+        let linked = request.establish().await?;
+        Ok(LiveSession {
+            handle: linked.handle,
+            key: linked.key,
+            audience: linked.audience,
+            routes: linked.routes,
+            survey: linked.survey,
+            mux: Arc::default(),
+        })
     }
 
     /// Returns the name of a key in the peers file; `None` if it has none.

@@ -487,7 +487,7 @@ mod tests {
     use crate::{
         daemon::hostile::Stage,
         file::options::CopyOptions,
-        links::linker::FIRST_PATH,
+        links::numbers::FIRST_PATH,
         session::{Capacities, PathPlan, SessionHandle},
     };
 

@@ -17,7 +17,7 @@ use std::{
 use nicstripe_proto::discovery::TokenBucket;
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::limits::Limits;
 use crate::trust::PublicKey;
 
 /// Slots and rate limits for unauthenticated connections.

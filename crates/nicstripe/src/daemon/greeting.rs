@@ -17,9 +17,10 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Entry, Rights, Service, Shared,
     gate::Admission,
-    rights::revoke,
+    rights::{Rights, revoke},
+    service::Service,
+    shared::{Entry, Shared},
     shares::{Share, Shares},
 };
 use crate::{
@@ -111,7 +112,7 @@ pub(super) async fn greet(
         contact_only: false,
         no_data: false,
     };
-    service.on_arrival(remote.ip(), &plan.interface);
+    service.routes().on_arrival(remote.ip(), &plan.interface);
     let established = Box::new(Established {
         greeted,
         probe,

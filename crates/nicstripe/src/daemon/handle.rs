@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Limits, Shared};
+use super::{limits::Limits, shared::Shared};
 use crate::{bench::BenchLimits, report::metrics::Metrics};
 
 /// Handle to a daemon's metrics and limits. Clones refer to the same daemon, which may have ended.

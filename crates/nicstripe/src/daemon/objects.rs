@@ -18,7 +18,7 @@ use rustix::fs::{
     AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
 };
 
-use super::Service;
+use super::service::Service;
 use crate::{
     file::{FileError, Root, is_hidden_name},
     storage::{Served, Storage},

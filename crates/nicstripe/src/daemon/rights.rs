@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::time::MissedTickBehavior;
 
-use super::{Entry, Shared};
+use super::shared::{Entry, Shared};
 use crate::{
     session::Command,
     trust::{Peer, PeerOptions, Peers, PublicKey},

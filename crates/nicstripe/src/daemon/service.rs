@@ -1,13 +1,10 @@
 //! Service of the daemon for one session, within the rights of the peer.
 
 use std::{
-    collections::HashSet,
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, MutexGuard, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{interfaces, route_to};
 use nicstripe_proto::{
     FailCode, Name, Subtree,
     message::{
@@ -17,16 +14,16 @@ use nicstripe_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    Rights, Shared,
-    claims::{self, Claims, RouteEnds},
     objects::{KeptListings, Listings},
+    rights::Rights,
+    shared::Shared,
 };
 use crate::{
     bench::{Desk, Ticket},
     file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
-    links::{plan::described, route_keeper::RouteKeeper},
+    links::peer_routes::PeerRoutes,
     report::metrics::Meters,
-    session::{Command, SessionHandle},
+    session::SessionHandle,
     storage::{Served, Target, TargetOpened},
     trust::{self, DialTarget, PublicKey},
 };
@@ -37,21 +34,13 @@ pub(crate) struct Service {
     key: PublicKey,
     served: Served,
     access: trust::Access,
-    routes: Option<RouteKeeper>,
+    routes: Arc<PeerRoutes>,
     /// True if the peer may not run benchmarks.
     no_bench: bool,
     /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     special_modes: bool,
     /// Targets to which the peer may open tunnels.
     dial: Vec<DialTarget>,
-    /// Addresses of the peer's interfaces, as its hello announced them; unproved.
-    claimed: Vec<IpAddr>,
-    /// Source addresses of this session's connections, each with the local interface.
-    arrivals: Mutex<HashSet<RouteEnds>>,
-    /// Tokens sent to prove that the peer owns its addresses.
-    claims: Mutex<Claims>,
-    /// Permits for announcements whose connections have not all arrived yet.
-    announcements: Arc<Semaphore>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     listings: KeptListings,
@@ -81,18 +70,15 @@ impl Service {
             key: rights.key(),
             served: served.within(access),
             access,
-            routes: shared.routes.as_ref().map(|routes| routes.another()),
+            routes: Arc::new(PeerRoutes::new(
+                rights.key(),
+                shared.routes.as_deref(),
+                shared.route_limits.clone(),
+                interfaces.flat_map(|interface| &interface.addresses),
+            )),
             no_bench: options.no_bench,
             special_modes: options.special_modes,
             dial: options.dial.clone(),
-            claimed: interfaces
-                .flat_map(|interface| &interface.addresses)
-                .map(|address| address.ip)
-                .take(MOST_CLAIMED)
-                .collect(),
-            arrivals: Mutex::default(),
-            claims: Mutex::default(),
-            announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: KeptListings::default(),
         })
@@ -326,6 +312,15 @@ impl Service {
         &self.key
     }
 
+    /// Installs host routes for connections that the peer announces; see [`PeerRoutes::expect`].
+    pub(crate) fn expect(&self, connections: Vec<Expected>, session: SessionHandle) {
+        self.routes.expect(connections, session);
+    }
+
+    pub(super) fn routes(&self) -> &PeerRoutes {
+        &self.routes
+    }
+
     pub(super) fn access(&self) -> trust::Access {
         self.access
     }
@@ -348,182 +343,6 @@ impl Service {
         )
         .with_code(FailCode::Refused))
     }
-
-    /// Records the source address and local interface of a connection. Ignores addresses that the
-    /// peer's hello did not announce.
-    pub(super) fn on_arrival(&self, from: IpAddr, interface: &str) {
-        if !self.claimed.contains(&from) {
-            return;
-        }
-        let way = (from, interface.to_owned());
-        self.shared.probations.made(self.key, &way, Instant::now());
-        self.arrivals().insert(way);
-    }
-
-    /// Installs host routes for connections that the peer announces, because reverse-path filtering
-    /// would drop their packets otherwise. A route that diverts traffic requires proof that the
-    /// address is the peer's. Answers the peer once it may connect or gets no route. Does not
-    /// answer if it has sent a token or too many announcements are pending.
-    pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
-        let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
-            tracing::debug!("announcement ignored: too many pending");
-            return;
-        };
-        let (service, shared, key) = (Arc::downgrade(self), self.shared.clone(), self.key);
-        tokio::spawn(async move {
-            let _permit = permit;
-            let Some((held, asked)) =
-                async { Some(service.upgrade()?.install_routes(connections).await) }.await
-            else {
-                return;
-            };
-            if !asked {
-                let here = interfaces().unwrap_or_default();
-                session
-                    .command(Command::SendInterfaces(described(&here, &[])))
-                    .await;
-            }
-            for OnProbation {
-                way,
-                interface,
-                begun,
-                until,
-            } in held
-            {
-                tokio::select! {
-                    () = tokio::time::sleep_until(until.into()) => {}
-                    () = session.ended.cancelled() => {}
-                }
-                let now = Instant::now();
-                let service = service.upgrade();
-                let has_arrived = |service: &Arc<Self>| service.arrivals().contains(&way);
-                if service.as_ref().is_some_and(has_arrived) {
-                    shared.probations.made(key, &way, now);
-                    continue;
-                }
-                shared
-                    .probations
-                    .used(key, &way, now.saturating_duration_since(begun), now);
-                // The routes of an ended session are removed with it.
-                if let Some(service) = service.filter(|_| now >= until) {
-                    service.remove_route(way.0, interface).await;
-                }
-            }
-        });
-    }
-
-    /// Installs the host routes of announced connections. Returns them sorted by the end of their
-    /// probation, and true if a token was sent for an address that is not proved yet.
-    async fn install_routes(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
-        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else {
-            return (Vec::new(), false);
-        };
-        let (mut held, mut asked) = (Vec::new(), false);
-        for Expected {
-            from,
-            interface,
-            port,
-            token,
-        } in connections
-        {
-            let Some(by) = here
-                .iter()
-                .find(|known| known.index.0 == interface && known.is_on_link(from))
-            else {
-                continue;
-            };
-            if !self.claimed.contains(&from) || !routes.wants(from, interface) {
-                continue;
-            }
-            let way = (from, by.name.to_string());
-            if self
-                .shared
-                .probations
-                .holds_back(self.key, &way, Instant::now())
-            {
-                tracing::debug!(%from, interface = %by.name, "no host route: the last one was not used");
-                continue;
-            }
-            if routes.diverts(from, interface)
-                && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now()))
-            {
-                asked |= token.is_none() && self.ask(from, port, interface, routes).await;
-                continue;
-            }
-            let Some(left) = self.shared.probations.begin(self.key, &way, Instant::now()) else {
-                tracing::debug!(%from, interface = %by.name, "no host route: too many were not used");
-                continue;
-            };
-            let begun = Instant::now();
-            match routes.hold(from, interface, None).await {
-                Ok(()) => held.push(OnProbation {
-                    way,
-                    interface,
-                    begun,
-                    until: begun + left,
-                }),
-                Err(error) => {
-                    tracing::warn!(%from, interface = %by.name, error = %crate::text::logged::logged_error(&error), "no host route");
-                }
-            }
-        }
-        held.sort_by_key(|held| held.until);
-        (held, asked)
-    }
-
-    /// Sends a token to an address without a gateway in between. Returns true if it was sent.
-    async fn ask(
-        &self,
-        address: IpAddr,
-        port: Option<u16>,
-        interface: u32,
-        routes: &RouteKeeper,
-    ) -> bool {
-        let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
-        let Some(port) = port.filter(|_| is_near) else {
-            return false;
-        };
-        if !self.shared.tokens.take(self.key, Instant::now()) {
-            return false;
-        }
-        routes.refresh_neighbour(address, interface).await;
-        let token = self.claims().begin(address, Instant::now());
-        let sent = claims::send(token, SocketAddr::new(address, port)).await;
-        sent.inspect_err(|error| tracing::debug!(%address, %error, "token not sent"))
-            .is_ok()
-    }
-
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn arrivals(&self) -> MutexGuard<'_, HashSet<RouteEnds>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn remove_route(&self, from: IpAddr, interface: u32) {
-        let Some(routes) = &self.routes else { return };
-        if let Err(error) = routes.release(from, interface).await {
-            tracing::warn!(%from, error = %crate::text::logged::logged_error(&error), "cannot remove host route");
-        }
-    }
-
-    /// Reinstalls the host routes that the kernel may have dropped while an interface was down.
-    pub(super) async fn interface_up(&self, index: u32) {
-        let Some(routes) = &self.routes else { return };
-        if let Err(error) = routes.interface_up(index).await {
-            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore host routes");
-        }
-    }
-}
-
-/// Host route that is removed unless a connection over it arrives before `until`.
-struct OnProbation {
-    way: RouteEnds,
-    /// Index of the local interface.
-    interface: u32,
-    begun: Instant,
-    until: Instant,
 }
 
 async fn leased(
@@ -546,15 +365,8 @@ async fn leased(
     })
 }
 
-/// Maximum number of announced addresses recorded per session: 8 each for 64 interfaces.
-const MOST_CLAIMED: usize = 512;
-
 /// Maximum number of concurrent tree transfers per session; `cp` uses one.
 pub(super) const MOST_TREES: usize = 4;
-
-/// Maximum number of announcements whose connections have not all arrived. An honest client sends
-/// one per change of its plan.
-const MOST_ANNOUNCEMENTS: usize = 16;
 
 /// Maximum time that a new session waits for an earlier one to release a file. A silent path is
 /// detected after 1.5 s.

@@ -7,7 +7,7 @@ use nicstripe_proto::{
     message::{GetTree, MOST_SOURCES, PutTree},
 };
 
-use super::{Service, service::MOST_TREES};
+use super::service::{MOST_TREES, Service};
 use crate::{
     file::FileError,
     session::SessionHandle,

@@ -6,16 +6,21 @@ use std::{io, sync::Arc, time::Duration};
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::message::PeerInterface;
 
-use super::{Shared, listeners::Listeners};
+use super::{accept::accept_connection, shared::Shared};
 use crate::{
-    links::{discovery::Responder, plan::described},
+    links::{
+        discovery::Responder,
+        listeners::{Listeners, OnAccepted},
+        plan::described,
+    },
     session::{Command, Input, SessionHandle},
+    text::logged::logged_error,
 };
 
-#[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,
     listeners: Listeners,
+    on_accepted: OnAccepted,
     /// Answers discovery requests; `None` without listening sockets, or with sockets of the
     /// embedding program.
     responder: Option<Responder>,
@@ -30,9 +35,13 @@ impl Watch {
         listeners: Listeners,
         responder: Option<Responder>,
     ) -> Self {
+        let admitting = shared.clone();
         Self {
             shared,
             listeners,
+            on_accepted: Arc::new(move |accepted, interface| {
+                accept_connection(&admitting, accepted, interface);
+            }),
             responder,
             here: Vec::new(),
             told: Vec::new(),
@@ -43,7 +52,7 @@ impl Watch {
     /// changes.
     pub(super) async fn run(mut self) {
         // Open sockets serve even if watching fails.
-        self.listeners.accept(&self.shared);
+        self.listeners.accept(&self.on_accepted);
         loop {
             if let Err(error) = self.follow().await {
                 tracing::warn!(%error, "cannot monitor interface changes");
@@ -74,12 +83,12 @@ impl Watch {
             Ok(here) => self.here = here,
             // Retried at the next change.
             Err(error) => {
-                tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot list interfaces");
+                tracing::warn!(error = %logged_error(&error), "cannot list interfaces");
                 return;
             }
         }
         self.listeners.follow(&self.here);
-        self.listeners.accept(&self.shared);
+        self.listeners.accept(&self.on_accepted);
         if let Some(responder) = &mut self.responder {
             responder.update(&self.here);
         }
@@ -110,7 +119,7 @@ async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
             })
             .await;
         if up {
-            service.interface_up(index).await;
+            service.routes().interface_up(index).await;
         }
     }
 }

@@ -25,6 +25,7 @@ use nicstripe_proto::{
 use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) use self::retries::Retries;
+use super::plan::SMALL_MTU;
 use crate::{
     report::error::Error,
     session::{Connect, Established, Joining, PathPlan},
@@ -486,9 +487,6 @@ impl PacketProbe {
             .then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
     }
 }
-
-/// MTU of standard Ethernet without jumbo frames, in bytes.
-pub(crate) const SMALL_MTU: u32 = 1500;
 
 /// Returns the TCP segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40
 /// bytes for IPv4 and TCP headers, or 60 for IPv6 and TCP.

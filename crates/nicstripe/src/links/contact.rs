@@ -5,6 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,8 +16,8 @@ use tokio::task::JoinSet;
 use super::{
     connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
     discovery::{Lookup, resolved},
-    linker::FIRST_PATH,
     local,
+    numbers::FIRST_PATH,
     plan::{direct, local_interface, socket_address},
     request::{Family, LinkRequest},
 };
@@ -34,7 +35,7 @@ pub(crate) struct Contact<'a> {
     pub(crate) host: &'a str,
     pub(crate) port: u16,
     pub(crate) identity: &'a Identity,
-    pub(crate) peers: &'a Peers,
+    pub(crate) peers: &'a Arc<Peers>,
     pub(crate) family: Option<Family>,
     /// Links that the user named; if empty, all usable links are used.
     pub(crate) links: &'a [LinkRequest],

@@ -1,53 +1,69 @@
 //! Creation of a client's session: first contact, then planning of all paths.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use nicstripe_proto::{Role, SessionConfig, message::CloseCode};
+use nicstripe_proto::{BitRate, Role, SessionConfig, message::CloseCode};
 use tokio::sync::mpsc;
 
-use super::sessions::{Inner, LiveSession};
+use super::{
+    connect::{Connector, FirstContact, Retries, arrived_rightly},
+    contact::Contact,
+    linker::{Linker, LinkerConfig, SurveyRequest},
+    local,
+    numbers::FIRST_PATH,
+    plan::{Facts, described},
+    route_keeper::RouteKeeper,
+};
 use crate::{
-    links::{
-        connect::{Connector, FirstContact, Retries, arrived_rightly},
-        contact::Contact,
-        linker::{FIRST_PATH, Linker, LinkerConfig},
-        local,
-        plan::{Facts, described},
-    },
+    file::{BufferPool, IoPool},
     report::{error::Error, event::Event},
-    session::{Access, Audience, Command, Driver, DriverConfig, Fault, Input},
+    session::{Access, Audience, Command, Driver, DriverConfig, Fault, Input, SessionHandle},
+    trust::PublicKey,
 };
 
-impl Inner {
-    fn contact(&self) -> Contact<'_> {
-        Contact {
-            host: &self.host,
-            port: self.settings.port,
-            identity: &self.identity,
-            peers: &self.peers,
-            family: self.settings.family,
-            links: &self.settings.links,
-            excluded: &self.settings.excluded,
-            address_book: self.settings.address_book.as_ref(),
-        }
-    }
+/// Session to create: the host, the settings of its links, and what it shares with other sessions.
+pub(crate) struct SessionRequest<'a> {
+    pub(crate) contact: Contact<'a>,
+    /// Number of connections per link that the user requested; `None` for the default.
+    pub(crate) streams: Option<u8>,
+    pub(crate) socket_buffer: Option<u64>,
+    pub(crate) bandwidth: Option<BitRate>,
+    pub(crate) patience: Duration,
+    /// True if the client waits while the daemon has no capacity for another session.
+    pub(crate) queues: bool,
+    pub(crate) routes: Option<RouteKeeper>,
+    pub(crate) pool: IoPool,
+    pub(crate) buffers: BufferPool,
+    /// Transfer that is subscribed to the session's link events from the start.
+    pub(crate) subscriber: Option<mpsc::Sender<Event>>,
+    /// Channel for the events of the wait for the daemon, if there is no subscriber.
+    pub(crate) events: Option<mpsc::Sender<Event>>,
+}
 
-    pub(super) async fn establish(
-        &self,
-        wanted: Option<&mpsc::Sender<Event>>,
-    ) -> Result<LiveSession, Error> {
-        let routes = self.settings.session_routes().map(Arc::new);
+/// Session of a client with its linker's task.
+pub(crate) struct LinkedSession {
+    pub(crate) handle: SessionHandle,
+    pub(crate) key: PublicKey,
+    pub(crate) audience: Audience,
+    pub(crate) routes: Option<Arc<RouteKeeper>>,
+    /// Channel on which the linker receives requests for a survey.
+    pub(crate) survey: mpsc::Sender<SurveyRequest>,
+}
+
+impl SessionRequest<'_> {
+    /// Connects to the host and starts a session, with the linker that makes its further links.
+    pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
+        let contact = self.contact;
+        let routes = self.routes.map(Arc::new);
         let here = local::listed()?;
-        let local = described(&here, &self.settings.excluded);
+        let local = described(&here, contact.excluded);
         let connector = Arc::new(
-            Connector::new(&self.identity, &self.peers, &self.host)
-                .with_socket_buffer(self.settings.socket_buffer),
+            Connector::new(contact.identity, contact.peers, contact.host)
+                .with_socket_buffer(self.socket_buffer),
         );
 
-        let events = wanted.or(self.settings.events.as_ref()).cloned();
-        let mut retries =
-            Retries::new(&self.host, self.settings.patience, events).queueing(self.settings.queues);
-        let contact = self.contact();
+        let events = self.subscriber.clone().or(self.events);
+        let mut retries = Retries::new(contact.host, self.patience, events).queueing(self.queues);
         let (mut first, met) = contact
             .meet(&connector, &here, &local, &mut retries)
             .await?;
@@ -61,8 +77,8 @@ impl Inner {
         let facts = Facts {
             local: &local,
             remote: &remote_interfaces,
-            port: self.settings.port,
-            family: self.settings.family,
+            port: contact.port,
+            family: contact.family,
         };
         facts.complete(&mut first);
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
@@ -70,20 +86,21 @@ impl Inner {
         contact.judge(&facts, &here, established.verified, &mut first)?;
 
         let audience = Audience::default();
-        wanted.into_iter().for_each(|events| audience.join(events));
-        let session = SessionConfig {
-            patience: self.settings.patience,
-            rate_limit: self.settings.bandwidth,
-            ..SessionConfig::default()
-        };
+        self.subscriber
+            .iter()
+            .for_each(|events| audience.join(events));
         let (planner, news) = mpsc::channel(NEWS);
         let handle = Driver::start(DriverConfig {
             role: Role::Client,
             access: Access::Client,
-            host: self.host.clone(),
-            session,
-            pool: self.pool.clone(),
-            buffers: self.buffers.clone(),
+            host: contact.host.to_owned(),
+            session: SessionConfig {
+                patience: self.patience,
+                rate_limit: self.bandwidth,
+                ..SessionConfig::default()
+            },
+            pool: self.pool,
+            buffers: self.buffers,
             share: None,
             connector: Some(connector.clone()),
             planner: Some(planner),
@@ -97,11 +114,11 @@ impl Inner {
         };
         let _ = handle.inputs.send(one).await;
         let config = LinkerConfig {
-            port: self.settings.port,
-            family: self.settings.family,
-            excluded: self.settings.excluded.clone(),
-            streams: self.settings.streams,
-            automatic: self.settings.links.is_empty(),
+            port: contact.port,
+            family: contact.family,
+            excluded: contact.excluded.to_vec(),
+            streams: self.streams,
+            automatic: contact.links.is_empty(),
             announces: routes.is_some(),
             routes: routes.clone(),
             connector: Some(connector.clone()),
@@ -117,13 +134,12 @@ impl Inner {
             let _fault = fault;
             linker.run(news, requests).await;
         });
-        Ok(LiveSession {
+        Ok(LinkedSession {
             handle,
             key,
             audience,
             routes,
             survey,
-            mux: Arc::default(),
         })
     }
 }

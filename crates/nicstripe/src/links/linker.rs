@@ -17,12 +17,12 @@ use tokio::{
 };
 
 use super::{
-    claims,
+    address_proof,
     connect::Connector,
-    numbers::Numbers,
+    numbers::{FIRST_PATH, Numbers},
     plan::{Facts, described},
     probes::Probes,
-    request::{Family, RoutePolicy},
+    request::{Family, MOST_STREAMS, RoutePolicy},
     route_keeper::RouteKeeper,
     survey::{self, LinkSurvey},
 };
@@ -605,7 +605,7 @@ impl Linker {
             .collect();
         self.session
             .command(Command::Expect(
-                claims::announced(expected, &self.session).await,
+                address_proof::announced(expected, &self.session).await,
             ))
             .await;
         self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
@@ -778,14 +778,6 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
         None => std::future::pending().await,
     }
 }
-
-pub(crate) const FIRST_PATH: PathId = PathId(0);
-
-/// Maximum number of connections per link.
-pub(crate) const MOST_STREAMS: u8 = 16;
-
-/// Timeout of a probe of an address pair. On a LAN the answer takes less than a millisecond.
-pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Minimum interval between applications of the peer's interface announcements.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);

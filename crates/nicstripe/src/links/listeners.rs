@@ -1,23 +1,18 @@
 //! Listening sockets of the daemon: one per interface and IP version, while the interface exists.
 
 use std::{
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Shared, greeting::greet};
-use crate::{
-    links::local,
-    report::error::{Error, seconds},
-    text::logged::logged_error,
-    trust::PublicKey,
-    wire::{stream::StreamEnd, tls::TlsError},
-};
+use super::local;
+use crate::report::error::Error;
 
 /// Address on which a daemon listens, and its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +26,11 @@ pub struct ListenAddress {
 
 /// Listening addresses requested by the user; all interfaces if none is named.
 #[derive(Debug, Clone)]
-pub(super) struct ListenConfig {
-    pub(super) addresses: Vec<SocketAddr>,
-    pub(super) interfaces: Vec<String>,
+pub(crate) struct ListenConfig {
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) interfaces: Vec<String>,
     /// TCP port of all sockets; 0 for a free one.
-    pub(super) port: u16,
+    pub(crate) port: u16,
 }
 
 /// Interface and address to listen on with one socket.
@@ -46,34 +41,30 @@ struct ListenPoint {
     address: SocketAddr,
 }
 
+/// Handler of the connections that listening sockets accept, called with the name of the interface,
+/// or with the error. Must stay cheap, since the next connection waits for it.
+pub(crate) type OnAccepted = Arc<dyn Fn(io::Result<(TcpStream, SocketAddr)>, &str) + Send + Sync>;
+
+/// Listening sockets of a daemon.
 #[derive(Debug)]
-pub(super) struct Listeners {
-    wanted: ListenConfig,
+pub(crate) struct Listeners {
+    /// Requested addresses; `None` for sockets supplied by the embedding program, which ignore
+    /// interface changes.
+    wanted: Option<ListenConfig>,
     open: Vec<Open>,
-    /// Listening sockets supplied by the embedding program. The daemon then opens no others and
-    /// ignores interface changes.
-    given: Vec<EmbeddedSocket>,
-    are_given: bool,
 }
 
-/// Listening socket supplied by the embedding program.
-#[derive(Debug)]
-struct EmbeddedSocket {
-    listens: ListenAddress,
-    /// Listening socket; `None` once the accepting task has it.
-    listener: Option<TcpListener>,
-    /// Guard that stops the accepting task when dropped.
-    _stop: tokio_util::sync::DropGuard,
-    stopped: CancellationToken,
-}
-
+/// Open listening socket.
 #[derive(Debug)]
 struct Open {
-    place: ListenPoint,
+    listens: ListenAddress,
+    /// Index of the interface; `None` for a socket supplied by the embedding program.
+    index: Option<InterfaceIndex>,
     /// Listening socket; `None` once the accepting task has it.
     listener: Option<TcpListener>,
-    /// Token that stops the accepting task.
-    stop: CancellationToken,
+    /// Token that stops the accepting task, cancelled by the guard on drop.
+    stopped: CancellationToken,
+    _stop: DropGuard,
 }
 
 impl Listeners {
@@ -83,27 +74,19 @@ impl Listeners {
     ///
     /// A named interface or address does not exist, or an address cannot be bound. Missing IPv6 is
     /// only an error for named addresses.
-    pub(super) fn open(mut wanted: ListenConfig, here: &[Interface]) -> Result<Self, Error> {
+    pub(crate) fn open(mut wanted: ListenConfig, here: &[Interface]) -> Result<Self, Error> {
         wanted.check(here)?;
         let mut open = Vec::new();
         for place in wanted.places(here) {
             let is_free = place.address.port() == 0;
             let place = wanted.with_port(place);
-            match open_listener(&place) {
-                Ok((bound, listener)) => {
+            match Open::at(&place) {
+                Ok(listening) => {
                     // The first socket's free port is used for all others without a port.
                     if is_free {
-                        wanted.port = bound.port();
+                        wanted.port = listening.listens.address.port();
                     }
-                    let place = ListenPoint {
-                        address: bound,
-                        ..place
-                    };
-                    open.push(Open {
-                        place,
-                        listener: Some(listener),
-                        stop: CancellationToken::new(),
-                    });
+                    open.push(listening);
                 }
                 // A machine without IPv6 has no IPv6 sockets.
                 Err(error) if place.address.is_ipv6() && place.address.ip().is_unspecified() => {
@@ -111,7 +94,7 @@ impl Listeners {
                 }
                 Err(source) => {
                     let source =
-                        std::io::Error::new(source.kind(), format!("{}: {source}", place.address));
+                        io::Error::new(source.kind(), format!("{}: {source}", place.address));
                     return Err(Error::System {
                         what: "listen",
                         source,
@@ -120,10 +103,8 @@ impl Listeners {
             }
         }
         Ok(Self {
-            wanted,
+            wanted: Some(wanted),
             open,
-            given: Vec::new(),
-            are_given: false,
         })
     }
 
@@ -132,99 +113,63 @@ impl Listeners {
     /// # Errors
     ///
     /// A socket is not a listening TCP socket, or there are none.
-    pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
-        let error = |source| Error::System {
-            what: "listen on the passed sockets",
-            source,
-        };
-        if given.is_empty() {
-            return Err(error(std::io::Error::new(
-                std::io::ErrorKind::InvalidInput,
+    pub(crate) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
+        let open = match given {
+            [] => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
                 "no socket passed",
-            )));
-        }
-        let given = given
-            .iter()
-            .map(|listener| EmbeddedSocket::of(listener, here))
-            .collect::<Result<_, _>>()
-            .map_err(error)?;
-        let wanted = ListenConfig {
-            addresses: Vec::new(),
-            interfaces: Vec::new(),
-            port: 0,
+            )),
+            given => given
+                .iter()
+                .map(|listener| Open::given(listener, here))
+                .collect(),
         };
         Ok(Self {
-            wanted,
-            open: Vec::new(),
-            given,
-            are_given: true,
+            wanted: None,
+            open: open.map_err(|source| Error::System {
+                what: "listen on the passed sockets",
+                source,
+            })?,
         })
     }
 
-    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
-        let given = self.given.iter().map(|given| given.listens.clone());
-        let open = self.open.iter();
-        open.map(|open| ListenAddress {
-            interface: open.place.interface.to_string(),
-            address: open.place.address,
-        })
-        .chain(given)
-        .collect()
+    pub(crate) fn addresses(&self) -> Vec<ListenAddress> {
+        self.open.iter().map(|open| open.listens.clone()).collect()
     }
 
     /// Starts accepting connections on sockets that have no accepting task yet.
-    pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
+    pub(crate) fn accept(&mut self, on_accepted: &OnAccepted) {
         for open in &mut self.open {
             if let Some(listener) = open.listener.take() {
                 tokio::spawn(accept(
-                    shared.clone(),
-                    open.place.interface.to_string(),
+                    open.listens.clone(),
                     listener,
-                    open.stop.clone(),
-                ));
-            }
-        }
-        for given in &mut self.given {
-            if let Some(listener) = given.listener.take() {
-                tokio::spawn(accept(
-                    shared.clone(),
-                    given.listens.interface.clone(),
-                    listener,
-                    given.stopped.clone(),
+                    open.stopped.clone(),
+                    on_accepted.clone(),
                 ));
             }
         }
     }
 
     /// Opens sockets for new interfaces and closes those of vanished ones.
-    pub(super) fn follow(&mut self, here: &[Interface]) {
-        if self.are_given {
-            return;
-        }
+    pub(crate) fn follow(&mut self, here: &[Interface]) {
+        let Some(wanted) = &self.wanted else { return };
         self.open.retain(|open| {
-            let is_there = here.iter().any(|interface| interface.index == open.place.index);
+            let is_there = here.iter().any(|interface| Some(interface.index) == open.index);
             if !is_there {
-                tracing::info!(interface = %open.place.interface, address = %open.place.address, "stopped listening: interface removed");
+                tracing::info!(interface = open.listens.interface, address = %open.listens.address, "stopped listening: interface removed");
             }
             is_there
         });
-        for place in self
-            .wanted
-            .places(here)
-            .into_iter()
-            .map(|place| self.wanted.with_port(place))
-        {
-            if self.open.iter().any(|open| open.place == place) {
+        for place in wanted.places(here) {
+            let place = wanted.with_port(place);
+            if self.open.iter().any(|open| open.is_at(&place)) {
                 continue;
             }
-            match open_listener(&place) {
-                Ok((_, listener)) => {
+            match Open::at(&place) {
+                Ok(listening) => {
                     tracing::info!(interface = %place.interface, address = %place.address, "listening");
-                    self.open.push(Open {
-                        place,
-                        listener: Some(listener),
-                        stop: CancellationToken::new(),
-                    });
+                    self.open.push(listening);
                 }
                 Err(error) => {
                     tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen");
@@ -234,35 +179,56 @@ impl Listeners {
     }
 }
 
-impl EmbeddedSocket {
-    fn of(listener: &BlockingListener, here: &[Interface]) -> std::io::Result<Self> {
+impl Open {
+    fn new(
+        interface: String,
+        index: Option<InterfaceIndex>,
+        listener: TcpListener,
+    ) -> io::Result<Self> {
+        let stopped = CancellationToken::new();
+        Ok(Self {
+            listens: ListenAddress {
+                interface,
+                address: listener.local_addr()?,
+            },
+            index,
+            listener: Some(listener),
+            _stop: stopped.clone().drop_guard(),
+            stopped,
+        })
+    }
+
+    /// Opens a socket bound to the interface of `place`.
+    fn at(place: &ListenPoint) -> io::Result<Self> {
+        let listener = listen(Some(&place.interface), place.address, BACKLOG)?;
+        Self::new(
+            place.interface.to_string(),
+            Some(place.index),
+            TcpListener::from_std(listener)?,
+        )
+    }
+
+    /// Uses a socket of the embedding program.
+    fn given(listener: &BlockingListener, here: &[Interface]) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let ip = listener.local_addr()?.ip();
         let device = socket2::SockRef::from(&listener)
             .device()?
             .and_then(|name| String::from_utf8(name).ok());
         let by_address = || {
             here.iter()
-                .find(|interface| local::has_address(interface, address.ip()))
+                .find(|interface| local::has_address(interface, ip))
                 .map(|found| found.name.to_string())
         };
         let interface = device.or_else(by_address).unwrap_or_default();
-        let stopped = CancellationToken::new();
-        let listener = Some(TcpListener::from_std(listener)?);
-        Ok(Self {
-            listens: ListenAddress { interface, address },
-            listener,
-            _stop: stopped.clone().drop_guard(),
-            stopped,
-        })
+        Self::new(interface, None, TcpListener::from_std(listener)?)
     }
-}
 
-impl Drop for Open {
-    /// Stops the accepting task.
-    fn drop(&mut self) {
-        self.stop.cancel();
+    fn is_at(&self, place: &ListenPoint) -> bool {
+        let (address, wanted) = (self.listens.address, place.address);
+        self.index == Some(place.index)
+            && (address.ip(), address.port()) == (wanted.ip(), wanted.port())
     }
 }
 
@@ -356,112 +322,22 @@ fn unspecified() -> impl Iterator<Item = SocketAddr> {
     .map(|ip| SocketAddr::new(ip, 0))
 }
 
-fn open_listener(place: &ListenPoint) -> std::io::Result<(SocketAddr, TcpListener)> {
-    let listener = TcpListener::from_std(listen(Some(&place.interface), place.address, BACKLOG)?)?;
-    Ok((listener.local_addr()?, listener))
-}
-
 async fn accept(
-    shared: Arc<Shared>,
-    interface: String,
+    listens: ListenAddress,
     listener: TcpListener,
     stop: CancellationToken,
+    on_accepted: OnAccepted,
 ) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return,
         };
-        match accepted {
-            Ok((tcp, remote)) => accept_connection(&shared, tcp, remote, &interface),
-            Err(error) => {
-                // Probably out of file descriptors: evict a stranger to free one.
-                shared.gate.drop_oldest();
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        let failed = accepted.is_err();
+        on_accepted(accepted, &listens.interface);
+        if failed {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
-    }
-}
-
-/// Admits a new connection and starts its greeting in a task. Must stay cheap, since the next
-/// connection waits for it.
-fn accept_connection(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
-    let deadline = Instant::now() + shared.limits().greeting_time;
-    let Some(admission) = shared.gate.admit(remote) else {
-        return shared.reject_connection("full", remote, &"too many connections");
-    };
-    let (shared, interface) = (shared.clone(), interface.to_owned());
-    tokio::spawn(async move {
-        let gone = admission.gone();
-        let greeted = tokio::select! {
-            greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
-            // Evicted: close without sending anything.
-            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
-        };
-        match greeted {
-            Ok(Ok(())) => {}
-            // A client's probe of a cable.
-            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => {
-                tracing::debug!(%remote, "connection closed before the hello");
-            }
-            Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
-                shared.reject_connection("untrusted_key", remote, &Unknown { key, remote });
-            }
-            Ok(Err(end)) => {
-                shared.reject_connection(reason_word(&end), remote, &logged_error(&end));
-            }
-            Err(_) => {
-                shared.reject_connection(
-                    "timed_out",
-                    remote,
-                    &format_args!(
-                        "no hello within {} s",
-                        seconds(shared.limits().greeting_time)
-                    ),
-                );
-            }
-        }
-    });
-}
-
-impl Shared {
-    /// Counts a rejected connection in the metrics, and logs it within the rate limit.
-    fn reject_connection(
-        &self,
-        word: &'static str,
-        remote: SocketAddr,
-        reason: &dyn std::fmt::Display,
-    ) {
-        self.meters.greeting_refused(word);
-        self.refusals.tell(remote, reason);
-    }
-}
-
-/// Log message for an untrusted key, with the command that trusts it.
-struct Unknown {
-    key: PublicKey,
-    remote: SocketAddr,
-}
-
-impl std::fmt::Display for Unknown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.remote.ip().to_canonical().to_string();
-        write!(
-            f,
-            "untrusted key; to trust it: {}",
-            self.key.trust_command(&name)
-        )
-    }
-}
-
-fn reason_word(end: &StreamEnd) -> &'static str {
-    match end {
-        StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
-        StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
-        StreamEnd::Tls(_) => "handshake",
-        StreamEnd::Evicted => "gave_way",
-        _ => "greeting",
     }
 }
 

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use nicstripe_proto::{LAST_PATH, PathId};
 
-use super::linker::FIRST_PATH;
 use crate::session::PathPlan;
 
 /// Allocator of path identifiers.
@@ -57,3 +56,6 @@ impl Numbers {
 fn link(plan: &PathPlan) -> (String, IpAddr) {
     (plan.interface.clone(), plan.remote.ip())
 }
+
+/// Path of the first connection of a session.
+pub(crate) const FIRST_PATH: PathId = PathId(0);

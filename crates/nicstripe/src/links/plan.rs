@@ -11,7 +11,6 @@ use nicstripe_proto::{
 };
 
 use super::{
-    connect::SMALL_MTU,
     local,
     request::{Family, LinkEnd, LinkRequest},
 };
@@ -356,6 +355,9 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
         ip => (ip, port).into(),
     }
 }
+
+/// MTU of standard Ethernet without jumbo frames, in bytes.
+pub(crate) const SMALL_MTU: u32 = 1500;
 
 #[cfg(test)]
 mod tests {

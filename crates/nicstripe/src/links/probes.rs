@@ -2,7 +2,7 @@
 //!
 //! The peer supplies the addresses to probe, so it must not control the amount of traffic.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use nicstripe_proto::{
     discovery::TokenBucket,
@@ -10,7 +10,7 @@ use nicstripe_proto::{
 };
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{connect::answers, linker::PROBE_TIMEOUT, plan::socket_address};
+use super::{connect::answers, plan::socket_address};
 
 pub(crate) struct Probes {
     port: u16,
@@ -86,6 +86,9 @@ impl Probes {
         self.tasks.is_empty()
     }
 }
+
+/// Timeout of a probe of an address pair. On a LAN the answer takes less than a millisecond.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Burst of the probe rate limit, in probes: sixteen local times sixteen remote interfaces, twice.
 const PROBE_BURST: u32 = 512;
@@ -171,7 +174,7 @@ mod tests {
             probes.next().await;
         }
         assert_eq!(spent, PROBE_BURST);
-        let later = now + std::time::Duration::from_secs(1);
+        let later = now + Duration::from_secs(1);
         assert_eq!(
             (0..PROBES_PER_SECOND as u16)
                 .filter(|number| probes.start(&candidate(*number), later))

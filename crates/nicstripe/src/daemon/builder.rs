@@ -1,0 +1,445 @@
+//! Builder of a daemon: its settings, and the sockets and the root that it opens.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, Mutex, RwLock},
+};
+
+use nicstripe_link::InterfaceName;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    connections::Connections,
+    gate::Gate,
+    limits::{self, Limits, descriptors},
+    refusals::Refusals,
+    running::Daemon,
+    shared::Shared,
+    trusted::{PeersFile, Trusted},
+};
+use crate::{
+    bench::BenchLimits,
+    file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
+    links::{
+        discovery::{Responder, ResponderConfig},
+        listeners::{ListenAddress, ListenConfig, Listeners},
+        local,
+        route_keeper::RouteKeeper,
+    },
+    report::error::Error,
+    session::ChunkShares,
+    storage::{Served, Storage, Stored},
+    tree::allowance::MOST_OF_ALL,
+    trust::{self, Home, Identity, Peers},
+    wire::tls::{KeyFilter, ServerTls},
+};
+
+/// Builder of a [`Daemon`].
+///
+/// Defaults: port 7747, every interface that is up, the current directory as root, read and write
+/// access. Identity and peers are required.
+#[derive(Debug, Clone)]
+pub struct DaemonBuilder {
+    identity: Option<Identity>,
+    trusted: Trusted,
+    home: Option<Home>,
+    root: Storing,
+    given: Option<Arc<Vec<TcpListener>>>,
+    port: u16,
+    listen: Vec<SocketAddr>,
+    interfaces: Vec<String>,
+    access: trust::Access,
+    routes: Option<Arc<RouteKeeper>>,
+    announce: bool,
+    limits: Limits,
+    bench: BenchLimits,
+    /// File descriptor limit of the process; `None` without a limit.
+    descriptors: Option<u64>,
+}
+
+/// Origin of the served files: a path, an open directory or a [`Storage`].
+#[derive(Debug, Clone)]
+enum Storing {
+    Path(PathBuf),
+    Handle(Arc<OwnedFd>),
+    Storage(Arc<dyn Storage>),
+}
+
+impl Storing {
+    fn open(&self, home: Option<&Home>) -> Result<Served, FileError> {
+        Ok(match self {
+            Self::Path(path) => Served::Files(Arc::new(Root::open(path)?.outside_of(home, path)?)),
+            Self::Handle(dir) => Served::Files(Arc::new(
+                Root::of(dir)?.outside_of(home, "the directory descriptor".as_ref())?,
+            )),
+            Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
+        })
+    }
+}
+
+impl DaemonBuilder {
+    /// Sets the daemon's key pair.
+    ///
+    /// ```
+    /// let builder =
+    ///     nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Sets the peers whose keys may connect, with their rights.
+    ///
+    /// ```
+    /// use nicstripe::trust::{Peers, PublicLine};
+    /// let line: PublicLine =
+    ///     "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
+    /// let mut peers = Peers::default();
+    /// peers.add(&line, None)?;
+    /// let builder = nicstripe::Daemon::builder().peers(peers);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peers(mut self, peers: Peers) -> Self {
+        self.trusted = Trusted::Fixed(Arc::new(peers));
+        self
+    }
+
+    /// Sets the file of trusted peers, read again whenever it changes. No peer is trusted while it
+    /// cannot be read.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().peers_file("/etc/backup-tool/peers".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peers_file(mut self, path: PathBuf) -> Self {
+        self.trusted = Trusted::File(Arc::new(PeersFile::new(path)));
+        self
+    }
+
+    /// Sets the folders of the key and the peers file, and rejects any root directory that contains
+    /// one of them, including a peer's `root=`. A client with write access to them could make
+    /// itself trusted.
+    ///
+    /// ```
+    /// use nicstripe::trust::Home;
+    /// let builder = nicstripe::Daemon::builder().protect_home(Home::at("/etc/backup-tool"));
+    /// ```
+    pub fn protect_home(mut self, home: Home) -> Self {
+        self.home = Some(home);
+        self
+    }
+
+    /// Sets the directory whose files the daemon serves.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn root(mut self, root: PathBuf) -> Self {
+        self.root = Storing::Path(root);
+        self
+    }
+
+    /// Sets an open directory as the one to serve. Use it if the program may no longer look up the
+    /// path, or to keep the same directory after a rename. The last call of [`root`](Self::root),
+    /// this and [`storage`](Self::storage) applies.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let dir = std::fs::File::open(std::env::temp_dir())?;
+    /// let _builder = nicstripe::Daemon::builder().root_handle(dir.into());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn root_handle(mut self, dir: OwnedFd) -> Self {
+        self.root = Storing::Handle(Arc::new(dir));
+        self
+    }
+
+    /// Stores files in `storage` instead of a directory. Trees, disk measurements and peers with
+    /// their own `root=` need a directory and are rejected.
+    ///
+    /// ```
+    /// use nicstripe::{Daemon, storage::MemoryStorage};
+    ///
+    /// let files = MemoryStorage::with_limit(64 << 20);
+    /// let _builder = Daemon::builder().storage(files.clone());
+    /// ```
+    pub fn storage(mut self, storage: impl Storage) -> Self {
+        self.root = Storing::Storage(Arc::new(storage));
+        self
+    }
+
+    /// Accepts connections on these listening sockets and opens no others. The daemon listens on no
+    /// other interface, present or future, and [announces](Self::announce) nothing.
+    /// [`port`](Self::port), [`listen`](Self::listen) and [`interfaces`](Self::interfaces) are then
+    /// ignored.
+    ///
+    /// Best is one socket per cable, bound to its device, so that replies leave on the cable the
+    /// request came by. One socket per address also works if the kernel's routes agree.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let _builder = nicstripe::Daemon::builder().listeners(vec![listener]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listeners(mut self, listeners: Vec<TcpListener>) -> Self {
+        self.given = Some(Arc::new(listeners));
+        self
+    }
+
+    /// Sets the TCP port; 0 picks a free one, the same on every interface.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().port(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Listens only on these addresses, each pinned to its interface. Port 0 stands for
+    /// [`DaemonBuilder::port`].
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder()
+    ///     .listen(vec!["10.0.1.2:7747".parse()?, "10.0.2.2:0".parse()?]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listen(mut self, addresses: Vec<SocketAddr>) -> Self {
+        self.listen = addresses;
+        self
+    }
+
+    /// Listens only on the interfaces with these names, such as `eth1`.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().interfaces(vec!["eth1".into(), "eth2".into()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn interfaces(mut self, names: Vec<String>) -> Self {
+        self.interfaces = names;
+        self
+    }
+
+    /// Denies write access to all peers if `read_only` is true.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().read_only(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        if read_only {
+            self.access = trust::Access::ReadOnly;
+        }
+        self
+    }
+
+    /// Allows peers to create files but not to replace any, if `append_only` is true.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().append_only(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn append_only(mut self, append_only: bool) -> Self {
+        if append_only && self.access == trust::Access::Full {
+            self.access = trust::Access::AppendOnly;
+        }
+        self
+    }
+
+    /// Sets the route keeper, which installs a host route if a peer's connections would not arrive
+    /// otherwise. Without a keeper the daemon installs no routes.
+    ///
+    /// ```no_run
+    /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
+    /// let keeper = RouteKeeper::start(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let builder = nicstripe::Daemon::builder().route_keeper(keeper.into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
+        self.routes = Some(keeper);
+        self
+    }
+
+    /// Sets whether to answer [discovery](crate::discovery) requests from any host on the same
+    /// cable; by default only trusted peers get an answer. An answer contains the public key, the
+    /// host name and the interface. Connecting still requires a trusted key.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().announce(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn announce(mut self, announce: bool) -> Self {
+        self.announce = announce;
+        self
+    }
+
+    /// Sets the resource limits for unauthenticated connections and peers.
+    ///
+    /// ```
+    /// use nicstripe::{Daemon, Limits};
+    /// let mut limits = Limits::default();
+    /// limits.shutdown_time = std::time::Duration::from_secs(5);
+    /// let builder = Daemon::builder().limits(limits);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Overrides the file descriptor limit that the daemon divides among sessions, files and
+    /// tunnels.
+    #[cfg(test)]
+    pub(crate) fn descriptors(mut self, descriptors: u64) -> Self {
+        self.descriptors = Some(descriptors);
+        self
+    }
+
+    /// Sets the limits of benchmarks that peers run against this daemon.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bench(mut self, limits: BenchLimits) -> Self {
+        self.bench = limits;
+        self
+    }
+
+    /// Opens the root and the listening sockets, and returns a daemon that is ready to run.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Daemon, trust::{Home, Identity}};
+    ///
+    /// let home = Home::at("/etc/backup-tool");
+    /// let daemon = Daemon::builder()
+    ///     .identity(Identity::load_or_create(&home.identity_file())?)
+    ///     .peers_file(home.peers_file())
+    ///     .root("/srv/backups".into())
+    ///     .bind()
+    ///     .await?;
+    /// for listened in daemon.addresses() {
+    ///     println!("listening on {}", listened.address);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The root cannot be opened, a named interface or address does not exist, or no socket can
+    /// listen.
+    pub async fn bind(self) -> Result<Daemon, Error> {
+        let system = |what| move |source| Error::System { what, source };
+        let served = self.root.open(self.home.as_ref())?;
+        let here = local::listed()?;
+        let identity = match self.identity {
+            Some(identity) => identity,
+            None => Identity::generate().map_err(|error| Error::System {
+                what: "make a key",
+                source: std::io::Error::other(error),
+            })?,
+        };
+        let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
+        let wanted = ListenConfig {
+            addresses: self.listen,
+            interfaces: self.interfaces,
+            port: self.port,
+        };
+        let is_given = self.given.is_some();
+        let listeners = match &self.given {
+            Some(given) => Listeners::of(given, &here)?,
+            None => Listeners::open(wanted, &here)?,
+        };
+        let addresses = listeners.addresses();
+        let trusted = self.trusted.clone();
+        let accepts: KeyFilter = Arc::new(move |key| {
+            trusted
+                .peers()
+                .is_some_and(|peers| peers.find(key).is_some())
+        });
+        let responder = addresses.first().filter(|_| !is_given).map(|first| {
+            let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
+            let only = chosen.then(|| on_any_address(&addresses));
+            Responder::new(ResponderConfig {
+                identity: identity.clone(),
+                accepts,
+                announce,
+                port,
+                only,
+            })
+        });
+        let limits = self.limits.usable().within(self.descriptors);
+        let shared = Shared {
+            tls: ServerTls::new(&identity, accepts),
+            trusted: self.trusted,
+            home: self.home,
+            served,
+            access: self.access,
+            pool: IoPool::start().map_err(system("start threads"))?,
+            files: Quota::new(limits::for_files(self.descriptors)),
+            trees: Quota::new(limits::for_files(self.descriptors)),
+            tree_memory: Quota::new(MOST_OF_ALL),
+            buffers: BufferPool::default(),
+            chunks: ChunkShares::default(),
+            sessions: Mutex::default(),
+            gate: Arc::new(Gate::new(&limits)),
+            refusals: Arc::new(Refusals::new(limits.refusals_logged)),
+            connections: Arc::new(Connections::new(limits.paths)),
+            limits: RwLock::new(Arc::new(limits)),
+            route_limits: Arc::default(),
+            meters: Arc::default(),
+            bench: RwLock::new(self.bench),
+            benches: Arc::default(),
+            ending: CancellationToken::new(),
+            routes: self.routes,
+        };
+        Ok(Daemon::new(Arc::new(shared), listeners, responder))
+    }
+}
+
+impl Daemon {
+    /// Returns a builder with default settings.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into()).port(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> DaemonBuilder {
+        DaemonBuilder {
+            identity: None,
+            trusted: Trusted::Fixed(Arc::default()),
+            home: None,
+            root: Storing::Path(PathBuf::from(".")),
+            given: None,
+            port: DEFAULT_PORT,
+            listen: Vec::new(),
+            interfaces: Vec::new(),
+            access: trust::Access::Full,
+            routes: None,
+            announce: false,
+            limits: Limits::default(),
+            bench: BenchLimits::default(),
+            descriptors: descriptors(),
+        }
+    }
+}
+
+/// Returns the interfaces with a listener on `[::]`, which covers all their link-local addresses.
+fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
+    let any = listens
+        .iter()
+        .filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
+    any.filter_map(|listen| listen.interface.parse().ok())
+        .collect()
+}

@@ -1,0 +1,116 @@
+//! State shared by all connections of a daemon.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use nicstripe_proto::SessionId;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
+    service::Service, trusted::Trusted,
+};
+use crate::{
+    bench::{Admissions, BenchLimits},
+    file::{BufferPool, IoPool, Quota},
+    links::{peer_routes::RouteLimits, route_keeper::RouteKeeper},
+    report::metrics::Meters,
+    session::{ChunkShares, Command, SessionHandle},
+    storage::Served,
+    trust::{self, Home, PublicKey},
+    wire::tls::ServerTls,
+};
+
+/// State shared by all connections of a daemon.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) tls: ServerTls,
+    pub(super) trusted: Trusted,
+    /// Folders of the key and the peers file, which no served directory may contain.
+    pub(super) home: Option<Home>,
+    pub(super) served: Served,
+    pub(super) access: trust::Access,
+    pub(super) pool: IoPool,
+    /// Quota of file descriptors for files that peers have open and for connections of tunnels.
+    pub(super) files: Quota,
+    /// Quota of file descriptors for directories open in tree transfers.
+    pub(super) trees: Quota,
+    /// Quota of memory for the entries of tree transfers, in bytes.
+    pub(super) tree_memory: Quota,
+    pub(super) buffers: BufferPool,
+    /// Memory for chunks in flight, divided among the sessions.
+    pub(super) chunks: ChunkShares,
+    pub(super) sessions: Mutex<HashMap<SessionId, Entry>>,
+    /// Slots and rate limits of unauthenticated connections.
+    pub(super) gate: Arc<Gate>,
+    pub(super) refusals: Arc<Refusals>,
+    /// Slots of authenticated connections, with fair shares per key.
+    pub(super) connections: Arc<Connections>,
+    pub(super) limits: RwLock<Arc<Limits>>,
+    /// Limits of the host routes that peers request.
+    pub(super) route_limits: Arc<RouteLimits>,
+    pub(super) meters: Arc<Meters>,
+    pub(super) bench: RwLock<BenchLimits>,
+    /// Running benchmark and queue of the waiting ones.
+    pub(super) benches: Arc<Admissions>,
+    /// Token that is cancelled at shutdown; no session starts afterwards.
+    pub(super) ending: CancellationToken,
+    pub(super) routes: Option<Arc<RouteKeeper>>,
+}
+
+/// Running session of a daemon.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) rights: Rights,
+    pub(super) handle: SessionHandle,
+    pub(super) service: Arc<Service>,
+    /// True while the session is being evicted to admit another key; it no longer counts towards
+    /// the session limits.
+    pub(super) is_evicted: bool,
+}
+
+impl Shared {
+    /// Returns the current resource limits, which [`DaemonHandle`](super::DaemonHandle) may change.
+    pub(super) fn limits(&self) -> Arc<Limits> {
+        self.limits
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Returns the current limits of benchmarks, which [`DaemonHandle`](super::DaemonHandle) may change.
+    pub(super) fn bench_limits(&self) -> BenchLimits {
+        self.bench
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks all other sessions of this key that have no connection to end, and returns their
+    /// handles. Skips `session` itself, which may lack a connection for a moment.
+    pub(super) async fn evict_idle_for(
+        &self,
+        session: &SessionHandle,
+        key: &PublicKey,
+    ) -> Vec<SessionHandle> {
+        let idle = |entry: &&Entry| {
+            entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session)
+        };
+        let handles: Vec<SessionHandle> = self
+            .sessions()
+            .values()
+            .filter(idle)
+            .map(|entry| entry.handle.clone())
+            .collect();
+        for handle in &handles {
+            handle.command(Command::EndIfIdle).await;
+        }
+        handles
+    }
+}
