@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe_link::{Interface, interfaces, route_to};
@@ -14,7 +14,10 @@ use nicstripe_proto::message::PeerInterface;
 use tokio::task::JoinSet;
 
 use super::{
-    connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
+    connect::{
+        CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, GREETING_TIMEOUT, Retries,
+        touch,
+    },
     discovery::{Lookup, resolved},
     local,
     numbers::FIRST_PATH,
@@ -284,6 +287,7 @@ impl Attempts<'_> {
         };
         while !plans.is_empty() {
             let plan = plans.remove(0);
+            let begun = Instant::now();
             match self
                 .connector
                 .first(
@@ -298,9 +302,12 @@ impl Attempts<'_> {
                 Ok(contact) => return Ok(Some((plan, contact))),
                 // The host has answered; another address would not change its decision.
                 Err(error) if is_final(&error) => return Err(error),
-                // Tried again, since the host may be waking up.
+                // Tried again, since the host may be waking up; but not if it accepted the connection
+                // and said nothing.
                 Err(Error::Connect { source, .. })
-                    if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut =>
+                    if timeout == CONNECT_TIMEOUT
+                        && source.kind() == io::ErrorKind::TimedOut
+                        && begun.elapsed() < GREETING_TIMEOUT =>
                 {
                     plans.insert(0, plan);
                 }
@@ -321,8 +328,11 @@ impl Attempts<'_> {
 
     fn plans(&mut self, addresses: &[SocketAddr]) -> Vec<PathPlan> {
         let mut plans = Vec::new();
-        for address in addresses {
-            if self.tried.iter().any(|tried| tried.address == *address) {
+        for (index, address) in addresses.iter().enumerate() {
+            // Cables, resolver and address book may have found the same one.
+            if addresses[..index].contains(address)
+                || self.tried.iter().any(|tried| tried.address == *address)
+            {
                 continue;
             }
             match contact_plans(*address, self.here, self.excluded, self.contact_only) {
@@ -524,4 +534,28 @@ fn contact_plans(
         no_data: contact_only,
     };
     Ok(interfaces.into_iter().map(plan).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_was_found_in_two_ways_is_tried_once() {
+        let identity = Identity::generate().unwrap();
+        let connector = Connector::new(&identity, &Arc::default(), "nas");
+        let here = local::listed().unwrap();
+        let mut attempts = Attempts {
+            connector: &connector,
+            here: &here,
+            local: &[],
+            excluded: &[],
+            retries: &mut Retries::new("nas", Duration::ZERO, None),
+            contact_only: false,
+            tried: Vec::new(),
+            failure: None,
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 7747));
+        assert_eq!(attempts.plans(&[address, address]).len(), 1);
+    }
 }
