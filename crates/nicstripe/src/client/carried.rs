@@ -49,7 +49,10 @@ impl Carried {
 /// Some drivers update their counters once per second (tg3, bnxt), so a low count is read again for
 /// that time.
 pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiving: bool) {
-    for _ in 0..COUNTING_LOOKS {
+    for look in 0..COUNTING_LOOKS {
+        if look > 0 {
+            tokio::time::sleep(COUNTING_PAUSE).await;
+        }
         judge(links, before, &Carried::read(), is_receiving);
         if links.iter().all(|link| {
             link.interface_bytes
@@ -57,7 +60,6 @@ pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiv
         }) {
             break;
         }
-        tokio::time::sleep(COUNTING_PAUSE).await;
     }
     withdraw(links);
 }
@@ -218,6 +220,15 @@ mod tests {
         }];
         withdraw(&mut links);
         assert_eq!(links[0].verified, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_count_that_stays_too_low_is_read_for_little_more_than_a_second() {
+        let (before, begun) = (Carried::read(), tokio::time::Instant::now());
+        let mut links = [link("lo", 1, u64::MAX)];
+        verify(&mut links, &before, true).await;
+        assert_eq!(links[0].verified, Some(false));
+        assert_eq!(begun.elapsed(), (COUNTING_LOOKS - 1) * COUNTING_PAUSE);
     }
 
     #[tokio::test]
