@@ -220,17 +220,10 @@ impl Account {
                 peer, transfer = transfer.0, direction, %name, files = tree.files, size_bytes = tree.bytes, failed_files = tree.failed,
                 moved_bytes, seconds, rate_bps, links, "tree done"
             ),
-            Ok(Outcome {
-                digest: Some(blake3),
-                size,
-                ..
-            }) => tracing::info!(
-                peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, rate_bps, links, %blake3,
-                "transfer done"
+            Ok(Outcome { digest, size, .. }) => tracing::info!(
+                peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, rate_bps, links,
+                blake3 = digest.as_ref().map(tracing::field::display), "transfer done"
             ),
-            Ok(Outcome { size, .. }) => {
-                tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, "transfer done");
-            }
             Err(error) => tracing::info!(
                 peer, transfer = transfer.0, direction, %name, moved_bytes, seconds, links, result = result_word(result),
                 error = %logged_error(error), "transfer failed"
