@@ -1,6 +1,7 @@
 //! Discovery of daemons on the cables; `crate::discovery` is its public API. [`lookup`] finds one
 //! peer, [`search`] all daemons; [`responder`] answers.
 
+mod cable;
 mod lookup;
 mod responder;
 mod search;

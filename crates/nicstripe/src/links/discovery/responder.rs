@@ -1,21 +1,16 @@
 //! Daemon side of discovery: answers the questions of clients that may find it.
 
-use std::{
-    io,
-    net::{Ipv6Addr, SocketAddrV6},
-    sync::Arc,
-    time::Instant,
-};
+use std::{io, net::Ipv6Addr, sync::Arc, time::Instant};
 
-use nicstripe_link::{
-    Interface, InterfaceIndex, InterfaceKind, InterfaceName, multicast_listener,
-    receive_from_neighbour, send_to_neighbour,
-};
+use nicstripe_link::{Interface, InterfaceKind, InterfaceName, multicast_listener};
 use nicstripe_proto::discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket};
-use tokio::{io::Interest, net::UdpSocket};
+use tokio::net::UdpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::signature::{is_by, sign};
+use super::{
+    cable::{Cable, receive},
+    signature::{is_by, sign},
+};
 use crate::{
     trust::{Identity, PublicKey},
     wire::tls::KeyFilter,
@@ -39,45 +34,21 @@ pub(crate) struct ResponderConfig {
 #[derive(Debug)]
 pub(crate) struct Responder {
     voice: Arc<Voice>,
-    only: Option<Vec<InterfaceName>>,
     stations: Vec<Station>,
 }
 
 /// Interface on which the responder listens, with its task.
 #[derive(Debug)]
 struct Station {
-    place: Membership,
+    place: Cable,
     task: AbortOnDropHandle<()>,
-}
-
-/// Interface and link-local address on which questions are received and answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Membership {
-    index: InterfaceIndex,
-    name: InterfaceName,
-    address: Ipv6Addr,
 }
 
 impl Responder {
     pub(crate) fn new(config: ResponderConfig) -> Self {
-        let ResponderConfig {
-            identity,
-            accepts,
-            announce,
-            port,
-            only,
-        } = config;
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
-        let voice = Arc::new(Voice {
-            identity,
-            accepts,
-            announce,
-            port,
-            host,
-        });
         Self {
-            voice,
-            only,
+            voice: Arc::new(Voice { config, host }),
             stations: Vec::new(),
         }
     }
@@ -87,10 +58,10 @@ impl Responder {
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
-        let places: Vec<Membership> = interfaces
+        let places: Vec<Cable> = interfaces
             .iter()
             .filter(|interface| self.serves(interface))
-            .filter_map(place)
+            .filter_map(Cable::of)
             .collect();
         self.stations
             .retain(|station| places.contains(&station.place) && !station.task.is_finished());
@@ -114,47 +85,40 @@ impl Responder {
     }
 
     fn serves(&self, interface: &Interface) -> bool {
-        let chosen = match &self.only {
+        let chosen = match &self.voice.config.only {
             Some(names) => names.contains(&interface.name),
             None => interface.master.is_none(),
         };
         chosen && interface.up && interface.kind != InterfaceKind::Loopback
     }
 
-    fn open(&self, interface: &Interface, place: Membership) -> io::Result<Station> {
-        let socket = UdpSocket::from_std(multicast_listener(interface, GROUP, self.voice.port)?)?;
+    fn open(&self, interface: &Interface, place: Cable) -> io::Result<Station> {
+        let socket = UdpSocket::from_std(multicast_listener(
+            interface,
+            GROUP,
+            self.voice.config.port,
+        )?)?;
         tracing::debug!(interface = %place.name, address = %place.address, "answering discovery");
         let task = AbortOnDropHandle::new(tokio::spawn(answer(self.voice.clone(), place, socket)));
         Ok(Station { place, task })
     }
 }
 
-fn place(interface: &Interface) -> Option<Membership> {
-    Some(Membership {
-        index: interface.index,
-        name: interface.name,
-        address: interface.link_local()?,
-    })
-}
-
-async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
+async fn answer(voice: Arc<Voice>, place: Cable, socket: UdpSocket) {
     let mut limiter = Limiter::new(Instant::now());
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());
     let mut buffer = [0; DATAGRAM_LEN];
     loop {
-        let received = socket
-            .async_io(Interest::READABLE, || {
-                receive_from_neighbour(&socket, &mut buffer)
-            })
-            .await;
+        let received = receive(&socket, &mut buffer).await;
         let now = Instant::now();
         match received {
-            Ok(Some((len, from))) => {
-                let datagram = buffer.get(..len).unwrap_or_default();
+            Ok(Some((datagram, from))) => {
+                // An answer that is lost is asked for again.
                 if let Some(answer) =
                     voice.answer_to(datagram, *from.ip(), place, &mut limiter, now)
+                    && let Err(error) = place.send(&socket, &answer, from)
                 {
-                    send(&socket, &answer, place, from);
+                    tracing::debug!(interface = %place.name, to = %from, %error, "cannot send discovery answer");
                 }
             }
             Ok(None) => {}
@@ -169,27 +133,17 @@ async fn answer(voice: Arc<Voice>, place: Membership, socket: UdpSocket) {
     }
 }
 
-fn send(socket: &UdpSocket, answer: &[u8], place: Membership, to: SocketAddrV6) {
-    // A full send buffer loses the answer, as a cable could; the client asks again.
-    if let Err(error) = send_to_neighbour(socket, answer, place.address, place.index, to) {
-        tracing::debug!(interface = %place.name, %to, %error, "cannot send discovery answer");
-    }
-}
-
 /// Content of the answers and rule for whom to answer, shared by all interfaces.
 struct Voice {
-    identity: Identity,
-    accepts: KeyFilter,
-    announce: bool,
-    port: u16,
+    config: ResponderConfig,
     host: Vec<u8>,
 }
 
 impl std::fmt::Debug for Voice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Voice")
-            .field("announce", &self.announce)
-            .field("port", &self.port)
+            .field("announce", &self.config.announce)
+            .field("port", &self.config.port)
             .finish_non_exhaustive()
     }
 }
@@ -203,16 +157,16 @@ impl Voice {
         &self,
         datagram: &[u8],
         from: Ipv6Addr,
-        place: Membership,
+        place: Cable,
         limiter: &mut Limiter,
         now: Instant,
     ) -> Option<[u8; DATAGRAM_LEN]> {
         let question = Question::decode(datagram)?;
         let key = PublicKey::from_bytes(question.claims().key);
-        let ours = self.identity.public_key();
+        let ours = self.config.identity.public_key();
         if question.claims().address != from
             || key == ours
-            || !(self.announce || (self.accepts)(&key))
+            || !(self.config.announce || (self.config.accepts)(&key))
         {
             return None;
         }
@@ -225,14 +179,14 @@ impl Voice {
             nonce: question.nonce,
             key: *ours.as_bytes(),
             address: place.address,
-            port: self.port,
+            port: self.config.port,
             index: place.index.0,
             interface: place.name.as_bytes().to_vec(),
             host: self.host.clone(),
             asker_key: question.key,
             asker_address: question.address,
         };
-        answer.encode(|text| sign(&self.identity, text))
+        answer.encode(|text| sign(&self.config.identity, text))
     }
 }
 
@@ -243,14 +197,15 @@ const READ_PER_SECOND: u32 = 10_000;
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_link::InterfaceIndex;
     use nicstripe_proto::discovery::Nonce;
 
     use super::*;
 
     const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-    fn place() -> Membership {
-        Membership {
+    fn place() -> Cable {
+        Cable {
             index: InterfaceIndex(3),
             name: "eth1".parse().unwrap(),
             address: "fe80::2".parse().unwrap(),
@@ -261,10 +216,13 @@ mod tests {
     fn voice(trusted: &Identity, announce: bool) -> Voice {
         let trusted = trusted.public_key();
         Voice {
-            identity: Identity::generate().unwrap(),
-            accepts: Arc::new(move |key| *key == trusted),
-            announce,
-            port: 7747,
+            config: ResponderConfig {
+                identity: Identity::generate().unwrap(),
+                accepts: Arc::new(move |key| *key == trusted),
+                announce,
+                port: 7747,
+                only: None,
+            },
             host: b"nas".to_vec(),
         }
     }
@@ -294,7 +252,7 @@ mod tests {
         let datagram = answer_of(&voice, &signed(&question, &asker), ASKER).unwrap();
         let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
         assert!(answer.answers(&question));
-        assert_eq!(answer.key, *voice.identity.public_key().as_bytes());
+        assert_eq!(answer.key, *voice.config.identity.public_key().as_bytes());
         assert_eq!(
             (
                 answer.port,
@@ -351,7 +309,7 @@ mod tests {
         assert_eq!(
             answer_of(
                 &voice,
-                &signed(&question(&voice.identity), &voice.identity),
+                &signed(&question(&voice.config.identity), &voice.config.identity),
                 ASKER
             ),
             None

@@ -2,23 +2,23 @@
 
 use std::{
     collections::VecDeque,
-    net::{Ipv6Addr, SocketAddrV6},
+    net::SocketAddrV6,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{
-    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, multicast_sender,
-    receive_from_neighbour, send_to_neighbour,
-};
+use nicstripe_link::{Changes, Interface, InterfaceKind, LeftOut, multicast_sender};
 use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
     name::escaped,
 };
-use tokio::{io::Interest, net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
+use tokio::{net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::signature::{is_by, sign};
+use super::{
+    cable::{Cable, receive},
+    signature::{is_by, sign},
+};
 use crate::{
     file::options::DEFAULT_PORT,
     links::local,
@@ -257,7 +257,7 @@ struct Searcher {
     deadline: Instant,
     asked: SearchedInterfaces,
     heard: mpsc::Sender<DiscoveredPeer>,
-    places: Vec<(InterfaceIndex, Ipv6Addr)>,
+    places: Vec<Cable>,
     /// Running tasks, one per interface and address.
     tasks: JoinSet<()>,
 }
@@ -287,27 +287,22 @@ impl Searcher {
     /// Starts asking on usable interfaces that are not yet searched.
     fn begin_where_possible(&mut self) {
         let Ok(here) = local::listed() else { return };
-        for (interface, address) in askable(&here, &self.options) {
-            let place = (interface.index, address);
+        for (interface, place) in askable(&here, &self.options) {
             if self.places.contains(&place) {
                 continue;
             }
             // The address may have vanished since it was listed; its return triggers a
             // notification.
-            let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std)
+            let Ok(socket) =
+                multicast_sender(interface, place.address).and_then(UdpSocket::from_std)
             else {
                 continue;
             };
             self.places.push(place);
-            let place = SearchInterface {
-                index: interface.index,
-                name: interface.name.to_string(),
-                address,
-            };
             self.asked
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push(place.name.clone());
+                .push(place.name.to_string());
             self.tasks.spawn(ask(
                 self.ear.clone(),
                 place,
@@ -320,8 +315,8 @@ impl Searcher {
     }
 }
 
-/// Returns the interfaces to search, each with its source address; cables come first.
-fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
+/// Returns the interfaces to search, real cables first.
+fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Cable)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(
             interface.candidate(here),
@@ -333,7 +328,7 @@ fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Inter
         one.usable().is_ok() && chosen(one) && !local::is_among(one, &options.excluded)
     });
     let mut found: Vec<_> = usable
-        .filter_map(|interface| Some((interface, interface.link_local()?)))
+        .filter_map(|interface| Some((interface, Cable::of(interface)?)))
         .collect();
     found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
     found
@@ -353,17 +348,11 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     }
 }
 
-struct SearchInterface {
-    index: InterfaceIndex,
-    name: String,
-    address: Ipv6Addr,
-}
-
 /// Sends questions on one interface and forwards valid answers, until the deadline or until the
 /// receiver is dropped.
 async fn ask(
     ear: Arc<Ear>,
-    place: SearchInterface,
+    place: Cable,
     socket: UdpSocket,
     port: u16,
     deadline: Instant,
@@ -381,12 +370,11 @@ async fn ask(
                 send_question(&ear, &place, &socket, port, &mut questions);
                 continue;
             }
-            received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)) => received,
+            received = receive(&socket, &mut buffer) => received,
         };
-        let Ok(Some((len, from))) = received else {
+        let Ok(Some((datagram, from))) = received else {
             continue;
         };
-        let datagram = buffer.get(..len).unwrap_or_default();
         if let Some(one) = ear.heard(datagram, from, &place, &mut questions, Instant::now())
             && heard.send(one).await.is_err()
         {
@@ -397,7 +385,7 @@ async fn ask(
 
 fn send_question(
     ear: &Ear,
-    place: &SearchInterface,
+    place: &Cable,
     socket: &UdpSocket,
     port: u16,
     questions: &mut Questions,
@@ -414,8 +402,8 @@ fn send_question(
     questions.remember(question, Instant::now());
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
     // The cable may just have been unplugged; the next question may succeed.
-    if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
-        tracing::debug!(interface = place.name, %error, "cannot send discovery query");
+    if let Err(error) = place.send(socket, &datagram, group) {
+        tracing::debug!(interface = %place.name, %error, "cannot send discovery query");
     }
 }
 
@@ -465,7 +453,7 @@ impl Ear {
         &self,
         datagram: &[u8],
         from: SocketAddrV6,
-        place: &SearchInterface,
+        place: &Cable,
         questions: &mut Questions,
         now: Instant,
     ) -> Option<DiscoveredPeer> {
@@ -493,7 +481,7 @@ impl Ear {
                 .and_then(|peer| peer.name.as_ref())
                 .map(ToString::to_string),
             host_hint: escaped(&answer.host),
-            interface: place.name.clone(),
+            interface: place.name.to_string(),
             peer_interface: escaped(&answer.interface),
             peer_index: answer.index,
             address: SocketAddrV6::new(answer.address, answer.port, 0, place.index.0),
@@ -522,17 +510,19 @@ const NO_ADDRESS: &str = "none is up with a carrier and an IPv6 link-local addre
 
 #[cfg(test)]
 mod tests {
-    use nicstripe_link::InterfaceAddress;
+    use std::net::Ipv6Addr;
+
+    use nicstripe_link::{InterfaceAddress, InterfaceIndex};
 
     use super::*;
 
     const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
     const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
-    fn place() -> SearchInterface {
-        SearchInterface {
+    fn place() -> Cable {
+        Cable {
             index: InterfaceIndex(7),
-            name: "eth5".into(),
+            name: "eth5".parse().unwrap(),
             address: OURS,
         }
     }
