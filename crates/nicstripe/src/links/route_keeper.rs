@@ -222,7 +222,7 @@ impl RouteKeeper {
         let is_gone = self.is_gone.clone();
         let set = self
             .shared
-            .call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone))
+            .call(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone))
             .await;
         if is_new && set.is_err() {
             lock(&self.mtus).remove(&interface);
@@ -243,7 +243,7 @@ impl RouteKeeper {
         }
         let restored = self
             .shared
-            .call_mtu(move |shared| shared.restore_mtu(interface))
+            .call(move |shared| shared.restore_mtu(interface))
             .await;
         if restored.is_ok() {
             lock(&self.mtus).remove(&interface);
@@ -368,31 +368,13 @@ struct State {
 
 impl Shared {
     /// Runs `work`, which may block, on a blocking thread of the runtime.
-    async fn call(
+    async fn call<T: Send + 'static, E: HelperError>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static,
-    ) -> Result<(), RouteError> {
+        work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
         let shared = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
-        worked.unwrap_or_else(|error| {
-            Err(RouteError::Helper {
-                source: io::Error::other(error),
-            })
-        })
-    }
-
-    /// Like `call`, for changes of an MTU.
-    async fn call_mtu<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<T, MtuError> + Send + 'static,
-    ) -> Result<T, MtuError> {
-        let shared = self.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
-        worked.unwrap_or_else(|error| {
-            Err(MtuError::Helper {
-                source: io::Error::other(error),
-            })
-        })
+        worked.unwrap_or_else(|error| Err(E::of_helper(io::Error::other(error))))
     }
 
     /// Sets an MTU through the helper and returns the previous one. `is_new` is true if the calling
@@ -412,7 +394,7 @@ impl Shared {
         if is_new && !state.mtus.insert(interface) {
             return Err(MtuError::HeldElsewhere { interface });
         }
-        let set = state.ask_mtu(&self.state_dir, |helper| {
+        let set = state.ask(&self.state_dir, |helper| {
             helper.set_mtu(interface, mtu, longest)
         });
         if is_new && set.is_err() {
@@ -478,68 +460,68 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl State {
     /// Sends a request to the helper, and starts it if it is not running. A killed helper is
-    /// replaced once, and the new one installs all held routes again.
-    fn ask(
+    /// replaced once: the new one installs all held routes again, and restores the MTUs that the
+    /// killed one had changed.
+    fn ask<T, E: HelperError>(
         &mut self,
         state_dir: &Path,
-        question: impl Fn(&mut RouteHelper) -> Result<(), RouteError>,
-    ) -> Result<(), RouteError> {
+        question: impl Fn(&mut RouteHelper) -> Result<T, E>,
+    ) -> Result<T, E> {
         let is_new = self.helper.is_none();
-        match question(self.helper(state_dir)?) {
-            Err(error @ RouteError::Helper { .. }) => {
-                self.helper = None;
-                if is_new {
-                    return Err(error);
-                }
-                let held: Vec<HostRoute> = self.holders.keys().copied().collect();
-                let helper = self.helper(state_dir)?;
-                held.iter().try_for_each(|route| helper.add(route))?;
-                question(helper)
-            }
-            answer => answer,
+        let answer = question(self.helper(state_dir).map_err(E::of_helper)?);
+        if !answer.as_ref().is_err_and(E::is_of_helper) {
+            return answer;
         }
+        self.helper = None;
+        if is_new {
+            return answer;
+        }
+        let held: Vec<HostRoute> = self.holders.keys().copied().collect();
+        let helper = self.helper(state_dir).map_err(E::of_helper)?;
+        // A route that cannot be reinstalled fails only its own link.
+        held.iter().for_each(|route| _ = helper.add(route));
+        question(helper)
     }
 
-    /// Like `ask`, for a request about an MTU. The new helper restores the MTUs that a killed one
-    /// had changed.
-    fn ask_mtu<T>(
-        &mut self,
-        state_dir: &Path,
-        question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>,
-    ) -> Result<T, MtuError> {
-        let is_new = self.helper.is_none();
-        let no_helper = |error: RouteError| MtuError::Helper {
-            source: io::Error::other(error),
-        };
-        match question(self.helper(state_dir).map_err(no_helper)?) {
-            Err(MtuError::Helper { .. }) if !is_new => {
-                self.helper = None;
-                let held: Vec<HostRoute> = self.holders.keys().copied().collect();
-                let helper = self.helper(state_dir).map_err(no_helper)?;
-                // A route that cannot be reinstalled fails only its own link.
-                held.iter().for_each(|route| _ = helper.add(route));
-                question(helper)
-            }
-            answer => answer,
-        }
-    }
-
-    fn helper(&mut self, state_dir: &Path) -> Result<&mut RouteHelper, RouteError> {
+    fn helper(&mut self, state_dir: &Path) -> io::Result<&mut RouteHelper> {
         if self.helper.is_none() && self.start_process(state_dir).is_err() {
-            self.helper = Some(
-                RouteHelper::in_process(state_dir)
-                    .map_err(|source| RouteError::Helper { source })?,
-            );
+            self.helper = Some(RouteHelper::in_process(state_dir)?);
         }
-        self.helper.as_mut().ok_or_else(|| RouteError::Helper {
-            source: io::ErrorKind::NotFound.into(),
-        })
+        self.helper
+            .as_mut()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn start_process(&mut self, state_dir: &Path) -> io::Result<()> {
         let program = RouteHelper::program().ok_or(io::ErrorKind::NotFound)?;
         self.helper = Some(RouteHelper::spawn(&program, state_dir)?);
         Ok(())
+    }
+}
+
+/// Error of a request to the helper, which may be that the helper itself failed.
+trait HelperError: Send + 'static {
+    fn of_helper(source: io::Error) -> Self;
+    fn is_of_helper(&self) -> bool;
+}
+
+impl HelperError for RouteError {
+    fn of_helper(source: io::Error) -> Self {
+        Self::Helper { source }
+    }
+
+    fn is_of_helper(&self) -> bool {
+        matches!(self, Self::Helper { .. })
+    }
+}
+
+impl HelperError for MtuError {
+    fn of_helper(source: io::Error) -> Self {
+        Self::Helper { source }
+    }
+
+    fn is_of_helper(&self) -> bool {
+        matches!(self, Self::Helper { .. })
     }
 }
 
