@@ -91,8 +91,8 @@ const HASHING_AT_ONCE: u32 = 2;
 /// Number of zero extents hashed concurrently: keeps two threads busy, one millisecond per extent.
 const ZEROING_AT_ONCE: u32 = 4;
 
-/// Number of protocol violations, without a valid chunk in between, that end a session. A single
-/// one may be a fault of one connection. Without a limit, a peer that only violates the protocol
+/// Number of connections with a protocol violation, without a valid chunk in between, that end a
+/// session. A single one may be a fault of one connection. Without a limit, a peer that only violates the protocol
 /// would be reconnected to indefinitely, since each handshake succeeds.
 const MOST_BREACHES: u32 = 5;
 

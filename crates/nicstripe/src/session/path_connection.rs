@@ -127,6 +127,8 @@ pub(super) struct PathConnection {
     pub(super) path_mtu: Option<u32>,
     /// Sequence number of the current connection. Events of earlier connections are ignored.
     pub(super) generation: u64,
+    /// Generation of the last connection on which the peer violated the protocol.
+    misbehaved: Option<u64>,
     pub(super) retired: bool,
     /// Benchmark load in bytes, over all connections of the path.
     pub(super) load_counters: Arc<LoadCounters>,
@@ -163,6 +165,7 @@ impl PathConnection {
             verified: None,
             path_mtu: None,
             generation: 0,
+            misbehaved: None,
             retired: false,
             load_counters: Arc::default(),
             moved: InterfaceBytes::default(),
@@ -203,6 +206,12 @@ impl PathConnection {
     pub(super) fn release(&mut self) {
         self.past = self.kernel();
         self.open = None;
+    }
+
+    /// Records that the peer violated the protocol. Returns true if it is the first time on this
+    /// connection: what was queued when it was closed may violate it again.
+    pub(super) fn misbehaved(&mut self) -> bool {
+        self.misbehaved.replace(self.generation) != Some(self.generation)
     }
 
     pub(super) fn is_open(&self) -> bool {

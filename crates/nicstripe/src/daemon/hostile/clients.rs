@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity,
-    TransferId,
+    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SessionId,
+    SourceIdentity, TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
     message::{
         Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put,
@@ -301,6 +301,23 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_queued_behind_a_breach_does_not_end_the_session() {
+    let stage = Stage::new().await;
+    let session = SessionId([7; 16]);
+    let mut evil = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client)
+        .await
+        .unwrap();
+    evil.greet(session, true).await.unwrap().unwrap();
+    let breach = framed(&Frame::ControlAck { next: u64::MAX });
+    evil.send_bytes(&breach.repeat(20)).await.unwrap();
+    evil.end().await;
+    let mut again = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client)
+        .await
+        .unwrap();
+    again.greet(session, false).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
     let stage = Stage::new().await;
     // Session of another peer that must survive.
@@ -350,7 +367,7 @@ async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_only_breaks_the_protocol_loses_its_session() {
     let stage = Stage::new().await;
-    let session = nicstripe_proto::SessionId([3; 16]);
+    let session = SessionId([3; 16]);
     let mut refused = false;
     for attempt in 0..20 {
         let mut evil = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client)

@@ -271,10 +271,11 @@ impl Driver {
     }
 
     /// Closes a connection on which the peer violated the protocol or sent a damaged chunk. Ends
-    /// the session at [`MOST_BREACHES`].
+    /// the session at [`MOST_BREACHES`] such connections.
     pub(super) fn on_breach(&mut self, path: PathId, loss: PathLoss, why: String, now: Instant) {
         self.lose(path, loss, now);
-        self.breaches += 1;
+        let connection = self.connections.get_mut(&path);
+        self.breaches += u32::from(connection.is_some_and(PathConnection::misbehaved));
         if self.breaches >= MOST_BREACHES
             && let Some(connection) = self.connections.get(&path)
         {
