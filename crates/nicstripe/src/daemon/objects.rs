@@ -15,12 +15,12 @@ use nicstripe_proto::{
     message::{AnswerKind, AskKind, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
 };
 use rustix::fs::{
-    AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
 };
 
 use super::service::Service;
 use crate::{
-    file::{FileError, Root, is_hidden_name},
+    file::{FileError, Root, entries_of, is_hidden_name},
     storage::{Served, Storage},
     trust::Access,
 };
@@ -301,11 +301,10 @@ impl Listing {
     fn fill(&mut self, dir: &OwnedFd, most: usize) -> io::Result<()> {
         let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
         self.is_complete = true;
-        for entry in Dir::read_from(dir)? {
+        for entry in entries_of(dir)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            let is_wanted = !matches!(name, b"." | b"..") && !is_hidden_name(name);
-            if !is_wanted || self.read_to.as_deref().is_some_and(|read| name <= read) {
+            if is_hidden_name(name) || self.read_to.as_deref().is_some_and(|read| name <= read) {
                 continue;
             }
             if first.len() < most {

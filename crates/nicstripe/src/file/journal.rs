@@ -18,11 +18,15 @@ use nicstripe_proto::{
     name::escaped,
 };
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat},
+    fs::{AtFlags, FlockOperation, OFlags, flock, fstat, statat, unlinkat},
     io::Errno,
 };
 
-use super::{ours::Others, root::exists};
+use super::{
+    beneath::{inode_of, open_entry},
+    ours::Others,
+    root::exists,
+};
 
 /// Locked journal of an unfinished copy, open for appending.
 #[derive(Debug)]
@@ -71,16 +75,14 @@ impl JournalFile {
     }
 
     fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> rustix::io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
         loop {
-            let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+            let file = open_entry(dir, name, OFlags::RDWR | more)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // The previous holder may have removed the file between the two calls; then the lock
             // protects nothing.
-            let is_there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map(|found| (found.st_dev, found.st_ino));
-            let ours = fstat(&file)?;
-            if is_there == Ok((ours.st_dev, ours.st_ino)) {
+            let there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            let ours = inode_of(&fstat(&file)?);
+            if there.is_ok_and(|there| inode_of(&there) == ours) {
                 return Ok(file);
             }
         }

@@ -3,6 +3,7 @@
 
 mod arrived;
 mod attributes;
+mod beneath;
 mod buffer;
 mod compress;
 mod device;
@@ -23,6 +24,7 @@ mod target;
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, mtime_of, umask},
+    beneath::{CONFINED, entries_of, inode_of, open_confined, open_entry},
     buffer::{BufferPool, ChunkBuffer},
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},

@@ -13,14 +13,12 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fsync, mkdirat, openat, openat2,
-        readlinkat, statat,
-    },
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, readlinkat, statat},
     io::Errno,
 };
 
 use super::{
+    beneath::{inode_of, open_confined},
     error::{Barred, FileError},
     hidden::{check_given, check_sought, is_hidden_name},
 };
@@ -84,10 +82,7 @@ impl Root {
         let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
         let Some(home) = home else { return Ok(self) };
         let stat = fstat(&self.dir).map_err(|cause| error(cause.into()))?;
-        match home
-            .found_in_inode((stat.st_dev, stat.st_ino))
-            .map_err(error)?
-        {
+        match home.found_in_inode(inode_of(&stat)).map_err(error)? {
             None => Ok(self),
             Some(place) => {
                 let why = format!(
@@ -119,10 +114,7 @@ impl Root {
 
     fn open_parent<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         let path = path_of(name);
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let parent = path.parent().unwrap_or(Path::new(""));
         Ok((
             self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?,
             OsStr::from_bytes(name.file_name()),
@@ -149,11 +141,7 @@ impl Root {
         check_given(name)?;
         let mut path = PathBuf::new();
         for component in name.components().map(OsStr::from_bytes) {
-            let parent = if path.as_os_str().is_empty() {
-                PathBuf::from(".")
-            } else {
-                path.clone()
-            };
+            let parent = path.clone();
             path.push(component);
             match self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -173,11 +161,8 @@ impl Root {
     }
 
     fn open_sought(&self, name: Option<&Name>, flags: OFlags) -> io::Result<OwnedFd> {
-        let Some(name) = name else {
-            return self.open_beneath(Path::new("."), flags);
-        };
-        check_sought(name)?;
-        self.open_beneath(&path_of(name), flags)
+        name.map_or(Ok(()), check_sought)?;
+        self.open_beneath(&name.map(path_of).unwrap_or_default(), flags)
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -196,13 +181,7 @@ impl Root {
     }
 
     fn open_without_links(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        openat2(
-            &*self.dir,
-            path,
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-            CONFINED,
-        )
+        open_confined(&self.dir, path, flags)
     }
 
     /// Resolves the symbolic links of a path into an equivalent path without links.
@@ -235,11 +214,7 @@ impl Root {
                 push_components(&mut ahead, Path::new(&target))?;
             }
         }
-        Ok(if path.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            path
-        })
+        Ok(path)
     }
 }
 
@@ -256,11 +231,6 @@ fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// openat2 flags that stay beneath the directory and follow no symbolic link.
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
 
 /// Maximum number of components of a path with all its links resolved: four times the limit of a
 /// name.

@@ -54,6 +54,7 @@ use self::{
 use super::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, umask},
+    beneath::{inode_of, open_entry},
     device,
     error::FileError,
     hidden::hidden_name,
@@ -720,8 +721,7 @@ pub(crate) fn grid_of(offer: &Offer) -> Grid {
 }
 
 fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
-    Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    Ok(open_entry(dir, name, OFlags::RDWR | more)?)
 }
 
 /// Opens the part file of an earlier attempt, which may already have its final owner and mode.
@@ -739,8 +739,7 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
     let ours = |file: File| Ok(others.are_all(&file)?.then_some(file));
     match open_part(&request.dir, name, OFlags::empty()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let Some(file) = ours(openat(&request.dir, name, flags, Mode::empty())?.into())? else {
+            let Some(file) = ours(open_entry(&request.dir, name, OFlags::RDONLY)?)? else {
                 return Ok(None);
             };
             fchmod(file, Mode::RUSR | Mode::WUSR)?;
@@ -769,7 +768,7 @@ fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> 
 
 fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {
     let (one, other) = (fstat(one)?, fstat(other)?);
-    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+    Ok(inode_of(&one) == inode_of(&other))
 }
 
 /// Returns the permission bits of a finished file; `None` keeps those of the existing file.

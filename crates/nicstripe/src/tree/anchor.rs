@@ -9,9 +9,9 @@ use std::{
 };
 
 use nicstripe_proto::{Name, NameError, name::escaped};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
-use crate::file::{Root, is_hidden_name};
+use crate::file::{Root, inode_of, is_hidden_name, open_confined};
 
 /// Parent directory of a source, or the source itself if only its contents are copied.
 ///
@@ -79,7 +79,7 @@ impl Anchor {
         Ok(Self {
             base,
             follows,
-            identity: (stat.st_dev, stat.st_ino),
+            identity: inode_of(&stat),
             dir: Mutex::new(Some(Arc::new(dir))),
         })
     }
@@ -103,7 +103,7 @@ impl Anchor {
         }
         let dir = self.base.open()?;
         let stat = fstat(&dir)?;
-        if (stat.st_dev, stat.st_ino) != self.identity {
+        if inode_of(&stat) != self.identity {
             return Err(rustix::io::Errno::NOENT.into());
         }
         Ok(Arc::new(dir))
@@ -124,16 +124,7 @@ impl Anchor {
                 let name = Name::new(above.chain([path])).map_err(io::Error::other)?;
                 root.0.open_file(&name, flags)
             }
-            (_, false) => {
-                let path = if path.is_empty() { b"." } else { path };
-                Ok(openat2(
-                    &dir,
-                    path,
-                    flags,
-                    Mode::empty(),
-                    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-                )?)
-            }
+            (_, false) => Ok(open_confined(&dir, path_of_bytes(path), flags)?),
         }
     }
 

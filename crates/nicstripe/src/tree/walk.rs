@@ -33,7 +33,7 @@ use super::{
     options::FailedEntry,
     owners::Owners,
 };
-use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
+use crate::file::{FileError, Root, identity_of, inode_of, tells_no_sizes, too_much_made};
 
 #[derive(Debug, Clone)]
 pub(crate) enum SendSource {
@@ -356,7 +356,7 @@ impl Walk {
         if let (true, Some(path)) = (self.options.hard_links && names > 1, path) {
             let id = EntryId(self.next_id);
             self.names_of_files.insert(
-                (stat.st_dev, stat.st_ino),
+                inode_of(stat),
                 FirstName {
                     id,
                     path,
@@ -368,7 +368,7 @@ impl Walk {
 
     /// Returns the content of a hard link to the file's first name, if that was announced.
     fn other_name_of(&mut self, stat: &Stat) -> Option<Content> {
-        let key = (stat.st_dev, stat.st_ino);
+        let key = inode_of(stat);
         let first = self.names_of_files.get_mut(&key)?;
         let content = Content::HardLink {
             to: first.id,
@@ -597,7 +597,7 @@ fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
 fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
     let dir = directory.anchor.open_at(&directory.path, DIRECTORY)?;
     let stat = fstat(&dir)?;
-    if (stat.st_dev, stat.st_ino) != identity {
+    if inode_of(&stat) != identity {
         return Err(io::Error::other("replaced by another directory"));
     }
     Ok(dir)

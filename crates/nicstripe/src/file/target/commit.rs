@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 
 use super::{Syncs, Target, TargetState, final_mode};
-use crate::file::error::FileError;
+use crate::file::{beneath::inode_of, error::FileError};
 
 impl Target {
     /// Syncs the target's data, then records `subtrees` as durable in the journal.
@@ -131,7 +131,7 @@ impl Target {
                 statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?,
                 fstat(&self.part)?,
             );
-            Ok::<_, rustix::io::Errno>((found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino))
+            Ok::<_, rustix::io::Errno>(inode_of(&found) == inode_of(&ours))
         };
         if !self.options.replace && is_ours().unwrap_or(false) {
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());

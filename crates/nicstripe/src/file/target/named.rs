@@ -3,10 +3,10 @@
 use std::{fs::File, io, os::unix::fs::FileExt};
 
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
 
 use super::{TargetRequest, is_same};
-use crate::file::journal::JournalFile;
+use crate::file::{beneath::open_entry, journal::JournalFile};
 use crate::file::{hidden::hidden_name, root::exists};
 
 /// Complete file under its final name, and the journal left beside it.
@@ -49,8 +49,7 @@ impl Named {
         {
             return Ok(None);
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = File::from(openat(&request.dir, request.name, flags, Mode::empty())?);
+        let file = open_entry(&request.dir, request.name, OFlags::RDONLY)?;
         if file.metadata()?.len() != grid.size {
             // The file is a different one, and the journal is useless without its part file.
             unlinkat(&request.dir, &journal_name, AtFlags::empty())?;

@@ -17,6 +17,7 @@ use rustix::fs::{
 
 use super::{TMPFS_MAGIC, Target, TargetRequest, TargetState};
 use crate::file::{
+    beneath::open_entry,
     buffer::ChunkBuffer,
     error::FileError,
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
@@ -57,8 +58,7 @@ impl Basis {
         part: &File,
         is_new: bool,
     ) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let old = File::from(openat(&request.dir, request.name, flags, Mode::empty()).ok()?);
+        let old = open_entry(&request.dir, request.name, OFlags::RDONLY).ok()?;
         let stat = fstat(&old)
             .ok()
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)?;

@@ -11,9 +11,9 @@ use std::{
 };
 
 use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{OFlags, fstat};
 
-use crate::file::{Barred, most_directories};
+use crate::file::{Barred, inode_of, most_directories, open_confined};
 
 /// Root directory of a received tree. No name can lead out of it.
 ///
@@ -46,14 +46,8 @@ impl RootDir {
     }
 
     pub(super) fn open_directory(&self, path: &Path) -> io::Result<OwnedFd> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let dir = self.dir()?;
-        openat2(&dir, path, flags, Mode::empty(), CONFINED).map_err(|error| match error {
+        let opened = open_confined(&*self.dir()?, path, OFlags::DIRECTORY | OFlags::RDONLY);
+        opened.map_err(|error| match error {
             rustix::io::Errno::LOOP | rustix::io::Errno::XDEV => Barred::Link.into(),
             error => error.into(),
         })
@@ -212,7 +206,7 @@ impl TreeDir {
             None => self.ground.dir()?,
         };
         let stat = fstat(&*dir)?;
-        let identity = (stat.st_dev, stat.st_ino);
+        let identity = inode_of(&stat);
         if *state.identity.get_or_insert(identity) != identity {
             return Err(io::Error::other("replaced by another directory meanwhile"));
         }
@@ -243,11 +237,6 @@ impl TreeDir {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// openat2 flags that stay beneath the directory and follow no symbolic link.
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
 
 /// Maximum number of directories kept open, given 2048 descriptors or more.
 const MOST_OPEN: usize = 128;

@@ -21,7 +21,7 @@ use nicstripe_proto::{
     },
 };
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
+    fs::{AtFlags, FileType, OFlags, Stat, fstat, fstatvfs, readlinkat, statat},
     io::Errno,
 };
 
@@ -34,7 +34,10 @@ use super::{
     writing::{self, Batch, Piece, Wrote},
 };
 use crate::{
-    file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
+    file::{
+        Attributes, FileError, Target, TargetRequest, hidden_name, inode_of, mtime_of, open_entry,
+        remove_earlier,
+    },
     tree::{
         channel::{Answer, EntryError},
         metadata::node_of,
@@ -708,13 +711,12 @@ pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existin
 
 /// Opens a regular file. Fails if it is not the file that `stat` describes.
 fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(dir, name, flags, Mode::empty())?;
+    let file = open_entry(dir, name, OFlags::RDONLY)?;
     let found = fstat(&file)?;
-    if (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino) {
+    if inode_of(&found) != inode_of(stat) {
         return Err(io::Error::other("replaced by another file meanwhile"));
     }
-    Ok(file.into())
+    Ok(file)
 }
 
 /// Returns the BLAKE3 digest of a file of `size` bytes. Stops early if the tree copy was stopped.
@@ -724,12 +726,11 @@ fn digest_of(
     size: u64,
     is_stopped: &AtomicBool,
 ) -> io::Result<Digest> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(dir, name, flags, Mode::empty())?;
+    let file = open_entry(dir, name, OFlags::RDONLY)?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut file = File::from(file).take(size.saturating_add(1));
+    let mut file = file.take(size.saturating_add(1));
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; HASH_LEN.min(size as usize + 1)];
     loop {

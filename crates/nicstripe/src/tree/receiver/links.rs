@@ -19,7 +19,7 @@ use rustix::{
 
 use super::{Leaf, Receiver, files::look_at, halt::Halt, part::rename_to_free};
 use crate::{
-    file::{Attributes, FileError, check_sought, hidden_name},
+    file::{Attributes, FileError, check_sought, hidden_name, inode_of},
     tree::{metadata::node_of, options::EntryOutcome},
 };
 
@@ -335,5 +335,5 @@ impl Receiver {
 
 /// Returns true if the existing name is already a hard link to the file.
 fn is_same(existing: Option<&(Existing, Stat)>, file: &Stat) -> bool {
-    existing.is_some_and(|(_, stat)| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
+    existing.is_some_and(|(_, stat)| inode_of(stat) == inode_of(file))
 }

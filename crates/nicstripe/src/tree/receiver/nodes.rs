@@ -6,7 +6,10 @@ use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict, decide};
 use rustix::fs::{FileType, Mode, OFlags, Stat, makedev, mknodat, openat};
 
 use super::{Leaf, Receiver, halt::Halt};
-use crate::{file::Attributes, tree::options::EntryOutcome};
+use crate::{
+    file::{Attributes, inode_of},
+    tree::options::EntryOutcome,
+};
 
 impl Receiver {
     /// Creates a FIFO, socket file or device, if the sender has the right to.
@@ -118,7 +121,7 @@ impl Receiver {
         }
         let node = open_node(&*leaf.place.open()?, &leaf.name)?;
         let stat = rustix::fs::fstat(&node)?;
-        if (stat.st_dev, stat.st_ino) != (found.st_dev, found.st_ino) {
+        if inode_of(&stat) != inode_of(found) {
             return Err(io::Error::other("replaced meanwhile"));
         }
         attributes.apply_to_node(&node)

@@ -10,14 +10,14 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RenameFlags, fstat, fsync, linkat, openat, renameat, renameat_with,
-        statat, unlinkat,
+        AtFlags, OFlags, RenameFlags, fstat, fsync, linkat, renameat, renameat_with, statat,
+        unlinkat,
     },
     io::Errno,
 };
 
 use super::dirs::TreeDir;
-use crate::file::Attributes;
+use crate::file::{Attributes, inode_of, open_entry};
 
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
@@ -68,9 +68,8 @@ impl Part {
     }
 
     fn create(&self, dir: &OwnedFd) -> io::Result<File> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || openat(dir, &self.hidden, flags, Mode::RUSR | Mode::WUSR);
+        let access = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let open = || open_entry(dir, &self.hidden, access);
         let file = match open() {
             // Left by an attempt that was killed.
             Err(Errno::EXIST) => {
@@ -80,21 +79,14 @@ impl Part {
             other => other?,
         };
         let stat = fstat(&file)?;
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((stat.st_dev, stat.st_ino));
-        Ok(file.into())
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(inode_of(&stat));
+        Ok(file)
     }
 
     fn reopen(&self, dir: &OwnedFd, access: OFlags) -> io::Result<File> {
-        let file = openat(
-            dir,
-            &self.hidden,
-            access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        let stat = fstat(&file)?;
-        if self.identity() == Some((stat.st_dev, stat.st_ino)) {
-            Ok(file.into())
+        let file = open_entry(dir, &self.hidden, access)?;
+        if self.identity() == Some(inode_of(&fstat(&file)?)) {
+            Ok(file)
         } else {
             Err(taken())
         }
@@ -106,7 +98,7 @@ impl Part {
 
     fn is_there(&self, dir: &OwnedFd) -> bool {
         let stat = statat(dir, &self.hidden, AtFlags::SYMLINK_NOFOLLOW);
-        stat.is_ok_and(|stat| self.identity() == Some((stat.st_dev, stat.st_ino)))
+        stat.is_ok_and(|stat| self.identity() == Some(inode_of(&stat)))
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {

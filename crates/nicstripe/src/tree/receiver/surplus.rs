@@ -17,11 +17,11 @@ use std::{
 
 use nicstripe_proto::{Name, name::MAX_COMPONENTS};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
+    AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
 };
 
 use super::{dirs::TreeDir, halt::Halt, outbox::Outbox};
-use crate::file::{FileError, is_hidden_name};
+use crate::file::{CONFINED, FileError, entries_of, is_hidden_name};
 use crate::tree::filter::Excludes;
 
 /// Announced names in directories that are not finished: for each directory's key, the number of
@@ -155,11 +155,8 @@ impl<'a> Deleter<'a> {
                 .fail("delete", shown, io::Error::other("nested too deep"))
                 .map(|()| false);
         }
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH
-            | ResolveFlags::NO_SYMLINKS
-            | ResolveFlags::NO_MAGICLINKS
-            | ResolveFlags::NO_XDEV;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let resolve = CONFINED | ResolveFlags::NO_XDEV;
         let listed = openat2(dir, name, flags, Mode::empty(), resolve).map_err(io::Error::from);
         let (names, dir) = match listed.and_then(|dir| Ok((names_in(&dir)?, dir))) {
             Ok(listed) => listed,
@@ -198,12 +195,8 @@ fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
 /// Returns all names in a directory. They are collected before any deletion, because deleting while
 /// reading makes some file systems skip names.
 fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name));
-        }
-    }
-    Ok(names)
+    let name = |entry: rustix::io::Result<DirEntry>| {
+        Ok(OsString::from_vec(entry?.file_name().to_bytes().to_vec()))
+    };
+    entries_of(dir)?.map(name).collect()
 }

@@ -1,10 +1,8 @@
 //! Entry of a walk into its sources and their directories.
 
-use rustix::fs::Dir;
-
 use super::*;
 use crate::{
-    file::most_directories,
+    file::{entries_of, inode_of, most_directories},
     tree::anchor::{Base, BeneathRoot},
 };
 
@@ -205,7 +203,7 @@ impl Walk {
                 failure: failure("read", &location, FailCode::Io, error),
             });
         }
-        let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
+        let (identity, directory) = (inode_of(&stat), location.as_directory());
         self.stack.push(Level {
             id,
             directory,
@@ -228,11 +226,10 @@ impl Walk {
 fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
     let mut children = Vec::new();
     let mut failed = None;
-    match Dir::read_from(dir) {
+    match entries_of(dir) {
         Ok(entries) => {
             for entry in entries {
                 match entry {
-                    Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
                     Ok(entry) => children.push(Child {
                         leaf: entry.file_name().to_bytes().into(),
                         selection: Selection::All,
