@@ -488,7 +488,7 @@ mod tests {
         daemon::hostile::Stage,
         file::options::CopyOptions,
         links::numbers::FIRST_PATH,
-        session::{Capacities, PathPlan, SessionHandle},
+        session::{PathPlan, SessionHandle},
     };
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -580,15 +580,8 @@ mod tests {
             .handle
             .clone();
         let plan = PathPlan {
-            interface: "lo".into(),
             local: Some([127, 0, 0, 8].into()),
-            remote: ([127, 0, 1, 1], stage.port).into(),
-            peer_interface: None,
-            capacity: Capacities::default(),
-            cap: None,
-            named: false,
-            contact_only: false,
-            no_data: false,
+            ..PathPlan::new("lo".into(), ([127, 0, 1, 1], stage.port).into())
         };
         let path = PathId(7);
         session

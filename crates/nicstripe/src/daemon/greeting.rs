@@ -29,8 +29,8 @@ use crate::{
         plan::described,
     },
     session::{
-        Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input,
-        PathPlan, SessionHandle,
+        Access, Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
+        SessionHandle,
     },
     text::shown_name,
     trust::PublicKey,
@@ -102,15 +102,10 @@ pub(super) async fn greet(
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
     greeted.hold(place);
     let plan = PathPlan {
-        interface: arrival,
         local,
-        remote,
         peer_interface: hello.interface.map(shown_name),
-        capacity: Capacities::default(),
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
-        named: false,
-        contact_only: false,
-        no_data: false,
+        ..PathPlan::new(arrival, remote)
     };
     service.routes().on_arrival(remote.ip(), &plan.interface);
     let established = Box::new(Established {

@@ -573,15 +573,8 @@ mod tests {
     async fn the_first_window_that_is_offered_fits_into_the_buffer_that_was_asked_for() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let plan = PathPlan {
-            interface: "lo".into(),
-            local: None,
-            remote: listener.local_addr().unwrap(),
-            peer_interface: None,
-            capacity: Default::default(),
-            cap: None,
             named: true,
-            contact_only: false,
-            no_data: false,
+            ..PathPlan::new("lo".into(), listener.local_addr().unwrap())
         };
         for (buffer, fits) in [(None, false), (Some(8192), true)] {
             let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer)

@@ -29,7 +29,7 @@ use crate::{
         Error,
         unreachable::{Attempt, CableSearch, Unreachable},
     },
-    session::{Capacities, PathPlan},
+    session::PathPlan,
     trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
 };
 
@@ -523,15 +523,9 @@ fn contact_plans(
         interfaces.remove(0);
     }
     let plan = |interface: &Interface| PathPlan {
-        interface: interface.name.to_string(),
-        local: None,
-        remote,
-        peer_interface: None,
-        capacity: Capacities::default(),
-        cap: None,
-        named: false,
         contact_only,
         no_data: contact_only,
+        ..PathPlan::new(interface.name.to_string(), remote)
     };
     Ok(interfaces.into_iter().map(plan).collect())
 }

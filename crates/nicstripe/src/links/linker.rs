@@ -9,7 +9,7 @@ use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, CandidateId, Failure, Pairing, Planner, State, Step},
+    pairing::{Candidate, CandidateId, Failure, Planner, State, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -100,12 +100,13 @@ impl Linker {
         remote: Vec<PeerInterface>,
     ) -> Self {
         let local = described(&here, &config.excluded);
-        let mut pairing = Pairing::new(local.clone(), remote.clone());
-        match config.family {
-            Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
-            Some(Family::V6) => pairing.restrict(IpAddr::is_ipv6),
-            None => {}
-        }
+        let facts = Facts {
+            local: &local,
+            remote: &remote,
+            port: config.port,
+            family: config.family,
+        };
+        let pairing = facts.pairing();
         Self {
             probes: Probes::new(config.port, Instant::now()),
             config,

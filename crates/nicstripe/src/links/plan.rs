@@ -165,15 +165,13 @@ impl Facts<'_> {
 
     pub(crate) fn plan_of(&self, candidate: &Candidate, named: bool) -> PathPlan {
         let mut plan = PathPlan {
-            interface: candidate.local.interface.clone(),
             local: Some(candidate.local.address),
-            remote: socket_address(candidate.remote.address, self.port, candidate.local.index),
             peer_interface: Some(candidate.remote.interface.clone()),
-            capacity: Capacities::default(),
-            cap: None,
             named,
-            contact_only: false,
-            no_data: false,
+            ..PathPlan::new(
+                candidate.local.interface.clone(),
+                socket_address(candidate.remote.address, self.port, candidate.local.index),
+            )
         };
         self.complete(&mut plan);
         plan
@@ -228,15 +226,13 @@ pub(crate) fn direct(
         LinkEnd::Interface(_) => None,
     };
     Ok(Some(PathPlan {
-        interface: local.name.to_string(),
         local: address,
-        remote: socket_address(remote, port, local.index.0),
-        peer_interface: None,
-        capacity: Capacities::default(),
         cap: request.cap,
         named: true,
-        contact_only: false,
-        no_data: false,
+        ..PathPlan::new(
+            local.name.to_string(),
+            socket_address(remote, port, local.index.0),
+        )
     }))
 }
 

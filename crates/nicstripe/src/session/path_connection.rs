@@ -53,6 +53,21 @@ pub(crate) struct PathPlan {
 }
 
 impl PathPlan {
+    /// Plans a path on an interface to a peer's address; nothing else is known or asked of it.
+    pub(crate) fn new(interface: String, remote: SocketAddr) -> Self {
+        Self {
+            interface,
+            local: None,
+            remote,
+            peer_interface: None,
+            capacity: Capacities::default(),
+            cap: None,
+            named: false,
+            contact_only: false,
+            no_data: false,
+        }
+    }
+
     pub(crate) fn link(&self) -> LinkName {
         LinkName {
             interface: self.interface.clone(),

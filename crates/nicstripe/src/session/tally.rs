@@ -310,15 +310,8 @@ mod tests {
         retired: bool,
     ) -> PathConnection {
         let mut connection = PathConnection::new(PathPlan {
-            interface: interface.into(),
-            local: None,
-            remote: (remote, 7747).into(),
             peer_interface: peer.map(str::to_owned),
-            capacity: Default::default(),
-            cap: None,
-            named: false,
-            contact_only: false,
-            no_data: false,
+            ..PathPlan::new(interface.into(), (remote, 7747).into())
         });
         connection.retired = retired;
         connection

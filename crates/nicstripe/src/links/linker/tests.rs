@@ -1,7 +1,7 @@
-use nicstripe_proto::message::PeerAddress;
+use nicstripe_proto::{message::PeerAddress, pairing::Pairing};
 
 use super::*;
-use crate::session::{Capacities, SessionHandle};
+use crate::session::SessionHandle;
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -403,15 +403,11 @@ async fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
 
 fn contact(interface: &str, remote: &str, peer_interface: Option<&str>) -> PathPlan {
     PathPlan {
-        interface: interface.into(),
-        local: None,
-        remote: (remote.parse::<IpAddr>().unwrap(), 7747).into(),
         peer_interface: peer_interface.map(Into::into),
-        capacity: Capacities::default(),
-        cap: None,
-        named: false,
-        contact_only: false,
-        no_data: false,
+        ..PathPlan::new(
+            interface.into(),
+            (remote.parse::<IpAddr>().unwrap(), 7747).into(),
+        )
     }
 }
 

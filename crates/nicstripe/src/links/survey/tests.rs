@@ -86,19 +86,13 @@ fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPl
         incoming: None,
     };
     PathPlan {
-        interface: interface.into(),
-        local: None,
-        remote: (remote, 7747).into(),
         peer_interface: peer_interface.map(Into::into),
         capacity: Capacities {
             full: capacity(990),
             narrow: capacity(941),
             ..Capacities::default()
         },
-        cap: None,
-        named: false,
-        contact_only: false,
-        no_data: false,
+        ..PathPlan::new(interface.into(), (remote, 7747).into())
     }
 }
 
