@@ -14,8 +14,6 @@
 //! if a copy is wrong, never for speed or traffic.
 #![forbid(unsafe_code)]
 
-mod bench_support;
-
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt as _,
@@ -24,13 +22,13 @@ use std::{
     time::Duration,
 };
 
-use bench_support::{
-    Cables, Contender, Copies, Measured, Place, Result, Sample, Spread, Stage, Table, Way,
-    circumstances, gib, parse_size,
-};
 use blake3::Hasher;
 use clap::Args;
 use nicstripe_lab::Host;
+use nicstripe_testkit::bench::{
+    Cables, Contender, Copies, Measured, Place, Result, Sample, Spread, Stage, Table, Way,
+    circumstances, gib, parse_size,
+};
 use rustix::{
     fs::{SeekFrom, seek},
     io::Errno,
@@ -80,7 +78,7 @@ enum Case {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

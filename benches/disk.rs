@@ -9,8 +9,6 @@
 //! `tar`, and twice `--size` of disk space.
 #![forbid(unsafe_code)]
 
-mod bench_support;
-
 use std::{
     fs::{self, File},
     io::{self, Read as _},
@@ -18,11 +16,11 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use bench_support::{
+use clap::Args;
+use nicstripe_testkit::bench::{
     Cables, Contender, Copied, Place, Result, Sample, Scene, Spread, Table, Way, circumstances,
     measure, parse_size,
 };
-use clap::Args;
 use rustix::fs::{Advice, fadvise};
 
 #[derive(Debug, Args)]
@@ -53,7 +51,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

@@ -19,11 +19,7 @@
 //! cables.
 #![forbid(unsafe_code)]
 
-mod bench_support;
 #[allow(dead_code, clippy::unwrap_used, reason = "used by the tests")]
-#[path = "../tests/netns/kernel_routes.rs"]
-mod kernel_routes;
-
 use std::{
     collections::BTreeSet,
     ops::ControlFlow,
@@ -32,12 +28,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_support::{
+use clap::Args;
+use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
+use nicstripe_testkit::bench::{
     Cables, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample, Scene,
     Spread, Table, Watch, Way, circumstances, measure, measure_watched, parse_size,
 };
-use clap::Args;
-use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -61,7 +57,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
@@ -358,7 +354,7 @@ struct RouteWatch {
 impl RouteWatch {
     fn count(scene: &Scene<'_>) -> Result<[usize; 2]> {
         let ours = || {
-            kernel_routes::host_routes()
+            nicstripe_testkit::kernel_routes::host_routes()
                 .iter()
                 .filter(|route| route.protocol == OUR_PROTOCOL)
                 .count()
@@ -422,7 +418,9 @@ impl Watch for PlugWatch {
     fn during(&mut self, scene: &Scene<'_>, begun: Instant) -> Result<ControlFlow<()>> {
         let last = scene.cables.count() - 1;
         let received = || {
-            Ok::<_, bench_support::Error>(scene.received_bytes()?.get(last).copied().unwrap_or(0))
+            Ok::<_, nicstripe_testkit::bench::Error>(
+                scene.received_bytes()?.get(last).copied().unwrap_or(0),
+            )
         };
         match self.plugged {
             None if begun.elapsed() >= PLUG_AFTER => {

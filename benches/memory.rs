@@ -8,19 +8,17 @@
 //! sampled every 20 ms.
 #![forbid(unsafe_code)]
 
-mod bench_support;
-
 use std::{
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use bench_support::{
+use clap::Args;
+use nicstripe_testkit::bench::{
     Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way,
     circumstances, cp, parse_size, serve, start_daemon, time_limit,
 };
-use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -42,7 +40,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

@@ -8,19 +8,17 @@
 //! undisturbed copy. Fails if a file has the final name before the copy is complete.
 #![forbid(unsafe_code)]
 
-mod bench_support;
-
 use std::{
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
-use bench_support::{
+use clap::Args;
+use nicstripe_testkit::bench::{
     Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way,
     circumstances, cp, measure, parse_size, serve, start_daemon, time_limit,
 };
-use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -42,7 +40,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

@@ -10,15 +10,13 @@
 //! memory of three times `--size`.
 #![forbid(unsafe_code)]
 
-mod bench_support;
-
 use std::process::ExitCode;
 
-use bench_support::{
+use clap::Args;
+use nicstripe_testkit::bench::{
     Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table,
     Way, circumstances, parse_size,
 };
-use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -44,7 +42,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

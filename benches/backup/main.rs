@@ -14,8 +14,6 @@
 //! of the tree, by the cables' counters.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod tree;
 
 use std::{
@@ -24,12 +22,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_support::{
-    Cables, Contender, Measured, NICSTRIPE, Place, Process, Result, Stage, Table, circumstances,
-    differences, parse_size, time_limit,
-};
 use clap::Args;
 use nicstripe_lab::{Host, LinkSpec};
+use nicstripe_testkit::{
+    bench::{
+        Cables, Contender, Measured, Place, Process, Result, Stage, Table, circumstances,
+        differences, parse_size, time_limit,
+    },
+    program,
+};
 
 use self::tree::{Tree, random};
 
@@ -49,7 +50,7 @@ struct Arguments {
 }
 
 fn main() -> std::process::ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {
@@ -223,7 +224,7 @@ fn build_example() -> Result<()> {
 
 /// Returns the path of the backup example's executable.
 fn example() -> PathBuf {
-    Path::new(NICSTRIPE)
+    Path::new(program())
         .with_file_name("examples")
         .join("backup")
 }

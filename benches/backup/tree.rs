@@ -6,8 +6,7 @@ use std::{
 };
 
 use blake3::Hasher;
-
-use crate::bench_support::{Result, Shape};
+use nicstripe_testkit::bench::{Result, Shape};
 
 /// Source tree of the backups, in files of 1 MiB.
 #[derive(Debug)]

@@ -7,9 +7,8 @@ use std::{
 };
 
 use nicstripe_lab::{BitRate, CpuQuota, Direction, Host, Lab, LinkSpec};
+use nicstripe_testkit::bench::{Process, Result};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::bench_support::{Process, Result};
 
 /// Cables and impairments of one case. Data flows from host A to host B.
 #[derive(Clone, Debug, Default)]

@@ -1,15 +1,9 @@
 //! CPU time per gigabit, on cables without a rate limit.
 
 use nicstripe_lab::{Host, LinkSpec};
+use nicstripe_testkit::bench::{Place, Result, Spread};
 
-use crate::{
-    Settings,
-    bench_support::{Place, Result, Spread},
-    burden::Burden,
-    findings::Findings,
-    rates::bench,
-    rig::Rig,
-};
+use crate::{Settings, burden::Burden, findings::Findings, rates::bench, rig::Rig};
 
 /// Compares the CPU time per gigabit of nicstripe, which encrypts, with that of iperf3, which does
 /// not. The two alternate.

@@ -3,8 +3,7 @@
 use std::fmt::Debug;
 
 use nicstripe::bench::{BenchReport, Limiter, Run};
-
-use crate::bench_support::{Result, Spread, Table};
+use nicstripe_testkit::bench::{Result, Spread, Table};
 
 /// Measured values of all cases, and failures that make the bench fail.
 #[derive(Debug, Default)]

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use nicstripe_lab::{Host, Lab};
+use nicstripe_testkit::bench::{Place, Process, Result};
 use serde_json::Value;
 
-use crate::{
-    bench_support::{Place, Process, Result},
-    burden::Burden,
-};
+use crate::burden::Burden;
 
 /// Result of one iperf3 measurement over one or more cables.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nicstripe::bench::{Limiter, SweepKind};
 use nicstripe_lab::{Host, LinkSpec};
+use nicstripe_testkit::bench::{Place, Result, Spread};
 
 use crate::{
     Settings,
-    bench_support::{Place, Result, Spread},
     burden::Burden,
     findings::Findings,
     iperf::Load,

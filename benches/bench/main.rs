@@ -29,8 +29,6 @@
 //! the manual.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod burden;
 mod cost;
 mod findings;
@@ -42,8 +40,8 @@ mod rig;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use bench_support::{Contender, Place, Result, circumstances};
 use clap::{Args, ValueEnum};
+use nicstripe_testkit::bench::{Contender, Place, Result, circumstances};
 
 use crate::findings::Findings;
 
@@ -123,7 +121,7 @@ impl Case {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

@@ -5,15 +5,9 @@ use std::fs;
 
 use nicstripe::bench::Verdict;
 use nicstripe_lab::{BitRate, LinkSpec};
+use nicstripe_testkit::bench::{Place, Result};
 
-use crate::{
-    Settings,
-    bench_support::{Place, Result},
-    burden::Burden,
-    findings::Findings,
-    rates::bench,
-    rig::Rig,
-};
+use crate::{Settings, burden::Burden, findings::Findings, rates::bench, rig::Rig};
 
 pub(crate) fn regression(
     settings: &Settings,

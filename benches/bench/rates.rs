@@ -2,10 +2,10 @@
 
 use nicstripe::bench::{BenchReport, Limiter, SweepKind, SweepPoint};
 use nicstripe_lab::{BitRate, Host, LinkSpec};
+use nicstripe_testkit::bench::{Place, Result, Spread};
 
 use crate::{
     Settings,
-    bench_support::{Place, Result, Spread},
     burden::Burden,
     findings::Findings,
     iperf::Load,

@@ -7,10 +7,13 @@ use std::{
 
 use nicstripe::bench::{BenchReport, LinkSummary};
 use nicstripe_lab::{CpuQuota, Host, Lab};
+use nicstripe_testkit::{
+    bench::{Place, Process, Result, as_nicstripe, serve_in},
+    program,
+};
 
 use crate::{
     Settings,
-    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, serve_in},
     burden::Burden,
     iperf::{self, Load},
 };
@@ -72,7 +75,7 @@ impl<'a> Rig<'a> {
         };
         let (cpu_before, carried_before) = (daemon.cpu()?, iperf::carried(&self.lab)?);
         let mut command = as_nicstripe(
-            self.lab.command(Host::A, NICSTRIPE),
+            self.lab.command(Host::A, program()),
             self.place,
             Host::A,
             "bench",

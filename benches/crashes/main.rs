@@ -13,15 +13,8 @@
 //! the target is correct and no temporary file remains. Fails on any violation, and prints the
 //! seed. Files are in TMPDIR; on a disk, the results for syncs are meaningful.
 #![allow(clippy::unwrap_used)]
-#![allow(dead_code, unused_imports, reason = "shared with the tests")]
 #![forbid(unsafe_code)]
 
-#[path = "../../tests/e2e/crashes/mod.rs"]
-mod crashes;
-#[path = "../../tests/e2e/harness/mod.rs"]
-mod harness;
-#[path = "../../tests/e2e/pair.rs"]
-mod pair;
 #[cfg(target_arch = "x86_64")]
 mod sweeps;
 
@@ -37,10 +30,11 @@ use std::{
 };
 
 use clap::Parser;
-use crashes::{
+use nicstripe_sim::Rng;
+use nicstripe_testkit::crashes::{
     case::{CASES, Case, VAST},
     kills::{Figures, Round, Runner},
-    random::Random,
+    random,
 };
 
 #[derive(Debug, Parser)]
@@ -112,7 +106,7 @@ fn main() -> ExitCode {
 /// Kills clients and daemons at random moments, in rounds with consecutive seeds, until `--count`
 /// kills have hit. Returns the number of failed rounds.
 fn kill_at_random(arguments: &Arguments) -> u32 {
-    let first = arguments.seed.unwrap_or_else(Random::seed);
+    let first = arguments.seed.unwrap_or_else(random::seed);
     let all = CASES.iter().chain(VAST);
     let only: Vec<Case> = all
         .filter(|case| {
@@ -134,7 +128,8 @@ fn kill_at_random(arguments: &Arguments) -> u32 {
         let mut runner = Runner::new();
         while all.lock().unwrap().kills() < arguments.count {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            let case = (!only.is_empty()).then(|| Random::new(seed ^ u64::MAX).of(&only));
+            let case =
+                (!only.is_empty()).then(|| random::choose(&mut Rng::new(seed ^ u64::MAX), &only));
             let round = Round::of(seed, case);
             // The panic has already printed the error.
             if catch_unwind(AssertUnwindSafe(|| runner.run(&round))).is_err() {

@@ -10,17 +10,15 @@ use std::{
     time::Instant,
 };
 
+use nicstripe_testkit::crashes::{
+    calls::{Sweep, Swept},
+    case::{CASES, Case},
+    field::Field,
+    tracer::{Fault, Which, obstacle},
+};
 use nix::errno::Errno;
 
-use super::{
-    Arguments, Trial,
-    crashes::{
-        calls::{Sweep, Swept},
-        case::{CASES, Case},
-        field::Field,
-        tracer::{Fault, Which, obstacle},
-    },
-};
+use super::{Arguments, Trial};
 
 /// System calls and fault of `--case calls`: SIGKILL at each call that changes a file.
 const KILLS: &[(Which, Fault)] = &[(Which::Changes, Fault::Kill)];

@@ -3,10 +3,10 @@
 use std::{thread, time::Duration};
 
 use nicstripe_lab::{BitRate, Direction, Host, Lab, can_corrupt};
+use nicstripe_testkit::bench::{Cables, Peak, Place, Result, Sample, Scene, Spread, Way};
 use rustix::process::Signal;
 
 use crate::{
-    bench_support::{Cables, Peak, Place, Result, Sample, Scene, Spread, Way},
     cgroup::Groups,
     disk::Disk,
     play::{Play, Played, Start},

@@ -8,8 +8,7 @@ use std::{
 };
 
 use nicstripe_lab::Host;
-
-use crate::bench_support::{Result, Scene};
+use nicstripe_testkit::bench::{Result, Scene};
 
 /// Memory cgroups of client and daemon. Removed on drop, or by a separate process if this one is
 /// killed.

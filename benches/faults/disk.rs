@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::bench_support::{Place, Result};
+use nicstripe_testkit::bench::{Place, Result};
 
 /// Restarts this process in a new mount namespace, with unshare(1). Returns if it is already in
 /// one, or if that is not permitted.

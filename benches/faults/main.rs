@@ -29,8 +29,6 @@
 //! memory cgroup) are skipped with the reason.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod cases;
 mod cgroup;
 mod disk;
@@ -38,8 +36,8 @@ mod play;
 
 use std::process::ExitCode;
 
-use bench_support::{Contender, Result, Spread, Table, Way, circumstances, parse_size};
 use clap::Args;
+use nicstripe_testkit::bench::{Contender, Result, Spread, Table, Way, circumstances, parse_size};
 
 use crate::cases::{Case, Outcome};
 
@@ -69,7 +67,7 @@ struct Arguments {
 fn main() -> ExitCode {
     // In its own mount namespace, so that the mounts are private and end with the process.
     disk::enter_own_mounts();
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(arguments: Arguments) -> Result<()> {

@@ -5,12 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_testkit::bench::{CpReport, Peak, Process, Result, Scene, cp, serve, time_limit};
 use rustix::process::Signal;
 
-use crate::{
-    bench_support::{self, CpReport, Peak, Process, Result, Scene, cp, serve, time_limit},
-    cgroup::Groups,
-};
+use crate::cgroup::Groups;
 
 /// Parameters for starting client and daemon.
 #[derive(Clone, Copy)]
@@ -261,7 +259,7 @@ impl Played {
 }
 
 fn start_daemon(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
-    bench_support::start_daemon(limited(scene, start, serve(scene), 1), scene.place)
+    nicstripe_testkit::bench::start_daemon(limited(scene, start, serve(scene), 1), scene.place)
 }
 
 fn start_client(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {

@@ -11,9 +11,11 @@ use std::{
 
 use nicstripe::Limits;
 use nicstripe_lab::Host;
+use nicstripe_testkit::{
+    bench::{Process, Result, Sample, Scene, serve, start_daemon},
+    program,
+};
 use serde::Deserialize;
-
-use crate::bench_support::{NICSTRIPE, Process, Result, Sample, Scene, serve, start_daemon};
 
 /// Parameters of a load of concurrent clients.
 pub(crate) struct Crowd<'a> {
@@ -129,7 +131,7 @@ impl Crowd<'_> {
 }
 
 fn start(scene: &Scene<'_>, sample: &Sample, home: &PathBuf, number: u32) -> Result<Client> {
-    let mut command = scene.lab.command(Host::B, NICSTRIPE);
+    let mut command = scene.lab.command(Host::B, program());
     command.env("NICSTRIPE_HOME", home).env_remove("RUST_LOG");
     command
         .args(["cp", "--json-stream"])

@@ -25,8 +25,6 @@
 //! sets their number of keys, `--crowd-sessions` the daemon's session limit.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod crowd;
 mod part;
 mod strangers;
@@ -40,14 +38,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_support::{
-    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp,
-    parse_size, serve, start_daemon, time_limit,
-};
 use clap::Args;
 use crowd::Crowd;
 use nicstripe::trust::{Home, Identity, Peers, PublicLine};
 use nicstripe_lab::Host;
+use nicstripe_testkit::bench::{
+    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp,
+    parse_size, serve, start_daemon, time_limit,
+};
 use part::Part;
 use strangers::Strangers;
 use trusted::{Attacker, Greed};
@@ -106,7 +104,7 @@ fn main() -> ExitCode {
     }
     // Outside the lab, where the bench's processes are still reachable.
     let hello = first_message();
-    bench_support::run(|arguments| bench(arguments, &hello?))
+    nicstripe_testkit::bench::run(|arguments| bench(arguments, &hello?))
 }
 
 fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {

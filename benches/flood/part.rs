@@ -3,9 +3,10 @@
 use std::process::{Command, ExitCode};
 
 use nicstripe_lab::{Host, Lab};
+use nicstripe_testkit::bench::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::{bench_support::Result, strangers::Strangers, trusted::Attacker};
+use crate::{strangers::Strangers, trusted::Attacker};
 
 /// Role of a child process.
 #[derive(Debug, Serialize, Deserialize)]

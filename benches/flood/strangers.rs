@@ -7,13 +7,12 @@ use std::{
     time::Duration,
 };
 
+use nicstripe_testkit::bench::Result;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
 };
-
-use crate::bench_support::Result;
 
 /// Strangers of one process, each with one connection at a time.
 #[derive(Debug, Serialize, Deserialize)]

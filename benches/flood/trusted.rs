@@ -85,7 +85,7 @@ impl Attacker {
 
     /// Connects all clients of the attack, and reconnects each after the loss of its session,
     /// forever.
-    pub(crate) fn run(self) -> crate::bench_support::Result<()> {
+    pub(crate) fn run(self) -> nicstripe_testkit::bench::Result<()> {
         let home = Home::at(&self.home);
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
@@ -124,7 +124,7 @@ impl Attacker {
                         }
                     });
                 }
-                std::future::pending::<crate::bench_support::Result<()>>().await
+                std::future::pending::<nicstripe_testkit::bench::Result<()>>().await
             })
     }
 }

@@ -28,28 +28,19 @@
 //! fails, or if the control shows too few violations.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
-mod cuts;
-mod disk;
-mod history;
-mod inspection;
-mod namespaces;
-mod room;
-mod volume;
-mod workload;
-
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use bench_support::{CommandLine, Contender, Place, Result, Table, circumstances, parse_size};
 use clap::{Args, Parser};
 use nicstripe_sim::Rng;
-
-use self::{
-    cuts::{Outcome, Plan},
-    room::{Room, Skipped},
-    volume::Kind,
-    workload::Amount,
+use nicstripe_testkit::{
+    bench::{CommandLine, Contender, Place, Result, Table, circumstances, parse_size},
+    powercuts::{
+        cuts::{Outcome, Plan},
+        namespaces,
+        room::{Room, Skipped},
+        volume::Kind,
+        workload::Amount,
+    },
 };
 
 #[derive(Debug, Args)]

@@ -2,7 +2,9 @@
 
 use std::{fmt, thread};
 
-use crate::{bench_support::Spread, rig::Measured};
+use nicstripe_testkit::bench::Spread;
+
+use crate::rig::Measured;
 
 /// Resource that limits a tool's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,6 @@
 //! ssh logs in at the other host as the current user, with a temporary key and configuration.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod limiter;
 mod rig;
 mod road;
@@ -29,9 +27,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bench_support::{Place, Result, Shape, Spread, Table, circumstances, parse_size};
 use clap::Args;
 use nicstripe_lab::Host;
+use nicstripe_testkit::bench::{Place, Result, Shape, Spread, Table, circumstances, parse_size};
 
 use self::{
     limiter::limiter,
@@ -66,7 +64,7 @@ pub(crate) struct Arguments {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 /// Measured runs of one tool in one configuration, or the error of a failed run.

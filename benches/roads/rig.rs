@@ -8,9 +8,12 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{
+    bench::{Place, Process, Result, as_nicstripe, busy, serve_in, time_limit},
+    program,
+};
 
 use crate::{
-    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, busy, serve_in, time_limit},
     road::{IPERF3_PORT, Road},
     ssh::{self, Ssh},
 };
@@ -96,7 +99,7 @@ impl<'a> Rig<'a> {
     /// Returns a `nicstripe` command on host A.
     pub(crate) fn nicstripe(&self, subcommand: &str) -> Command {
         as_nicstripe(
-            self.lab.command(Host::A, NICSTRIPE),
+            self.lab.command(Host::A, program()),
             self.place,
             Host::A,
             subcommand,
@@ -143,8 +146,9 @@ impl<'a> Rig<'a> {
                 .sum::<Result<Duration>>()
         };
         let daemon: Vec<&Process> = self.daemon.iter().collect();
-        let far =
-            || Ok::<_, crate::bench_support::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?);
+        let far = || {
+            Ok::<_, nicstripe_testkit::bench::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?)
+        };
         // The tool's files go to memory that has been used before, as on a physical machine.
         let _ballast = self.place.ballast(self.size)?;
         let (near_before, far_before, busy_before, counters_before) =

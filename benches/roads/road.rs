@@ -7,10 +7,14 @@ use std::{
 };
 
 use nicstripe_lab::Host;
+use nicstripe_testkit::{
+    bench::{Process, Result, differences},
+    program,
+    trial::is_installed,
+};
 use serde_json::Value;
 
 use crate::{
-    bench_support::{NICSTRIPE, Process, Result, differences, is_installed},
     rig::{Measured, Rig, Way},
     ssh::SSHD,
 };
@@ -125,7 +129,7 @@ fn restic(rig: &Rig<'_>, words: &[&str]) -> Command {
         Way::Road => {
             command.args([
                 "-o",
-                &format!("rclone.program={NICSTRIPE}"),
+                &format!("rclone.program={}", program()),
                 "-r",
                 &format!("rclone:{}:{REPOSITORY}", rig.peer()),
             ]);

@@ -8,8 +8,10 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab};
-
-use crate::bench_support::{NICSTRIPE, Place, Process, Result};
+use nicstripe_testkit::{
+    bench::{Place, Process, Result},
+    program,
+};
 
 /// Running sshd, and the configuration of its client.
 pub(crate) struct Ssh {
@@ -41,7 +43,7 @@ impl Ssh {
         daemon.await_listener(PORT)?;
         let peer = lab.address(Host::B, 0);
         let proxy = if by_dial {
-            format!("ProxyCommand {NICSTRIPE} dial {peer} %h:%p\n")
+            format!("ProxyCommand {} dial {peer} %h:%p\n", program())
         } else {
             String::new()
         };

@@ -4,14 +4,11 @@
 use std::path::PathBuf;
 
 use nicstripe_lab::Host;
-
-use crate::{
-    Arguments, Figures, as_text,
-    bench_support::{
-        Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way,
-    },
-    cells, check_same, percent_of_theory, time_limit,
+use nicstripe_testkit::bench::{
+    Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way,
 };
+
+use crate::{Arguments, Figures, as_text, cells, check_same, percent_of_theory, time_limit};
 
 /// Measures copies of many small files into an empty directory. Returns the table of results.
 pub(crate) fn small(arguments: &Arguments) -> Figures {

@@ -18,8 +18,6 @@
 //! in both directions, if installed. Fails if anything differs, never for speed.
 #![forbid(unsafe_code)]
 
-#[path = "../bench_support/mod.rs"]
-mod bench_support;
 mod generated;
 mod pipe;
 mod real;
@@ -30,10 +28,10 @@ use std::{
     time::Duration,
 };
 
-use bench_support::{
+use clap::Args;
+use nicstripe_testkit::bench::{
     Cables, Contender, Contents, Place, Result, Table, Way, circumstances, differences, parse_size,
 };
-use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -100,7 +98,7 @@ enum Case {
 }
 
 fn main() -> ExitCode {
-    bench_support::run(bench)
+    nicstripe_testkit::bench::run(bench)
 }
 
 fn bench(mut arguments: Arguments) -> Result<()> {

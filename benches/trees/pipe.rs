@@ -11,12 +11,11 @@ use std::{
 
 use blake3::{Hash, Hasher};
 use nicstripe_lab::Host;
-
-use crate::{
-    Arguments, Figures,
-    bench_support::{Contender, Contents, Measured, Place, Result, Spread, Stage, Table},
-    cells, copy_aside, percent_of_theory, time_limit, toolchain,
+use nicstripe_testkit::bench::{
+    Contender, Contents, Measured, Place, Result, Spread, Stage, Table,
 };
+
+use crate::{Arguments, Figures, cells, copy_aside, percent_of_theory, time_limit, toolchain};
 
 /// Measures copies of a tar archive from a pipe to the daemon, and back into a pipe. Returns the
 /// table of results.

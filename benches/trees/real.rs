@@ -7,13 +7,13 @@ use std::{
 };
 
 use nicstripe_lab::Host;
+use nicstripe_testkit::{
+    bench::{Contender, Contents, Measured, Place, Result, Spread, Stage, Table},
+    trial::is_installed,
+};
 
 use crate::{
-    Arguments, Figures, as_text,
-    bench_support::{
-        Contender, Contents, Measured, Place, Result, Spread, Stage, Table, is_installed,
-    },
-    cells, check_same, copy_aside, percent_of_theory, time_limit,
+    Arguments, Figures, as_text, cells, check_same, copy_aside, percent_of_theory, time_limit,
 };
 
 /// Measures copies of each tree with `put -a`, and of the received tree with `get -a`. Returns the

@@ -83,12 +83,10 @@ fn quantities(text: &str) {
 }
 
 #[cfg(test)]
-#[path = "../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
-    use super::{replay::replay, *};
+    use nicstripe_testkit::replay;
+
+    use super::*;
 
     #[test]
     fn arguments_corpus() {

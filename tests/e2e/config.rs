@@ -2,12 +2,11 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use rustix::process::Signal;
-
-use crate::{
-    harness::{Daemon, Side, content},
+use nicstripe_testkit::{
+    Daemon, Side, content,
     pair::{LOOPBACK, MIB, Pair},
 };
+use rustix::process::Signal;
 
 /// Starts a pair whose daemon has the configuration file `config` and these options only.
 fn pair_with(config: &str, options: &[&str]) -> Pair {

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use crate::{
-    harness::{content, digest, is_same, link, number, text},
+use nicstripe_testkit::{
+    content, digest, is_same, link, number,
     pair::{MIB, Pair},
+    text,
 };
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    harness::{Daemon, Process, Side, content},
+use nicstripe_testkit::{
+    Daemon, Process, Side, content,
     pair::{LOOPBACK, Pair},
 };
 

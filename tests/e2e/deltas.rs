@@ -6,15 +6,13 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
 };
 
-use serde_json::Value;
-
-use crate::{
-    harness::{
-        Side, content, digest, is_same, number, text,
-        tree::{data_of, plant, plant_sparse},
-    },
+use nicstripe_testkit::{
+    Side, content, digest, is_same, number,
     pair::{MIB, Pair},
+    text,
+    tree::{data_of, plant, plant_sparse},
 };
+use serde_json::Value;
 
 /// Returns both directions of a copy: the source side, the target side, and the `cp` arguments.
 fn ways(pair: &Pair) -> [(&Side, &Side, [&'static str; 2]); 2] {

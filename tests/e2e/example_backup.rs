@@ -9,12 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    harness::{
-        Outcome, Process, example,
-        tree::{Aspects, Tree},
-    },
+use nicstripe_testkit::{
+    Outcome, Process, example,
     pair::{LINKS, Pair},
+    tree::{Aspects, Tree},
 };
 
 #[test]

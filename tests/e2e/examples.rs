@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::{
-    harness::{Outcome, Process, content, digest, example},
+use nicstripe_testkit::{
+    Outcome, Process, content, digest, example,
     pair::{LINKS, Pair},
 };
 

@@ -11,13 +11,12 @@ use nicstripe::{
     BitRate, Client, CopyOptions, Name, TreeOptions,
     trust::{Home, Identity, Peers},
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use tokio::task::JoinSet;
-
-use crate::{
-    harness::{Daemon, Process, Side, content},
+use nicstripe_testkit::{
+    Daemon, Process, Side, content,
     pair::{MIB, Pair},
 };
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use tokio::task::JoinSet;
 
 /// Connects from a loopback address that depends on `stranger`, and sends nothing.
 fn idle(stranger: u16, port: u16) -> TcpStream {

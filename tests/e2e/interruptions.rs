@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
-
-use crate::{
-    harness::{Daemon, Process, Side, content, number, text},
+use nicstripe_testkit::{
+    Daemon, Process, Side, content, number,
     pair::{LOOPBACK, MIB, Pair},
+    text,
 };
+use rustix::process::Signal;
 
 /// Size in bytes of a file whose copy takes 2 s at [`PACE`].
 const LEN: usize = 32 * MIB;

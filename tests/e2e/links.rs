@@ -1,6 +1,6 @@
 //! Tests of `nicstripe links` without a host, and of unknown interfaces.
 
-use crate::harness::{Side, text};
+use nicstripe_testkit::{Side, text};
 
 #[test]
 fn the_loopback_is_listed_and_is_no_link() {

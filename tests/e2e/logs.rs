@@ -3,13 +3,12 @@
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::{
-    harness::{Daemon, Outcome, Process, Side, content},
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content,
     pair::{LOOPBACK, MIB, Pair},
 };
+use rustix::process::Signal;
+use serde_json::Value;
 
 /// File names that would break a log, or look like log records.
 const EVIL: [&[u8]; 5] = [

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::{
-    harness::number,
+use nicstripe_testkit::{
+    number,
     pair::{MIB, Pair},
 };
 

@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    harness::{Side, content},
+use nicstripe_testkit::{
+    Side, content,
     pair::{LOOPBACK, MIB, Pair},
 };
 

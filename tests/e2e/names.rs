@@ -2,8 +2,8 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-use crate::{
-    harness::{Outcome, content, is_same},
+use nicstripe_testkit::{
+    Outcome, content, is_same,
     pair::{MIB, Pair},
 };
 

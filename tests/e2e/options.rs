@@ -8,8 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{
-    harness::{Daemon, Process, Side, content, number},
+use nicstripe_testkit::{
+    Daemon, Process, Side, content, number,
     pair::{LOOPBACK, MIB, Pair},
 };
 

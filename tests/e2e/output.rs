@@ -1,11 +1,11 @@
 //! Tests of the output of `cp`: which stream it goes to, and its JSON form.
 
-use serde_json::Value;
-
-use crate::{
-    harness::{Side, content, digest, number, text},
+use nicstripe_testkit::{
+    Side, content, digest, number,
     pair::{MIB, Pair},
+    text,
 };
+use serde_json::Value;
 
 #[test]
 fn the_document_has_every_field_of_the_contract() {
@@ -100,9 +100,12 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
         "source",
         "127.0.0.1:target",
     ]));
-    let outcome = crate::harness::Process::spawn(command).finish();
+    let outcome = nicstripe_testkit::Process::spawn(command).finish();
     assert!(outcome.stderr.contains("exit 0"), "{outcome}");
-    assert!(crate::harness::is_same(&pair.server.read("target"), &bytes));
+    assert!(nicstripe_testkit::is_same(
+        &pair.server.read("target"),
+        &bytes
+    ));
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn a_wrong_log_filter_is_a_usage_error() {
     command
         .args(["cp", "source", "127.0.0.1:"])
         .env("NICSTRIPE_LOG", "nicstripe=loudly");
-    crate::harness::Process::spawn(command)
+    nicstripe_testkit::Process::spawn(command)
         .finish()
         .expect(2)
         .error(&["NICSTRIPE_LOG", "loudly"]);

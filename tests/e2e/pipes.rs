@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
-
-use crate::{
-    harness::{Process, content, is_same, number, tree::plant},
+use nicstripe_testkit::{
+    Process, content, is_same, number,
     pair::{MIB, Pair},
+    tree::plant,
 };
+use rustix::process::Signal;
 
 /// Sizes in bytes: zero, around one chunk (256 KiB), and above the retransmit buffer of a pipe (16
 /// MiB).

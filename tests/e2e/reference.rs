@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Outcome, Process, Side};
+use nicstripe_testkit::{Outcome, Process, Side};
 
 #[test]
 fn help_mentions_every_option_of_the_contract() {

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    harness::{Daemon, Side, content},
+use nicstripe_testkit::{
+    Daemon, Side, content,
     pair::{LOOPBACK, MIB, Pair},
 };
 

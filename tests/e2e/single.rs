@@ -5,10 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{
-    harness::{Outcome, Side, content},
-    pair::Pair,
-};
+use nicstripe_testkit::{Outcome, Side, content, pair::Pair};
 
 /// Direction of a single-file copy.
 struct Way {
@@ -271,7 +268,7 @@ fn patterns_in_remote_names_stand_for_what_matches_them() {
     ] {
         let pair = Pair::new();
         all.iter()
-            .for_each(|name| crate::harness::tree::plant(&pair.server.files(), name, name));
+            .for_each(|name| nicstripe_testkit::tree::plant(&pair.server.files(), name, name));
         let sources: Vec<String> = sources
             .iter()
             .map(|source| format!("127.0.0.1:{source}"))
@@ -291,7 +288,7 @@ fn patterns_in_remote_names_stand_for_what_matches_them() {
 fn a_pattern_that_nothing_matches_or_that_means_too_much_is_said() {
     let pair = Pair::new();
     for name in ["one/a", "two/a", "b"] {
-        crate::harness::tree::plant(&pair.server.files(), name, name);
+        nicstripe_testkit::tree::plant(&pair.server.files(), name, name);
     }
     for (words, code, said) in [
         (
@@ -390,9 +387,9 @@ fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    let daemon = crate::harness::Daemon::start(
+    let daemon = nicstripe_testkit::Daemon::start(
         &server,
-        &[&crate::pair::LOOPBACK[..], &["--root", root]].concat(),
+        &[&nicstripe_testkit::pair::LOOPBACK[..], &["--root", root]].concat(),
     );
     Pair {
         client,

@@ -2,9 +2,10 @@
 
 use std::{fs, fs::OpenOptions, io::Write};
 
-use crate::{
-    harness::{Side, content, digest, text},
+use nicstripe_testkit::{
+    Side, content, digest,
     pair::{MIB, Pair},
+    text,
 };
 
 #[test]

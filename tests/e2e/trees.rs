@@ -5,12 +5,11 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
 };
 
-use crate::{
-    harness::{
-        content, number, text,
-        tree::{Aspects, Tree, age, assert_same_tree, plant, plant_everything},
-    },
+use nicstripe_testkit::{
+    content, number,
     pair::{MIB, Pair},
+    text,
+    tree::{Aspects, Tree, age, assert_same_tree, plant, plant_everything},
 };
 
 #[test]

@@ -7,15 +7,13 @@ use std::{
     path::Path,
 };
 
-use rustix::process::Signal;
-
-use crate::{
-    harness::{
-        Outcome, content, number, text,
-        tree::{Aspects, Tree, age, assert_same_tree, finished_files, plant},
-    },
+use nicstripe_testkit::{
+    Outcome, content, number,
     pair::{MIB, Pair},
+    text,
+    tree::{Aspects, Tree, age, assert_same_tree, finished_files, plant},
 };
+use rustix::process::Signal;
 
 #[test]
 fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {

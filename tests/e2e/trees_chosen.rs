@@ -3,12 +3,10 @@
 
 use std::fs;
 
-use crate::{
-    harness::{
-        Process, Side, number,
-        tree::{Aspects, Tree, age, plant},
-    },
+use nicstripe_testkit::{
+    Process, Side, number,
     pair::Pair,
+    tree::{Aspects, Tree, age, plant},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +62,7 @@ impl Way {
         options: &[&str],
         sources: &[&str],
         target: &str,
-    ) -> crate::harness::Outcome {
+    ) -> nicstripe_testkit::Outcome {
         let words = self.words(sources, target);
         let words: Vec<&str> = options
             .iter()

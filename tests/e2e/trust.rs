@@ -2,8 +2,8 @@
 
 use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
 
-use crate::{
-    harness::{Daemon, Side, content, is_same},
+use nicstripe_testkit::{
+    Daemon, Side, content, is_same,
     pair::{LOOPBACK, MIB, Pair},
 };
 

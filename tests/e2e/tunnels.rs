@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, is_same, pair::MIB};
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     process::{Resource, Rlimit, Signal, getrlimit, setrlimit},
@@ -18,11 +19,6 @@ use rustix::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net as tokio_net,
-};
-
-use crate::{
-    harness::{Daemon, Outcome, Process, Side, content, is_same},
-    pair::MIB,
 };
 
 /// Client and daemon on loopback. The client has the right to connect to one service.

@@ -8,21 +8,20 @@ use std::{
 };
 
 use nicstripe_lab::{Direction, Lab, LinkSpec};
-
-use crate::{
-    harness::{
-        Outcome, Process, content, example,
-        tree::{Aspects, Tree},
-    },
-    hosts::{Hosts, MIB},
+use nicstripe_testkit::{
+    Outcome, Process, content, example, tests,
+    tree::{Aspects, Tree},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+use crate::hosts::{Hosts, MIB};
+
+pub(crate) const TESTS: &[Test] = tests![
     a_backup_and_a_restore_survive_a_cable_that_is_cut,
     a_backup_and_a_restore_survive_a_silent_cable
 ];
 
-pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = tests![restic_survives_a_cable_that_is_cut];
+pub(crate) const TESTS_WITH_RESTIC: &[Test] = tests![restic_survives_a_cable_that_is_cut];
 
 fn a_backup_and_a_restore_survive_a_cable_that_is_cut() {
     survives(|lab, cable| lab.cut(cable).unwrap());

@@ -2,14 +2,12 @@
 //! links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{Outcome, content, tests, text, trial::Test};
 use serde_json::Value;
 
-use crate::{
-    harness::{Outcome, content, text},
-    hosts::{Hosts, MIB, Rights, side},
-};
+use crate::hosts::{Hosts, MIB, Rights, side};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_link_that_is_not_there_is_an_error_that_names_those_that_are,
     a_link_that_is_down_is_an_error_that_names_those_that_are_up,
     a_link_without_an_address_is_an_error_that_says_so,

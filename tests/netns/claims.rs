@@ -13,14 +13,18 @@ use nicstripe_proto::{
     Message,
     message::{Expect, Expected, MAX_EXPECTED, PeerAddress, PeerInterface, Token},
 };
+use nicstripe_testkit::{
+    kernel_routes::{NICSTRIPE, Watch, host_routes},
+    tests,
+    trial::Test,
+};
 
 use crate::{
     hosts::{Hosts, Rights},
-    kernel_routes::{NICSTRIPE, Watch, host_routes},
     wire::{Key, Wire},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     claims_of_anothers_address_get_no_route_and_few_datagrams,
     a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once,
 ];

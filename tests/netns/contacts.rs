@@ -7,13 +7,11 @@ use std::{
 };
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
+use nicstripe_testkit::{Daemon, content, tests, trial::Test};
 
-use crate::{
-    harness::{Daemon, content},
-    hosts::{Hosts, MIB, Rights, introduce, side},
-};
+use crate::hosts::{Hosts, MIB, Rights, introduce, side};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     with_our_own_first_cable_unplugged_the_second_reaches_the_peer,
     with_our_own_first_cable_silent_the_second_reaches_the_peer,
     with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met,

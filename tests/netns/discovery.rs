@@ -3,14 +3,12 @@
 use std::{fs, sync::Arc, time::Instant};
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
+use nicstripe_testkit::{Daemon, Outcome, Side, number, tests, text, trial::Test};
 use serde_json::Value;
 
-use crate::{
-    harness::{Daemon, Outcome, Side, number, text},
-    hosts::{Hosts, Rights, introduce, side},
-};
+use crate::hosts::{Hosts, Rights, introduce, side};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_trusted_daemon_is_found_on_each_cable_without_any_right,
     a_stranger_finds_nobody,
     a_daemon_that_announces_itself_is_shown_to_strangers_as_unknown,

@@ -13,13 +13,13 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-
-use crate::{
-    harness::{Daemon, Process, content, digest, is_same, number, text},
-    hosts::{Hosts, MIB, Rights, introduce, side},
+use nicstripe_testkit::{
+    Daemon, Process, content, digest, is_same, number, tests, text, trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+use crate::hosts::{Hosts, MIB, Rights, introduce, side};
+
+pub(crate) const TESTS: &[Test] = tests![
     a_file_that_cannot_fit_is_refused_before_it_is_sent,
     a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on,
     a_file_system_that_takes_nothing_is_an_error,
@@ -27,7 +27,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 /// Tests that need an ext4 image, with their names.
-pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] = tests![
+pub(crate) const TESTS_WITH_EXT4: &[Test] = tests![
     space_that_a_part_file_has_taken_is_not_asked_for_again,
     a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits,
     a_disk_that_loses_what_it_took_is_never_believed,

@@ -1,14 +1,12 @@
 //! Tests of cables that are cut, or drop all packets silently, during a copy.
 
 use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
+use nicstripe_testkit::{content, link, number, tests, text, trial::Test};
 use serde_json::Value;
 
-use crate::{
-    harness::{content, link, number, text},
-    hosts::{Hosts, MIB, Way},
-};
+use crate::hosts::{Hosts, MIB, Way};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_is_cut_costs_its_share_and_half_a_second,
     the_cable_of_the_first_contact_may_be_cut,
     a_cable_that_drops_everything_silently_costs_little_more,

@@ -8,14 +8,12 @@ use std::{
 };
 
 use nicstripe_lab::{Direction, Lab, LinkSpec, can_corrupt};
+use nicstripe_testkit::{Daemon, Process, content, link, number, tests, text, trial::Test};
 use rustix::process::Signal;
 
-use crate::{
-    harness::{Daemon, Process, content, link, number, text},
-    hosts::{Hosts, MIB, Way},
-};
+use crate::hosts::{Hosts, MIB, Way};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along,
     a_cable_that_loses_frames_is_used_and_not_given_up,
     after_8_seconds_without_any_cable_it_goes_on,
@@ -26,7 +24,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 /// Tests that corrupt frames, for which they load programs into the kernel.
-pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] = tests![
+pub(crate) const CORRUPTING_TESTS: &[Test] = tests![
     what_one_cable_corrupts_is_noticed_and_sent_again,
     with_all_cables_corrupting_a_copy_still_ends_right
 ];

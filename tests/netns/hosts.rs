@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
+use nicstripe_testkit::{Daemon, Outcome, Process, Side};
 use tempfile::TempDir;
-
-use crate::harness::{Daemon, Outcome, Process, Side};
 
 /// Lab with a daemon on host B that serves files to a client on host A.
 pub(crate) struct Hosts {

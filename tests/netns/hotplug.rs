@@ -3,15 +3,15 @@
 use std::{thread, time::Duration};
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{content, link, number, tests, text, trial::Test};
 use serde_json::Value;
 
 use crate::{
-    harness::{content, link, number, text},
     hosts::{Hosts, MIB, Rights},
     kernel_links::{plug_in, pull_out},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     an_interface_that_appears_is_listened_on_until_it_is_gone,
     a_named_interface_is_listened_on_again_when_it_is_back,
     a_copy_survives_an_interface_that_comes_back_with_another_index,

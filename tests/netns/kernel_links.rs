@@ -9,8 +9,7 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab};
-
-use crate::kernel_routes::{
+use nicstripe_testkit::kernel_routes::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk,
 };
 

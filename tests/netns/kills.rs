@@ -13,27 +13,32 @@ use std::{
 };
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
+use nicstripe_sim::Rng;
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content,
+    kernel_routes::{self, KernelRoute, NICSTRIPE},
+    tests,
+    trial::{Test, amount},
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    harness::{Daemon, Outcome, Process, Side, content},
     hosts::{Hosts, MIB, Rights},
-    kernel_routes::{self, KernelRoute, NICSTRIPE},
     routes::helper_of,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     after_kills_at_random_the_routes_are_as_before_the_first_start,
     what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back,
 ];
 
 fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
     let (kills, seed) = (
-        number("NICSTRIPE_KILLS").unwrap_or(KILLS),
+        number("NICSTRIPE_KILLS").unwrap_or_else(|| amount(25, 200)),
         number("NICSTRIPE_SEED").unwrap_or_else(random_seed),
     );
     let mut stage = Stage::new();
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let mut figures = Figures::default();
     let begun = Instant::now();
     for round in 0..kills {
@@ -91,7 +96,7 @@ enum Moment {
 }
 
 impl Kill {
-    fn chosen_by(random: &mut Random) -> Self {
+    fn chosen_by(random: &mut Rng) -> Self {
         let (client, daemon) =
             [(true, false), (false, true), (true, true)][random.below(3) as usize];
         let moment = match random.below(4) {
@@ -344,20 +349,6 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default())
 }
 
-/// SplitMix64 generator of pseudo-random numbers.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
-
-/// Default number of kills, which take about 10 s.
-const KILLS: u64 = 50;
 /// Number of foreign routes on each host, each of another routing protocol. They must stay.
 const DECOYS: u8 = 50;
 /// Maximum wait for routes to appear or vanish.

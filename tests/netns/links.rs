@@ -9,15 +9,17 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{
+    Outcome, content,
+    kernel_routes::{self, KernelRoute},
+    link, number, tests, text,
+    trial::Test,
+};
 use serde_json::Value;
 
-use crate::{
-    harness::{Outcome, content, link, number, text},
-    hosts::{Hosts, MIB, Rights},
-    kernel_routes::{self, KernelRoute},
-};
+use crate::hosts::{Hosts, MIB, Rights};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     one_subnet_on_a_switch_uses_both_cables_by_link_local,
     without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work,
     a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards,

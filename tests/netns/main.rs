@@ -8,12 +8,6 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-/// Lists the named test functions, each with its name.
-#[cfg(target_os = "linux")]
-macro_rules! tests {
-    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name)),*] };
-}
-
 #[cfg(target_os = "linux")]
 mod backups;
 #[cfg(target_os = "linux")]
@@ -31,20 +25,11 @@ mod failures;
 #[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
-#[allow(
-    dead_code,
-    reason = "shared with the tests without cables, which use more of it"
-)]
-#[path = "../e2e/harness/mod.rs"]
-mod harness;
-#[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
 mod hotplug;
 #[cfg(target_os = "linux")]
 mod kernel_links;
-#[cfg(target_os = "linux")]
-mod kernel_routes;
 #[cfg(target_os = "linux")]
 mod kills;
 #[cfg(target_os = "linux")]
@@ -76,7 +61,7 @@ mod unreached;
 #[cfg(target_os = "linux")]
 mod wire;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 fn main() {
     #[cfg(target_os = "linux")]
@@ -84,10 +69,23 @@ fn main() {
         return powercuts::cut_power(&base);
     }
     let mut arguments = Arguments::from_args();
-    // One at a time, because they measure rates and the machine may have few cores.
+    let (alone, together) = trials(arguments.list)
+        .into_iter()
+        .partition(|trial| ALONE.contains(&trial.name()));
+    // Cables are slow: a copy over them needs less than half of a core.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(cores + 1);
+    let of_most = libtest_mimic::run(&arguments, together);
     arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, trials(arguments.list)).exit();
+    libtest_mimic::run(&arguments, alone).exit_if_failed();
+    of_most.exit();
 }
+
+/// Tests in which two interfaces race to answer an ARP request: a second busy lab changes who wins.
+const ALONE: [&str; 2] = [
+    "links::a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards",
+    "losses::with_strict_filters_the_pair_that_comes_back_first_carries_again",
+];
 
 #[cfg(not(target_os = "linux"))]
 fn trials(_: bool) -> Vec<Trial> {
@@ -96,94 +94,38 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    // Before any thread starts, because a multi-threaded process cannot enter a user namespace.
-    let obstacle = if only_listed {
-        None
-    } else {
-        nicstripe_lab::gain_access()
-            .err()
-            .map(|error| nicstripe::chain(&error))
+    use nicstripe_testkit::{
+        restic,
+        trial::{Group, none},
     };
-    let no_mounts = obstacle
-        .clone()
-        .or_else(|| if only_listed { None } else { disks::obstacle() });
-    let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
-        tests
-            .iter()
-            .map(|&(name, test)| trial(name, test, obstacle.clone()))
-            .collect()
-    };
-    let modules = [
-        start::TESTS,
-        striping::TESTS,
-        links::TESTS,
-        losses::TESTS,
-        contacts::TESTS,
-        failures::TESTS,
-        faults::TESTS,
-        routes::TESTS,
-        mtu::TESTS,
-        kills::TESTS,
-        offers::TESTS,
-        claims::TESTS,
-        hotplug::TESTS,
-        backups::TESTS,
-        choices::TESTS,
-        permissions::TESTS,
-        discovery::TESTS,
-        trees::TESTS,
-        tunnels::TESTS,
-        unreached::TESTS,
-    ];
-    let mut trials: Vec<Trial> = modules
-        .into_iter()
-        .flat_map(|tests| trials_of(tests, &obstacle))
-        .collect();
-    trials.extend(trials_of(disks::TESTS, &no_mounts));
-    trials.extend(trials_of(
-        powercuts::TESTS,
-        &if only_listed {
-            None
-        } else {
-            powercuts::obstacle()
-        },
-    ));
-    let no_restic = obstacle.clone().or_else(|| {
-        if only_listed {
-            None
-        } else {
-            harness::restic::obstacle()
-        }
-    });
-    trials.extend(trials_of(backups::TESTS_WITH_RESTIC, &no_restic));
-    let no_ext4 = no_mounts.or_else(|| {
-        if only_listed {
-            None
-        } else {
-            disks::obstacle_to_ext4()
-        }
-    });
-    trials.extend(trials_of(disks::TESTS_WITH_EXT4, &no_ext4));
-    for (tests, try_out) in [
-        (faults::CORRUPTING_TESTS, faults::obstacle as fn() -> _),
-        (stalls::TESTS, stalls::obstacle),
-    ] {
-        let obstacle = obstacle
-            .clone()
-            .or_else(|| if only_listed { None } else { try_out() });
-        trials.extend(trials_of(tests, &obstacle));
-    }
-    trials
-}
 
-/// Returns a test that runs, or that is ignored with the reason `obstacle`.
-#[cfg(target_os = "linux")]
-fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
-    let run = move || {
-        test();
-        Completion::Completed
-    };
-    Trial::ignorable_test(name, move || {
-        Ok(obstacle.map_or_else(run, Completion::ignored_with))
-    })
+    let groups: [Group; 26] = [
+        (start::TESTS, none),
+        (striping::TESTS, none),
+        (links::TESTS, none),
+        (losses::TESTS, none),
+        (contacts::TESTS, none),
+        (failures::TESTS, none),
+        (faults::TESTS, none),
+        (routes::TESTS, none),
+        (mtu::TESTS, none),
+        (kills::TESTS, none),
+        (offers::TESTS, none),
+        (claims::TESTS, none),
+        (hotplug::TESTS, none),
+        (backups::TESTS, none),
+        (choices::TESTS, none),
+        (permissions::TESTS, none),
+        (discovery::TESTS, none),
+        (trees::TESTS, none),
+        (tunnels::TESTS, none),
+        (unreached::TESTS, none),
+        (disks::TESTS, disks::obstacle),
+        (powercuts::TESTS, powercuts::obstacle),
+        (backups::TESTS_WITH_RESTIC, restic::obstacle),
+        (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
+        (faults::CORRUPTING_TESTS, faults::obstacle),
+        (stalls::TESTS, stalls::obstacle),
+    ];
+    nicstripe_testkit::trial::trials_in_a_lab(only_listed, groups)
 }

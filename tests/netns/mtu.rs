@@ -14,14 +14,12 @@ use std::{
 };
 
 use nicstripe_lab::{Host, LinkSpec};
+use nicstripe_testkit::{Process, tests, trial::Test};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    harness::Process,
-    hosts::{Hosts, Rights, side},
-};
+use crate::hosts::{Hosts, Rights, side};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     an_mtu_is_put_back_when_its_user_is_killed,
     an_mtu_is_put_back_when_its_helper_is_told_to_end,
     an_mtu_whose_helper_was_killed_is_listed_and_cleaned,

@@ -2,14 +2,15 @@
 //! real session. The client may change routes and is configured to install one per link.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-
-use crate::{
-    hosts::{Hosts, Rights},
+use nicstripe_testkit::{
     kernel_routes::{self, KernelRoute, Watch},
+    tests,
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    tests![no_route_goes_to_an_address_that_is_not_a_neighbours];
+use crate::hosts::{Hosts, Rights};
+
+pub(crate) const TESTS: &[Test] = tests![no_route_goes_to_an_address_that_is_not_a_neighbours];
 
 fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
     let lab = Lab::builder()
@@ -78,7 +79,7 @@ fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
 }
 
 /// Runs a copy while the daemon's host has only this address on the second cable.
-fn offered(hosts: &Hosts, address: &str) -> crate::harness::Outcome {
+fn offered(hosts: &Hosts, address: &str) -> nicstripe_testkit::Outcome {
     hosts
         .lab
         .add_address(Host::B, 1, address)

@@ -6,10 +6,11 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use nicstripe_lab::LinkSpec;
+use nicstripe_testkit::{tests, trial::Test};
 
 use crate::hosts::Hosts;
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_directory_that_may_not_be_written_to_is_an_error,
     a_file_that_may_not_be_read_is_an_error
 ];

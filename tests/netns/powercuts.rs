@@ -11,37 +11,20 @@ use std::{
 };
 
 use nicstripe_sim::Rng;
-
-use self::{
-    bench_support::Place,
-    cuts::Plan,
-    room::{Room, Skipped},
-    volume::Kind,
-    workload::Amount,
+use nicstripe_testkit::{
+    bench::Place,
+    powercuts::{
+        cuts::Plan,
+        namespaces,
+        room::{Room, Skipped},
+        volume::Kind,
+        workload::Amount,
+    },
+    tests,
+    trial::{Test, amount},
 };
 
-#[path = "../../benches/bench_support/mod.rs"]
-mod bench_support;
-#[allow(dead_code, reason = "shared with the bench, which uses more of it")]
-#[path = "../../benches/powercuts/cuts.rs"]
-mod cuts;
-#[path = "../../benches/powercuts/disk.rs"]
-mod disk;
-#[path = "../../benches/powercuts/history.rs"]
-mod history;
-#[path = "../../benches/powercuts/inspection.rs"]
-mod inspection;
-#[path = "../../benches/powercuts/namespaces.rs"]
-mod namespaces;
-#[path = "../../benches/powercuts/room.rs"]
-mod room;
-#[path = "../../benches/powercuts/volume.rs"]
-mod volume;
-#[allow(dead_code, reason = "shared with the bench, which uses more of it")]
-#[path = "../../benches/powercuts/workload.rs"]
-mod workload;
-
-pub(crate) const TESTS: &[(&str, fn())] = tests![a_power_cut_takes_nothing_that_was_acknowledged];
+pub(crate) const TESTS: &[Test] = tests![a_power_cut_takes_nothing_that_was_acknowledged];
 
 /// Returns the reason why power cuts cannot be simulated; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
@@ -73,7 +56,7 @@ pub(crate) fn cut_power(base: &Path) {
         kind: Kind::Ext4,
         skipped: Skipped::None,
         // Each copy twice: one cut directly after it, and one at a random point.
-        cuts: 12,
+        cuts: amount(12, 240),
         per_log: 12,
         amount: Amount::EachOnce,
         again_every: 0,

@@ -9,16 +9,18 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{
+    Process, content,
+    kernel_routes::{self, KernelRoute, NICSTRIPE, Watch},
+    link, number, tests,
+    trial::Test,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{
-    harness::{Process, content, link, number},
-    hosts::{Hosts, MIB, Rights, Way},
-    kernel_routes::{self, KernelRoute, NICSTRIPE, Watch},
-};
+use crate::hosts::{Hosts, MIB, Rights, Way};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     routes_are_there_while_a_copy_runs_and_gone_afterwards,
     routes_of_a_killed_copy_go_at_once,
     routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned,

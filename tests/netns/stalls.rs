@@ -14,14 +14,13 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-
-use crate::{
-    harness::{Daemon, Process, content, digest, is_same, link, number, text},
-    hosts::{Hosts, MIB, Rights, introduce, side},
+use nicstripe_testkit::{
+    Daemon, Process, content, digest, is_same, link, number, tests, text, trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
+use crate::hosts::{Hosts, MIB, Rights, introduce, side};
+
+pub(crate) const TESTS: &[Test] = tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
 
 /// Returns the reason why the tests with a frozen disk cannot run; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {

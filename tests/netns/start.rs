@@ -3,8 +3,9 @@
 use std::process::Stdio;
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{tests, trial::Test};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![nicstripe_starts_on_both_hosts_without_any_right];
+pub(crate) const TESTS: &[Test] = tests![nicstripe_starts_on_both_hosts_without_any_right];
 
 fn nicstripe_starts_on_both_hosts_without_any_right() {
     let lab = Lab::builder().link(LinkSpec::gigabit()).build().unwrap();

@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use nicstripe_lab::LinkSpec;
-
-use crate::{
-    harness::{
-        Daemon, Process, Side, content, is_same, number,
-        tree::{Aspects, Tree, assert_same_tree, plant},
-    },
-    hosts::{Hosts, MIB, Way},
+use nicstripe_testkit::{
+    Daemon, Process, Side, content, is_same, number, tests,
+    tree::{Aspects, Tree, assert_same_tree, plant},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+use crate::hosts::{Hosts, MIB, Way};
+
+pub(crate) const TESTS: &[Test] = tests![
     a_tree_is_whole_although_a_cable_is_cut_in_the_middle,
     a_tree_whose_client_was_killed_is_finished_by_a_rerun,
     a_tree_goes_on_when_its_daemon_is_back,

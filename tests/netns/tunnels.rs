@@ -12,13 +12,11 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{Daemon, Process, Side, content, tests, trial::Test};
 
-use crate::{
-    harness::{Daemon, Process, Side, content},
-    hosts::{MIB, Rights, side},
-};
+use crate::hosts::{MIB, Rights, side};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_connection_through_forward_survives_one_of_two_cables,
     a_connection_through_forward_uses_both_cables
 ];

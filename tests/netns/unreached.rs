@@ -6,13 +6,11 @@
 use std::{sync::Arc, thread};
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
+use nicstripe_testkit::{Daemon, Outcome, Side, tests, trial::Test};
 
-use crate::{
-    harness::{Daemon, Outcome, Side},
-    hosts::{Rights, introduce, side},
-};
+use crate::hosts::{Rights, introduce, side};
 
-pub(crate) const TESTS: &[(&str, fn())] =
+pub(crate) const TESTS: &[Test] =
     tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
 
 /// Obstacle to a copy, with the expected output and exit code.

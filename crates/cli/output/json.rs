@@ -3,9 +3,6 @@
 //! An unknown value is absent, never 0, −1 or null. Field names end in their unit: `_s` seconds,
 //! `_us` microseconds, `_bps` bits per second. All other sizes are bytes.
 
-#[cfg(test)]
-pub(crate) mod schema;
-
 use std::{
     io::{self, Write as _},
     net::IpAddr,

@@ -8,11 +8,6 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
-#[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../tests/lab/traffic.rs"]
-mod traffic;
-
 fn main() {
     #[cfg(target_os = "linux")]
     measure::all();
@@ -24,7 +19,7 @@ mod measure {
 
     use nicstripe_lab::{BitRate, Host, Lab, LinkSpec};
 
-    use crate::traffic::{Flow, goodput};
+    use nicstripe_testkit::traffic::{Flow, goodput};
 
     pub(crate) fn all() {
         nicstripe_lab::gain_access().unwrap();

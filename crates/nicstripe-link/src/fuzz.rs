@@ -126,14 +126,12 @@ fn read_back<R: Recorded + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
-    use super::{replay::replay, *};
+    use nicstripe_testkit::replay;
+
+    use super::*;
     use crate::{netlink as wire, routes::HostRoute};
 
     /// Returns a link message as Linux 6.18 sends it, with all attributes that the parser uses.

@@ -343,7 +343,4 @@ fn changes(text: &str) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-#[cfg(test)]
 mod tests;

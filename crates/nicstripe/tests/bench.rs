@@ -1,16 +1,9 @@
 //! Tests of benchmarks between a client and a daemon in one process, with loopback addresses as
 //! links.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "bench/disks.rs"]
 mod disks;
-mod harness;
-#[path = "bench/loads.rs"]
 mod loads;
-#[path = "bench/queue.rs"]
 mod queue;
-#[path = "bench/sweeps.rs"]
 mod sweeps;
 
 use std::time::Duration;
@@ -18,7 +11,7 @@ use std::time::Duration;
 use nicstripe::{BenchPlan, bench::Phase};
 
 /// Returns a plan with short loads of these phases; the tests ignore the measured rates.
-pub fn quick(phases: &[Phase]) -> BenchPlan {
+pub(crate) fn quick(phases: &[Phase]) -> BenchPlan {
     BenchPlan {
         phases: phases.to_vec(),
         load: Duration::from_millis(600),

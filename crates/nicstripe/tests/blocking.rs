@@ -1,12 +1,8 @@
 //! Tests of the blocking client, for programs without async code.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::{path::Path, sync::Arc, time::Duration};
 
-use harness::{Served, content, digest, name};
+use crate::harness::{Served, content, digest, name};
 use nicstripe::{
     BitRate, Client, CopyOptions, Error, Event, FailCode, TreeOptions,
     blocking::{self, NoEvent},

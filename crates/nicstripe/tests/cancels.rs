@@ -17,6 +17,7 @@ use std::{
 
 use harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{Client, CopyOptions};
+use nicstripe_testkit::trial::amount;
 use tempfile::TempDir;
 
 /// Number of dropped transfers unless `NICSTRIPE_CANCELS` sets it.
@@ -113,7 +114,8 @@ fn folder() -> TempDir {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goes_on_with() {
-    let count = std::env::var("NICSTRIPE_CANCELS").map_or(USUAL, |count| count.parse().unwrap());
+    let count = std::env::var("NICSTRIPE_CANCELS")
+        .map_or(amount(USUAL, 10 * USUAL), |count| count.parse().unwrap());
     let served = Served::start_in(folder()).await;
     let client = within(served.connect(2)).await.unwrap();
     let here = folder();

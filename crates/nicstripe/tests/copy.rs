@@ -1,23 +1,15 @@
 //! Tests of file and pipe copies between client and daemon in one process, with loopback addresses
 //! as links.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "copy/changing.rs"]
 mod changing;
-#[path = "copy/compress.rs"]
 mod compress;
-#[path = "copy/delta.rs"]
 mod delta;
-mod harness;
-#[path = "copy/remains.rs"]
 mod remains;
-#[path = "copy/sparse.rs"]
 mod sparse;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use harness::{Served, content, digest, interrupt_at, leftovers, name, within};
+use crate::harness::{Served, content, digest, interrupt_at, leftovers, name, within};
 use nicstripe::{
     BitRate, Client, CopyOptions, Error, Event, FailCode, Report,
     trust::{Identity, Peers},

@@ -1,12 +1,8 @@
 //! Tests of daemons embedded in a program that passes an open directory or listening sockets.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::{fs::File, net::TcpListener};
 
-use harness::{Served, content, name, within};
+use crate::harness::{Served, content, name, within};
 use nicstripe::{
     Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage,
     trust::Identity,

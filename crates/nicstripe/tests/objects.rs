@@ -1,14 +1,9 @@
 //! Tests of objects over a real client and daemon on loopback: names, ranges, readers, writers.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "objects/cut.rs"]
 mod cut;
-mod harness;
-
 use std::{collections::BTreeMap, io::SeekFrom, path::Path, time::Duration};
 
-use harness::{Served, content, digest, leftovers, name, within};
+use crate::harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{Client, CopyOptions, Error, FailCode, Kind};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 

@@ -1,11 +1,6 @@
 //! Tests of daemons with a storage other than a directory, over real sessions.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "storage/failing.rs"]
 mod failing;
-mod harness;
-#[path = "storage/objects.rs"]
 mod objects;
 
 use std::{
@@ -14,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{Served, content, digest, interrupt_at, name, within};
+use crate::harness::{Served, content, digest, interrupt_at, name, within};
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder,
     Error, FailCode, Name, Report, TreeOptions,

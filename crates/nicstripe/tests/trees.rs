@@ -1,12 +1,8 @@
 //! Tests of tree copies between a client and a daemon in one process.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
 
-use harness::{Served, content, leftovers, name, within};
+use crate::harness::{Served, content, leftovers, name, within};
 use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
 
 fn everything() -> TreeOptions {

@@ -1,7 +1,5 @@
 //! Tests of tunnels as an embedding program uses them.
 
-#![allow(clippy::unwrap_used)]
-
 use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
 use nicstripe::{

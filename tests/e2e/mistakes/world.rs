@@ -3,12 +3,12 @@
 use std::{ffi::OsString, fs, net::TcpListener, path::Path};
 
 use nicstripe::trust::PublicKey;
-
-use super::block::Block;
-use crate::{
-    harness::{Daemon, Outcome, Process, Side},
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side,
     pair::{LOOPBACK, Pair},
 };
+
+use super::block::Block;
 
 /// The two machines of a transcript, and the values of its placeholders.
 pub(super) struct World {

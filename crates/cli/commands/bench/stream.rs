@@ -183,13 +183,11 @@ const SCHEMA: &str = "nicstripe-bench-event/1";
 #[cfg(test)]
 mod tests {
     use nicstripe::bench::BenchReport;
+    use nicstripe_testkit::Schema;
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::{
-        commands::bench::{live::tests::events, samples},
-        output::json::schema::Schema,
-    };
+    use crate::commands::bench::{live::tests::events, samples};
 
     fn line(kind: Kind<'_>) -> Value {
         to_value(Line {

@@ -299,6 +299,8 @@ mod tests {
     use nicstripe::{Error, Event, FailCode, LinkState, Progress, trust::PublicKey};
     use serde_json::{Value, to_value};
 
+    use nicstripe_testkit::Schema;
+
     use super::*;
     use crate::{
         commands::cp::{
@@ -306,7 +308,6 @@ mod tests {
             view::tests::link,
         },
         failure::exit::Stop,
-        output::json::schema::Schema,
     };
 
     fn document(result: Result<Report, Failure>, view: &View) -> Value {

@@ -279,7 +279,9 @@ mod tests {
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::{commands::cp::view::tests::link, output::json::schema::Schema};
+    use nicstripe_testkit::Schema;
+
+    use crate::commands::cp::view::tests::link;
 
     fn line(event: &Event) -> Value {
         to_value(Line::of(0.25, Kind::of(event, true).unwrap())).unwrap()

@@ -104,7 +104,9 @@ mod tests {
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::{commands::discover::tests::heard, output::json::schema::Schema};
+    use nicstripe_testkit::Schema;
+
+    use crate::commands::discover::tests::heard;
 
     fn document(result: &Result<Vec<DiscoveredPeer>, Failure>) -> Value {
         let hint = result.is_err().then(|| "plug it in".to_owned());

@@ -11,13 +11,13 @@ use std::{
 
 use libtest_mimic::Completion;
 use nicstripe_lab::{Access, BitRate, Direction, Host, Lab, LabError, LinkSpec, access};
-
-use crate::{
-    Test,
+use nicstripe_testkit::{
+    tests,
     traffic::{Flow, Pair},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, Test)] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_cut_takes_the_carrier_at_both_hosts_and_heal_returns_it,
     a_silent_drop_leaves_the_carrier_and_loses_one_direction,
     counters_tell_which_cable_carried_the_bytes,

@@ -5,15 +5,16 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_lab::{Direction, Host, Lab, LabError, LinkSpec, Transport, can_corrupt};
+use crate::claims::{in_first_user_namespace, two_links};
 
-use crate::{
-    Test,
-    claims::{in_first_user_namespace, two_links},
+use nicstripe_lab::{Direction, Host, Lab, LabError, LinkSpec, Transport, can_corrupt};
+use nicstripe_testkit::{
+    tests,
     traffic::{Pair, carry},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, Test)] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_cable_loses_a_share_of_one_direction,
     tcp_gets_over_a_loss,
     what_is_corrupted_is_taken_by_tcp_and_counted,

@@ -7,16 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::claims::{in_first_user_namespace, two_links};
+
 use libtest_mimic::Completion;
 use nicstripe_lab::{BitRate, CpuQuota, Direction, Host, Lab, LabError, LinkSpec};
-
-use crate::{
-    Test,
-    claims::{in_first_user_namespace, two_links},
+use nicstripe_testkit::{
+    tests,
     traffic::{Flow, Pair, carry, goodput},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, Test)] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     links_that_share_a_bus_carry_less_together_than_alone,
     a_bus_leaves_what_its_host_sends_and_other_links_alone,
     a_bus_stays_when_the_faults_of_its_links_end,
@@ -223,7 +224,7 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
         // Only real root may use control groups.
         Err(_) if !in_first_user_namespace() => return Completion::Completed,
         Err(error @ LabError::NoCpuGroups) => return Completion::ignored_with(error.to_string()),
-        Err(error) => panic!("{}", crate::explain(error)),
+        Err(error) => panic!("{error:?}"),
     };
     let lab = two_links();
     let mut command = lab.command(Host::A, "sh");

@@ -6,13 +6,6 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
-/// Lists functions as tests, with their names. A function returns nothing, or a [`Completion`] if
-/// it may find that it cannot run.
-#[cfg(target_os = "linux")]
-macro_rules! tests {
-    ($($name:ident),* $(,)?) => { &[$((stringify!($name), || crate::Verdict::completion($name()))),*] };
-}
-
 #[cfg(target_os = "linux")]
 mod claims;
 #[cfg(target_os = "linux")]
@@ -23,10 +16,8 @@ mod limits;
 mod rates;
 #[cfg(target_os = "linux")]
 mod setups;
-#[cfg(target_os = "linux")]
-mod traffic;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -42,60 +33,14 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    // Before any thread starts, because a process with threads cannot enter a user namespace.
-    let obstacle = if only_listed {
-        None
-    } else {
-        nicstripe_lab::gain_access().err().map(explain)
-    };
-    let trial = |&(name, test): &(&'static str, Test)| {
-        let obstacle = obstacle.clone();
-        Trial::ignorable_test(name, move || {
-            Ok(obstacle.map_or_else(test, Completion::ignored_with))
-        })
-    };
-    claims::TESTS
-        .iter()
-        .chain(setups::TESTS)
-        .chain(faults::TESTS)
-        .chain(limits::TESTS)
-        .chain(rates::TESTS)
-        .map(trial)
-        .collect()
-}
+    use nicstripe_testkit::trial::{Group, none, trials_in_a_lab};
 
-/// Formats an error with its source chain on one line.
-#[cfg(target_os = "linux")]
-fn explain(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Test function, which panics on failure.
-#[cfg(target_os = "linux")]
-type Test = fn() -> Completion;
-
-/// Return type of a test function, convertible to a [`Completion`].
-#[cfg(target_os = "linux")]
-trait Verdict {
-    fn completion(self) -> Completion;
-}
-
-#[cfg(target_os = "linux")]
-impl Verdict for () {
-    fn completion(self) -> Completion {
-        Completion::Completed
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Verdict for Completion {
-    fn completion(self) -> Completion {
-        self
-    }
+    let groups: [Group; 5] = [
+        (claims::TESTS, none),
+        (setups::TESTS, none),
+        (faults::TESTS, none),
+        (limits::TESTS, none),
+        (rates::TESTS, none),
+    ];
+    trials_in_a_lab(only_listed, groups)
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use nicstripe_lab::{BitRate, Host, Lab, LinkSpec};
-
-use crate::{
-    Test,
+use nicstripe_testkit::{
+    tests,
     traffic::{Flow, Pair, goodput},
+    trial::Test,
 };
 
-pub(crate) const TESTS: &[(&str, Test)] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     a_gigabit_link_carries_its_theory_in_both_directions,
     a_100_mbit_link_carries_its_theory_in_both_directions,
     a_jumbo_link_carries_its_theory,

@@ -9,16 +9,17 @@ use std::{
     time::Duration,
 };
 
+use crate::claims::{carriers, fs_in, two_links};
+
 use nicstripe_lab::{Direction, Host, Lab, LabBuilder, LabError, LinkCounters, LinkSpec};
+use nicstripe_testkit::{
+    tests,
+    traffic::{Flow, Pair},
+    trial::Test,
+};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 
-use crate::{
-    Test,
-    claims::{carriers, fs_in, two_links},
-    traffic::{Flow, Pair},
-};
-
-pub(crate) const TESTS: &[(&str, Test)] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     on_one_subnet_all_leaves_by_the_first_interface,
     on_one_subnet_a_pinned_stream_keeps_to_its_ports,
     on_one_subnet_any_port_reaches_any_other,

@@ -151,7 +151,10 @@ fn chunks(tape: &mut Tape<'_>) {
             .ranges()
             .fold(0, |all, range| all | mask_of(range, base));
         assert_eq!(ranges, bits);
-        assert_eq!(set.len(), set.ranges().map(|range| range.count).sum());
+        assert_eq!(
+            set.len(),
+            set.ranges().map(|range| range.count).sum::<u64>()
+        );
         assert!(first >= 100 || set.contains(ChunkId(base + first)) == (bits >> first & 1 == 1));
         assert_eq!(set.is_empty(), set.first().is_none());
     }

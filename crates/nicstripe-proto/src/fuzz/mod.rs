@@ -21,7 +21,4 @@ pub use self::{
 };
 
 #[cfg(test)]
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-#[cfg(test)]
 mod tests;

@@ -1,4 +1,6 @@
-use super::{replay::replay, *};
+use nicstripe_testkit::replay;
+
+use super::*;
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Frame, Message, Name, SessionId, Subtree,
     TransferId,

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use super::{replay::replay, *};
+use nicstripe_testkit::replay;
+
+use super::*;
 
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()

@@ -8,8 +8,8 @@ use nicstripe::{
 };
 
 use crate::{
+    bench::quick,
     harness::{Served, content, name, within},
-    quick,
 };
 
 const SIZE: usize = (5 << 20) + 77;

@@ -8,8 +8,8 @@ use nicstripe::{
 };
 
 use crate::{
+    bench::quick,
     harness::{Served, within},
-    quick,
 };
 
 const ALL: [Phase; 5] = [

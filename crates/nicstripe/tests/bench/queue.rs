@@ -9,8 +9,8 @@ use nicstripe::{
 };
 
 use crate::{
+    bench::quick,
     harness::{Served, within},
-    quick,
 };
 
 async fn waiting(bench: &mut nicstripe::Bench) -> (u32, Duration) {

@@ -12,8 +12,8 @@ use nicstripe::{
 };
 
 use crate::{
+    bench::quick,
     harness::{Served, within},
-    quick,
 };
 
 /// Returns the plan of a single sweep with the shortest possible points.

@@ -9,6 +9,7 @@ use nicstripe::{
     Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
+pub use nicstripe_testkit::content;
 use tempfile::TempDir;
 
 /// Running daemon that serves a temporary directory, and the identity of its trusted client.
@@ -105,13 +106,6 @@ impl Drop for Served {
 
 pub fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
-}
-
-/// Returns `len` bytes without repetitions.
-pub fn content(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    bytes
 }
 
 pub fn digest(bytes: &[u8]) -> Digest {

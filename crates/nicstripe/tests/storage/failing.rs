@@ -16,8 +16,8 @@ use nicstripe::{
     },
 };
 
-use super::{content, emptied, file, harness, name, put, served_from};
-use harness::within;
+use super::{content, emptied, file, name, put, served_from};
+use crate::harness::{interrupt_at, within};
 
 /// Switches for the operations of a storage that shall fail.
 #[derive(Debug, Default)]
@@ -173,7 +173,7 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
     let source = file(here.path(), &content(200 << 20));
     // A sync comes at intervals of bytes or time, and on interruption.
     let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
-    let _ = harness::interrupt_at(transfer, 8 << 20).await;
+    let _ = interrupt_at(transfer, 8 << 20).await;
     within(client.close()).await;
     emptied(&storage.0).await;
     assert_eq!(storage.0.contents(&name("target")), None);

@@ -3,8 +3,8 @@
 use nicstripe::{CopyOptions, FailCode, Kind, storage::MemoryStorage};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
-use super::{Served, content, harness, name, served_from};
-use harness::within;
+use super::{Served, content, name, served_from};
+use crate::harness::within;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_a_storage_are_listed_looked_at_changed_and_removed() {

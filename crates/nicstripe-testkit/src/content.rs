@@ -1,0 +1,21 @@
+//! Content of test files.
+
+/// Returns `len` pseudo-random bytes without repetition, the same at each call.
+pub fn content(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new()
+        .update(b"content")
+        .finalize_xof()
+        .fill(&mut bytes);
+    bytes
+}
+
+/// Returns the BLAKE3 digest as `b3sum` prints it.
+pub fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+/// Returns true if both are equal. Unlike `assert_eq`, a failed assertion does not print megabytes.
+pub fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a == b
+}

@@ -1,0 +1,36 @@
+//! What the tests and benches of nicstripe share.
+//!
+//! Every wait has a deadline, after which the test fails with all output of the process. No child
+//! outlives its handle. The environment of a process is empty except for the variables that a test
+//! sets. Each [`Side`] has separate directories, so that tests can run in parallel.
+//!
+//! | for | item |
+//! | --- | --- |
+//! | two sides with files and keys, a daemon on one of them | [`Side`], [`Daemon`], [`Pair`] |
+//! | a running or finished process | [`Process`], [`Outcome`] |
+//! | content of files and trees | [`content`], [`tree`] |
+//! | tests that may find that they cannot run here | [`trial`](mod@trial), [`tests!`] |
+//! | kills, and faults of system calls | [`crashes`] |
+//! | power cuts of a simulated disk | [`powercuts`] |
+//! | benches | [`bench`] |
+//! | traffic, and routes of the kernel, inside a lab | [`traffic`], [`kernel_routes`] |
+#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::new_without_default,
+    reason = "a value that starts processes has no default"
+)]
+#![forbid(unsafe_code)]
+
+mod content;
+mod replay;
+pub mod trial;
+
+#[cfg(all(feature = "programs", target_os = "linux"))]
+mod programs;
+
+#[cfg(all(feature = "programs", target_os = "linux"))]
+pub use self::programs::*;
+pub use self::{
+    content::{content, digest, is_same},
+    replay::replay,
+};

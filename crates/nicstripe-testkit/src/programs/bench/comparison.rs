@@ -1,0 +1,89 @@
+//! Comparison of several programs that copy the same file in turn.
+
+use super::{Cables, Contender, Copied, Place, Result, Sample, Scene, Way, measure};
+
+/// Benchmark of several programs in interleaved rounds, so that other load on the machine affects
+/// all alike.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    pub place: &'a Place,
+    pub contenders: &'a [Contender],
+    /// Number of measured rounds, each with one copy per program.
+    pub runs: u32,
+    /// Number of rounds before the measured ones, not counted: a virtual machine's first use of
+    /// memory costs extra.
+    pub warm_ups: u32,
+    /// Error messages of failed nicstripe copies. Failures of other programs are only printed.
+    pub failures: Vec<String>,
+}
+
+/// Measured copies of one program; empty if one of its copies failed.
+#[derive(Debug)]
+pub struct Series {
+    pub contender: Contender,
+    pub runs: Vec<Copied>,
+}
+
+impl Comparison<'_> {
+    /// Measures all programs over a set of cables in one direction. A program that fails is
+    /// excluded from the later rounds.
+    pub fn over(&mut self, cables: &Cables, way: Way, sample: &mut Sample) -> Vec<Series> {
+        let mut series: Vec<Result<Vec<Copied>>> =
+            self.contenders.iter().map(|_| Ok(Vec::new())).collect();
+        for round in 1..=self.warm_ups + self.runs {
+            for (contender, outcome) in self.contenders.iter().zip(&mut series) {
+                let Ok(runs) = outcome else { continue };
+                match Scene::build(cables, self.place, sample, way.from())
+                    .and_then(|scene| measure(*contender, &scene))
+                {
+                    Ok(copied) => {
+                        let what = if round > self.warm_ups {
+                            "run"
+                        } else {
+                            "warm-up"
+                        };
+                        eprintln!(
+                            "{cables}, {}, {what}: {contender} {:.3} s",
+                            way.name(),
+                            copied.wall.as_secs_f64()
+                        );
+                        runs.extend((round > self.warm_ups).then_some(copied));
+                    }
+                    Err(error) => *outcome = Err(error),
+                }
+            }
+        }
+        let series = self.contenders.iter().zip(series);
+        series
+            .map(|(contender, outcome)| Series {
+                contender: *contender,
+                runs: self.judge(*contender, cables, way, outcome),
+            })
+            .collect()
+    }
+
+    fn judge(
+        &mut self,
+        contender: Contender,
+        cables: &Cables,
+        way: Way,
+        outcome: Result<Vec<Copied>>,
+    ) -> Vec<Copied> {
+        outcome.unwrap_or_else(|error| {
+            let failure = format!("{cables}, {}: {contender}: {error}", way.name());
+            eprintln!("{failure}");
+            self.failures
+                .extend((contender == Contender::Nicstripe).then_some(failure));
+            Vec::new()
+        })
+    }
+
+    /// Returns an error if any nicstripe copy failed or differed from its source.
+    pub fn verdict(self) -> Result<()> {
+        if self.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(self.failures.join("; ").into())
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Programs under comparison, and the commands that start each with its best manual configuration.
+
+use std::{
+    fmt, fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use nicstripe_lab::{Host, Lab};
+use serde::Deserialize;
+
+use super::{LISTENING, Place, Result, Rights, Sample, Scene};
+use crate::program;
+
+/// Copy program under comparison, or iperf3 as the reference for the cables' capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Contender {
+    /// The program under test: `nicstripe cp` and `nicstripe serve`.
+    Nicstripe,
+    /// iperf3, memory to memory, one process per cable, each bound to its interface: the cables'
+    /// capacity.
+    ///
+    /// The client exits when the last bytes are in its socket buffer, before they arrive (2 to 4 MB
+    /// per cable, by the counters), so the result may exceed theory by that much.
+    Iperf3,
+    /// aria2 at the receiver, from nginx, with four connections per cable.
+    Aria2,
+    /// axel at the receiver, from nginx, with four connections per cable.
+    Axel,
+    /// rsync to its own daemon, over one TCP connection.
+    Rsync,
+    /// GridFTP: 4 connections over a single cable; striped over several, with one data node per
+    /// cable at either end.
+    Gridftp,
+}
+
+/// Commands for one copy by one program.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Servers, started one after the other before the measurement.
+    pub(crate) servers: Vec<Server>,
+    /// Clients and their hosts, started together. The measurement stops when all have exited.
+    pub(crate) clients: Vec<(Host, Command)>,
+}
+
+/// Server process that must accept connections before the clients start.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) host: Host,
+    pub(crate) command: Command,
+    pub(crate) ready: Ready,
+}
+
+/// Condition that shows that a server accepts connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ready {
+    /// A socket listens on this TCP port.
+    Listens(u16),
+    /// The server printed a line with this prefix on standard error.
+    Says(&'static str),
+}
+
+impl Contender {
+    /// Returns those of `wanted` that are installed, and prints a line for each missing one.
+    pub fn installed(wanted: &[Self]) -> Vec<Self> {
+        let (installed, missing): (Vec<Self>, Vec<Self>) = wanted
+            .iter()
+            .partition(|contender| contender.is_installed());
+        for contender in missing {
+            println!(
+                "{contender} skipped: not all of {} are installed",
+                contender.programs().join(", ")
+            );
+        }
+        installed
+    }
+
+    fn is_installed(self) -> bool {
+        self.programs()
+            .iter()
+            .all(|program| version_of(program).is_some())
+    }
+
+    fn programs(self) -> Vec<&'static str> {
+        match self {
+            Self::Nicstripe => vec![program()],
+            Self::Iperf3 => vec!["iperf3"],
+            Self::Aria2 => vec!["aria2c", "nginx"],
+            Self::Axel => vec!["axel", "nginx"],
+            Self::Rsync => vec!["rsync"],
+            Self::Gridftp => vec!["globus-url-copy", "globus-gridftp-server"],
+        }
+    }
+
+    /// Returns the program's name and version, as printed by its version flag.
+    pub fn version(self) -> String {
+        let text = version_of(self.programs()[0]).unwrap_or_default();
+        let number = text.split_ascii_whitespace().find(|word| {
+            word.trim_start_matches('v')
+                .starts_with(|c: char| c.is_ascii_digit())
+        });
+        format!("{self} {}", number.unwrap_or("of unknown version"))
+    }
+
+    /// Returns true if the program leaves a copy of the file that can be compared with the source.
+    pub(crate) fn copies_files(self) -> bool {
+        self != Self::Iperf3
+    }
+
+    /// For nicstripe, parses the report and checks its digest; for other programs, returns `None`.
+    pub(crate) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
+        if self != Self::Nicstripe {
+            return Ok(None);
+        }
+        let report = CpReport::parse(output)?;
+        sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        Ok(Some(report))
+    }
+
+    /// Returns the server and client commands for a copy of the scene's file.
+    pub(crate) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
+        match self {
+            Self::Nicstripe => {
+                let server = Server {
+                    host: Host::B,
+                    command: serve(scene),
+                    ready: Ready::Says(LISTENING),
+                };
+                let mut client = cp(scene)?;
+                client.arg("--json");
+                Ok(Plan {
+                    servers: vec![server],
+                    clients: vec![(Host::A, client)],
+                })
+            }
+            Self::Iperf3 => Ok(iperf3(scene)),
+            Self::Aria2 => pull(scene, aria2(scene)?),
+            Self::Axel => pull(scene, axel(scene)?),
+            Self::Rsync => rsync(scene),
+            Self::Gridftp if scene.cables.count() == 1 => gridftp(scene),
+            Self::Gridftp => gridftp_striped(scene),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nicstripe => "nicstripe",
+            Self::Iperf3 => "iperf3",
+            Self::Aria2 => "aria2",
+            Self::Axel => "axel",
+            Self::Rsync => "rsync",
+            Self::Gridftp => "gridftp",
+        })
+    }
+}
+
+/// Returns the version output of a program; `None` if it cannot be started.
+fn version_of(program: &str) -> Option<String> {
+    // nginx and GridFTP accept a single dash only; the others print at least their name.
+    let flag = if program == "nginx" {
+        "-v"
+    } else if program.starts_with("globus") {
+        "-version"
+    } else {
+        "--version"
+    };
+    let output = Command::new(program)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// Returns the `nicstripe serve` command for host B.
+pub fn serve(scene: &Scene<'_>) -> Command {
+    as_daemon(nicstripe(scene, Host::B), scene.place)
+}
+
+/// Returns the `nicstripe cp` command for host A, with the scene's file and direction.
+pub fn cp(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
+    command.arg("--quiet");
+    let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
+    match scene.from {
+        Host::A => command.arg(&scene.sample.path).arg(remote),
+        Host::B => command.arg(remote).arg(scene.received()?),
+    };
+    Ok(command)
+}
+
+/// Returns a nicstripe command for a host, as root or unprivileged according to the scene.
+fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
+    match scene.rights {
+        Rights::All => scene.lab.command(host, program()),
+        Rights::None => scene.lab.unprivileged_command(host, program()),
+    }
+}
+
+/// Completes a nicstripe command to `serve --root` on host B, with that host's files.
+pub(crate) fn as_daemon(command: Command, place: &Place) -> Command {
+    let mut command = as_nicstripe(command, place, Host::B, "serve");
+    command.arg("--root").arg(place.files(Host::B));
+    command
+}
+
+/// Adds a subcommand and the host's `NICSTRIPE_HOME` to a nicstripe command.
+pub fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
+    command
+        .arg(subcommand)
+        .env("NICSTRIPE_HOME", place.home(host).config())
+        .env_remove("RUST_LOG");
+    command
+}
+
+/// Report of `nicstripe cp --json`, limited to the fields that the benches use.
+#[derive(Debug, Deserialize)]
+pub struct CpReport {
+    pub blake3: Option<String>,
+    pub resumed_bytes: Option<u64>,
+    pub resent_bytes: Option<u64>,
+    pub failovers: Option<u64>,
+    pub tree: Option<TreeReport>,
+    pub links: Vec<LinkReport>,
+}
+
+/// Part of the report about a directory tree.
+#[derive(Debug, Deserialize)]
+pub struct TreeReport {
+    /// Number of copied files.
+    pub files: u64,
+    /// Number of entries that were up to date at the receiver.
+    pub unchanged: u64,
+    pub failed: u64,
+}
+
+/// Part of the report about one link.
+#[derive(Debug, Deserialize)]
+pub struct LinkReport {
+    pub interface: String,
+    pub peer_interface: Option<String>,
+    pub remote: String,
+    pub bytes: u64,
+    pub verified: Option<bool>,
+    pub path_mtu: Option<u32>,
+}
+
+impl CpReport {
+    /// Parses the last line of `nicstripe cp --json`, which is the report.
+    pub fn parse(output: &str) -> Result<Self> {
+        let last = output
+            .lines()
+            .next_back()
+            .ok_or("nicstripe cp printed no report")?;
+        Ok(serde_json::from_str(last)?)
+    }
+}
+
+/// Returns one iperf3 server and client per cable. The bytes are divided by the cables' rates.
+fn iperf3(scene: &Scene<'_>) -> Plan {
+    let mut plan = Plan {
+        servers: Vec::new(),
+        clients: Vec::new(),
+    };
+    for (link, bytes) in scene
+        .cables
+        .divide(scene.sample.size)
+        .into_iter()
+        .enumerate()
+    {
+        let port = 5201 + u16::try_from(link).unwrap_or(0);
+        let [near, far] =
+            [scene.from, scene.to()].map(|host| scene.lab.address(host, link).to_string());
+        let mut server = scene.lab.command(scene.to(), "iperf3");
+        server.args(["-s", "-B", &far, "-p", &port.to_string()]);
+        plan.servers.push(Server {
+            host: scene.to(),
+            command: server,
+            ready: Ready::Listens(port),
+        });
+        let mut client = scene.lab.command(scene.from, "iperf3");
+        let bound = format!("{near}%{}", scene.lab.interface(link));
+        client.args([
+            "-c",
+            &far,
+            "-B",
+            &bound,
+            "-p",
+            &port.to_string(),
+            "-n",
+            &bytes.to_string(),
+        ]);
+        plan.clients.push((scene.from, client));
+    }
+    plan
+}
+
+/// Returns nginx at the sender and a download client at the receiver.
+fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
+    let folder = scene.place.logs().join("nginx");
+    fs::create_dir_all(&folder)?;
+    let (folder, root) = (folder.display(), scene.place.files(scene.from));
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder};"))
+        .concat();
+    let settings = format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{ worker_connections 512; }}\n\
+         http {{ access_log off; sendfile on; keepalive_requests 100000; {temporary}\n\
+         server {{ listen 0.0.0.0:{NGINX_PORT}; root {}; }} }}\n",
+        root.display()
+    );
+    let file = scene.place.logs().join("nginx.conf");
+    fs::write(&file, settings)?;
+    let mut server = scene.lab.command(scene.from, "nginx");
+    server
+        .args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")])
+        .arg("-c")
+        .arg(file);
+    let server = Server {
+        host: scene.from,
+        command: server,
+        ready: Ready::Listens(NGINX_PORT),
+    };
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.to(), client)],
+    })
+}
+
+/// Returns the file's nginx URLs, one per cable.
+fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
+    let name = scene.sample.name()?;
+    let url = |link| {
+        format!(
+            "http://{}:{NGINX_PORT}/{name}",
+            scene.lab.address(scene.from, link)
+        )
+    };
+    Ok((0..scene.cables.count()).map(url).collect())
+}
+
+/// Returns the aria2 command with four connections per cable.
+fn aria2(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = scene.lab.command(scene.to(), "aria2c");
+    command.args([
+        "--no-conf",
+        "-q",
+        "-c",
+        "-x",
+        "4",
+        "-s",
+        &connections(scene),
+        "-k",
+        "1M",
+        "--file-allocation=none",
+    ]);
+    command
+        .args(["--auto-save-interval=1", "--uri-selector=inorder", "-d"])
+        .arg(scene.place.files(scene.to()))
+        .args(urls(scene)?);
+    Ok(command)
+}
+
+/// Returns the axel command with four connections per cable.
+fn axel(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = scene.lab.command(scene.to(), "axel");
+    command
+        .args(["-q", "-n", &connections(scene), "-o"])
+        .arg(scene.received()?)
+        .args(urls(scene)?)
+        .env("HOME", scene.place.logs());
+    Ok(command)
+}
+
+fn connections(scene: &Scene<'_>) -> String {
+    (4 * scene.cables.count()).to_string()
+}
+
+/// Returns a plan that pushes with rsync to a daemon at the receiver, over the first cable.
+fn rsync(scene: &Scene<'_>) -> Result<Plan> {
+    let server = rsync_daemon(&scene.lab, scene.place, scene.to())?;
+    let mut client = scene.lab.command(scene.from, "rsync");
+    client
+        .args(["--inplace", "--whole-file"])
+        .arg(&scene.sample.path);
+    client.arg(format!(
+        "rsync://{}:{RSYNC_PORT}/to/",
+        scene.lab.address(scene.to(), 0)
+    ));
+    let server = Server {
+        host: scene.to(),
+        command: server,
+        ready: Ready::Listens(RSYNC_PORT),
+    };
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.from, client)],
+    })
+}
+
+/// Returns an rsync daemon command on [`RSYNC_PORT`] that serves the host's files as the module
+/// `to`.
+pub(crate) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
+    let settings = place.logs().join("rsyncd.conf");
+    let module = place.files(host);
+    fs::write(
+        &settings,
+        format!(
+            "use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n",
+            module.display()
+        ),
+    )?;
+    let mut command = lab.command(host, "rsync");
+    command
+        .args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")])
+        .arg(format!("--config={}", settings.display()));
+    Ok(command)
+}
+
+/// Returns a GridFTP server at the receiver and a client with four connections, over the first
+/// cable.
+fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
+    let address = scene.lab.address(scene.to(), 0).to_string();
+    let server = gridftp_server(
+        scene,
+        scene.to(),
+        GRIDFTP_PORT,
+        &["-data-interface", &address],
+    );
+    let mut client = scene.lab.command(scene.from, "globus-url-copy");
+    client
+        .args(["-q", "-fast", "-p", "4"])
+        .arg(format!("file://{}", scene.sample.path.display()));
+    client
+        .arg(format!(
+            "ftp://{address}:{GRIDFTP_PORT}{}",
+            scene.received()?.display()
+        ))
+        .env("HOME", scene.place.logs());
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(scene.from, client)],
+    })
+}
+
+/// Returns a striped GridFTP setup: one front end and one data node per cable at each host. The
+/// client starts a third-party transfer between the front ends.
+fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
+    let count = scene.cables.count();
+    let mut servers = Vec::new();
+    let ports = (GRIDFTP_NODES..).take(count);
+    let nodes: Vec<String> = ports
+        .clone()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    for host in [scene.from, scene.to()] {
+        for (link, port) in ports.clone().enumerate() {
+            let address = scene.lab.address(host, link).to_string();
+            servers.push(gridftp_server(
+                scene,
+                host,
+                port,
+                &[
+                    "-dn",
+                    "-ipc-interface",
+                    "127.0.0.1",
+                    "-data-interface",
+                    &address,
+                ],
+            ));
+        }
+        servers.push(gridftp_server(
+            scene,
+            host,
+            GRIDFTP_PORT,
+            &["-r", &nodes.join(","), "-stripe-count", &count.to_string()],
+        ));
+    }
+    let url = |host, path: PathBuf| {
+        format!(
+            "ftp://{}:{GRIDFTP_PORT}{}",
+            scene.lab.address(host, 0),
+            path.display()
+        )
+    };
+    let mut client = scene.lab.command(scene.from, "globus-url-copy");
+    client
+        .args(["-q", "-fast", "-stripe", "-sbs", "1048576", "-p", "4"])
+        .env("HOME", scene.place.logs());
+    client.args([
+        url(scene.from, scene.sample.path.clone()),
+        url(scene.to(), scene.received()?),
+    ]);
+    Ok(Plan {
+        servers,
+        clients: vec![(scene.from, client)],
+    })
+}
+
+fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Server {
+    let mut command = scene.lab.command(host, "globus-gridftp-server");
+    command.args([
+        "-s",
+        "-aa",
+        "-anonymous-user",
+        "root",
+        "-allow-root",
+        "-c",
+        "none",
+        "-auth-level",
+        "0",
+        "-p",
+        &port.to_string(),
+    ]);
+    command.args(more).env("HOME", scene.place.logs());
+    Server {
+        host,
+        command,
+        ready: Ready::Listens(port),
+    }
+}
+
+const NGINX_PORT: u16 = 8080;
+pub(crate) const RSYNC_PORT: u16 = 8730;
+const GRIDFTP_PORT: u16 = 2811;
+/// Port of the first GridFTP data node; later nodes use the ports above it.
+const GRIDFTP_NODES: u16 = 6001;

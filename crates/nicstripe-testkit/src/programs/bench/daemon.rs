@@ -1,0 +1,32 @@
+//! Start of `nicstripe serve`, with a wait until it listens.
+
+use std::{path::Path, process::Command};
+
+use nicstripe_lab::{Host, Lab};
+
+use super::{Place, Process, Result, contender::as_daemon};
+use crate::program;
+
+/// Starts the daemon of host B in a lab, as root.
+pub fn serve_in(lab: &Lab, place: &Place) -> Result<Process> {
+    start_daemon(as_daemon(lab.command(Host::B, program()), place), place)
+}
+
+/// Starts a daemon and waits until it listens.
+///
+/// # Errors
+///
+/// The daemon exits before it listens, or does not listen in time.
+pub fn start_daemon(command: Command, place: &Place) -> Result<Process> {
+    start_daemon_as(command, "serve", &place.logs())
+}
+
+/// Like [`start_daemon`], with a process name and a log folder, so that several daemons can run.
+pub fn start_daemon_as(command: Command, name: &str, logs: &Path) -> Result<Process> {
+    let daemon = Process::spawn(command, name, logs)?;
+    daemon.await_line(LISTENING)?;
+    Ok(daemon)
+}
+
+/// Prefix of the line that `nicstripe serve` prints on standard error when it listens.
+pub const LISTENING: &str = "listening on";

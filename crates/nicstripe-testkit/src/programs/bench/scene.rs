@@ -1,0 +1,96 @@
+//! Setup of one copy: lab, folders and source file.
+
+use std::{fs, path::PathBuf};
+
+use nicstripe_lab::{Host, Lab, LabBuilder};
+
+use super::{Cables, Place, Result, Sample};
+
+/// Setup of one copy. Each copy has a new lab, so that earlier ones cannot affect it.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    pub lab: Lab,
+    pub cables: &'a Cables,
+    pub place: &'a Place,
+    pub sample: &'a Sample,
+    /// Host that sends the file.
+    pub from: Host,
+    /// Host part of the remote path in `nicstripe cp`: an address or a name of host B.
+    pub peer: String,
+    pub rights: Rights,
+}
+
+/// Privileges of the nicstripe processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Root.
+    All,
+    /// An ordinary user, without capabilities.
+    None,
+}
+
+impl<'a> Scene<'a> {
+    /// Builds the lab, moves the source file to the sender and empties the receiver's folder.
+    pub fn build(
+        cables: &'a Cables,
+        place: &'a Place,
+        sample: &'a mut Sample,
+        from: Host,
+    ) -> Result<Self> {
+        Self::in_lab(
+            Lab::builder().links(cables.specs.iter().copied()),
+            cables,
+            place,
+            sample,
+            from,
+        )
+    }
+
+    /// Like [`build`](Self::build), with a lab of the caller.
+    pub fn in_lab(
+        lab: LabBuilder,
+        cables: &'a Cables,
+        place: &'a Place,
+        sample: &'a mut Sample,
+        from: Host,
+    ) -> Result<Self> {
+        sample.move_to(&place.files(from))?;
+        place.clear(from.peer())?;
+        let lab = lab.build()?;
+        let peer = lab.address(Host::B, 0).to_string();
+        Ok(Self {
+            lab,
+            cables,
+            place,
+            sample,
+            from,
+            peer,
+            rights: Rights::All,
+        })
+    }
+
+    /// Returns the receiving host.
+    pub fn to(&self) -> Host {
+        self.from.peer()
+    }
+
+    /// Returns the path of the copy at the receiver.
+    pub fn received(&self) -> Result<PathBuf> {
+        Ok(self.place.files(self.to()).join(self.sample.name()?))
+    }
+
+    /// Returns the bytes received on each cable since the lab was built, by the receiver's
+    /// interface counters.
+    pub fn received_bytes(&self) -> Result<Vec<u64>> {
+        let counters = self.lab.counters()?;
+        Ok(counters
+            .iter()
+            .map(|link| link.at(self.to()).received_bytes)
+            .collect())
+    }
+
+    /// Removes the copy at the receiver.
+    pub fn discard(&self) -> Result<()> {
+        Ok(fs::remove_file(self.received()?)?)
+    }
+}

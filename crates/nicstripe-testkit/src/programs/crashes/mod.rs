@@ -1,0 +1,14 @@
+//! Tests of crashes at random moments and at chosen system calls, and of failing calls. No final
+//! name ever has wrong or partial content. A rerun succeeds and leaves no temporary files.
+//!
+//! Tracing system calls needs x86-64 and ptrace(2); those tests are ignored elsewhere. These tests
+//! run few of each; `cargo bench --bench crashes` runs any number.
+
+#[cfg(target_arch = "x86_64")]
+pub mod calls;
+pub mod case;
+pub mod field;
+pub mod kills;
+pub mod random;
+#[cfg(target_arch = "x86_64")]
+pub mod tracer;

@@ -1,0 +1,26 @@
+//! Real processes, labs and disks.
+
+pub mod bench;
+pub mod crashes;
+mod example;
+pub mod kernel_routes;
+mod outcome;
+pub mod pair;
+pub mod powercuts;
+mod process;
+mod program;
+pub mod restic;
+mod schema;
+mod side;
+pub mod traffic;
+pub mod tree;
+
+pub use self::{
+    example::example,
+    outcome::Outcome,
+    pair::Pair,
+    process::Process,
+    program::program,
+    schema::Schema,
+    side::{Daemon, Side, link, number, text},
+};

@@ -1,0 +1,97 @@
+//! Client and daemon that trust each other, joined by two links on loopback.
+
+use std::process::Command;
+
+use crate::{Daemon, Outcome, Process, Side, program};
+
+pub struct Pair {
+    pub client: Side,
+    pub server: Side,
+    pub daemon: Daemon,
+}
+
+impl Pair {
+    /// Creates two sides, and starts a daemon that serves the server's files to the client.
+    pub fn new() -> Self {
+        Self::serving(&[], "")
+    }
+
+    /// Like `new`, with additional options of `serve`, and with rights of the client in the
+    /// server's peers file.
+    pub fn serving(options: &[&str], trusting: &str) -> Self {
+        let (client, server) = (Side::here(), Side::here());
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", trusting);
+        let daemon = Daemon::start(&server, &[&LOOPBACK, options].concat());
+        Self {
+            client,
+            server,
+            daemon,
+        }
+    }
+
+    /// Starts `nicstripe cp` over both links.
+    pub fn start_cp(&self, arguments: &[&str]) -> Process {
+        self.client.start(self.cp_arguments(arguments))
+    }
+
+    /// Runs `nicstripe cp` over both links to its end.
+    pub fn cp(&self, arguments: &[&str]) -> Outcome {
+        self.start_cp(arguments).finish()
+    }
+
+    /// Returns the command of a `nicstripe cp` over both links, which is not started yet.
+    pub fn cp_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client.command(program());
+        command.args(self.cp_arguments(arguments));
+        command
+    }
+
+    /// Returns a shell command in which `$cp` stands for `nicstripe cp` over both links.
+    pub fn shell(&self, script: &str) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut command = self.client.command("/bin/sh");
+        let words = self.cp_arguments(&[]).join(" ");
+        command
+            .env("PATH", &path)
+            .env("cp", format!("{} {words}", program()))
+            .args(["-c", script]);
+        command
+    }
+
+    /// Returns the arguments of nicstripe for a `cp` over both links.
+    pub fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
+        let port = self.daemon.port.to_string();
+        let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
+        first
+            .iter()
+            .chain(arguments)
+            .map(|word| (*word).to_owned())
+            .collect()
+    }
+
+    /// Kills the daemon, and restarts it on the same port.
+    pub fn restart_daemon(self) -> Self {
+        let Self {
+            client,
+            server,
+            daemon: Daemon { process, port },
+        } = self;
+        process.kill();
+        let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+        Self {
+            client,
+            server,
+            daemon,
+        }
+    }
+}
+
+/// Options of a daemon that listens on loopback only, so that no other machine can reach it.
+pub const LOOPBACK: [&str; 2] = ["--interface", "lo"];
+
+/// Two address pairs that form two links: every address of 127.0.0.0/8 is on the loopback
+/// interface.
+pub const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
+
+pub const MIB: usize = 1 << 20;

@@ -1,0 +1,28 @@
+//! Path of the command under test.
+
+use std::{
+    env::current_exe,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+/// Returns the path of the command `nicstripe`, which cargo builds beside the folder of each test
+/// and bench of its package.
+pub fn program() -> &'static str {
+    static PATH: LazyLock<String> = LazyLock::new(|| {
+        let path = profile_folder().join("nicstripe");
+        path.into_os_string().into_string().unwrap()
+    });
+    &PATH
+}
+
+/// Returns cargo's folder for large temporary files.
+pub(crate) fn temporary_folder() -> PathBuf {
+    profile_folder().with_file_name("tmp")
+}
+
+/// Returns `target/debug` or `target/release`, whose folder `deps` has the running test or bench.
+fn profile_folder() -> PathBuf {
+    let own = current_exe().unwrap();
+    own.ancestors().nth(2).map(Path::to_owned).unwrap()
+}

@@ -1,0 +1,220 @@
+//! One of two simulated machines: its files, its key, and the commands that run on it.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{Outcome, Process, digest, program};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Simulated machine: a directory of files, in which commands run, and one of keys and
+/// configuration.
+pub struct Side {
+    folder: TempDir,
+    start: Box<dyn Fn(&OsStr) -> Command>,
+}
+
+impl Side {
+    /// Creates a side whose commands run as plain child processes, with its files in the directory
+    /// for temporary files.
+    pub fn here() -> Self {
+        Self::of(tempfile::tempdir().unwrap(), |program| {
+            Command::new(program)
+        })
+    }
+
+    /// Creates a side with its files in `folder`. `start` creates the commands that run on it.
+    pub fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
+        for (name, mode) in [(FILES, 0o755), (HOME, 0o700)] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::set_permissions(folder.path().join(name), Permissions::from_mode(mode)).unwrap();
+        }
+        Self {
+            folder,
+            start: Box::new(start),
+        }
+    }
+
+    /// Returns a command that runs in the directory of files. Its environment has only the
+    /// directories of this side.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = (self.start)(program.as_ref());
+        command.env_clear().current_dir(self.files());
+        command
+            .env("NICSTRIPE_HOME", self.home())
+            .env("HOME", self.folder.path())
+            .env("LANG", "C.UTF-8")
+            .env("USER", "tester");
+        command
+    }
+
+    pub fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Process {
+        let mut command = self.command(program());
+        command.args(arguments);
+        Process::spawn(command)
+    }
+
+    /// Runs nicstripe with these arguments to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
+        self.start(arguments).finish()
+    }
+
+    /// Returns the directory of files, in which commands run.
+    pub fn files(&self) -> PathBuf {
+        self.folder.path().join(FILES)
+    }
+
+    /// Returns the directory of key, peers file and configuration (`NICSTRIPE_HOME`).
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join(HOME)
+    }
+
+    /// Returns the path of the peers file.
+    pub fn peers_file(&self) -> PathBuf {
+        self.home().join("peers")
+    }
+
+    /// Writes the configuration file of `serve`.
+    pub fn configure(&self, text: &str) {
+        self.write_guarded(self.home().join("config.toml"), text);
+    }
+
+    /// Writes a file that only its owner may change, whatever the umask is.
+    pub fn write_guarded(&self, name: impl AsRef<Path>, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.files().join(name)
+    }
+
+    pub fn write(&self, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub fn make_dir(&self, name: &str) {
+        fs::create_dir(self.path(name)).unwrap();
+    }
+
+    #[track_caller]
+    pub fn read(&self, name: impl AsRef<Path>) -> Vec<u8> {
+        let path = self.path(name);
+        fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Returns true if the name exists, also as a broken symbolic link.
+    pub fn has(&self, name: impl AsRef<Path>) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    /// Returns all names in the directory of files, including hidden ones.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.files()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the public key line that `nicstripe key` prints.
+    pub fn key(&self) -> String {
+        let outcome = self.run(["key"]).expect(0);
+        let [line] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome}")
+        };
+        line.to_owned()
+    }
+
+    /// Adds the key of another side to the peers file. `options` are its rights, and may be empty.
+    pub fn trust(&self, other: &Self, name: &str, options: &str) {
+        let line = format!("{options} {}", other.key());
+        self.run(["trust", "add", line.trim(), "--name", name])
+            .expect(0);
+    }
+
+    /// Panics unless a file has this content, and the JSON report has its digest.
+    #[track_caller]
+    pub fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
+        let name = name.as_ref();
+        assert!(
+            crate::is_same(&self.read(name), expected),
+            "{} is not what was sent",
+            name.display()
+        );
+        assert_eq!(
+            text(report, "blake3"),
+            digest(expected),
+            "{}",
+            name.display()
+        );
+        assert_eq!(number(report, "bytes"), expected.len() as u64);
+    }
+}
+
+/// Process of `nicstripe serve` on a side. Killed on drop.
+pub struct Daemon {
+    pub process: Process,
+    pub port: u16,
+}
+
+impl Daemon {
+    /// Starts a daemon with these options on a free port, and waits until it listens.
+    pub fn start(side: &Side, options: &[&str]) -> Self {
+        Self::start_on(side, 0, options)
+    }
+
+    /// Starts a daemon on this port, and waits until it listens.
+    pub fn start_on(side: &Side, port: u16, options: &[&str]) -> Self {
+        let port = port.to_string();
+        Self::listening(side.start(["serve", "--port", &port].iter().chain(options)))
+    }
+
+    /// Waits until a started `nicstripe serve` listens, and reads its port from the output.
+    pub fn listening(process: Process) -> Self {
+        let line = process.await_stderr("listening on ");
+        let digits = line.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
+        Self {
+            port: digits
+                .parse()
+                .unwrap_or_else(|_| panic!("no port at the end of {line:?}")),
+            process,
+        }
+    }
+}
+
+/// Returns a numeric field of a JSON document. Panics if it is missing.
+#[track_caller]
+pub fn number(document: &Value, field: &str) -> u64 {
+    document[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number {field} in {document:#}"))
+}
+
+/// Returns a text field of a JSON document. Panics if it is missing.
+#[track_caller]
+pub fn text<'a>(document: &'a Value, field: &str) -> &'a str {
+    document[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text {field} in {document:#}"))
+}
+
+/// Returns the entry in a JSON report for the link on a local interface.
+#[track_caller]
+pub fn link<'a>(document: &'a Value, interface: &str) -> &'a Value {
+    let mut links = document["links"].as_array().unwrap().iter();
+    links
+        .find(|link| link["interface"] == interface)
+        .unwrap_or_else(|| panic!("no link {interface} in {document:#}"))
+}
+
+const FILES: &str = "files";
+const HOME: &str = "home";

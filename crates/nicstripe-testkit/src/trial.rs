@@ -1,0 +1,121 @@
+//! Tests that may find that they cannot run on this machine. They are listed as ignored, with the
+//! reason, and never counted as passed.
+
+use std::{env, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+pub use libtest_mimic::{Arguments, Completion, Trial, run};
+
+/// Test function and its path. A failed test panics.
+pub type Test = (&'static str, fn() -> Completion);
+
+/// Group of tests with the reason why they cannot run; `None` if they can.
+pub type Group = (&'static [Test], fn() -> Option<String>);
+
+/// Lists the named functions as tests. A function returns nothing, or a [`Completion`] if it may
+/// find that it cannot run.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((
+            concat!(module_path!(), "::", stringify!($name)),
+            || $crate::trial::Ending::completion($name()),
+        )),*]
+    };
+}
+
+/// Return type of a test function that does not panic.
+pub trait Ending {
+    fn completion(self) -> Completion;
+}
+
+impl Ending for () {
+    fn completion(self) -> Completion {
+        Completion::Completed
+    }
+}
+
+impl Ending for Completion {
+    fn completion(self) -> Completion {
+        self
+    }
+}
+
+/// Returns the trials of these groups, named by the modules of their binary.
+pub fn trials(groups: impl IntoIterator<Item = Group>) -> Vec<Trial> {
+    let groups = groups.into_iter();
+    groups
+        .flat_map(|(tests, obstacle)| tests.iter().map(move |test| trial(test, obstacle)))
+        .collect()
+}
+
+/// Returns the trial of a test, ignored if `obstacle` returns a reason.
+pub fn trial(
+    &(path, test): &Test,
+    obstacle: impl FnOnce() -> Option<String> + Send + 'static,
+) -> Trial {
+    let (_, name) = path.split_once("::").unwrap();
+    Trial::ignorable_test(name, move || {
+        Ok(obstacle().map_or_else(test, Completion::ignored_with))
+    })
+}
+
+/// Returns the completion of an ignored test if one of these programs is not in the search path.
+pub fn lacks(programs: &[&str]) -> Option<Completion> {
+    let missing = programs.iter().find(|program| !is_installed(program))?;
+    Some(Completion::ignored_with(format!(
+        "this machine has no {missing}"
+    )))
+}
+
+/// Returns true if a program is in the search path.
+pub fn is_installed(program: &str) -> bool {
+    let is_program = |file: PathBuf| {
+        file.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| is_program(folder.join(program)))
+}
+
+/// Returns the trials of these groups, all ignored if this process may not make a lab.
+///
+/// Must run before any thread starts, because a process with threads cannot enter a user namespace.
+#[cfg(all(feature = "programs", target_os = "linux"))]
+pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group>) -> Vec<Trial> {
+    let no_lab = if only_listed {
+        None
+    } else {
+        nicstripe_lab::gain_access()
+            .err()
+            .map(|error| nicstripe::chain(&error))
+    };
+    let groups = groups.into_iter();
+    groups
+        .flat_map(|(tests, obstacle)| tests.iter().map(move |test| (test, obstacle)))
+        .map(|(test, obstacle)| {
+            let no_lab = no_lab.clone();
+            trial(test, move || no_lab.or_else(obstacle))
+        })
+        .collect()
+}
+
+/// Obstacle of tests that every machine can run.
+pub fn none() -> Option<String> {
+    None
+}
+
+/// Obstacle of tests that take long, unless they are wanted.
+pub fn length() -> Option<String> {
+    (!is_long()).then(|| format!("takes long: {LONG}=1 or .ci/run --long runs it"))
+}
+
+/// Returns the larger amount if long tests are wanted.
+pub fn amount<T>(usual: T, long: T) -> T {
+    if is_long() { long } else { usual }
+}
+
+fn is_long() -> bool {
+    env::var_os(LONG).is_some()
+}
+
+const LONG: &str = "NICSTRIPE_LONG";

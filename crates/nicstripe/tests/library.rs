@@ -1,0 +1,14 @@
+//! Tests of the library as a program uses it: client and daemon in one process, with loopback
+//! addresses as links.
+
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod blocking;
+mod copy;
+mod embedding;
+mod harness;
+mod objects;
+mod storage;
+mod trees;
+mod tunnels;

@@ -1,0 +1,380 @@
+//! Tests of `serve` as a service: notifications to systemd, the unit file, and orderly shutdown.
+
+use std::{
+    io::ErrorKind,
+    os::unix::net::UnixDatagram,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Completion;
+use nicstripe_testkit::{
+    Daemon, Process, Side, content,
+    pair::{LINKS, LOOPBACK, MIB, Pair},
+    tests,
+    tree::{Aspects, Tree},
+    trial::{Test, lacks},
+};
+use rustix::process::Signal;
+
+pub(crate) const TESTS: &[Test] = tests![
+    the_service_manager_hears_of_start_reload_life_and_end,
+    a_daemon_that_hangs_is_not_said_to_live,
+    the_status_tells_of_sessions_and_transfers,
+    without_a_service_manager_nothing_is_said_and_nothing_fails,
+    the_units_commands_have_the_options_that_it_gives,
+    systemd_finds_no_fault_with_the_unit_and_little_exposure,
+    a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
+    a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back,
+    a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
+];
+
+/// Simulated service manager with its notification socket and the received messages.
+struct Manager {
+    socket: UnixDatagram,
+    said: Vec<String>,
+}
+
+impl Manager {
+    /// Starts a daemon that notifies this service manager.
+    fn start(side: &Side, watchdog: Option<Duration>) -> (Self, Process) {
+        let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(["serve", "--port", "0"]).args(LOOPBACK);
+        Self::start_by(side, command, watchdog)
+    }
+
+    /// Like [`Manager::start`], for any command.
+    fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
+        let path = side.home().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        command.env("NOTIFY_SOCKET", &path);
+        if let Some(watchdog) = watchdog {
+            command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
+        }
+        (
+            Self {
+                socket,
+                said: Vec::new(),
+            },
+            Process::spawn(command),
+        )
+    }
+
+    /// Discards the notifications received so far, and returns their number.
+    fn forget(&self) -> usize {
+        self.socket.set_nonblocking(true).unwrap();
+        let said = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
+        self.socket.set_nonblocking(false).unwrap();
+        said
+    }
+
+    /// Waits for a notification in which a line begins with `begins`, and returns the whole
+    /// notification.
+    #[track_caller]
+    fn await_line(&mut self, begins: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let len = match self.socket.recv(&mut buffer) {
+                Ok(len) => len,
+                // SIGCHLD of a stopped or continued child interrupts it.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => panic!("no {begins}: {error}; said was {:?}", self.said),
+            };
+            let message = String::from_utf8(buffer[..len].to_vec()).unwrap();
+            self.said.push(message.clone());
+            if message.lines().any(|line| line.starts_with(begins)) {
+                return message;
+            }
+        }
+    }
+}
+
+fn the_service_manager_hears_of_start_reload_life_and_end() {
+    let side = Side::here();
+    let (mut manager, process) = Manager::start(&side, Some(Duration::from_secs(1)));
+    let ready = manager.await_line("READY=1");
+    assert!(ready.contains("STATUS=0 sessions"), "{ready}");
+    // The daemon is listening before it reports READY.
+    assert!(process.await_stderr("listening on").contains("port"));
+    manager.await_line("WATCHDOG=1");
+    manager.await_line("WATCHDOG=1");
+    process.signal(Signal::HUP);
+    assert!(
+        manager
+            .await_line("RELOADING=1")
+            .contains("MONOTONIC_USEC=")
+    );
+    manager.await_line("READY=1");
+    process.signal(Signal::TERM);
+    let stopping = manager.await_line("STOPPING=1");
+    assert!(
+        stopping.contains("EXTEND_TIMEOUT_USEC=15000000"),
+        "{stopping}"
+    );
+    process.finish().expect(143);
+}
+
+fn a_daemon_that_hangs_is_not_said_to_live() {
+    let side = Side::here();
+    let (mut manager, process) = Manager::start(&side, Some(Duration::from_millis(400)));
+    manager.await_line("WATCHDOG=1");
+    process.signal(Signal::STOP);
+    manager.forget();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(manager.forget(), 0);
+    process.signal(Signal::CONT);
+    manager.await_line("WATCHDOG=1");
+}
+
+fn the_status_tells_of_sessions_and_transfers() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    let (mut manager, process) = Manager::start(&server, Some(Duration::from_millis(400)));
+    let daemon = Daemon::listening(process);
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
+    pair.client.write("file", content(MIB));
+    pair.cp(&["file", "127.0.0.1:"]).expect(0);
+    manager.await_line("STATUS=0 sessions, 0 transfers running, 1 done, 0 failed");
+}
+
+fn without_a_service_manager_nothing_is_said_and_nothing_fails() {
+    let side = Side::here();
+    let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command
+        .args(["serve", "--port", "0"])
+        .args(LOOPBACK)
+        .env("NOTIFY_SOCKET", side.home().join("nobody"));
+    let daemon = Daemon::listening(Process::spawn(command));
+    daemon.process.signal(Signal::TERM);
+    daemon.process.finish().expect(143);
+}
+
+const UNIT: &str = include_str!("../../dist/systemd/nicstripe.service");
+
+fn the_units_commands_have_the_options_that_it_gives() {
+    let help = Side::here().run(["serve", "--help"]).expect(0).stdout;
+    let commands: Vec<&str> = UNIT
+        .lines()
+        .filter_map(|line| line.strip_prefix("Exec")?.split_once('='))
+        .map(|(_, words)| words)
+        .collect();
+    assert!(commands.len() >= 3, "{commands:?}");
+    for command in commands {
+        let options = command.split(' ').filter(|word| word.starts_with("--"));
+        options.for_each(|option| assert!(help.contains(option), "{option} of {command}"));
+    }
+    // The daemon sends readiness and watchdog messages itself.
+    assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
+}
+
+/// Maximum exposure that `systemd-analyze security` may report, in tenths: below 2.0 it says OK.
+const MOST_EXPOSURE: &str = "20";
+
+fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
+    if let Some(lack) = lacks(&["systemd-analyze"]) {
+        return lack;
+    }
+    let side = Side::here();
+    // Replaces the installed path with that of the build.
+    let bin = env!("CARGO_BIN_EXE_nicstripe");
+    let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} "));
+    side.write("nicstripe.service", unit);
+    for words in [
+        &["verify", "--man=no"][..],
+        &[
+            "security",
+            "--offline=yes",
+            "--no-pager",
+            &format!("--threshold={MOST_EXPOSURE}"),
+        ],
+    ] {
+        let mut command = Command::new("systemd-analyze");
+        command.args(words).arg(side.path("nicstripe.service"));
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .concat();
+        assert!(output.status.success(), "{words:?}\n{text}");
+        assert!(
+            words[0] != "verify" || !text.contains("nicstripe.service"),
+            "{text}"
+        );
+    }
+    Completion::Completed
+}
+
+/// Creates a tree of small files, and of some files large enough for a transfer of their own.
+fn plant(side: &Side) -> Tree {
+    side.make_dir("tree");
+    for number in 0..300 {
+        side.write(format!("tree/small{number}"), content(10_000 + number));
+    }
+    for number in 0..3 {
+        side.write(format!("tree/large{number}"), content(6 * MIB));
+    }
+    Tree::read(&side.path("tree"), Aspects::NONE)
+}
+
+/// Shuts the daemon down during the copy of a tree and restarts it. Panics unless the running
+/// client then completes the copy.
+#[track_caller]
+fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&Pair) -> &Side) {
+    let pair = Pair::new();
+    let expected = plant(source(&pair));
+    let arguments = [&["-r", "--bwlimit", "8M", "--json-stream"], &arguments[..]].concat();
+    let cp = pair.start_cp(&arguments);
+    cp.await_bytes(4 * MIB as u64);
+    let Pair {
+        client,
+        server,
+        daemon: Daemon { process, port },
+    } = pair;
+    process.signal(Signal::TERM);
+    process.finish().expect(143);
+    cp.await_event("waiting", |_| true);
+    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
+    cp.finish().expect(0);
+    assert_eq!(
+        Tree::read(&target(&pair).path("tree"), Aspects::NONE),
+        expected
+    );
+    let left: Vec<_> = target(&pair)
+        .names()
+        .into_iter()
+        .filter(|name| name.contains("nicstripe"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
+    a_tree_goes_on(
+        ["tree", "127.0.0.1:"],
+        |pair| &pair.client,
+        |pair| &pair.server,
+    );
+}
+
+fn a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
+    a_tree_goes_on(
+        ["127.0.0.1:tree", "."],
+        |pair| &pair.server,
+        |pair| &pair.client,
+    );
+}
+
+fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion {
+    if !can_trace() {
+        return Completion::ignored_with("this machine has no strace, or lets nobody be traced");
+    }
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    server.configure("[limits]\nshutdown-time = \"800ms\"\n");
+    let mut command = server.command("strace");
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    // With -D the child is the daemon and strace a detached process.
+    command.args([
+        "-D",
+        "-f",
+        "-q",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fsync,fdatasync,sync_file_range",
+    ]);
+    command
+        .args([
+            "-e",
+            "inject=fsync,fdatasync:delay_enter=10000000",
+            env!("CARGO_BIN_EXE_nicstripe"),
+            "serve",
+            "--port",
+            "0",
+        ])
+        .args(LOOPBACK);
+    let (mut manager, process) =
+        Manager::start_by(&server, command, Some(Duration::from_millis(400)));
+    let daemon = Daemon::listening(process);
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
+    pair.client.write("file", content(16 * MIB));
+    let cp = pair.start_cp(&[
+        "--bwlimit",
+        "8M",
+        "--json-stream",
+        "--timeout",
+        "500ms",
+        "file",
+        "127.0.0.1:",
+    ]);
+    cp.await_bytes(12 * MIB as u64);
+    // A stalled disk is not a hang of the program.
+    manager.forget();
+    manager.await_line("WATCHDOG=1");
+    manager.await_line("WATCHDOG=1");
+    let begun = Instant::now();
+    let Pair {
+        daemon: Daemon { process, port },
+        server,
+        client,
+    } = pair;
+    client.write("late", b"bytes");
+    process.signal(Signal::TERM);
+    // The daemon accepts no new sessions meanwhile.
+    let port = port.to_string();
+    let late = [
+        "cp",
+        "-P",
+        &port,
+        "--link",
+        LINKS[0],
+        "--timeout",
+        "100ms",
+        "late",
+        "127.0.0.1:",
+    ];
+    process.await_stderr("shutting down; ");
+    client.run(late).expect(10);
+    process.await_stderr("ended before all received data was durable");
+    // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.
+    assert!(
+        begun.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begun.elapsed()
+    );
+    // A process in a delayed sync dies late, as with a real disk.
+    process.finish().expect(143);
+    assert!(!server.has("file"));
+    cp.kill();
+    Completion::Completed
+}
+
+fn can_trace() -> bool {
+    let mut command = Command::new("strace");
+    command.args([
+        "-D",
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=fsync:delay_enter=1",
+        "true",
+    ]);
+    command.output().is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,647 @@
+//! Tests of restic repositories at a daemon.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content, is_same,
+    pair::{LINKS, LOOPBACK, MIB, Pair},
+    tests,
+    tree::{Aspects, assert_same_tree, plant, plant_everything},
+    trial::Test,
+};
+use rustix::process::Signal;
+
+/// Tests that need the restic program.
+pub(crate) const TESTS_WITH_RESTIC: &[Test] = tests![
+    what_is_backed_up_is_restored_as_it_was,
+    the_folder_at_the_daemon_is_a_repository_by_itself,
+    a_peer_that_may_only_append_removes_nothing_but_locks,
+    a_peer_that_may_only_read_restores,
+    a_backup_ends_well_although_the_daemon_was_killed_in_its_middle,
+    an_address_serves_whoever_knows_the_password,
+    the_line_that_is_printed_is_all_that_restic_needs,
+    an_address_is_served_as_long_as_whoever_reads_its_line_is_there,
+];
+
+/// Tests that do not need the restic program.
+pub(crate) const TESTS: &[Test] = tests![
+    files_go_to_the_daemon_and_come_back_whole_and_in_parts,
+    a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks,
+    the_end_of_standard_input_is_the_end,
+    a_signal_ends_a_server_at_an_address,
+    an_address_is_served_as_long_as_whoever_reads_its_line_is_there,
+    without_a_daemon_nothing_is_served,
+    what_other_machines_reach_needs_a_password,
+    who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in,
+];
+
+/// Metadata that restic preserves. It may add or drop holes.
+const ASPECTS: Aspects = Aspects {
+    holes: false,
+    ..Aspects::ALL
+};
+
+/// restic on the client's side, with a repository at the daemon.
+struct Restic<'a> {
+    side: &'a Side,
+    port: u16,
+    /// Additional options of `nicstripe serve restic`.
+    options: &'a [&'a str],
+}
+
+impl<'a> Restic<'a> {
+    fn of(pair: &'a Pair) -> Self {
+        Self {
+            side: &pair.client,
+            port: pair.daemon.port,
+            options: &[],
+        }
+    }
+
+    /// Returns a `restic` command on the repository `backup/laptop` at the daemon.
+    fn command(&self, words: &[&str]) -> Command {
+        let links = LINKS.map(|link| format!("--link {link}")).join(" ");
+        let more = self.options.join(" ");
+        let program = format!(
+            "rclone.args=serve restic --stdio --b2-hard-delete -P {} {links} {more}",
+            self.port
+        );
+        let mut command = restic(self.side, "rclone:127.0.0.1:backup/laptop");
+        command
+            .args([
+                "-o",
+                concat!("rclone.program=", env!("CARGO_BIN_EXE_nicstripe")),
+                "-o",
+                &program,
+            ])
+            .args(words);
+        command
+    }
+
+    fn start(&self, words: &[&str]) -> Process {
+        Process::spawn(self.command(words))
+    }
+
+    fn run(&self, words: &[&str]) -> Outcome {
+        self.start(words).finish()
+    }
+}
+
+/// Returns a `restic` command on a repository, with a password and without a cache.
+fn restic(side: &Side, repository: &str) -> Command {
+    let mut command = side.command("restic");
+    command
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("RESTIC_PASSWORD", "secret")
+        .env("RESTIC_PROGRESS_FPS", "1");
+    command.args(["--no-cache", "-r", repository]);
+    command
+}
+
+/// Creates files of many sizes, and entries of the other types, to back up.
+fn plant_source(side: &Side) {
+    plant_everything(&side.path("source"));
+    for index in 0..40 {
+        plant(
+            &side.path("source"),
+            &format!("more/{index}"),
+            content(index * 40_000),
+        );
+    }
+    plant(&side.path("source"), "large", content(24 * MIB));
+}
+
+/// Restores the newest snapshot, and panics if it differs from the source.
+#[track_caller]
+fn check_restored(restic: &Restic<'_>, target: &str) {
+    restic
+        .run(&["restore", "latest", "--target", target])
+        .expect(0);
+    assert_same_tree(
+        &restic.side.path("source"),
+        &restic.side.path(target).join("source"),
+        ASPECTS,
+    );
+}
+
+fn files_beneath(path: &Path) -> usize {
+    let entries = fs::read_dir(path)
+        .map(|entries| entries.flatten().collect::<Vec<_>>())
+        .unwrap_or_default();
+    entries
+        .iter()
+        .map(|entry| {
+            if entry.path().is_dir() {
+                files_beneath(&entry.path())
+            } else {
+                1
+            }
+        })
+        .sum()
+}
+
+fn what_is_backed_up_is_restored_as_it_was() {
+    let pair = Pair::new();
+    plant_source(&pair.client);
+    let restic = Restic::of(&pair);
+    restic.run(&["snapshots"]).expect(1);
+    restic.run(&["init"]).expect(0);
+    restic.run(&["init"]).expect(1);
+    restic.run(&["backup", "source"]).expect(0);
+    plant(&pair.client.path("source"), "later", content(3 * MIB));
+    restic.run(&["backup", "source"]).expect(0);
+    let check = restic.run(&["check", "--read-data"]).expect(0);
+    assert!(check.stdout.contains("no errors were found"), "{check}");
+    check_restored(&restic, "restored");
+    restic
+        .run(&["forget", "--keep-last", "1", "--prune"])
+        .expect(0);
+    restic.run(&["check", "--read-data"]).expect(0);
+    check_restored(&restic, "restored-again");
+    assert_eq!(files_beneath(&pair.server.path("backup/laptop/locks")), 0);
+}
+
+fn the_folder_at_the_daemon_is_a_repository_by_itself() {
+    let pair = Pair::new();
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    Restic::of(&pair).run(&["init"]).expect(0);
+    Restic::of(&pair).run(&["backup", "source"]).expect(0);
+    let mut there = restic(&pair.server, "backup/laptop");
+    there.args(["restore", "latest", "--target", "restored"]);
+    Process::spawn(there).finish().expect(0);
+    assert_same_tree(
+        &pair.client.path("source"),
+        &pair.server.path("restored/source"),
+        ASPECTS,
+    );
+    // Data stored at the daemon without nicstripe is also visible through it.
+    let mut there = restic(&pair.server, "backup/laptop");
+    there.args(["backup", "restored"]);
+    Process::spawn(there).finish().expect(0);
+    Restic::of(&pair).run(&["check", "--read-data"]).expect(0);
+}
+
+fn a_peer_that_may_only_append_removes_nothing_but_locks() {
+    let pair = Pair::serving(&[], "append-only");
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    let restic = Restic::of(&pair);
+    restic.run(&["init"]).expect(0);
+    restic.run(&["backup", "source"]).expect(0);
+    restic.run(&["backup", "source"]).expect(0);
+    assert_eq!(files_beneath(&pair.server.path("backup/laptop/locks")), 0);
+    // restic retries forbidden requests for a long time. Its first removals suffice.
+    let forget = restic.start(&["forget", "--keep-last", "1", "--prune"]);
+    forget.await_stderr("403");
+    forget.kill();
+    assert_eq!(
+        files_beneath(&pair.server.path("backup/laptop/snapshots")),
+        2
+    );
+    restic.run(&["unlock", "--remove-all"]).expect(0);
+    restic.run(&["check", "--read-data"]).expect(0);
+    check_restored(&restic, "restored");
+}
+
+fn a_peer_that_may_only_read_restores() {
+    let pair = Pair::new();
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    Restic::of(&pair).run(&["init"]).expect(0);
+    Restic::of(&pair).run(&["backup", "source"]).expect(0);
+    let reader = Side::here();
+    reader.trust(&pair.server, "nas", "");
+    pair.server.trust(&reader, "reader", "read-only");
+    let restic = Restic {
+        side: &reader,
+        port: pair.daemon.port,
+        options: &[],
+    };
+    restic
+        .run(&["--no-lock", "restore", "latest", "--target", "restored"])
+        .expect(0);
+    assert_same_tree(
+        &pair.client.path("source"),
+        &reader.path("restored/source"),
+        ASPECTS,
+    );
+}
+
+fn a_backup_ends_well_although_the_daemon_was_killed_in_its_middle() {
+    let pair = Pair::new();
+    for index in 0..24 {
+        let mut bytes = content(2 * MIB);
+        bytes.rotate_left(index * 1000 + 1);
+        plant(&pair.client.path("source"), &index.to_string(), bytes);
+    }
+    Restic::of(&pair).run(&["init"]).expect(0);
+    let port = pair.daemon.port;
+    let backup = Restic {
+        options: &["--bwlimit", "8M"],
+        ..Restic::of(&pair)
+    }
+    .start(&["backup", "source"]);
+    let data = pair.server.path("backup/laptop/data");
+    await_true("two packs at the daemon", || files_beneath(&data) >= 2);
+    let Pair {
+        client,
+        server,
+        daemon,
+    } = pair;
+    daemon.process.kill();
+    assert!(!backup.has_ended());
+    thread::sleep(Duration::from_millis(700));
+    let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+    backup.finish().expect(0);
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
+    Restic::of(&pair).run(&["check", "--read-data"]).expect(0);
+    check_restored(&Restic::of(&pair), "restored");
+}
+
+fn an_address_is_served_as_long_as_whoever_reads_its_line_is_there() {
+    let pair = Pair::new();
+    let mut command = serve_restic(&pair, &["--addr", "localhost:0"]);
+    let mut server = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Serving restic REST API on ") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before");
+    }
+    thread::sleep(Duration::from_millis(300));
+    assert!(server.try_wait().unwrap().is_none());
+    // rustic closes the pipe when it ends.
+    drop(stderr);
+    let mut status = None;
+    await_true("its end", || {
+        status = server.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+}
+
+fn an_address_serves_whoever_knows_the_password() {
+    let pair = Pair::new();
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    let mut server = serve_restic(&pair, &["--addr", "localhost:0"]);
+    server.env("RCLONE_USER", "me").env("RCLONE_PASS", "a:b");
+    let server = Process::spawn(server);
+    let address = address_of(&server);
+    let run = |user: &str, words: &[&str]| {
+        let mut command = restic(&pair.client, &format!("rest:http://{user}{address}/"));
+        command.args(words);
+        Process::spawn(command).finish()
+    };
+    run("me:wrong@", &["init"]).expect(1);
+    run("", &["init"]).expect(1);
+    run("me:a%3Ab@", &["init"]).expect(0);
+    run("me:a%3Ab@", &["backup", "source"]).expect(0);
+    run("me:a%3Ab@", &["check", "--read-data"]).expect(0);
+    assert_eq!(
+        files_beneath(&pair.server.path("backup/laptop/snapshots")),
+        1
+    );
+    server.signal(Signal::TERM);
+    server.finish().expect(143);
+}
+
+fn the_line_that_is_printed_is_all_that_restic_needs() {
+    let pair = Pair::new();
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "localhost:0"]));
+    let repository = repository_of(&server);
+    let run = |repository: &str, words: &[&str]| {
+        let mut command = restic(&pair.client, repository);
+        command.args(words);
+        Process::spawn(command).finish()
+    };
+    run(&repository, &["init"]).expect(0);
+    run(&repository, &["backup", "source"]).expect(0);
+    run(&repository, &["check", "--read-data"]).expect(0);
+    let (_, address) = repository.split_once('@').unwrap();
+    run(&format!("rest:http://{address}"), &["snapshots"]).expect(1);
+    run(
+        &format!("rest:http://restic:wrong@{address}"),
+        &["snapshots"],
+    )
+    .expect(1);
+}
+
+/// Waits until `nicstripe serve restic` prints the repository's URL, and returns it without quotes.
+fn repository_of(server: &Process) -> String {
+    let line = server.await_stdout("export RESTIC_REPOSITORY=");
+    line.split_once('=')
+        .unwrap()
+        .1
+        .trim_matches('\'')
+        .to_owned()
+}
+
+fn who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in() {
+    let pair = Pair::new();
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0"]));
+    let address = address_of(&server);
+    assert!(repository_of(&server).starts_with("rest:http://restic:"));
+    assert_eq!(ask(&address, "POST", "/?create=true", "", b"").0, 401);
+    assert_eq!(
+        ask(
+            &address,
+            "GET",
+            "/config",
+            "Authorization: Basic cmVzdGljOg==\r\n",
+            b""
+        )
+        .0,
+        401
+    );
+    assert!(!pair.server.has("backup"));
+    let open = Process::spawn(serve_restic(
+        &pair,
+        &["--addr", "127.0.0.1:0", "--no-password"],
+    ));
+    let address = address_of(&open);
+    assert_eq!(ask(&address, "GET", "/config", "", b"").0, 404);
+    assert_eq!(
+        ask(
+            &address,
+            "GET",
+            "/config",
+            "Sec-Fetch-Site: cross-site\r\n",
+            b""
+        )
+        .0,
+        403
+    );
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream
+        .write_all(b"GET /config HTTP/1.1\r\nHost: evil.com\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+}
+
+/// Returns a `nicstripe serve restic` command for the repository `backup/laptop`.
+fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
+    let mut command = pair.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args([
+        "serve",
+        "restic",
+        "-P",
+        &pair.daemon.port.to_string(),
+        "--link",
+        LINKS[0],
+        "--link",
+        LINKS[1],
+    ]);
+    command.args(words).arg("127.0.0.1:backup/laptop");
+    command
+}
+
+/// Waits until `nicstripe serve restic` prints its address in the form that rustic reads, and
+/// returns it.
+fn address_of(server: &Process) -> String {
+    let line = server.await_stderr("Serving restic REST API on ");
+    line.strip_prefix("Serving restic REST API on http://")
+        .and_then(|rest| rest.strip_suffix('/'))
+        .unwrap()
+        .to_owned()
+}
+
+/// Sends one HTTP/1.1 request, and returns status, headers and body of the response.
+fn ask(
+    address: &str,
+    method: &str,
+    path: &str,
+    header: &str,
+    body: &[u8],
+) -> (u16, String, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // A rejection may arrive before everything is sent.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap();
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    (
+        head.split(' ').nth(1).unwrap().parse().unwrap(),
+        head,
+        answer.split_off(end + 4),
+    )
+}
+
+fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
+    let pair = Pair::new();
+    let server = Process::spawn(serve_restic(
+        &pair,
+        &["--addr", "127.0.0.1:0", "--no-password"],
+    ));
+    let address = address_of(&server);
+    let ask = |method: &str, path: &str, header: &str, body: &[u8]| {
+        ask(&address, method, path, header, body)
+    };
+    assert_eq!(ask("POST", "/?create=true", "", b"").0, 200);
+    assert_eq!(
+        fs::read_dir(pair.server.path("backup/laptop/data"))
+            .unwrap()
+            .count(),
+        256
+    );
+    // Longer than one request to the daemon.
+    let bytes = content(9 * MIB + 5);
+    let id: String = digest(&SHA256, &bytes)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let path = format!("/data/{id}");
+    let there = format!("backup/laptop/data/{}/{id}", &id[..2]);
+    assert_eq!(ask("POST", &path, "", &bytes[1..]).0, 400);
+    assert_eq!(ask("HEAD", &path, "", b"").0, 404);
+    assert_eq!(files_beneath(&pair.server.path("backup")), 0);
+    assert_eq!(ask("POST", &path, "", &bytes).0, 200);
+    assert!(is_same(&pair.server.read(&there), &bytes));
+    assert_eq!(ask("POST", &path, "", &bytes).0, 403);
+    assert!(is_same(&ask("GET", &path, "", b"").2, &bytes));
+    for (from, to) in [
+        (0, 1),
+        (MIB, 9 * MIB),
+        (4 * MIB - 1, 4 * MIB + 1),
+        (8 * MIB, bytes.len()),
+        (bytes.len() - 1, bytes.len()),
+    ] {
+        let (status, head, part) = ask(
+            "GET",
+            &path,
+            &format!("Range: bytes={from}-{}\r\n", to - 1),
+            b"",
+        );
+        assert_eq!(status, 206, "{head}");
+        assert!(
+            is_same(&part, &bytes[from..to]),
+            "{from}..{to}: {} bytes came\n{head}",
+            part.len()
+        );
+    }
+    let (_, _, list) = ask(
+        "GET",
+        "/data/",
+        "Accept: application/vnd.x.restic.rest.v2\r\n",
+        b"",
+    );
+    assert_eq!(
+        String::from_utf8(list).unwrap(),
+        format!("[{{\"name\":\"{id}\",\"size\":{}}}]", bytes.len())
+    );
+    assert_eq!(ask("DELETE", &path, "", b"").0, 200);
+    assert!(!pair.server.has(&there));
+    assert_eq!(ask("GET", &path, "", b"").0, 404);
+}
+
+fn a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks() {
+    let pair = Pair::serving(&[], "append-only");
+    let id = "0123456789abcdef".repeat(4);
+    plant(&pair.server.path("repo/snapshots"), &id, b"snapshot");
+    fs::create_dir_all(pair.client.path("backup/laptop")).unwrap();
+    std::os::unix::fs::symlink(
+        "../../repo/snapshots",
+        pair.client.path("backup/laptop/locks"),
+    )
+    .unwrap();
+    pair.cp(&["-r", "backup", "127.0.0.1:"]).expect(0);
+    assert!(
+        pair.server.has(format!("backup/laptop/locks/{id}")),
+        "the link is there"
+    );
+    let server = Process::spawn(serve_restic(
+        &pair,
+        &["--addr", "127.0.0.1:0", "--no-password"],
+    ));
+    let address = address_of(&server);
+    assert_eq!(
+        ask(&address, "DELETE", &format!("/locks/{id}"), "", b"").0,
+        403
+    );
+    assert_eq!(
+        pair.server.read(format!("repo/snapshots/{id}")),
+        b"snapshot"
+    );
+}
+
+fn the_end_of_standard_input_is_the_end() {
+    let pair = Pair::new();
+    let (server, mut stdin) = Process::spawn_open(serve_restic(&pair, &["--stdio"]));
+    stdin
+        .write_all(b"GET /config HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert!(!server.has_ended());
+    drop(stdin);
+    let outcome = server.finish().expect(0);
+    assert!(
+        outcome.stdout.starts_with("HTTP/1.1 404 Not Found\r\n"),
+        "{outcome}"
+    );
+    assert_eq!(outcome.stderr, "");
+}
+
+fn a_signal_ends_a_server_at_an_address() {
+    let pair = Pair::new();
+    let server = Process::spawn(serve_restic(
+        &pair,
+        &["--addr", "127.0.0.1:0", "--no-password"],
+    ));
+    let mut stream = TcpStream::connect(address_of(&server)).unwrap();
+    stream
+        .write_all(b"HEAD /config HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{answer}");
+    server.signal(Signal::INT);
+    server.finish().expect(130);
+}
+
+fn without_a_daemon_nothing_is_served() {
+    let side = Side::here();
+    side.run(["serve", "restic", "--stdio", "-P", "1", "127.0.0.1:backup"])
+        .expect(10)
+        .error(&["cannot connect to 127.0.0.1:1"]);
+    side.run(["serve", "restic", "--stdio", "backup"])
+        .expect(2)
+        .error(&["no host in \"backup\""]);
+    side.run(["serve", "restic", "nas:backup"]).expect(2);
+    side.run([
+        "serve",
+        "restic",
+        "--addr",
+        "localhost:0",
+        "--stdio",
+        "nas:backup",
+    ])
+    .expect(2);
+}
+
+fn what_other_machines_reach_needs_a_password() {
+    let pair = Pair::new();
+    let open = Process::spawn(serve_restic(
+        &pair,
+        &["--addr", "0.0.0.0:0", "--no-password"],
+    ));
+    open.finish()
+        .expect(1)
+        .error(&["0.0.0.0:0", "--no-password"]);
+    let made = Process::spawn(serve_restic(&pair, &["--addr", "0.0.0.0:0"]));
+    let port = address_of(&made).rsplit(':').next().unwrap().to_owned();
+    assert_eq!(
+        ask(&format!("127.0.0.1:{port}"), "GET", "/config", "", b"").0,
+        401
+    );
+    let mut both = serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]);
+    both.env("RCLONE_USER", "me").env("RCLONE_PASS", "pass");
+    Process::spawn(both)
+        .finish()
+        .expect(2)
+        .error(&["RCLONE_USER", "--no-password"]);
+    let mut half = serve_restic(&pair, &["--addr", "127.0.0.1:0"]);
+    half.env("RCLONE_USER", "me");
+    Process::spawn(half)
+        .finish()
+        .expect(2)
+        .error(&["RCLONE_USER", "RCLONE_PASS"]);
+    let mut whole = serve_restic(&pair, &["--addr", "0.0.0.0:0"]);
+    whole.env("RCLONE_USER", "me").env("RCLONE_PASS", "pass");
+    address_of(&Process::spawn(whole));
+}
+
+#[track_caller]
+fn await_true(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "no {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
