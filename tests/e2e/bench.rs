@@ -6,12 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_testkit::{Daemon, Process, Side, pair::Pair};
 use rustix::process::Signal;
-
-use crate::{
-    harness::{Daemon, Process, Side},
-    pair::Pair,
-};
 
 /// Returns true if a process has an unnamed (deleted) file open.
 fn writes_without_a_name(process: &Process) -> bool {
@@ -41,7 +37,6 @@ fn start_disks(pair: &Pair) -> Process {
         &port,
         "--routes",
         "never",
-        "--bidir",
         "-t",
         "1",
         "--omit",
@@ -184,7 +179,7 @@ fn sweep(kind: &str) {
     let daemon = Daemon::start(&server, &[]);
     let port = daemon.port.to_string();
     let load = [
-        "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "12s", "--routes",
+        "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "6s", "--routes",
         "never",
     ];
     let bench = [

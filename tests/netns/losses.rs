@@ -4,14 +4,15 @@
 use std::time::{Duration, Instant};
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
+use nicstripe_testkit::{
+    Process, content, link, number, tests, text,
+    trial::{Test, amount},
+};
 use serde_json::Value;
 
-use crate::{
-    harness::{Process, content, link, number, text},
-    hosts::{Hosts, MIB, Rights, Way},
-};
+use crate::hosts::{Hosts, MIB, Rights, Way};
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![
+pub(crate) const TESTS: &[Test] = tests![
     crossed_links_whose_first_cables_are_pulled_go_on_over_the_second,
     crossed_links_whose_second_cables_are_pulled_go_on_over_the_first,
     straight_links_that_lose_opposite_ends_go_on_over_the_other_two,
@@ -23,6 +24,9 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 const RATE: u64 = 100;
+
+/// 4.2 s on one link.
+const SIZE: usize = 48 * MIB;
 
 /// Returns a lab with two interfaces per host at one switch, in one subnet.
 fn switch() -> Lab {
@@ -52,7 +56,7 @@ fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     for (host, link) in late {
         hosts.lab.set_plugged_at(host, link, false).unwrap();
     }
-    way.prepare(&hosts, &content(96 * MIB));
+    way.prepare(&hosts, &content(SIZE));
     let address = hosts.lab.address(Host::B, first);
     let remote = |name: &str| format!("{address}:{name}");
     let [source, target] = match way {
@@ -87,7 +91,7 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
         lose(&hosts.lab);
         flows_again(&hosts.lab, way, &format!("{pairs:?}, {way:?}"), bound);
         let report = cp.finish().expect(0).document();
-        way.check(&hosts, &content(96 * MIB), &report);
+        way.check(&hosts, &content(SIZE), &report);
     }
 }
 
@@ -123,7 +127,7 @@ fn runs() -> u32 {
     std::env::var("NICSTRIPE_LOSSES")
         .ok()
         .and_then(|runs| runs.parse().ok())
-        .unwrap_or(2)
+        .unwrap_or(amount(1, 4))
 }
 
 fn cut(ends: [(Host, usize); 2]) -> impl Fn(&Lab) {
@@ -189,7 +193,7 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
             lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1")
         });
         let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::All, Rights::All);
-        hosts.client.write("source", content(48 * MIB));
+        hosts.client.write("source", content(SIZE));
         let cp = hosts.start_cp(&["--json-stream", "source", "10.9.0.21:target"]);
         cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
         (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
@@ -204,16 +208,16 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
             Duration::from_secs(3),
         );
         let report = cp.finish().expect(0).document();
-        hosts.server.check("target", &content(48 * MIB), &report);
+        hosts.server.check("target", &content(SIZE), &report);
     }
 }
 
 fn a_blocked_port_closes_no_link_that_works() {
-    for _ in 0..3 * runs() {
+    for _ in 0..2 * runs() {
         let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
         // Like a firewall that drops all traffic to one port.
         hosts.lab.drop_silently(1, Direction::AToB).unwrap();
-        hosts.client.write("source", content(48 * MIB));
+        hosts.client.write("source", content(SIZE));
         let outcome = hosts
             .cp(&["--json-stream", "source", "10.9.0.21:target"])
             .expect(0);
@@ -253,11 +257,11 @@ fn a_blocked_port_closes_no_link_that_works() {
 
 fn a_loss_is_told_with_its_reason_and_its_time() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE); 2]);
-    hosts.client.write("source", content(64 * MIB));
+    hosts.client.write("source", content(40 * MIB));
     let begun = Instant::now();
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
     let lost = Instant::now();
     let before = begun.elapsed();

@@ -24,6 +24,7 @@ use nicstripe_proto::{
     message::{Committed, Put, PutOptions},
 };
 use nicstripe_sim::Rng;
+use nicstripe_testkit::trial::amount;
 
 use crate::{
     harness::{Seed, ms},
@@ -53,7 +54,7 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
     run_all(
         "a_flipped_bit",
         &[],
-        number("NICSTRIPE_FLIPS").unwrap_or(FLIPS),
+        number("NICSTRIPE_FLIPS").unwrap_or(amount(FLIPS, 20 * FLIPS)),
         run,
     );
     for (kind, counts) in FrameType::ALL.iter().zip(&TALLY) {

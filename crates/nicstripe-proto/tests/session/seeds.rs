@@ -1,6 +1,6 @@
 //! Runs a test with many seeds, on all CPUs.
 //!
-//! `NICSTRIPE_SEEDS=N` runs N seeds and prints their rate. `NICSTRIPE_FIRST=K` starts at seed K
+//! `NICSTRIPE_LONG=1` runs twenty times as many. `NICSTRIPE_SEEDS=N` runs N seeds and prints their rate. `NICSTRIPE_FIRST=K` starts at seed K
 //! instead of 0, and `NICSTRIPE_SEED=K` runs only seed K. A failing seed prints the command that
 //! repeats it. 100,000 of each kind:
 //!
@@ -18,6 +18,8 @@ use std::{
     thread,
     time::Instant,
 };
+
+use nicstripe_testkit::trial::amount;
 
 use crate::harness::Seed;
 
@@ -59,7 +61,7 @@ fn seeds(once_failed: &[u64], usual: u64) -> Vec<u64> {
         return vec![seed];
     }
     let first = number("NICSTRIPE_FIRST").unwrap_or(0);
-    let count = number("NICSTRIPE_SEEDS").unwrap_or(usual);
+    let count = number("NICSTRIPE_SEEDS").unwrap_or(amount(usual, 20 * usual));
     once_failed
         .iter()
         .copied()
