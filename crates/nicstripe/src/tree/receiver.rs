@@ -24,6 +24,7 @@ mod links;
 mod nodes;
 mod outbox;
 mod part;
+mod placing;
 mod promised;
 mod surplus;
 #[cfg(test)]

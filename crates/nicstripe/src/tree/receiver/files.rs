@@ -31,6 +31,7 @@ use super::{
     halt::Halt,
     outbox::announced,
     part::Part,
+    placing::only_adds,
     writing::{self, Batch, Piece, Wrote},
 };
 use crate::{
@@ -247,11 +248,7 @@ impl Receiver {
         verdict: Verdict,
     ) -> Option<FileError> {
         if verdict == Verdict::Replace && self.request.append_only {
-            let cause = io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "this peer may only add files",
-            );
-            return Some(leaf.error("replace", cause).with_code(FailCode::Refused));
+            return Some(only_adds(leaf));
         }
         if self.is_full
             && let Content::File { size, .. } = entry.content

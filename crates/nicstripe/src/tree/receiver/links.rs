@@ -10,17 +10,14 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    tree::{Entry, EntryId, Existing, Verdict, decide},
+    tree::{Entry, EntryId, Existing, Verdict},
 };
-use rustix::{
-    fs::{AtFlags, FileType, Stat, linkat, renameat, statat, symlinkat, unlinkat},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, FileType, Stat, linkat, statat, symlinkat};
 
-use super::{Leaf, Receiver, files::look_at, halt::Halt, part::rename_to_free};
+use super::{Leaf, Receiver, files::look_at, halt::Halt, placing::only_adds};
 use crate::{
-    file::{Attributes, FileError, check_sought, hidden_name, inode_of},
-    tree::{metadata::node_of, options::EntryOutcome},
+    file::{Attributes, FileError, check_sought, inode_of},
+    tree::metadata::node_of,
 };
 
 /// Hard link that waits until its file is decided or in place.
@@ -42,42 +39,15 @@ impl Receiver {
         leaf: Leaf,
         target: &[u8],
     ) -> Result<(), Halt> {
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
-        };
-        let verdict = match decide(
-            &self.request.rules,
-            &entry,
-            existing.as_ref().map(|(existing, _)| existing),
-        ) {
-            Verdict::Exists => return self.leave(entry, &leaf),
-            Verdict::Same => {
-                self.out.report.unchanged += 1;
-                return self.skip(entry, &leaf, Verdict::Same);
-            }
-            verdict => verdict,
-        };
-        let objection = self.objection(&entry, &leaf, verdict);
-        let error = match objection {
-            None if self.request.rules.dry_run => None,
-            None => self
-                .link_symbolically(&entry, &leaf, target, verdict)
-                .err()
-                .map(|error| leaf.error("make symbolic link", error)),
-            objection => objection,
-        };
-        if let Some(error) = error {
-            return self.refuse(entry, leaf.shown(), error);
-        }
-        self.out.decide(entry.id, verdict);
-        self.out.report.symlinks += 1;
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out
-            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
+        self.place(
+            entry,
+            leaf,
+            "make symbolic link",
+            |_, _, _, _| Ok(()),
+            |receiver, entry, leaf, verdict| {
+                receiver.link_symbolically(entry, leaf, target, verdict)
+            },
+        )
     }
 
     fn link_symbolically(
@@ -101,38 +71,6 @@ impl Receiver {
             make,
             |hidden| attributes.apply_to_link(&dir, hidden),
         )
-    }
-
-    /// Creates a link or node with `make` under a hidden name and renames it to `name`. Replaces an
-    /// existing file only if `replace`.
-    pub(super) fn put_in_place(
-        &self,
-        dir: &OwnedFd,
-        name: &OsStr,
-        replace: bool,
-        make: impl Fn(&OsStr) -> rustix::io::Result<()>,
-        prepare: impl FnOnce(&OsStr) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let hidden = hidden_name(name, &self.request.peer_key, "part");
-        match make(&hidden) {
-            // Left by an attempt that was killed.
-            Err(Errno::EXIST) => {
-                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?;
-            }
-            made => made?,
-        }
-        let rename = || {
-            if replace {
-                Ok(renameat(dir, &hidden, dir, name)?)
-            } else {
-                rename_to_free(dir, &hidden, name)
-            }
-        };
-        let renamed = prepare(&hidden).and_then(|()| rename());
-        // Needed even after a successful rename: renaming one hard link onto another of the same
-        // file keeps both.
-        let _ = unlinkat(dir, &hidden, AtFlags::empty());
-        renamed
     }
 
     pub(super) fn on_hard_link(
@@ -240,14 +178,7 @@ impl Receiver {
         let made = self.try_link(&link);
         let result = match made {
             Ok(verdict) if verdict == Verdict::Replace && self.request.append_only => {
-                let cause = io::Error::new(
-                    io::ErrorKind::PermissionDenied,
-                    "this peer may only add files",
-                );
-                Err(link
-                    .leaf
-                    .error("replace", cause)
-                    .with_code(FailCode::Refused))
+                Err(only_adds(&link.leaf))
             }
             made => made.map_err(|error| link.leaf.error("link", error)),
         };
@@ -324,12 +255,7 @@ impl Receiver {
         if announced.is_none() {
             self.out.decide(entry.id, verdict);
         }
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out
-            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
+        self.placed(&entry, &leaf, verdict)
     }
 }
 

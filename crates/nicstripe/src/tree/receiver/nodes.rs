@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, io, os::fd::OwnedFd};
 
-use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict, decide};
+use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, Stat, makedev, mknodat, openat};
 
 use super::{Leaf, Receiver, halt::Halt};
@@ -19,53 +19,16 @@ impl Receiver {
                 "peer sent a FIFO, socket or device, which was not requested",
             ));
         }
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
-        };
         if !self.may_have(node.kind) {
             return self.leave_out(&entry, &leaf);
         }
-        let verdict = match decide(
-            &self.request.rules,
-            &entry,
-            existing.as_ref().map(|(existing, _)| existing),
-        ) {
-            Verdict::Exists => return self.leave(entry, &leaf),
-            Verdict::Same => {
-                if let Some((_, stat)) = existing
-                    && let Err(error) = self.keep_node(&entry, &leaf, &stat)
-                {
-                    return self.refuse(
-                        entry,
-                        leaf.shown(),
-                        leaf.error("set the attributes of", error),
-                    );
-                }
-                self.out.report.unchanged += 1;
-                return self.skip(entry, &leaf, Verdict::Same);
-            }
-            verdict => verdict,
-        };
-        let error = match self.objection(&entry, &leaf, verdict) {
-            None if self.request.rules.dry_run => None,
-            None => self
-                .make_node(&entry, &leaf, node, verdict)
-                .err()
-                .map(|error| leaf.error("make", error)),
-            objection => objection,
-        };
-        if let Some(error) = error {
-            return self.refuse(entry, leaf.shown(), error);
-        }
-        self.out.decide(entry.id, verdict);
-        self.out.report.nodes += 1;
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out
-            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
+        self.place(
+            entry,
+            leaf,
+            "make",
+            Self::keep_node,
+            |receiver, entry, leaf, verdict| receiver.make_node(entry, leaf, node, verdict),
+        )
     }
 
     /// Returns true if the sender may create a node of this kind: a device requires a privileged

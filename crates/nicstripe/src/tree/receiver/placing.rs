@@ -1,0 +1,123 @@
+//! Creation of entries without content: links, FIFOs, socket files and devices.
+
+use std::{ffi::OsStr, io, os::fd::OwnedFd};
+
+use nicstripe_proto::{
+    FailCode,
+    tree::{Content, Entry, Verdict, decide},
+};
+use rustix::{
+    fs::{AtFlags, Stat, renameat, unlinkat},
+    io::Errno,
+};
+
+use super::{Leaf, Receiver, halt::Halt, part::rename_to_free};
+use crate::{
+    file::{FileError, hidden_name},
+    tree::options::EntryOutcome,
+};
+
+impl Receiver {
+    /// Compares an entry with the existing file, and creates it with `make` if it is wanted. `keep`
+    /// adapts an existing file that is the same. `operation` names the creation in an error.
+    pub(super) fn place(
+        &mut self,
+        entry: Entry,
+        leaf: Leaf,
+        operation: &'static str,
+        keep: impl FnOnce(&Self, &Entry, &Leaf, &Stat) -> io::Result<()>,
+        make: impl FnOnce(&Self, &Entry, &Leaf, Verdict) -> io::Result<()>,
+    ) -> Result<(), Halt> {
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        };
+        let found = existing.as_ref().map(|(existing, _)| existing);
+        let verdict = match decide(&self.request.rules, &entry, found) {
+            Verdict::Exists => return self.leave(entry, &leaf),
+            Verdict::Same => {
+                if let Some((_, stat)) = existing
+                    && let Err(error) = keep(self, &entry, &leaf, &stat)
+                {
+                    let error = leaf.error("set the attributes of", error);
+                    return self.refuse(entry, leaf.shown(), error);
+                }
+                self.out.report.unchanged += 1;
+                return self.skip(entry, &leaf, Verdict::Same);
+            }
+            verdict => verdict,
+        };
+        let error = match self.objection(&entry, &leaf, verdict) {
+            None if self.request.rules.dry_run => None,
+            None => make(self, &entry, &leaf, verdict)
+                .err()
+                .map(|error| leaf.error(operation, error)),
+            objection => objection,
+        };
+        if let Some(error) = error {
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        self.out.decide(entry.id, verdict);
+        match entry.content {
+            Content::Symlink { .. } => self.out.report.symlinks += 1,
+            _ => self.out.report.nodes += 1,
+        }
+        self.placed(&entry, &leaf, verdict)
+    }
+
+    /// Sends the result of an entry that is in place, after its verdict.
+    pub(super) fn placed(
+        &mut self,
+        entry: &Entry,
+        leaf: &Leaf,
+        verdict: Verdict,
+    ) -> Result<(), Halt> {
+        if !self.request.rules.dry_run {
+            self.out.done(entry.id);
+        }
+        self.out
+            .tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.settle(entry.parent, false)
+    }
+
+    /// Creates a link or node with `make` under a hidden name and renames it to `name`. Replaces an
+    /// existing file only if `replace`.
+    pub(super) fn put_in_place(
+        &self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        replace: bool,
+        make: impl Fn(&OsStr) -> rustix::io::Result<()>,
+        prepare: impl FnOnce(&OsStr) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let hidden = hidden_name(name, &self.request.peer_key, "part");
+        match make(&hidden) {
+            // Left by an attempt that was killed.
+            Err(Errno::EXIST) => {
+                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?;
+            }
+            made => made?,
+        }
+        let rename = || {
+            if replace {
+                Ok(renameat(dir, &hidden, dir, name)?)
+            } else {
+                rename_to_free(dir, &hidden, name)
+            }
+        };
+        let renamed = prepare(&hidden).and_then(|()| rename());
+        // Needed even after a successful rename: renaming one hard link onto another of the same
+        // file keeps both.
+        let _ = unlinkat(dir, &hidden, AtFlags::empty());
+        renamed
+    }
+}
+
+/// Returns the error for a file that an append-only peer may not replace.
+pub(super) fn only_adds(leaf: &Leaf) -> FileError {
+    let cause = io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "this peer may only add files",
+    );
+    leaf.error("replace", cause).with_code(FailCode::Refused)
+}
