@@ -202,21 +202,20 @@ impl Connector {
             Err(error) if is_timeout(&error) => {}
             greeted => return greeted,
         }
+        let small = async || {
+            let tcp = connect(Some(small_segment(plan.remote))).await?;
+            self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
+                .await
+        };
         let started = Instant::now();
-        let tcp = connect(Some(small_segment(plan.remote))).await?;
-        let (mut established, mut welcome) = self
-            .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
-            .await?;
+        let (mut established, mut welcome) = small().await?;
         if let Some(timeout) = probe.second_timeout(started.elapsed()) {
             drop(established);
             match padded(connect(None).await?, timeout).await {
                 Err(error) if is_timeout(&error) => {}
                 greeted => return greeted,
             }
-            let tcp = connect(Some(small_segment(plan.remote))).await?;
-            (established, welcome) = self
-                .greet_on(tcp, plan, hello(None), GREETING_TIMEOUT)
-                .await?;
+            (established, welcome) = small().await?;
         }
         tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are dropped on the path");
         self.narrow
