@@ -4,6 +4,8 @@ use std::fmt;
 
 use nicstripe_proto::name::printable;
 
+use super::causes::chain;
+
 /// Maximum length of one value in a log record, in bytes. A longer value is truncated and ends with
 /// `…`.
 pub(crate) const MOST_LOGGED: usize = 256;
@@ -27,7 +29,7 @@ pub(crate) fn logged(value: impl fmt::Display) -> Logged {
 
 /// Like [`logged`], with the source chain of the error.
 pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
-    logged(crate::text::chain(error))
+    logged(chain(error))
 }
 
 impl Logged {
