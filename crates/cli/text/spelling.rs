@@ -29,22 +29,9 @@ fn slips(one: &str, other: &str) -> usize {
         word.to_lowercase()
             .chars()
             .take(LONGEST)
-            .collect::<Vec<_>>()
+            .collect::<String>()
     });
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
-            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
+    strsim::osa_distance(&one, &other)
 }
 
 /// Number of leading letters compared, the maximum of a DNS label.
