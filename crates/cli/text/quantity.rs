@@ -8,6 +8,8 @@
 
 use std::{fmt, time::Duration};
 
+/// Count, printed with a comma between groups of three digits, as in rsync.
+pub(crate) use indicatif::HumanCount as Grouped;
 use nicstripe::BitRate;
 
 /// Parses a size such as `64K`, and returns it in bytes.
@@ -136,24 +138,6 @@ impl fmt::Display for Clock {
             0 => f.pad(&format!("{minutes}:{seconds:02}")),
             _ => f.pad(&format!("{hours}:{minutes:02}:{seconds:02}")),
         }
-    }
-}
-
-/// Count, printed with a comma between groups of three digits, as in rsync.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Grouped(pub(crate) u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        let mut text = String::with_capacity(digits.len() * 4 / 3);
-        for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                text.push(',');
-            }
-            text.push(digit);
-        }
-        f.pad(&text)
     }
 }
 
