@@ -72,7 +72,13 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             }
             Err(error) => error.to_string(),
         }),
-        Error::Digest { .. } => Some("check the memory and disks of both machines; the target was not replaced".into()),
+        Error::Digest { .. } => {
+            let state = match invocation.has("--inplace") {
+                true => format!("the target is inconsistent until a rerun: {}", invocation.typed()),
+                false => "the target was not replaced".to_owned(),
+            };
+            Some(format!("check the memory and disks of both machines; {state}"))
+        }
         // The target of a failed sync is unknown.
         error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
             Some(format!("free space there, then run the same command again: {}", invocation.typed()))
@@ -407,6 +413,20 @@ mod tests {
             text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_wrong_digest_says_what_became_of_the_target() {
+        let hint_of = |words: &[&str]| {
+            let [sent, received] = [1, 2].map(|byte| nicstripe::Digest([byte; 32]));
+            let words = [&["nicstripe", "cp"], words, &["nas:a", "b"]].concat();
+            let error = Failure::from(Error::Digest { sent, received });
+            hint(&error, &Invocation::of(&words)).unwrap()
+        };
+        assert!(hint_of(&["--delta"]).ends_with("; the target was not replaced"));
+        assert!(hint_of(&["--inplace"]).ends_with(
+            "; the target is inconsistent until a rerun: nicstripe cp --inplace nas:a b"
+        ));
     }
 
     #[test]

@@ -59,10 +59,7 @@ impl Invocation {
     /// Returns the command line without an option that takes no separate value: `-P`, also within a
     /// group of letters, or `--info=...`. `None` if the option is absent.
     pub(crate) fn without(&self, option: &str) -> Option<String> {
-        let at = self
-            .words
-            .iter()
-            .position(|word| word.to_str().is_some_and(|word| has_option(word, option)))?;
+        let at = self.position(option)?;
         let mut words = self.words.clone();
         match option.strip_prefix('-').filter(|letter| letter.len() == 1) {
             Some(letter) if words[at] != option => {
@@ -150,17 +147,22 @@ impl Invocation {
         format!("{} < {}", join(&words), quoted(source))
     }
 
+    /// Returns true if this option was given, alone, with a value, or within a group of letters.
+    pub(crate) fn has(&self, option: &str) -> bool {
+        self.position(option).is_some()
+    }
+
+    fn position(&self, option: &str) -> Option<usize> {
+        let is_it = |word: &OsString| word.to_str().is_some_and(|word| has_option(word, option));
+        self.words.iter().position(is_it)
+    }
+
     /// Returns true if `cp` was given `--recursive`, `--archive`, `-r` or `-a`, also in a group of
     /// letters.
     pub(crate) fn is_recursive(&self) -> bool {
-        let letters = |word: &str| {
-            word.strip_prefix('-')
-                .is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']))
-        };
-        let words = self.words.iter().filter_map(|word| word.to_str());
-        words
-            .skip(2)
-            .any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
+        ["-r", "-a", "--recursive", "--archive"]
+            .iter()
+            .any(|option| self.has(option))
     }
 
     /// Returns the program name as typed, quoted for a shell.
