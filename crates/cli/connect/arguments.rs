@@ -130,7 +130,8 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) bwlimit: Option<BitRate>,
 
-    /// Give up after this time without any link: seconds, or with ms, s, m or h
+    /// Give up after this time without any link, or in the queue of a full daemon: seconds, or with
+    /// ms, s, m or h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
     pub(crate) timeout: Duration,
 }
