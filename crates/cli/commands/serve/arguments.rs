@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use nicstripe::{BenchLimits, Limits};
+use serde::Deserialize;
 
 use super::{
+    limits::{BenchTable, LimitsTable, choice, some_choice},
     listen::{Listen, parse_listen},
     restic::Restic,
 };
@@ -26,6 +29,17 @@ pub(crate) struct Serve {
     #[arg(value_name = "DIR", conflicts_with = "root")]
     pub(super) dir: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(super) options: Options,
+}
+
+/// Options of `serve`, on the command line and, under the same names, in the configuration file.
+/// What is absent has its default, which [`Settings`](super::settings::Settings) sets.
+///
+/// `dist/config.toml` lists all keys with their defaults.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Options {
     /// Directory that peers see as / [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub(super) root: Option<PathBuf>,
@@ -54,6 +68,7 @@ pub(crate) struct Serve {
     /// Install host routes to peers, removed with their session: if their packets would be dropped,
     /// always, or never [default: auto]
     #[arg(long, value_name = "WHEN")]
+    #[serde(deserialize_with = "some_choice")]
     pub(super) routes: Option<Routes>,
 
     /// Answer `nicstripe discover` of every machine on the same cable, not only of trusted ones
@@ -63,10 +78,12 @@ pub(crate) struct Serve {
     /// Configuration file, overridden by the command line [default: config.toml next to the peers
     /// file, if it exists]
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub(super) config: Option<PathBuf>,
 
     /// Check the configuration and exit
     #[arg(long)]
+    #[serde(skip)]
     pub(super) check_config: bool,
 
     /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, or `off` [default: off]
@@ -84,7 +101,37 @@ pub(crate) struct Serve {
         env = "NICSTRIPE_LOG_FORMAT",
         hide_env_values = true
     )]
+    #[serde(skip)]
     pub(super) log_format: Option<LogFormat>,
+
+    #[arg(skip)]
+    pub(super) log: LogTable,
+
+    #[arg(skip)]
+    #[serde(with = "LimitsTable")]
+    pub(super) limits: Limits,
+
+    #[arg(skip)]
+    #[serde(with = "BenchTable")]
+    pub(super) bench: BenchLimits,
+}
+
+/// Table `[log]` of the configuration file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct LogTable {
+    pub(super) filter: String,
+    #[serde(deserialize_with = "choice")]
+    pub(super) format: LogFormat,
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self {
+            filter: "info".into(),
+            format: LogFormat::Auto,
+        }
+    }
 }
 
 /// Subcommand of `serve`, which serves something else than a local directory.

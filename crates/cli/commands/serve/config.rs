@@ -1,100 +1,23 @@
 //! Configuration file of `serve`.
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{ops::Range, path::Path};
 
-use clap::ValueEnum as _;
-use nicstripe::{BenchLimits, Limits, escaped, trust::read_guarded};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use nicstripe::{escaped, trust::read_guarded};
 
-use super::{
-    error::ServeError,
-    limits::{BenchTable, LimitsTable},
-    listen::Listen,
-};
-use crate::{connect::arguments::Routes, output::logging::LogFormat};
-
-/// Content of the configuration file. Every option of `serve` has a key of the same name; missing
-/// keys have their defaults.
-///
-/// `dist/config.toml` lists all keys with their defaults.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Config {
-    pub(super) root: PathBuf,
-    pub(super) listen: Vec<Listen>,
-    pub(super) interface: Vec<String>,
-    pub(super) port: u16,
-    pub(super) read_only: bool,
-    pub(super) append_only: bool,
-    #[serde(deserialize_with = "routes")]
-    pub(super) routes: Routes,
-    pub(super) announce: bool,
-    /// Address and port of the Prometheus endpoint, or `off`.
-    pub(super) metrics: String,
-    pub(super) metrics_any: bool,
-    pub(super) log: LogTable,
-    pub(super) limits: LimitsTable,
-    pub(super) bench: BenchTable,
-}
-
-/// Table `[log]` of the configuration file.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct LogTable {
-    pub(super) filter: String,
-    #[serde(deserialize_with = "log_format")]
-    pub(super) format: LogFormat,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            root: ".".into(),
-            listen: Vec::new(),
-            interface: Vec::new(),
-            port: nicstripe::DEFAULT_PORT,
-            read_only: false,
-            append_only: false,
-            routes: Routes::Auto,
-            announce: false,
-            metrics: METRICS_OFF.into(),
-            metrics_any: false,
-            log: LogTable::default(),
-            limits: LimitsTable(Limits::default()),
-            bench: BenchTable(BenchLimits::default()),
-        }
-    }
-}
-
-impl Default for LogTable {
-    fn default() -> Self {
-        Self {
-            filter: "info".into(),
-            format: LogFormat::Auto,
-        }
-    }
-}
-
-/// Value of the key `metrics` that disables the Prometheus endpoint.
-pub(super) const METRICS_OFF: &str = "off";
+use super::{arguments::Options, error::ServeError};
 
 /// Maximum size of a configuration file in bytes. A file with all keys has a small part of that.
 const MOST_BYTES: usize = 1 << 20;
 
-impl Config {
-    /// Reads a configuration file.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read, other users can change it, or a key or value is invalid.
-    pub(super) fn load(path: &Path) -> Result<Self, ServeError> {
-        let bytes = read_guarded(path, MOST_BYTES)?;
-        let text = String::from_utf8_lossy(&bytes);
-        toml::from_str(&text).map_err(|error| ServeError::of(path, &text, &error))
-    }
+/// Reads a configuration file.
+///
+/// # Errors
+///
+/// The file cannot be read, other users can change it, or a key or value is invalid.
+pub(super) fn load(path: &Path) -> Result<Options, ServeError> {
+    let bytes = read_guarded(path, MOST_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    toml::from_str(&text).map_err(|error| ServeError::of(path, &text, &error))
 }
 
 impl ServeError {
@@ -140,53 +63,13 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
 /// Maximum number of characters to print of an invalid value.
 const MOST_SHOWN: usize = 60;
 
-fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Routes::from_str(&text, false)
-        .map_err(|_| D::Error::custom("expected \"auto\", \"always\" or \"never\""))
-}
-
-fn log_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogFormat, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    LogFormat::from_str(&text, false)
-        .map_err(|_| D::Error::custom("expected \"auto\", \"text\" or \"json\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Config, String> {
+    fn parse(text: &str) -> Result<Options, String> {
         toml::from_str(text)
             .map_err(|error| ServeError::of(Path::new("/c"), text, &error).to_string())
-    }
-
-    #[test]
-    fn the_example_has_every_key_with_its_default() {
-        let text = include_str!("../../../../dist/config.toml");
-        assert_eq!(parse(text).unwrap(), Config::default());
-        let defaults = format!("{:?}", Config::default());
-        let table: toml::Table = text.parse().unwrap();
-        let limits = table["limits"].as_table().unwrap();
-        // One key per field: in Debug output, a colon follows each field name.
-        let fields = defaults
-            .split("Limits {")
-            .nth(1)
-            .unwrap()
-            .split('}')
-            .next()
-            .unwrap()
-            .matches(": ")
-            .count();
-        assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
-        assert_eq!(table["log"].as_table().unwrap().len(), 2);
-        assert_eq!(table["bench"].as_table().unwrap().len(), 3);
-        assert_eq!(table.len(), 13);
-    }
-
-    #[test]
-    fn an_empty_file_is_all_defaults() {
-        assert_eq!(parse("").unwrap(), Config::default());
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Serve {
         exposition::remember_start();
         let home = places::home()?;
         let settings = Settings::load(&self, &home)?;
-        if self.check_config {
+        if self.options.check_config {
             return check(&settings, &home, terminal);
         }
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;

@@ -8,13 +8,13 @@ use std::{
 };
 
 use nicstripe::{
-    BenchLimits, Limits,
+    BenchLimits, DEFAULT_PORT, Limits,
     trust::{Access, Home},
 };
 
 use super::{
-    arguments::Serve,
-    config::{Config, METRICS_OFF},
+    arguments::{Options, Serve},
+    config,
     listen::Listen,
 };
 use crate::{
@@ -48,16 +48,18 @@ impl Settings {
     /// `config.toml` in the configuration directory if it exists.
     pub(super) fn load(args: &Serve, home: &Home) -> Result<Self, Failure> {
         let file = args
+            .options
             .config
             .clone()
             .or_else(|| Some(home.config_file()).filter(|path| path.exists()));
         let config = file
             .as_deref()
-            .map_or_else(|| Ok(Config::default()), Config::load)?;
+            .map_or_else(|| Ok(Options::default()), config::load)?;
         Self::of(args, config, file)
     }
 
-    fn of(args: &Serve, config: Config, file: Option<PathBuf>) -> Result<Self, Failure> {
+    fn of(args: &Serve, config: Options, file: Option<PathBuf>) -> Result<Self, Failure> {
+        let (args, dir) = (&args.options, &args.dir);
         let is_placed = !args.listen.is_empty() || !args.interface.is_empty();
         let (listen, interface) = match is_placed {
             true => (args.listen.clone(), args.interface.clone()),
@@ -68,7 +70,7 @@ impl Settings {
             true => (args.read_only, args.append_only),
             false => (config.read_only, config.append_only),
         };
-        let metrics = args.metrics.clone().unwrap_or(config.metrics);
+        let metrics = args.metrics.as_ref().or(config.metrics.as_ref());
         let variable = env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
         let variable = variable.map(|text| LogFilter {
             key: LOG_VARIABLE,
@@ -78,22 +80,29 @@ impl Settings {
             root: args
                 .root
                 .clone()
-                .or_else(|| args.dir.clone())
-                .unwrap_or(config.root),
+                .or_else(|| dir.clone())
+                .or(config.root)
+                .unwrap_or_else(|| ".".into()),
             listen,
             interface,
-            port: args.port.unwrap_or(config.port),
+            port: args.port.or(config.port).unwrap_or(DEFAULT_PORT),
             access: access(read_only, append_only)?,
-            routes: args.routes.unwrap_or(config.routes),
+            routes: args.routes.or(config.routes).unwrap_or(Routes::Auto),
             announce: args.announce || config.announce,
-            metrics: metrics_address(&metrics, args.metrics_any || config.metrics_any)?,
+            metrics: match metrics.filter(|text| *text != METRICS_OFF) {
+                Some(text) => Some(metrics_address(
+                    text,
+                    args.metrics_any || config.metrics_any,
+                )?),
+                None => None,
+            },
             log_filter: variable.unwrap_or(LogFilter {
                 key: "log.filter",
                 text: config.log.filter,
             }),
             log_format: args.log_format.unwrap_or(config.log.format),
-            limits: config.limits.0,
-            bench: config.bench.0,
+            limits: config.limits,
+            bench: config.bench,
             file,
         })
     }
@@ -153,12 +162,12 @@ fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
     }
 }
 
+/// Value of `metrics` that disables the Prometheus endpoint.
+const METRICS_OFF: &str = "off";
+
 /// Parses the address of the Prometheus endpoint. The endpoint has no authentication, so that an
 /// address other machines can reach requires `any`.
-fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure> {
-    if text == METRICS_OFF {
-        return Ok(None);
-    }
+fn metrics_address(text: &str, any: bool) -> Result<SocketAddr, Failure> {
     let wrong = |why: String| Failure::Setting {
         key: "metrics",
         why,
@@ -169,7 +178,7 @@ fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure>
         ))
     })?;
     match any || address.ip().is_loopback() {
-        true => Ok(Some(address)),
+        true => Ok(address),
         false => Err(wrong(format!(
             "{address} can be reached by other machines without authentication: add metrics-any to allow it"
         ))),
@@ -225,11 +234,41 @@ mod tests {
     }
 
     #[test]
+    fn the_example_has_every_key_with_its_default() {
+        let text = include_str!("../../../../dist/config.toml");
+        assert_eq!(settings(&[], text).unwrap(), settings(&[], "").unwrap());
+        let defaults = format!("{:?}", settings(&[], "").unwrap());
+        let table: toml::Table = text.parse().unwrap();
+        let limits = table["limits"].as_table().unwrap();
+        // One key per field: in Debug output, a colon follows each field name.
+        let fields = defaults
+            .split("Limits {")
+            .nth(1)
+            .unwrap()
+            .split('}')
+            .next()
+            .unwrap()
+            .matches(": ")
+            .count();
+        assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
+        assert_eq!(table["log"].as_table().unwrap().len(), 2);
+        assert_eq!(table["bench"].as_table().unwrap().len(), 3);
+        assert_eq!(table.len(), 13);
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        let typed = Typed::parse_from(["serve"]);
+        let without_file = Settings::of(&typed.serve, Options::default(), None).unwrap();
+        assert_eq!(settings(&[], "").unwrap(), without_file);
+    }
+
+    #[test]
     fn without_both_the_defaults_count() {
         let settings = settings(&[], "").unwrap();
         assert_eq!(
             (settings.port, settings.metrics, settings.limits),
-            (nicstripe::DEFAULT_PORT, None, Limits::default())
+            (DEFAULT_PORT, None, Limits::default())
         );
     }
 
