@@ -6,7 +6,6 @@ use std::{sync::Arc, time::Duration};
 use aws_lc_rs::digest::{Context as Digest, SHA256};
 use hyper::{
     Method, Request, StatusCode, Version,
-    body::{Body, Bytes},
     header::{
         ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName,
         HeaderValue, RANGE,
@@ -18,7 +17,7 @@ use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use super::{
-    body::next_bytes,
+    body::{RequestBody, next_bytes},
     objects::{Entry, ObjectError, Objects, Obstacle, Upload as _},
     range::{RequestedRange, wanted},
     reply::{self, Reply, ReplyBody},
@@ -66,11 +65,7 @@ impl<O: Objects> Repository<O> {
     }
 
     /// Answers a request. An error is logged, and becomes an HTTP status.
-    pub(super) async fn answer<B>(&self, request: Request<B>) -> Reply
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::error::Error,
-    {
+    pub(super) async fn answer<B: RequestBody>(&self, request: Request<B>) -> Reply {
         let (head, mut body) = request.into_parts();
         match self.try_answer(&head, &mut body).await {
             Ok(reply) => reply,
@@ -87,11 +82,11 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    async fn try_answer<B>(&self, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::error::Error,
-    {
+    async fn try_answer<B: RequestBody>(
+        &self,
+        head: &Parts,
+        body: &mut B,
+    ) -> Result<Reply, Refusal> {
         match (Target::parse(head.uri.path())?, &head.method) {
             (Target::Repository, &Method::POST) => self.make(head.uri.query()).await,
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
@@ -108,17 +103,13 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    async fn answer_for_file<B>(
+    async fn answer_for_file<B: RequestBody>(
         &self,
         name: &Name,
         id: Option<&Id>,
         head: &Parts,
         body: &mut B,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::error::Error,
-    {
+    ) -> Result<Reply, Refusal> {
         match head.method {
             Method::HEAD => self.describe(name).await,
             Method::GET => self.load(name, header(head, RANGE)).await,
@@ -225,11 +216,12 @@ impl<O: Objects> Repository<O> {
 
     /// Stores a request body as a file. The file gets its name once it is complete and durable, and
     /// its content matches its ID.
-    async fn save<B>(&self, name: &Name, id: Option<&Id>, body: &mut B) -> Result<Reply, Refusal>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::error::Error,
-    {
+    async fn save<B: RequestBody>(
+        &self,
+        name: &Name,
+        id: Option<&Id>,
+        body: &mut B,
+    ) -> Result<Reply, Refusal> {
         let mut upload = self.objects.create(name);
         let mut digest = Digest::new(&SHA256);
         while let Some(bytes) = next_bytes(body).await {
@@ -328,19 +320,18 @@ fn header(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }
 
-fn object_headers(reply: Reply, len: u64) -> Reply {
-    let reply = reply::with(
-        reply,
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/octet-stream"),
-    );
-    let reply = reply::with(reply, ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+fn object_headers(mut reply: Reply, len: u64) -> Reply {
+    let kind = HeaderValue::from_static("application/octet-stream");
+    reply.headers_mut().extend([
+        (CONTENT_TYPE, kind),
+        (ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+    ]);
     reply::with(reply, CONTENT_LENGTH, len.into())
 }
 
 /// Reads and discards the rest of a request body, up to [`MOST_DRAINED`] bytes and for at most
 /// [`DRAIN_TIME`].
-async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
+async fn drain<B: RequestBody>(body: &mut B) {
     let mut left = MOST_DRAINED;
     let rest = async {
         while let Some(Ok(bytes)) = next_bytes(body).await
