@@ -7,6 +7,7 @@ use nicstripe::{
     BitRate, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
     escaped,
     links::{LocalInterface, local_interfaces},
+    trust::PublicKey,
 };
 use serde::Serialize;
 
@@ -76,21 +77,13 @@ impl Links {
         let (key, name) = client.peer().await?;
         let survey = client.links().await?;
         client.close().await;
-        Ok((
-            Peer {
-                key: key.to_string(),
-                fingerprint: key.fingerprint(),
-                name,
-            },
-            survey,
-        ))
+        Ok((Peer { key, name }, survey))
     }
 }
 
 /// The peer that the links lead to.
 struct Peer {
-    key: String,
-    fingerprint: String,
+    key: PublicKey,
     name: Option<String>,
 }
 
@@ -99,7 +92,7 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
     stdout::line(format_args!(
         "{} ({})",
         escaped(name.as_bytes()),
-        peer.fingerprint
+        peer.key.fingerprint()
     ))?;
     let mut rows = vec![
         [
@@ -161,7 +154,7 @@ fn row(link: &SurveyedLink) -> [String; 7] {
     [
         link_text::ends(&link.link),
         link.link.remote.to_string(),
-        reason_text(link.reason).to_owned(),
+        reason(link.reason).0.to_owned(),
         mtu,
         speed,
         expected,
@@ -183,15 +176,16 @@ fn state_text(link: &SurveyedLink) -> String {
     }
 }
 
-fn reason_text(reason: LinkReason) -> &'static str {
+/// Returns the reason why a link was chosen: as text, and as the word of the JSON document.
+fn reason(reason: LinkReason) -> (&'static str, &'static str) {
     match reason {
-        LinkReason::Named => "named",
-        LinkReason::Contact => "route to the host",
-        LinkReason::OwnSubnet => "own IPv4 subnet",
-        LinkReason::LinkLocal => "IPv6 link-local",
-        LinkReason::OwnPrefix => "own IPv6 prefix",
-        LinkReason::SharedSubnet => "shared subnet",
-        _ => "?",
+        LinkReason::Named => ("named", "named"),
+        LinkReason::Contact => ("route to the host", "contact"),
+        LinkReason::OwnSubnet => ("own IPv4 subnet", "own_subnet"),
+        LinkReason::LinkLocal => ("IPv6 link-local", "link_local"),
+        LinkReason::OwnPrefix => ("own IPv6 prefix", "own_prefix"),
+        LinkReason::SharedSubnet => ("shared subnet", "shared_subnet"),
+        _ => ("?", "unknown"),
     }
 }
 
@@ -225,18 +219,13 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
 fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
     let mut rows = vec![["interface", "addresses", "MTU", "speed", "use"].map(str::to_owned)];
     rows.extend(interfaces.iter().map(|interface| {
-        let addresses: Vec<String> = interface
-            .addresses
-            .iter()
-            .map(|(ip, len)| format!("{ip}/{len}"))
-            .collect();
+        let addresses = match addresses(interface) {
+            none if none.is_empty() => "none".to_owned(),
+            addresses => addresses.join(" "),
+        };
         [
             escaped(interface.name.as_bytes()),
-            if addresses.is_empty() {
-                "none".to_owned()
-            } else {
-                addresses.join(" ")
-            },
+            addresses,
             interface.mtu.to_string(),
             interface
                 .line_rate
@@ -250,12 +239,18 @@ fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
     aligned(&rows).into_iter().try_for_each(stdout::line)
 }
 
+/// Returns the addresses of an interface, each with the length of its prefix.
+fn addresses(interface: &LocalInterface) -> Vec<String> {
+    let addresses = interface.addresses.iter();
+    addresses.map(|(ip, len)| format!("{ip}/{len}")).collect()
+}
+
 /// JSON document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     schema: &'static str,
     host: &'a str,
-    peer_key: &'a str,
+    peer_key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -305,7 +300,7 @@ impl<'a> Document<'a> {
         let bps = |rate: Option<BitRate>| rate.map(|rate| rate.0);
         let link = |link: &'a SurveyedLink| LinkDocument {
             ends: LinkEnds::from(&link.link),
-            chosen_for: reason_word(link.reason),
+            chosen_for: reason(link.reason).1,
             state: State::from(&link.state),
             verified: link.verified,
             family: if link.link.remote.is_ipv4() {
@@ -332,24 +327,12 @@ impl<'a> Document<'a> {
         Self {
             schema: SCHEMA,
             host,
-            peer_key: &peer.key,
+            peer_key: peer.key.to_string(),
             peer_name: peer.name.as_deref(),
             theory_bps: bps(survey.expected),
             links: survey.links.iter().map(link).collect(),
             unused: survey.unused.iter().map(unused).collect(),
         }
-    }
-}
-
-fn reason_word(reason: LinkReason) -> &'static str {
-    match reason {
-        LinkReason::Named => "named",
-        LinkReason::Contact => "contact",
-        LinkReason::OwnSubnet => "own_subnet",
-        LinkReason::LinkLocal => "link_local",
-        LinkReason::OwnPrefix => "own_prefix",
-        LinkReason::SharedSubnet => "shared_subnet",
-        _ => "unknown",
     }
 }
 
@@ -378,11 +361,7 @@ impl<'a> HereDocument<'a> {
     fn of(interfaces: &'a [LocalInterface]) -> Self {
         let one = |interface: &'a LocalInterface| HereInterface {
             interface: &interface.name,
-            addresses: interface
-                .addresses
-                .iter()
-                .map(|(ip, len)| format!("{ip}/{len}"))
-                .collect(),
+            addresses: addresses(interface),
             mtu: interface.mtu,
             line_rate_bps: interface.line_rate.map(|rate| rate.0),
             is_link: interface.left_out.is_none(),
