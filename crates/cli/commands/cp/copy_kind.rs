@@ -233,17 +233,7 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, C
         }
         .into());
     }
-    let named = |(name, content): &(Option<Name>, bool)| {
-        name.as_ref()
-            .filter(|_| !content)
-            .map(|name| name.file_name().to_vec())
-    };
-    let names: Vec<Option<Vec<u8>>> = parts.iter().map(named).collect();
-    check_sources(
-        names.iter().map(Option::as_deref).collect(),
-        cp.tree.files_from.is_some(),
-        cp.tree.delete,
-    )?;
+    check_remote(&parts, all, cp.tree.delete)?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
     let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
     Ok((
@@ -256,9 +246,23 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, C
     ))
 }
 
+/// Checks remote sources as [`check_sources`] does.
+pub(super) fn check_remote(
+    sources: &[(Option<Name>, bool)],
+    is_listed: bool,
+    delete: bool,
+) -> Result<(), PlanError> {
+    check_sources(sources.iter().map(name_of).collect(), is_listed, delete)
+}
+
+/// Returns the name that a remote source gets in the target; `None` if its content is copied.
+fn name_of((name, content): &(Option<Name>, bool)) -> Option<&[u8]> {
+    name.as_ref().filter(|_| !content).map(Name::file_name)
+}
+
 /// Rejects several sources with `--files-from`, with `--delete` if the content of one is copied, or
 /// with equal names in the target. `names` has `None` for a source whose content is copied.
-pub(super) fn check_sources(
+fn check_sources(
     names: Vec<Option<&[u8]>>,
     is_listed: bool,
     delete: bool,

@@ -8,7 +8,7 @@ use std::path::Path;
 use nicstripe::{Client, Error, FailCode, Kind, Name, TreeOptions};
 
 use super::{
-    copy_kind::{CopyKind, check_sources},
+    copy_kind::{CopyKind, check_remote},
     error::PlanError,
     pattern::{Pattern, is_special, without_braces},
 };
@@ -69,17 +69,7 @@ fn many(
     as_name: bool,
     tree: &TreeOptions,
 ) -> Result<CopyKind, Failure> {
-    let named = |(name, content): &(Option<Name>, bool)| {
-        name.as_ref()
-            .filter(|_| !content)
-            .map(|name| name.file_name().to_vec())
-    };
-    let names: Vec<Option<Vec<u8>>> = sources.iter().map(named).collect();
-    check_sources(
-        names.iter().map(Option::as_deref).collect(),
-        tree.files_from.is_some(),
-        tree.delete,
-    )?;
+    check_remote(&sources, tree.files_from.is_some(), tree.delete)?;
     let as_name = as_name && sources.len() == 1;
     Ok(CopyKind::GetTree {
         sources,

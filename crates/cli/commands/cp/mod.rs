@@ -43,7 +43,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe::{Client, Event, Report, Transfer, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, Event, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     closing::Ends,
@@ -56,13 +56,13 @@ use self::{
     show::{Show, Wishes},
     single::Single,
     view::View,
-    watch::watch,
+    watch::{start, watch},
 };
 use crate::{
     connect::setup::{self, connect_telling, queued},
     failure::Failure,
     output::{logging, terminal::Terminal},
-    process::{runtime, signals::Signals, streams::unbuffered},
+    process::{runtime, signals::Signals},
     text::{invocation::Invocation, link_text},
 };
 
@@ -287,8 +287,9 @@ async fn carry_out(
     show: &mut Show,
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
+    let begin = || start(client, plan.kind.clone(), plan.options, tree);
     if !plan.kind.is_one_file() {
-        return watch(start(client, plan, tree)?, show, signals).await;
+        return watch(begin()?, show, signals).await;
     }
     let mut single = Single {
         client,
@@ -299,41 +300,10 @@ async fn carry_out(
     if plan.dry_run {
         return single.run_dry().await;
     }
-    match watch(start(client, plan, tree)?, single.show, single.signals).await {
+    match watch(begin()?, single.show, single.signals).await {
         Err(failure) => single.reconsider(failure).await,
         done => done,
     }
-}
-
-/// Starts the transfer in the library, by copy kind.
-fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
-    let options = plan.options;
-    let of_pipe = |source| Failure::Source {
-        path: "-".into(),
-        source,
-    };
-    Ok(match plan.kind.clone() {
-        CopyKind::Put { source, name } => client.put(&source, name, options),
-        CopyKind::Get { name, target } => client.get(name, &target, options),
-        CopyKind::PutTree {
-            sources,
-            name,
-            as_name,
-        } => client.put_tree(sources, name, as_name, tree),
-        CopyKind::GetTree {
-            sources,
-            target,
-            as_name,
-        } => client.get_tree(sources, &target, as_name, tree),
-        CopyKind::PutPipe { name } => {
-            client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
-        }
-        CopyKind::GetPipe { name } => client.get_pipe(
-            name,
-            unbuffered(io::stdout()).map_err(Failure::Output)?,
-            options,
-        ),
-    })
 }
 
 /// Prints the summary of a finished copy. The closing lines come last.

@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     fmt, fs,
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -16,7 +16,12 @@ use nicstripe::{
     TreeReport, Verdict, escaped,
 };
 
-use super::{copy_kind::CopyKind, plan::Plan, show::Show, watch::watch};
+use super::{
+    copy_kind::CopyKind,
+    plan::Plan,
+    show::Show,
+    watch::{start, watch},
+};
 use crate::{
     connect::location::LocationError,
     failure::{CommandError, Failure, exit::Exit, hint::NextStep},
@@ -121,17 +126,12 @@ impl Single<'_> {
             files,
             ..TreeOptions::default()
         };
-        let transfer = match &place.ends {
-            // A symbolic link named as the source is followed.
-            Ends::Put { source, name } => {
-                self.client
-                    .put_tree(vec![source.clone()], Some(name.clone()), true, options)
-            }
-            Ends::Get { name, target } => {
-                self.client
-                    .get_tree(vec![(Some(name.clone()), false)], target, true, options)
-            }
-        };
+        let transfer = start(
+            self.client,
+            place.kind.clone(),
+            CopyOptions::default(),
+            options,
+        )?;
         let report = watch(transfer, self.show, self.signals).await?;
         let is_same = report
             .tree
@@ -143,7 +143,8 @@ impl Single<'_> {
 
 /// Source and target of a single-file copy, and the state of the target.
 struct SingleCopy {
-    ends: Ends,
+    /// The same copy as that of a tree, with the target's full name.
+    kind: CopyKind,
     source: FileInfo,
     found: ExistingFile,
     own_name: Name,
@@ -151,12 +152,6 @@ struct SingleCopy {
     shown: String,
     /// Host of the daemon, if the target is remote.
     host: Option<String>,
-}
-
-/// Source and target paths. The file name is appended if the target is a directory.
-enum Ends {
-    Put { source: PathBuf, name: Name },
-    Get { name: Name, target: PathBuf },
 }
 
 /// Metadata of a file, used to compare source and target.
@@ -227,12 +222,14 @@ impl SingleCopy {
             },
         };
         let shown = name.to_string();
-        let ends = Ends::Put {
-            source: fs::canonicalize(source).map_err(open)?,
-            name,
+        // A symbolic link named as the source is followed.
+        let kind = CopyKind::PutTree {
+            sources: vec![fs::canonicalize(source).map_err(open)?],
+            name: Some(name),
+            as_name: true,
         };
         Ok(Self {
-            ends,
+            kind,
             source: looked,
             found,
             own_name,
@@ -253,9 +250,10 @@ impl SingleCopy {
         let found = here(&target);
         let shown = escaped(target.as_os_str().as_bytes());
         Ok(Self {
-            ends: Ends::Get {
-                name: name.clone(),
+            kind: CopyKind::GetTree {
+                sources: vec![(Some(name.clone()), false)],
                 target,
+                as_name: true,
             },
             source,
             found,

@@ -1,13 +1,56 @@
 //! A running transfer: its events, the progress and the signals.
 
-use nicstripe::{Error, Report, Transfer};
+use std::io;
+
+use nicstripe::{Client, CopyOptions, Error, Report, Transfer, TreeOptions};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::show::{Show, TICK};
+use super::{
+    copy_kind::CopyKind,
+    show::{Show, TICK},
+};
 use crate::{
     failure::{Failure, exit::Stop},
-    process::signals::{Signalled, Signals},
+    process::{
+        signals::{Signalled, Signals},
+        streams::unbuffered,
+    },
 };
+
+/// Starts the transfer in the library, by copy kind.
+pub(super) fn start(
+    client: &Client,
+    kind: CopyKind,
+    options: CopyOptions,
+    tree: TreeOptions,
+) -> Result<Transfer, Failure> {
+    let of_pipe = |source| Failure::Source {
+        path: "-".into(),
+        source,
+    };
+    Ok(match kind {
+        CopyKind::Put { source, name } => client.put(&source, name, options),
+        CopyKind::Get { name, target } => client.get(name, &target, options),
+        CopyKind::PutTree {
+            sources,
+            name,
+            as_name,
+        } => client.put_tree(sources, name, as_name, tree),
+        CopyKind::GetTree {
+            sources,
+            target,
+            as_name,
+        } => client.get_tree(sources, &target, as_name, tree),
+        CopyKind::PutPipe { name } => {
+            client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
+        }
+        CopyKind::GetPipe { name } => client.get_pipe(
+            name,
+            unbuffered(io::stdout()).map_err(Failure::Output)?,
+            options,
+        ),
+    })
+}
 
 /// Shows the events of a transfer until it ends. The first signal cancels the transfer, the second
 /// ends the process.
