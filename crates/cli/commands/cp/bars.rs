@@ -19,7 +19,7 @@ pub(crate) struct Bars {
     name: String,
     begun: Instant,
     shown: bool,
-    is_narrow: bool,
+    layout: &'static Layout,
     total: ProgressBar,
     links: Vec<ProgressBar>,
 }
@@ -29,13 +29,13 @@ impl Bars {
     pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
         let total = terminal
             .bars()
-            .add(ProgressBar::no_length().with_style(style(TOTAL)));
+            .add(ProgressBar::no_length().with_style(style(WIDE.total)));
         Self {
             terminal: terminal.clone(),
             name,
             begun: Instant::now(),
             shown: false,
-            is_narrow: false,
+            layout: &WIDE,
             total,
             links: Vec::new(),
         }
@@ -57,16 +57,10 @@ impl Bars {
         let size = (!progress.open).then_some(progress.size);
         set_length(&self.total, size);
         self.total.set_position(progress.bytes);
-        let width = if self.is_narrow {
-            NARROW_NAME
-        } else {
-            NAME_WIDTH
-        };
-        self.total.set_prefix(shortened(
-            &files(progress).unwrap_or_else(|| self.name.clone()),
-            width,
-        ));
-        self.total.set_message(total_message(view, self.is_narrow));
+        let name = files(progress).unwrap_or_else(|| self.name.clone());
+        self.total.set_prefix(shortened(&name, self.layout.name));
+        self.total
+            .set_message(total_message(view, self.layout.is_narrow));
         for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
             self.draw_link(index, &view.label(&link.link), link, size);
         }
@@ -88,42 +82,29 @@ impl Bars {
     /// Switches to a layout without bars if the terminal has fewer than [`LEAST_COLUMNS`] columns,
     /// since a wrapped line cannot be redrawn.
     fn fit(&mut self) {
-        let is_narrow = self
-            .terminal
-            .columns()
-            .is_some_and(|columns| columns < LEAST_COLUMNS);
-        if std::mem::replace(&mut self.is_narrow, is_narrow) != is_narrow {
-            self.total
-                .set_style(style(if is_narrow { NARROW } else { TOTAL }));
+        let columns = self.terminal.columns();
+        let layout = match columns.is_some_and(|columns| columns < LEAST_COLUMNS) {
+            true => &NARROW,
+            false => &WIDE,
+        };
+        if std::mem::replace(&mut self.layout, layout).is_narrow != layout.is_narrow {
+            self.total.set_style(style(layout.total));
             self.links
                 .iter()
-                .for_each(|link| link.set_style(style(if is_narrow { NARROW_LINK } else { LINK })));
+                .for_each(|link| link.set_style(style(layout.link)));
         }
     }
 
     fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: Option<u64>) {
         if index == self.links.len() {
-            let bar = self.terminal.bars().add(
-                ProgressBar::no_length().with_style(style(if self.is_narrow {
-                    NARROW_LINK
-                } else {
-                    LINK
-                })),
-            );
-            self.links.push(bar);
+            let bar = ProgressBar::no_length().with_style(style(self.layout.link));
+            self.links.push(self.terminal.bars().add(bar));
         }
         let bar = &self.links[index];
         set_length(bar, size);
         bar.set_position(link.bytes);
-        bar.set_prefix(shortened(
-            label,
-            if self.is_narrow {
-                NARROW_NAME
-            } else {
-                NAME_WIDTH
-            },
-        ));
-        bar.set_message(link_message(link, self.is_narrow));
+        bar.set_prefix(shortened(label, self.layout.name));
+        bar.set_message(link_message(link, self.layout.is_narrow));
     }
 }
 
@@ -198,16 +179,31 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// Layout of the bars. The prefix has [`NAME_WIDTH`] columns, and the message leaves 20 columns for
-/// the bar on a terminal of 80.
-const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
-const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
-const NAME_WIDTH: usize = 16;
+/// Layout of the bars.
+#[derive(Debug)]
+struct Layout {
+    is_narrow: bool,
+    total: &'static str,
+    link: &'static str,
+    /// Columns of the name, the prefix of a bar.
+    name: usize,
+}
+
+/// Layout with bars. The message leaves 20 columns for the bar on a terminal of 80.
+const WIDE: Layout = Layout {
+    is_narrow: false,
+    total: "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}",
+    link: "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}",
+    name: 16,
+};
 
 /// Layout without bars, for terminals of 40 columns and more.
-const NARROW: &str = "{prefix:10!} {msg:28!}";
-const NARROW_LINK: &str = "{prefix:>10!} {msg:28!}";
-const NARROW_NAME: usize = 10;
+const NARROW: Layout = Layout {
+    is_narrow: true,
+    total: "{prefix:10!} {msg:28!}",
+    link: "{prefix:>10!} {msg:28!}",
+    name: 10,
+};
 
 /// Minimum columns of a terminal for the layout with bars.
 const LEAST_COLUMNS: u16 = 66;
@@ -224,10 +220,10 @@ mod tests {
 
     #[test]
     fn the_templates_are_well_formed() {
-        style(TOTAL);
-        style(LINK);
-        style(NARROW);
-        style(NARROW_LINK);
+        style(WIDE.total);
+        style(WIDE.link);
+        style(NARROW.total);
+        style(NARROW.link);
     }
 
     #[test]
@@ -294,19 +290,16 @@ mod tests {
 
     #[test]
     fn long_names_keep_their_end() {
+        assert_eq!(shortened("sixteen-chars.gz", WIDE.name), "sixteen-chars.gz");
         assert_eq!(
-            shortened("sixteen-chars.gz", NAME_WIDTH),
-            "sixteen-chars.gz"
-        );
-        assert_eq!(
-            shortened("backup-2024-11-20.tar", NAME_WIDTH),
+            shortened("backup-2024-11-20.tar", WIDE.name),
             "…-2024-11-20.tar"
         );
         assert_eq!(
-            shortened("backup-2024-11-20.tar", NAME_WIDTH)
+            shortened("backup-2024-11-20.tar", WIDE.name)
                 .chars()
                 .count(),
-            NAME_WIDTH
+            WIDE.name
         );
     }
 

@@ -148,10 +148,9 @@ impl View {
         }
         let name = self.label(link);
         match (before, state) {
-            (before, LinkState::Down(why)) if before.is_in_use() => Some(Notice::Warning(format!(
-                "{name} is down: {}",
-                escaped(why.as_bytes())
-            ))),
+            (LinkState::Up | LinkState::Suspect, LinkState::Down(why)) => Some(Notice::Warning(
+                format!("{name} is down: {}", escaped(why.as_bytes())),
+            )),
             (LinkState::Down(_), LinkState::Up) => {
                 Some(Notice::Told(format!("{name} is up again")))
             }
@@ -271,16 +270,6 @@ fn files_of(tree: &TreeReport) -> (u64, u64) {
 /// Returns true if both names are of the same link: equal local interface and remote address.
 fn is_same(one: &LinkName, other: &LinkName) -> bool {
     one.interface == other.interface && one.remote == other.remote
-}
-
-trait InUse {
-    fn is_in_use(&self) -> bool;
-}
-
-impl InUse for LinkState {
-    fn is_in_use(&self) -> bool {
-        matches!(self, Self::Up | Self::Suspect)
-    }
 }
 
 #[cfg(test)]
