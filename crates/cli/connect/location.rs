@@ -81,11 +81,11 @@ impl Location {
             return match scheme {
                 b"nicstripe" => parse_url(rest, argument).map(Self::Remote),
                 b"ssh" => Err(LocationError::Ssh {
-                    text: shown(bytes),
+                    text: escaped(bytes),
                     host: host_of_url(rest),
                 }),
                 scheme => Err(LocationError::Scheme {
-                    scheme: shown(scheme),
+                    scheme: escaped(scheme),
                 }),
             };
         }
@@ -94,13 +94,7 @@ impl Location {
             bytes.windows(2).position(|pair| pair == b"]:"),
         ) {
             let (host, path) = (&bytes[1..end], &bytes[end + 2..]);
-            let host = parse_host(host, bytes)?;
-            check_port(&host, path, bytes)?;
-            return Ok(Self::Remote(Remote {
-                host,
-                port: None,
-                path: RemotePath::parse(path)?,
-            }));
+            return parse_remote(host, path, bytes).map(Self::Remote);
         }
         match first_colon(bytes) {
             Some(colon) => {
@@ -143,8 +137,14 @@ fn first_colon(bytes: &[u8]) -> Option<usize> {
 
 fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
     if host.is_empty() || path.first() == Some(&b':') || is_hex_group(host, path) {
-        return Err(LocationError::Host { text: shown(whole) });
+        return Err(LocationError::Host {
+            text: escaped(whole),
+        });
     }
+    parse_remote(host, path, whole)
+}
+
+fn parse_remote(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
     let host = parse_host(host, whole)?;
     check_port(&host, path, whole)?;
     Ok(Remote {
@@ -166,10 +166,10 @@ fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError
         .and_then(|digits| digits.parse::<u16>().ok());
     match port.filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
         Some(port) => Err(LocationError::PortInPath {
-            text: shown(whole),
+            text: escaped(whole),
             host: host.to_owned(),
             port,
-            rest: shown(rest),
+            rest: escaped(rest),
         }),
         None => Ok(()),
     }
@@ -184,11 +184,13 @@ fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
 }
 
 fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
-    let wrong = || LocationError::Host { text: shown(whole) };
+    let wrong = || LocationError::Host {
+        text: escaped(whole),
+    };
     let host = str::from_utf8(host).map_err(|_| wrong())?;
     if let Some((_, bare)) = host.rsplit_once('@') {
         return Err(LocationError::Ssh {
-            text: shown(whole),
+            text: escaped(whole),
             host: bare.to_owned(),
         });
     }
@@ -209,7 +211,9 @@ fn parse_url(rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
     let (host, port) = split_port(authority, whole)?;
     // RFC 6874 encodes the percent sign of the zone as %25; users type %.
     let host = parse_host(host, whole)?.replace("%25", "%");
-    let path = unescape(path).ok_or_else(|| LocationError::Escape { text: shown(whole) })?;
+    let path = unescape(path).ok_or_else(|| LocationError::Escape {
+        text: escaped(whole),
+    })?;
     Ok(Remote {
         host,
         port,
@@ -223,10 +227,12 @@ fn split_port<'a>(
 ) -> Result<(&'a [u8], Option<u16>), LocationError> {
     let (host, port) = match authority.strip_prefix(b"[") {
         Some(rest) => {
-            let end = rest
-                .iter()
-                .position(|byte| *byte == b']')
-                .ok_or_else(|| LocationError::Host { text: shown(whole) })?;
+            let end =
+                rest.iter()
+                    .position(|byte| *byte == b']')
+                    .ok_or_else(|| LocationError::Host {
+                        text: escaped(whole),
+                    })?;
             (&rest[..end], &rest[end + 1..])
         }
         None => authority.split_at(
@@ -240,7 +246,9 @@ fn split_port<'a>(
         return if port.is_empty() {
             Ok((host, None))
         } else {
-            Err(LocationError::Host { text: shown(whole) })
+            Err(LocationError::Host {
+                text: escaped(whole),
+            })
         };
     };
     let number = str::from_utf8(digits)
@@ -250,7 +258,7 @@ fn split_port<'a>(
     match number {
         Some(port) => Ok((host, Some(port))),
         None => Err(LocationError::Port {
-            text: shown(digits),
+            text: escaped(digits),
         }),
     }
 }
@@ -262,7 +270,7 @@ fn host_of_url(rest: &[u8]) -> String {
         .rsplit(|byte| *byte == b'@')
         .next()
         .unwrap_or_default();
-    shown(host.split(|byte| *byte == b':').next().unwrap_or_default())
+    escaped(host.split(|byte| *byte == b':').next().unwrap_or_default())
 }
 
 /// Decodes percent escapes, `%41` to `A`. `None` if a percent sign is not followed by two
@@ -280,10 +288,6 @@ fn unescape(bytes: &[u8]) -> Option<OsString> {
         plain.push(u8::try_from(value).ok()?);
     }
     Some(OsString::from_vec(plain))
-}
-
-fn shown(bytes: &[u8]) -> String {
-    escaped(bytes)
 }
 
 /// Error of parsing a source or target.

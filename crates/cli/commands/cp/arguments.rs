@@ -75,6 +75,25 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(super) session: SessionArgs,
 
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+
+    /// No effect; accepted for rsync compatibility: sizes always have units. Without SRC and DST:
+    /// print help
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+
+    /// Print help, with examples and exit codes
+    #[arg(long, action = ArgAction::HelpLong)]
+    pub(crate) help: Option<bool>,
+
+    #[command(flatten, next_help_heading = "Options for trees")]
+    pub(crate) tree: TreeArguments,
+}
+
+/// Options for the output of a copy.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputArgs {
     /// Print errors only; progress only with --progress=always
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
     pub(crate) quiet: bool,
@@ -103,20 +122,21 @@ pub(crate) struct Cp {
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
-    /// No effect; accepted for rsync compatibility: sizes always have units. Without SRC and DST:
-    /// print help
-    #[arg(short = 'h', long)]
-    pub(crate) human_readable: bool,
-
-    /// Print help, with examples and exit codes
-    #[arg(long, action = ArgAction::HelpLong)]
-    pub(crate) help: Option<bool>,
-
-    #[command(flatten, next_help_heading = "Options for trees")]
-    pub(crate) tree: TreeArguments,
+    // An option of trees, set by `Cp::output`.
+    #[arg(skip)]
+    pub(crate) dry_run: bool,
 }
 
 impl Cp {
+    /// Returns the options for the output. `--json-stream` prints what `--json` does as well.
+    pub(super) fn output(&self) -> OutputArgs {
+        OutputArgs {
+            json: self.output.json || self.output.json_stream,
+            dry_run: self.tree.dry_run,
+            ..self.output
+        }
+    }
+
     /// Returns the sources: all paths but the last. Empty if at most one path was given.
     pub(crate) fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
@@ -326,7 +346,7 @@ pub(super) mod tests {
                 cp.streams,
                 cp.session.timeout,
                 cp.session.routes,
-                cp.progress
+                cp.output.progress
             ),
             (None, Duration::from_secs(600), Routes::Auto, Progress::Auto)
         );

@@ -11,27 +11,18 @@ use crate::{
     text::invocation::Invocation,
 };
 
-/// Options of other programs that are answered with the same hint.
-struct Habit {
-    options: &'static [&'static str],
-    answer: &'static str,
-    /// True if the option can be omitted, because `nicstripe cp` always does what it asks for.
-    is_needless: bool,
-}
-
 /// Returns the hint for a usage error of `cp`; `None` if clap's own text suffices.
 pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     let option = option_of(error)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let habit = HABITS
-                .iter()
-                .find(|habit| habit.options.contains(&option))?;
-            let needless = invocation.without(option).filter(|_| habit.is_needless);
-            Some(needless.map_or_else(
-                || habit.answer.to_owned(),
-                |command| format!("{}: {command}", habit.answer),
-            ))
+            let needless = answer_in(NEEDLESS, option);
+            match needless.zip(invocation.without(option)) {
+                Some((answer, command)) => Some(format!("{answer}: {command}")),
+                None => needless
+                    .or_else(|| answer_in(ABSENT, option))
+                    .map(str::to_owned),
+            }
         }
         // rsync's options of these names have no value: clap took the next word, or found none.
         ErrorKind::InvalidValue if option.starts_with("--progress") => bare_progress(invocation),
@@ -43,6 +34,13 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Returns the hint for an option in a table of [`NEEDLESS`] or [`ABSENT`] ones.
+fn answer_in(table: &'static str, option: &str) -> Option<&'static str> {
+    let mut rows = table.lines().filter_map(|row| row.split_once(": "));
+    let (_, answer) = rows.find(|(options, _)| options.split(' ').any(|word| word == option))?;
+    Some(answer)
 }
 
 fn bare_progress(invocation: &Invocation) -> Option<String> {
@@ -154,78 +152,25 @@ fn option_of(error: &Error) -> Option<&str> {
     }
 }
 
-const HABITS: &[Habit] = &[
-    Habit {
-        options: &["--partial", "--partial-dir", "--append", "--append-verify"],
-        answer: "partial files are always kept; the same command resumes",
-        is_needless: true,
-    },
-    Habit {
-        options: &["--info"],
-        answer: "a terminal shows progress by default, --progress=always enables it elsewhere",
-        is_needless: true,
-    },
-    Habit {
-        options: &["-s", "--protect-args", "--secluded-args"],
-        answer: "names are always sent literally",
-        is_needless: true,
-    },
-    Habit {
-        options: &["-W", "--whole-file"],
-        answer: "files are sent whole unless --delta is given",
-        is_needless: true,
-    },
-    Habit {
-        options: &["-1", "-2", "-5", "-7", "-8", "-9", "--limit"],
-        answer: "to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-3"],
-        answer: "one end of a copy must be local: run it on one of the two machines",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-e", "--rsh", "--rsync-path", "-J", "-F"],
-        answer: "ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-i", "--itemize-changes"],
-        answer: "-v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-t", "--times"],
-        answer: "-p preserves mode and times; trees always preserve times",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-o", "-g", "--group"],
-        answer: "--owner preserves owner and group; ssh options (scp's -o) do not apply",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-R", "--relative"],
-        answer: "-r copies directories; --files-from LIST keeps the parent directories of the listed names",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-L", "--copy-links", "--dereference"],
-        answer: "-r copies symbolic links as links; without -r a link given as SRC is followed",
-        is_needless: false,
-    },
-    Habit {
-        options: &["-b", "--backup", "--suffix", "--backup-dir"],
-        answer: "backups are not supported: existing files are kept, or replaced with -f or -u",
-        is_needless: false,
-    },
-    Habit {
-        options: &["--remove-source-files"],
-        answer: "sources are never removed",
-        is_needless: false,
-    },
-];
+/// Options that can be omitted, because `nicstripe cp` always does what they ask for, and the hint.
+const NEEDLESS: &str = "\
+--partial --partial-dir --append --append-verify: partial files are always kept; the same command resumes
+--info: a terminal shows progress by default, --progress=always enables it elsewhere
+-s --protect-args --secluded-args: names are always sent literally
+-W --whole-file: files are sent whole unless --delta is given";
+
+/// Other options, and the hint.
+const ABSENT: &str = "\
+-1 -2 -5 -7 -8 -9 --limit: to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit
+-3: one end of a copy must be local: run it on one of the two machines
+-e --rsh --rsync-path -J -F: ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers
+-i --itemize-changes: -v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`
+-t --times: -p preserves mode and times; trees always preserve times
+-o -g --group: --owner preserves owner and group; ssh options (scp's -o) do not apply
+-R --relative: -r copies directories; --files-from LIST keeps the parent directories of the listed names
+-L --copy-links --dereference: -r copies symbolic links as links; without -r a link given as SRC is followed
+-b --backup --suffix --backup-dir: backups are not supported: existing files are kept, or replaced with -f or -u
+--remove-source-files: sources are never removed";
 
 #[cfg(test)]
 mod tests {
@@ -300,7 +245,8 @@ mod tests {
 
     #[test]
     fn an_option_that_is_answered_is_none_of_ours() {
-        for option in HABITS.iter().flat_map(|habit| habit.options) {
+        let rows = NEEDLESS.lines().chain(ABSENT.lines());
+        for option in rows.flat_map(|row| row.split(": ").next().unwrap().split(' ')) {
             assert!(said(&[option, "a", "nas:"]).is_some(), "{option}");
         }
         assert_eq!(said(&["--no-such-option", "a", "nas:"]), None);

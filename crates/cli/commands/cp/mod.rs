@@ -46,6 +46,7 @@ use std::{
 use nicstripe::{Client, Event, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
+    arguments::OutputArgs,
     closing::Ends,
     copy_kind::CopyKind,
     document::{Document, End},
@@ -53,7 +54,7 @@ use self::{
     event::EventStream,
     plan::Plan,
     shortfall::Shortfall,
-    show::{Show, Wishes},
+    show::Show,
     single::Single,
     view::View,
     watch::{start, watch},
@@ -69,7 +70,7 @@ use crate::{
 impl Cp {
     /// Runs the copy, and prints its result on standard output and standard error as requested.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let wishes = Wishes::of(&self);
+        let wishes = self.output();
         if wishes.json && self.target() == "-" {
             return Err(PlanError::JsonToPipe.into());
         }
@@ -103,7 +104,7 @@ impl Cp {
     fn copy(
         &self,
         terminal: &Terminal,
-        wishes: Wishes,
+        wishes: OutputArgs,
         shown: &mut Shown,
     ) -> Result<Report, Failure> {
         logging::start(terminal)?;
@@ -123,7 +124,7 @@ impl Cp {
         tree: TreeOptions,
         keeper: Arc<RouteKeeper>,
         terminal: &Terminal,
-        wishes: Wishes,
+        wishes: OutputArgs,
         shown: &mut Shown,
     ) -> Result<Report, Failure> {
         let mut signals = Signals::take()?;
@@ -154,7 +155,7 @@ impl Cp {
         plan: &Plan,
         keeper: Arc<RouteKeeper>,
         terminal: &Terminal,
-        wishes: Wishes,
+        wishes: OutputArgs,
         stream: &mut Option<EventStream>,
     ) -> Result<Client, Failure> {
         let builder = self.session.apply(self.links.apply(setup::client()?));
@@ -188,7 +189,7 @@ impl Shown {
         report: Option<&Report>,
         failure: Option<&Failure>,
         elapsed: Duration,
-        wishes: Wishes,
+        wishes: OutputArgs,
     ) -> Result<(), Failure> {
         let invocation = Invocation::of_this_process();
         let end = End {
@@ -307,7 +308,7 @@ async fn carry_out(
 }
 
 /// Prints the summary of a finished copy. The closing lines come last.
-fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
+fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report)
             .iter()

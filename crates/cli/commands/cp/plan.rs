@@ -74,7 +74,7 @@ impl TreePlan {
             delete: tree.delete,
             dry_run: tree.dry_run,
             one_file_system: tree.one_file_system,
-            list: (tree.dry_run && !cp.quiet) || cp.verbose > 0,
+            list: (tree.dry_run && !cp.output.quiet) || cp.output.verbose > 0,
             files,
             ..TreeOptions::default()
         };

@@ -34,7 +34,11 @@ impl Shortfall {
             return None;
         }
         let first = tree.failures.first().map(|failure| failure.code);
-        let shown = if cp.verbose > 0 { usize::MAX } else { SHOWN };
+        let shown = if cp.output.verbose > 0 {
+            usize::MAX
+        } else {
+            SHOWN
+        };
         Some(Self {
             failed: tree.failed,
             found: tree.files

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nicstripe::{EntryOutcome, Event, Name, Report};
 
 use super::{
-    arguments::{Cp, Progress},
+    arguments::{OutputArgs, Progress},
     bars::Bars,
     event::EventStream,
     listing::Listing,
@@ -13,38 +13,7 @@ use super::{
 };
 use crate::output::terminal::Terminal;
 
-/// Output options of a copy, from its arguments.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes {
-    /// True if only errors are printed (`-q`).
-    pub(crate) quiet: bool,
-    /// Number of `-v`: 1 prints tree entries and the bytes of each link, 2 also skipped entries and
-    /// excluded links.
-    pub(crate) verbose: u8,
-    /// True if totals are printed at the end (`--stats`).
-    pub(crate) stats: bool,
-    /// True if a JSON document is printed on standard output at the end.
-    pub(crate) json: bool,
-    /// True if JSON events are printed on standard output, and the JSON document after them.
-    pub(crate) json_stream: bool,
-    /// Policy for progress output (`--progress`).
-    pub(crate) progress: Progress,
-    pub(crate) dry_run: bool,
-}
-
-impl Wishes {
-    pub(crate) fn of(cp: &Cp) -> Self {
-        Self {
-            quiet: cp.quiet,
-            verbose: cp.verbose,
-            stats: cp.stats,
-            json: cp.json || cp.json_stream,
-            json_stream: cp.json_stream,
-            progress: cp.progress,
-            dry_run: cp.tree.dry_run,
-        }
-    }
-
+impl OutputArgs {
     /// Returns the destination of the lines for tree entries. For a dry run they are the result,
     /// otherwise messages.
     fn list(self) -> List {
@@ -110,7 +79,7 @@ enum List {
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,
-    wishes: Wishes,
+    wishes: OutputArgs,
     view: View,
     bars: Option<Bars>,
     lines: Option<Lines>,
@@ -121,7 +90,7 @@ impl Show {
     /// Starts the output of a copy. `name` labels the progress bars.
     pub(crate) fn new(
         terminal: &Terminal,
-        wishes: Wishes,
+        wishes: OutputArgs,
         name: String,
         stream: Option<EventStream>,
     ) -> Self {
@@ -242,8 +211,8 @@ const BETWEEN_LINES_SEEN: Duration = Duration::from_secs(3);
 mod tests {
     use super::*;
 
-    fn wishes(progress: Progress, quiet: bool, json: bool) -> Wishes {
-        Wishes {
+    fn wishes(progress: Progress, quiet: bool, json: bool) -> OutputArgs {
+        OutputArgs {
             quiet,
             verbose: 0,
             stats: false,
@@ -257,7 +226,7 @@ mod tests {
     #[test]
     fn what_a_dry_run_would_do_is_a_result_unless_that_is_json() {
         let dry = |quiet, json, verbose| {
-            Wishes {
+            OutputArgs {
                 dry_run: true,
                 verbose,
                 ..wishes(Progress::Auto, quiet, json)
@@ -269,7 +238,7 @@ mod tests {
         assert_eq!(dry(false, true, 1), List::Messages);
         assert_eq!(dry(true, false, 0), List::Nowhere);
         assert_eq!(
-            Wishes {
+            OutputArgs {
                 verbose: 1,
                 ..wishes(Progress::Auto, false, false)
             }

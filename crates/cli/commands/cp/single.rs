@@ -163,16 +163,12 @@ struct FileInfo {
     modified: SystemTime,
 }
 
-/// File, directory or obstacle at the target path.
+/// File, nothing, or an obstacle at the target path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ExistingFile {
     Nothing,
-    /// A parent directory of the target is missing. The outermost missing one.
-    NoParent(String),
-    /// A parent of the target is not a directory. Its path.
-    NotADirectory(String),
-    Directory,
     File(FileInfo),
+    Other(Obstacle),
 }
 
 /// Decision on the target of a single-file copy.
@@ -211,7 +207,7 @@ impl SingleCopy {
         let (name, found) = match name {
             None => (own_name.clone(), at_daemon(client, &own_name).await?),
             Some(name) => match at_daemon(client, name).await? {
-                ExistingFile::Directory => {
+                ExistingFile::Other(Obstacle::Directory) => {
                     let inside = name
                         .join(own_name.file_name())
                         .map_err(LocationError::from)?;
@@ -266,14 +262,10 @@ impl SingleCopy {
     fn judge(&self, options: CopyOptions) -> Result<Judgement, PlaceError> {
         match &self.found {
             ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
-            ExistingFile::NoParent(_) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
-            ExistingFile::NoParent(directory) => {
-                Err(self.error(Obstacle::NoParent(directory.clone())))
+            ExistingFile::Other(Obstacle::NoParent(_)) if options.parents => {
+                Ok(Judgement::Copy(Verdict::Create))
             }
-            ExistingFile::NotADirectory(directory) => {
-                Err(self.error(Obstacle::NotADirectory(directory.clone())))
-            }
-            ExistingFile::Directory => Err(self.error(Obstacle::Directory)),
+            ExistingFile::Other(obstacle) => Err(self.error(obstacle.clone())),
             ExistingFile::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
             ExistingFile::File(found) => Ok(self.source.judge(found)),
         }
@@ -354,7 +346,7 @@ fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
 /// Returns the state of a target path at the daemon.
 async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure> {
     let error = match client.stat(name).await {
-        Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Directory),
+        Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Other(Obstacle::Directory)),
         Ok(stat) => return Ok(ExistingFile::File(FileInfo::at_daemon(&stat))),
         Err(error) => error,
     };
@@ -362,11 +354,13 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure
         let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
         match client.stat(&parent).await {
             Ok(stat) if stat.kind == Kind::File => {
-                return Ok(ExistingFile::NotADirectory(parent.to_string()));
+                let obstacle = Obstacle::NotADirectory(parent.to_string());
+                return Ok(ExistingFile::Other(obstacle));
             }
             Ok(_) => {}
             Err(error) if error.is_not_found() => {
-                return Ok(ExistingFile::NoParent(parent.to_string()));
+                let obstacle = Obstacle::NoParent(parent.to_string());
+                return Ok(ExistingFile::Other(obstacle));
             }
             Err(error) => return Err(error.into()),
         }
@@ -382,7 +376,7 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure
 fn here(path: &Path) -> ExistingFile {
     if let Ok(metadata) = fs::symlink_metadata(path) {
         return if metadata.is_dir() {
-            ExistingFile::Directory
+            ExistingFile::Other(Obstacle::Directory)
         } else {
             ExistingFile::File(FileInfo::of(&metadata))
         };
@@ -397,9 +391,9 @@ fn here(path: &Path) -> ExistingFile {
     match parents.into_iter().find(|parent| !parent.is_dir()) {
         None => ExistingFile::Nothing,
         Some(parent) if fs::symlink_metadata(parent).is_ok() => {
-            ExistingFile::NotADirectory(shown(parent))
+            ExistingFile::Other(Obstacle::NotADirectory(shown(parent)))
         }
-        Some(parent) => ExistingFile::NoParent(shown(parent)),
+        Some(parent) => ExistingFile::Other(Obstacle::NoParent(shown(parent))),
     }
 }
 
@@ -504,12 +498,16 @@ mod tests {
         fs::write(path("file"), "").unwrap();
         let shown = |name: &str| path(name).display().to_string();
         assert_eq!(here(&path("new")), ExistingFile::Nothing);
-        assert_eq!(here(&path("a/b/new")), ExistingFile::NoParent(shown("a")));
+        let other = ExistingFile::Other;
+        assert_eq!(
+            here(&path("a/b/new")),
+            other(Obstacle::NoParent(shown("a")))
+        );
         assert_eq!(
             here(&path("file/new")),
-            ExistingFile::NotADirectory(shown("file"))
+            other(Obstacle::NotADirectory(shown("file")))
         );
-        assert_eq!(here(folder.path()), ExistingFile::Directory);
+        assert_eq!(here(folder.path()), other(Obstacle::Directory));
         assert!(matches!(here(&path("file")), ExistingFile::File(_)));
         assert_eq!(here("not-there-at-all".as_ref()), ExistingFile::Nothing);
     }
