@@ -137,9 +137,7 @@ fn first_colon(bytes: &[u8]) -> Option<usize> {
 
 fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
     if host.is_empty() || path.first() == Some(&b':') || is_hex_group(host, path) {
-        return Err(LocationError::Host {
-            text: escaped(whole),
-        });
+        return Err(no_host(whole));
     }
     parse_remote(host, path, whole)
 }
@@ -184,9 +182,7 @@ fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
 }
 
 fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
-    let wrong = || LocationError::Host {
-        text: escaped(whole),
-    };
+    let wrong = || no_host(whole);
     let host = str::from_utf8(host).map_err(|_| wrong())?;
     if let Some((_, bare)) = host.rsplit_once('@') {
         return Err(LocationError::Ssh {
@@ -227,12 +223,10 @@ fn split_port<'a>(
 ) -> Result<(&'a [u8], Option<u16>), LocationError> {
     let (host, port) = match authority.strip_prefix(b"[") {
         Some(rest) => {
-            let end =
-                rest.iter()
-                    .position(|byte| *byte == b']')
-                    .ok_or_else(|| LocationError::Host {
-                        text: escaped(whole),
-                    })?;
+            let end = rest
+                .iter()
+                .position(|byte| *byte == b']')
+                .ok_or_else(|| no_host(whole))?;
             (&rest[..end], &rest[end + 1..])
         }
         None => authority.split_at(
@@ -246,9 +240,7 @@ fn split_port<'a>(
         return if port.is_empty() {
             Ok((host, None))
         } else {
-            Err(LocationError::Host {
-                text: escaped(whole),
-            })
+            Err(no_host(whole))
         };
     };
     let number = str::from_utf8(digits)
@@ -288,6 +280,12 @@ fn unescape(bytes: &[u8]) -> Option<OsString> {
         plain.push(u8::try_from(value).ok()?);
     }
     Some(OsString::from_vec(plain))
+}
+
+fn no_host(whole: &[u8]) -> LocationError {
+    LocationError::Host {
+        text: escaped(whole),
+    }
 }
 
 /// Error of parsing a source or target.
