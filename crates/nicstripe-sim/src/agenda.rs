@@ -38,6 +38,11 @@ impl<T> Agenda<T> {
         self.entries.remove(&key);
     }
 
+    /// Returns the time of the earliest entry.
+    pub(crate) fn next_at(&self) -> Option<Duration> {
+        self.entries.keys().next().map(|key| key.at)
+    }
+
     /// Takes the earliest entry unless its time is after `limit`.
     pub(crate) fn take_until(&mut self, limit: Duration) -> Option<(Duration, T)> {
         let first = self.entries.first_entry()?;

@@ -109,6 +109,16 @@ impl<M: Message> Network<M> {
         event
     }
 
+    /// Returns the time at which the state of the network changes next, for callers whose clock
+    /// advances by itself. There may be no event at that time.
+    pub fn next_at(&self) -> Option<Duration> {
+        if self.ready.is_empty() {
+            self.agenda.next_at()
+        } else {
+            Some(self.now)
+        }
+    }
+
     /// Schedules an [`Event::Timer`] at the time `at`, or at the current time if `at` is in the
     /// past.
     pub fn set_timer(&mut self, at: Duration, token: u64) {
