@@ -2,5 +2,7 @@
 //! TLS below it.
 
 pub(crate) mod clock;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod stream;
 pub(crate) mod tls;

@@ -345,6 +345,29 @@ impl Service {
     }
 }
 
+#[cfg(test)]
+impl super::Daemon {
+    /// Returns the service of a session of the peer with `key`, which opens files in `pool`.
+    pub(crate) fn service_of(mut self, key: &PublicKey, pool: crate::file::IoPool) -> Arc<Service> {
+        Arc::get_mut(&mut self.shared)
+            .expect("only this daemon uses it yet")
+            .pool = pool;
+        let peers = self.shared.trusted.peers().expect("a fixed list");
+        let rights = Rights::of(&peers, key).expect("the peer is trusted");
+        let hello = Hello {
+            version: nicstripe_proto::message::VERSION,
+            session: nicstripe_proto::SessionId([0; 16]),
+            new: true,
+            path: 0,
+            interface: None,
+            interfaces: None,
+            cap_bps: None,
+            padding: None,
+        };
+        Arc::new(Service::new(&self.shared, &rights, &hello).expect("its folder exists"))
+    }
+}
+
 async fn leased(
     lease: impl Future<Output = Option<Lease>>,
     session: &SessionHandle,

@@ -21,6 +21,8 @@ mod source;
 mod stored;
 mod target;
 
+#[cfg(test)]
+pub(crate) use self::pool::SimulatedDisk;
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, mtime_of, umask},

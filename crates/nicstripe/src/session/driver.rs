@@ -2,6 +2,8 @@
 //! frames.
 
 mod account;
+#[cfg(test)]
+mod apply;
 mod asks;
 mod bench;
 mod ends;
@@ -137,6 +139,19 @@ pub(crate) struct Driver {
 impl Driver {
     /// Starts the task of a new session, which has no paths yet.
     pub(crate) fn start(config: DriverConfig) -> SessionHandle {
+        let (mut driver, handle) = Self::new(config);
+        let ending = Ending(handle.clone());
+        // All but the caller's handle.
+        driver.own_senders = driver.inputs.sender_strong_count() - 1;
+        tokio::spawn(async move {
+            let _ending = ending;
+            driver.run().await;
+        });
+        handle
+    }
+
+    /// Creates a session, and the first handle to it.
+    fn new(config: DriverConfig) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUTS);
         let handle = SessionHandle {
             inputs: sender,
@@ -144,7 +159,7 @@ impl Driver {
             ended: CancellationToken::new(),
         };
         let now = clock::now();
-        let mut driver = Self {
+        let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
             files: OpenFiles::new(
                 config.pool.clone(),
@@ -173,14 +188,7 @@ impl Driver {
             mux: None,
             config,
         };
-        let ending = Ending(handle.clone());
-        // All but the caller's handle.
-        driver.own_senders = driver.inputs.sender_strong_count() - 1;
-        tokio::spawn(async move {
-            let _ending = ending;
-            driver.run().await;
-        });
-        handle
+        (driver, handle)
     }
 
     async fn run(mut self) {

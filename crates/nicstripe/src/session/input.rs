@@ -10,7 +10,10 @@ use nicstripe_proto::{
     },
     tree::{EntryId, TreeMessage},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -288,6 +291,15 @@ pub(crate) struct SessionHandle {
     pub(crate) presence: Arc<Presence>,
     /// Cancelled when the session has ended and released its files.
     pub(crate) ended: CancellationToken,
+}
+
+/// Sends an input from an I/O job, which blocks while the session's queue is full. Returns false if
+/// the session has ended; the input is then irrelevant.
+pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
+    match inputs.try_send(input) {
+        Err(TrySendError::Full(input)) => inputs.blocking_send(input).is_ok(),
+        sent => sent.is_ok(),
+    }
 }
 
 impl SessionHandle {

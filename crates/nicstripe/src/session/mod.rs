@@ -16,6 +16,8 @@ mod presence;
 mod reorder;
 mod retransmit;
 mod shares;
+#[cfg(test)]
+mod simulated;
 mod tally;
 mod tree_channel;
 mod waiters;

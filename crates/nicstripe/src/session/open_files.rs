@@ -9,7 +9,7 @@ use nicstripe_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    input::{Fault, Input, SessionHandle},
+    input::{Fault, Input, SessionHandle, report},
     reorder::ReorderBuffer,
     retransmit::RetransmitBuffer,
 };
@@ -357,11 +357,14 @@ impl OpenFiles {
                             buffer,
                         },
                         |Arrived { path, header, .. }, result| {
-                            drop(done.blocking_send(Input::Io(IoResult::Written {
-                                path,
-                                header,
-                                result,
-                            })));
+                            report(
+                                &done,
+                                Input::Io(IoResult::Written {
+                                    path,
+                                    header,
+                                    result,
+                                }),
+                            );
                         },
                     );
                 });
@@ -514,8 +517,7 @@ impl OpenFiles {
         let fault = Fault::of(&done);
         move || {
             let _fault = fault;
-            // Fails if the session has ended; the result is then irrelevant.
-            drop(done.blocking_send(Input::Io(job())));
+            report(&done, Input::Io(job()));
         }
     }
 }

@@ -127,7 +127,7 @@ pub(crate) struct Greeted {
 impl fmt::Debug for Greeted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Greeted")
-            .field("tcp", self.tls.tcp())
+            .field("socket", self.tls.socket())
             .finish_non_exhaustive()
     }
 }

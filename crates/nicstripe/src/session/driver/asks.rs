@@ -9,7 +9,7 @@ use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        input::{AskReply, Fault, Input},
+        input::{AskReply, Fault, Input, report},
         open_files::Access,
         waiters::Waiters,
     },
@@ -105,14 +105,12 @@ impl Driver {
                 let answer = service.answer(&ask.ask);
                 let ends_changes = are_changes && index + 1 == last;
                 // The session has ended: skip the remaining requests.
-                if inputs
-                    .blocking_send(Input::Done {
-                        ask,
-                        answer,
-                        ends_changes,
-                    })
-                    .is_err()
-                {
+                let done = Input::Done {
+                    ask,
+                    answer,
+                    ends_changes,
+                };
+                if !report(&inputs, done) {
                     return;
                 }
             }

@@ -23,7 +23,7 @@ use crate::{
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     report::{error::Error, metrics::Direction},
     session::{
-        input::{Fault, GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun},
+        input::{Fault, GetInto, Input, PutFrom, StandaloneFiles, TreeOutput, TreeRun, report},
         open_files::{Access, IoResult, LocalTarget, offer_of},
         reorder::{REORDER_CHUNKS, ReadItem, ReorderBuffer, Sink, start_writer},
         retransmit::{
@@ -147,11 +147,14 @@ impl Driver {
                 self.ends.entries.insert(transfer, entry);
                 let inputs = self.handle.inputs.clone();
                 self.open_entry_source(entry, move |result| {
-                    drop(inputs.blocking_send(Input::StandaloneOpened {
-                        transfer,
-                        options,
-                        result,
-                    }));
+                    report(
+                        &inputs,
+                        Input::StandaloneOpened {
+                            transfer,
+                            options,
+                            result,
+                        },
+                    );
                 });
             }
         }

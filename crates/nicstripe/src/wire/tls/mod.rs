@@ -3,7 +3,7 @@
 //! rustls with aws-lc runs the handshake and derives all keys ([`handshake`]). [`record`] seals and
 //! opens later records directly in the buffers of the system calls, because every byte of a
 //! transfer passes through it. [`pump::Tls`] is the protocol without I/O; [`TlsStream`] connects it
-//! to a tokio TCP stream.
+//! to a socket.
 //!
 //! [`config`] lists the required parameters. A server sends nothing to a client that does not name
 //! the ALPN protocol of nicstripe.
@@ -15,10 +15,13 @@ mod exporter;
 mod handshake;
 mod pump;
 mod record;
+mod socket;
 mod stream;
 
 pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
 pub(crate) use error::TlsError;
+#[cfg(test)]
+pub(crate) use socket::Socket;
 pub(crate) use stream::TlsStream;
 #[cfg(any(test, fuzzing))]
 pub(crate) use {

@@ -1,10 +1,8 @@
-//! TLS over a tokio TCP connection.
+//! TLS over a socket.
 
-use std::io::{self, Read as _};
-use std::net::Shutdown;
+use std::io;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
@@ -14,9 +12,10 @@ use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
 use super::pump::{Received, Tls};
 use super::record::{MAX_RECORD, record_len};
+use super::socket::Socket;
 use crate::trust::PublicKey;
 
-/// TLS connection over TCP, used by one task that both reads and writes.
+/// TLS connection over a socket, used by one task that both reads and writes.
 ///
 /// ```text
 /// loop {
@@ -38,7 +37,7 @@ use crate::trust::PublicKey;
 /// No `try_` method blocks, and each makes at most one system call. After an error the connection
 /// is unusable; drop it.
 pub(crate) struct TlsStream {
-    tcp: TcpStream,
+    socket: Socket,
     tls: Tls,
     /// Receive buffer, whose first `filled` bytes are received and not processed.
     received: Vec<u8>,
@@ -74,13 +73,13 @@ impl TlsStream {
     /// [`TlsError::ClosedAtKey`] means that the server did not check it. Not cancel safe: drop the
     /// connection.
     pub(crate) async fn connect(
-        tcp: TcpStream,
+        socket: impl Into<Socket>,
         tls: &ClientTls,
         deadline: Instant,
     ) -> Result<Self, TlsError> {
         let mut sending = SendBuffer::with_capacity(SEND_BUFFER);
         let tls = Tls::client(tls, &mut sending)?;
-        Self::new(tcp, tls, sending)
+        Self::new(socket.into(), tls, sending)
             .handshake(deadline, std::future::ready(()))
             .await
     }
@@ -91,7 +90,7 @@ impl TlsStream {
     /// Awaits `turn` once the peer's first message has arrived, before it computes the answer,
     /// which is expensive.
     pub(crate) async fn accept(
-        tcp: TcpStream,
+        socket: impl Into<Socket>,
         tls: &ServerTls,
         deadline: Instant,
         turn: impl Future<Output = ()>,
@@ -99,12 +98,14 @@ impl TlsStream {
         // Grows with the answer, if the peer gets one, and again once the peer is authenticated.
         let sending = SendBuffer::default();
         let tls = Tls::server(tls)?;
-        Self::new(tcp, tls, sending).handshake(deadline, turn).await
+        Self::new(socket.into(), tls, sending)
+            .handshake(deadline, turn)
+            .await
     }
 
-    fn new(tcp: TcpStream, tls: Tls, sending: SendBuffer) -> Self {
+    fn new(socket: Socket, tls: Tls, sending: SendBuffer) -> Self {
         Self {
-            tcp,
+            socket,
             tls,
             received: vec![0; HANDSHAKE_BUFFER],
             filled: 0,
@@ -127,7 +128,7 @@ impl TlsStream {
             (false, true) => Interest::WRITABLE,
             (false, false) => std::future::pending().await,
         };
-        self.tcp
+        self.socket
             .ready(interest)
             .await
             .map_err(|source| TlsError::Io {
@@ -203,7 +204,7 @@ impl TlsStream {
         if self.sending.is_empty() {
             return Ok(0);
         }
-        match self.send() {
+        match self.socket.send(self.sending.pending()) {
             Ok(sent) => {
                 self.sending.advance(sent);
                 Ok(sent)
@@ -232,7 +233,7 @@ impl TlsStream {
         timeout_at(deadline.into(), self.flush())
             .await
             .map_err(|_| TlsError::TimedOut)??;
-        self.shutdown();
+        self.socket.shutdown();
         let _ = timeout_at(deadline.into(), self.drain_until_close()).await;
         Ok(())
     }
@@ -254,10 +255,14 @@ impl TlsStream {
             .ok_or(TlsError::Unusable("it has failed before"))
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Returns the TCP connection, for its addresses, options and statistics. Reading or writing it
     /// breaks the TLS connection.
     pub(crate) fn tcp(&self) -> &TcpStream {
-        &self.tcp
+        self.socket.tcp()
     }
 
     async fn handshake(
@@ -309,7 +314,7 @@ impl TlsStream {
             return Ok(());
         }
         self.flush().await?;
-        self.shutdown();
+        self.socket.shutdown();
         self.drain_until_close().await
     }
 
@@ -341,11 +346,6 @@ impl TlsStream {
         Ok(())
     }
 
-    fn shutdown(&self) {
-        // Fails only if the connection is already gone.
-        let _ = SockRef::from(&self.tcp).shutdown(Shutdown::Write);
-    }
-
     fn process<E: From<TlsError>>(
         &mut self,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
@@ -369,46 +369,17 @@ impl TlsStream {
                 "a handshake message longer than 4 KiB",
             ));
         }
-        let room = space.len();
-        let mut received = 0;
-        let result = self.tcp.try_io(Interest::READABLE, || {
-            received = (&*SockRef::from(&self.tcp)).read(space)?;
-            // A short read emptied the queue. `WouldBlock` clears tokio's readiness, which saves a
-            // call that would read nothing.
-            if received > 0 && received < room {
-                Err(io::ErrorKind::WouldBlock.into())
-            } else {
-                Ok(())
+        match self.socket.recv(space) {
+            Ok((0, false)) => Err(self.on_end(None)),
+            Ok((received, drained)) => {
+                self.filled += received;
+                Ok((received, drained))
             }
-        });
-        self.filled += received;
-        match result {
-            Ok(()) if received == 0 => Err(self.on_end(None)),
-            Ok(()) => Ok((received, false)),
-            Err(error) if would_block(&error) => Ok((received, true)),
             Err(error) if TlsError::is_hang_up(&error) => Err(self.on_end(Some(error))),
             Err(source) => Err(TlsError::Io {
                 action: "receive from",
                 source,
             }),
-        }
-    }
-
-    fn send(&self) -> io::Result<usize> {
-        let pending = self.sending.pending();
-        let mut sent = 0;
-        let result = self.tcp.try_io(Interest::WRITABLE, || {
-            sent = SockRef::from(&self.tcp).send_with_flags(pending, NO_SIGNAL)?;
-            // A short write filled the queue; as in `recv`.
-            if sent < pending.len() {
-                Err(io::ErrorKind::WouldBlock.into())
-            } else {
-                Ok(())
-            }
-        });
-        match result {
-            Err(error) if !would_block(&error) => Err(error),
-            _ => Ok(sent),
         }
     }
 
@@ -426,13 +397,6 @@ impl TlsStream {
     }
 }
 
-fn would_block(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
-}
-
 /// Maximum number of bytes per recv call. On loopback, 64 KiB to 1 MiB cost the same within the
 /// noise; this size and its plaintext stay in cache.
 pub(super) const RECEIVE_BUFFER: usize = 256 * 1024;
@@ -444,10 +408,3 @@ pub(super) const SEND_BUFFER: usize = 576 * 1024;
 const HANDSHAKE_BUFFER: usize = 4 * 1024;
 /// Maximum wait until a rejected peer has read the alert and closed the connection.
 const LINGER: Duration = Duration::from_millis(500);
-
-/// Send flag: a closed connection is an error, not a SIGPIPE to the embedding program.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits().cast_signed();
-/// Empty send flags: on other systems the Rust runtime ignores SIGPIPE.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const NO_SIGNAL: i32 = 0;

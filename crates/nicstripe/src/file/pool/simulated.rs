@@ -1,0 +1,89 @@
+//! Pool without threads, for tests in virtual time: each job is a task of the test's runtime.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{Crew, Crews, IoPool, Owner, Task};
+
+/// Disk whose jobs take virtual time. The files are real ones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SimulatedDisk(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    delay: Duration,
+    stalled_until: Option<Instant>,
+    waiting: u64,
+    most_waiting: u64,
+}
+
+impl IoPool {
+    /// Returns a pool whose jobs run in the current runtime, with the delays of `disk`.
+    pub(crate) fn simulated(disk: &SimulatedDisk) -> Self {
+        let crew = || Crew::Simulated(disk.clone());
+        Self {
+            crews: Arc::new(Crews {
+                io: crew(),
+                background: crew(),
+            }),
+            owner: Owner::default(),
+        }
+    }
+}
+
+impl SimulatedDisk {
+    /// Sets the duration of each job.
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.lock().delay = delay;
+    }
+
+    /// Lets no job finish from `after` to `until`, from now.
+    pub(crate) fn stall(&self, after: Duration, until: Duration) {
+        let (disk, now) = (self.clone(), Instant::now());
+        tokio::spawn(async move {
+            sleep_until(now + after).await;
+            disk.lock().stalled_until = Some(now + until);
+        });
+    }
+
+    /// Returns the largest number of jobs that waited at the same time.
+    pub(crate) fn most_waiting(&self) -> u64 {
+        self.lock().most_waiting
+    }
+
+    pub(super) fn run(&self, job: Task) {
+        let (disk, began) = (self.clone(), Instant::now());
+        self.count_waiting();
+        tokio::spawn(async move {
+            while let Some(at) = disk.busy_until(began) {
+                sleep_until(at).await;
+            }
+            disk.lock().waiting -= 1;
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!("file job panicked");
+            }
+        });
+    }
+
+    fn count_waiting(&self) {
+        let mut state = self.lock();
+        state.waiting += 1;
+        state.most_waiting = state.most_waiting.max(state.waiting);
+    }
+
+    /// Returns the time until which a job that began at `began` waits, if it does.
+    fn busy_until(&self, began: Instant) -> Option<Instant> {
+        let state = self.lock();
+        let at = state.stalled_until.max(Some(began + state.delay))?;
+        (at > Instant::now()).then_some(at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,655 @@
+//! Tests of [`Driver::apply`]: every input in and out of season, without the event loop.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, Digest, Frame, FrameError, Name, TransferId,
+    message::{AnswerKind, Ask, AskKind, Get, PutOptions},
+    tree::EntryId,
+};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{
+    file::{FileError, ReadOptions, SimulatedDisk, Source, WriteError},
+    session::{
+        GetInto, IoResult, LocalTarget, Outcome, PutFrom, Tally, Waiter,
+        input::TreeOutput,
+        offer_of,
+        retransmit::Produced,
+        simulated::lab::{pair, plan},
+    },
+    wire::stream::{StreamEnd, StreamEvent},
+};
+
+const P: PathId = PathId(0);
+const T: TransferId = TransferId(1);
+/// Transfer that the session has never heard of, as after its end.
+const GONE: TransferId = TransferId(77);
+
+type Ended = oneshot::Receiver<Result<(Outcome, Tally), Error>>;
+
+/// Connector that counts the attempts, which never end.
+#[derive(Default)]
+struct Attempts(AtomicUsize);
+
+impl Connect for Attempts {
+    fn join<'a>(&'a self, _path: PathId, _plan: &'a PathPlan, _first: bool) -> Joining<'a> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Client's session that applies inputs one by one.
+struct Applied {
+    driver: Driver,
+    attempts: Arc<Attempts>,
+}
+
+impl Applied {
+    fn new() -> Self {
+        let attempts = Arc::new(Attempts::default());
+        let (driver, _) = Driver::new(DriverConfig {
+            role: Role::Client,
+            access: Access::Client,
+            host: "peer".into(),
+            session: SessionConfig::default(),
+            pool: IoPool::simulated(&SimulatedDisk::default()),
+            buffers: BufferPool::default(),
+            share: None,
+            connector: Some(attempts.clone()),
+            planner: None,
+            audience: Audience::default(),
+        });
+        Self { driver, attempts }
+    }
+
+    /// Returns a session with the connected path [`P`].
+    async fn connected() -> Self {
+        let mut applied = Self::new();
+        applied.command(Command::AddPaths(vec![(P, plan(0))]));
+        applied.connect().await;
+        assert!(applied.driver.session.is_connected());
+        applied
+    }
+
+    async fn connect(&mut self) {
+        self.apply(Input::Connected {
+            path: P,
+            plan: None,
+            established: Box::new(pair().await.0),
+        });
+    }
+
+    fn apply(&mut self, input: Input) {
+        let now = clock::now();
+        self.driver.apply(input, now);
+        self.driver.pump(now);
+    }
+
+    fn command(&mut self, command: Command) {
+        self.apply(Input::Command(command));
+    }
+
+    /// Starts to get a file.
+    fn get(&mut self) -> Ended {
+        let (waiter, ended) = waiter();
+        let get = Get {
+            transfer: T,
+            name: Name::new(["file"]).unwrap(),
+            limit_bps: None,
+            entry: None,
+            compress: false,
+            allow_changing: false,
+            range: None,
+        };
+        let target = LocalTarget {
+            path: "/nonexistent/file".into(),
+            options: PutOptions::default(),
+            peer_key: [0; 32],
+        };
+        let into = GetInto::File {
+            get: Box::new(get),
+            target,
+        };
+        self.command(Command::Get {
+            transfer: T,
+            into,
+            waiter,
+        });
+        ended
+    }
+
+    fn generation(&self) -> u64 {
+        self.driver.connections[&P].generation
+    }
+
+    fn is_open(&self) -> bool {
+        self.driver.connections[&P].is_open()
+    }
+
+    /// Returns the number of connection attempts so far.
+    async fn attempts(&self) -> usize {
+        tokio::task::yield_now().await;
+        self.attempts.0.load(Ordering::Relaxed)
+    }
+}
+
+fn waiter() -> (Waiter, Ended) {
+    let (reply, ended) = oneshot::channel();
+    let waiter = Waiter {
+        reply,
+        events: None,
+        progress: Default::default(),
+    };
+    (waiter, ended)
+}
+
+fn header(transfer: TransferId) -> DataHeader {
+    DataHeader {
+        transfer,
+        chunk: ChunkId(0),
+        value: ChainingValue([1; 32]),
+        len: 4096,
+        raw_len: 0,
+        last: false,
+    }
+}
+
+fn no_file() -> FileError {
+    FileError::new("read", "a file", io::ErrorKind::NotFound.into())
+}
+
+fn refused() -> Box<Error> {
+    Box::new(Error::Refused {
+        host: "peer".into(),
+        why: "it does not know the session".into(),
+    })
+}
+
+fn unanswered() -> Box<Error> {
+    Box::new(Error::Connect {
+        address: plan(0).remote,
+        source: io::ErrorKind::TimedOut.into(),
+    })
+}
+
+fn stream(generation: u64, end: StreamEnd) -> Input {
+    Input::Stream {
+        path: P,
+        generation,
+        events: vec![StreamEvent::Heard, StreamEvent::Ended(end)],
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_an_unknown_path_is_closed_and_no_longer_awaited() {
+    let mut applied = Applied::new();
+    let (mut established, _peer) = pair().await;
+    established.arriving = Some(applied.driver.handle.await_connection());
+    applied.apply(Input::Connected {
+        path: P,
+        plan: None,
+        established: Box::new(established),
+    });
+    assert!(applied.driver.connections.is_empty());
+    assert!(!applied.driver.handle.is_awaiting());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_a_plan_adds_its_path_and_the_next_replaces_it() {
+    let mut applied = Applied::new();
+    let (mut established, _peer) = pair().await;
+    established.arriving = Some(applied.driver.handle.await_connection());
+    applied.apply(Input::Connected {
+        path: P,
+        plan: Some(plan(0)),
+        established: Box::new(established),
+    });
+    assert!(applied.is_open() && applied.generation() == 1);
+    assert!(!applied.driver.handle.is_awaiting());
+    assert!(
+        applied
+            .driver
+            .handle
+            .presence
+            .is_connected
+            .load(Ordering::Relaxed)
+    );
+    applied.connect().await;
+    assert!(applied.is_open() && applied.generation() == 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_a_retired_path_is_not_used() {
+    let mut applied = Applied::connected().await;
+    applied.command(Command::Retire(P));
+    assert!(!applied.is_open());
+    applied.connect().await;
+    assert!(!applied.is_open() && !applied.driver.session.is_connected());
+    // Twice, and one that is not there.
+    applied.command(Command::Retire(P));
+    applied.command(Command::Retire(PathId(9)));
+    applied.command(Command::Gone(PathId(9)));
+    applied.command(Command::AddPaths(vec![(P, plan(0))]));
+    applied.connect().await;
+    assert!(applied.is_open(), "added again");
+    applied.command(Command::Gone(P));
+    assert!(!applied.is_open() && applied.driver.connections[&P].retired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_earlier_connection_leaves_the_current_one_alone() {
+    let mut applied = Applied::connected().await;
+    applied.connect().await;
+    for generation in [0, 1, 3] {
+        applied.apply(stream(generation, StreamEnd::Closed));
+        assert!(applied.is_open(), "{generation}");
+    }
+    applied.apply(Input::Stream {
+        path: PathId(9),
+        generation: 2,
+        events: vec![StreamEvent::Heard],
+    });
+    applied.apply(stream(2, StreamEnd::Closed));
+    assert!(!applied.is_open() && !applied.driver.session.is_connected());
+    assert_eq!(applied.driver.breaches, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn violations_end_the_path_and_the_fifth_ends_the_session() {
+    let mut applied = Applied::connected().await;
+    let mut ended = applied.get();
+    for breach in 1..=MOST_BREACHES {
+        assert!(applied.driver.closing.is_none());
+        let end = StreamEnd::Frame(FrameError::UnknownType(99));
+        applied.apply(stream(applied.generation(), end));
+        assert!(!applied.is_open());
+        assert_eq!(applied.driver.breaches, breach);
+        applied.connect().await;
+    }
+    assert!(applied.driver.closing.is_some());
+    assert!(matches!(ended.try_recv(), Ok(Err(Error::Protocol { .. }))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_of_an_unknown_transfer_ends_no_session() {
+    let mut applied = Applied::connected().await;
+    let buffer = applied.driver.config.buffers.take();
+    let chunk = StreamEvent::Chunk {
+        header: header(GONE),
+        buffer,
+    };
+    let generation = applied.generation();
+    applied.apply(Input::Stream {
+        path: P,
+        generation,
+        events: vec![chunk],
+    });
+    assert!(applied.driver.closing.is_none());
+    applied.connect().await;
+    let generation = applied.generation();
+    let events = vec![
+        StreamEvent::Flushed(0),
+        StreamEvent::Pinged(Vec::new()),
+        StreamEvent::Frame(Frame::Heartbeat {
+            sent_us: 1,
+            echo_us: 0,
+        }),
+    ];
+    applied.apply(Input::Stream {
+        path: P,
+        generation,
+        events,
+    });
+    assert!(applied.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_failed_is_repeated_unless_its_path_was_named() {
+    let mut applied = Applied::new();
+    let failed = |path, error| Input::NotConnected {
+        path,
+        loss: PathLoss::Unreachable,
+        error,
+    };
+    applied.apply(failed(PathId(9), unanswered()));
+    applied.command(Command::AddPaths(vec![(P, plan(0))]));
+    assert_eq!(applied.attempts().await, 1);
+    applied.apply(failed(P, unanswered()));
+    assert!(!applied.driver.connections[&P].connecting && applied.driver.closing.is_none());
+    let named = PathPlan {
+        named: true,
+        ..plan(1)
+    };
+    applied.command(Command::AddPaths(vec![(PathId(1), named)]));
+    applied.apply(failed(PathId(1), unanswered()));
+    assert!(applied.driver.closing.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_forgot_the_session_ends_it() {
+    let mut applied = Applied::connected().await;
+    let mut ended = applied.get();
+    applied.apply(Input::NotConnected {
+        path: P,
+        loss: PathLoss::Unreachable,
+        error: refused(),
+    });
+    assert!(applied.driver.closing.is_some());
+    assert!(matches!(ended.try_recv(), Ok(Err(Error::Ended { .. }))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_carrier_matters_to_the_paths_of_its_interface() {
+    let mut applied = Applied::connected().await;
+    let carrier = |interface: &str, up| Input::Carrier {
+        interface: interface.into(),
+        up,
+    };
+    let before = applied.attempts().await;
+    applied.apply(carrier("eth1", false));
+    applied.apply(carrier("eth0", true));
+    assert!(applied.is_open() && applied.attempts().await == before);
+    applied.apply(carrier("eth0", false));
+    assert!(!applied.is_open());
+    applied.apply(carrier("eth0", true));
+    applied.apply(carrier("eth0", true));
+    assert_eq!(
+        applied.attempts().await,
+        before + 1,
+        "one attempt at a time"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_of_ended_transfers_change_nothing() {
+    let mut applied = Applied::connected().await;
+    let mut ended = applied.get();
+    let (transfer, path, chunk, digest) = (GONE, P, ChunkId(0), Digest([1; 32]));
+    let header = header(GONE);
+    let (driver, buffers) = (&mut applied.driver, BufferPool::default());
+    (driver.hashing, driver.zeroing, driver.comparing) = (2, 2, 2);
+    let value = ChainingValue([1; 32]);
+    let subtree = nicstripe_proto::Subtree::of_chunk(chunk, value);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let source = Arc::new(Source::open(file.path(), ReadOptions::default()).unwrap());
+    let offer = offer_of(transfer, &source);
+    let results = [
+        IoResult::SourceOpened {
+            transfer,
+            result: Ok((source, offer)),
+        },
+        IoResult::SourceOpened {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::TargetOpened {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::Read {
+            path,
+            transfer,
+            chunk,
+            result: Ok((value, buffers.take())),
+        },
+        IoResult::Read {
+            path,
+            transfer,
+            chunk,
+            result: Err(no_file()),
+        },
+        IoResult::Hashed {
+            transfer,
+            chunk,
+            result: Ok(value),
+        },
+        IoResult::Hashed {
+            transfer,
+            chunk,
+            result: Err(no_file()),
+        },
+        IoResult::ZerosHashed {
+            transfer,
+            result: Ok(subtree),
+        },
+        IoResult::ZerosHashed {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::HolesMade {
+            transfer,
+            result: Ok(()),
+        },
+        IoResult::HolesMade {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::Compared {
+            transfer,
+            chunk,
+            result: Ok(Some(value)),
+        },
+        IoResult::Compared {
+            transfer,
+            chunk,
+            result: Err(no_file()),
+        },
+        IoResult::Written {
+            path,
+            header,
+            result: Ok(()),
+        },
+        IoResult::Written {
+            path,
+            header,
+            result: Err(WriteError::File(no_file())),
+        },
+        IoResult::Verified {
+            path,
+            header,
+            buffer: buffers.take(),
+            result: Ok(()),
+        },
+        IoResult::Drained {
+            transfer,
+            result: Ok(()),
+        },
+        IoResult::Drained {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::Synced {
+            transfer,
+            result: Ok(()),
+        },
+        IoResult::Synced {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::Checked {
+            transfer,
+            result: Ok(()),
+        },
+        IoResult::Checked {
+            transfer,
+            result: Err(no_file()),
+        },
+        IoResult::Committed {
+            transfer,
+            digest,
+            result: Ok(()),
+        },
+        IoResult::Committed {
+            transfer,
+            digest,
+            result: Err(no_file()),
+        },
+        IoResult::Flushed {
+            transfer,
+            error: unanswered(),
+        },
+    ];
+    for result in results {
+        let shown = format!("{result:?}");
+        applied.apply(Input::Io(result));
+        assert!(
+            applied.is_open() && applied.driver.closing.is_none(),
+            "{shown}"
+        );
+        assert!(applied.driver.files.size(GONE).is_none(), "{shown}");
+    }
+    let driver = &applied.driver;
+    assert_eq!(
+        (driver.hashing, driver.zeroing, driver.comparing),
+        (0, 0, 0)
+    );
+    assert!(ended.try_recv().is_err(), "the other transfer goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_damaged_ends_its_path_and_counts_as_a_violation() {
+    let mut applied = Applied::connected().await;
+    let result = Err(WriteError::Damaged);
+    applied.apply(Input::Io(IoResult::Written {
+        path: P,
+        header: header(GONE),
+        result,
+    }));
+    assert!(!applied.is_open() && applied.driver.closing.is_none());
+    assert_eq!(applied.driver.breaches, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
+    let mut applied = Applied::connected().await;
+    let (transfer, chunks) = (GONE, 3);
+    let open = || Source::open("/dev/null/none".as_ref(), ReadOptions::default());
+    let ask = AskKind::Remove {
+        name: Name::new(["a"]).unwrap(),
+    };
+    let ask = Ask { id: 7, ask };
+    for input in [
+        Input::Produced {
+            transfer,
+            produced: Produced::End,
+        },
+        Input::Produced {
+            transfer,
+            produced: Produced::Failed(no_file()),
+        },
+        Input::Consumed { transfer, chunks },
+        Input::Tree {
+            transfer,
+            said: TreeOutput::Finished(Err(no_file())),
+        },
+        Input::TreeReady {
+            transfer,
+            result: Err(no_file()),
+        },
+        Input::StandaloneOpened {
+            transfer,
+            options: PutOptions::default(),
+            result: open(),
+        },
+        Input::Done {
+            ask: ask.clone(),
+            answer: AnswerKind::Done,
+            ends_changes: false,
+        },
+        Input::Done {
+            ask,
+            answer: AnswerKind::Done,
+            ends_changes: true,
+        },
+    ] {
+        let shown = format!("{input:?}");
+        applied.apply(input);
+        assert!(
+            applied.is_open() && applied.driver.closing.is_none(),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_transfer_ends_once_and_an_unknown_one_is_none() {
+    let mut applied = Applied::connected().await;
+    let mut ended = applied.get();
+    applied.command(Command::Cancel(GONE));
+    assert!(ended.try_recv().is_err());
+    applied.command(Command::Cancel(T));
+    assert!(matches!(
+        ended.try_recv(),
+        Ok(Err(Error::Cancelled { resumable: true }))
+    ));
+    applied.command(Command::Cancel(T));
+    let offered = IoResult::Drained {
+        transfer: T,
+        result: Ok(()),
+    };
+    applied.apply(Input::Io(offered));
+    assert!(applied.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
+    let mut applied = Applied::new();
+    let (waiter, _ended) = waiter();
+    let entry = nicstripe_proto::message::EntryRef {
+        tree: GONE,
+        id: EntryId(1),
+    };
+    let from = PutFrom::Entry {
+        entry,
+        options: PutOptions::default(),
+    };
+    applied.command(Command::Put {
+        transfer: T,
+        from,
+        waiter,
+    });
+    let Some(input) = applied.driver.inputs.recv().await else {
+        panic!("the session ended")
+    };
+    assert!(matches!(
+        input,
+        Input::StandaloneOpened { result: Err(_), .. }
+    ));
+    applied.apply(input);
+    assert!(!applied.driver.waiters.contains(T));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_gives_up_tells_all_who_wait() {
+    let mut applied = Applied::connected().await;
+    let mut ended = applied.get();
+    let (reply, mut answer) = oneshot::channel();
+    let ask = AskKind::Remove {
+        name: Name::new(["a"]).unwrap(),
+    };
+    applied.command(Command::Ask { ask, reply });
+    assert!(answer.try_recv().is_err());
+    applied.command(Command::GiveUp(refused()));
+    assert!(matches!(ended.try_recv(), Ok(Err(Error::Refused { .. }))));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Ended { .. }))));
+    assert_eq!(applied.driver.closing, Some(CloseCode::Cancelled));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_closes_with_the_code_it_is_given() {
+    let mut applied = Applied::connected().await;
+    applied.command(Command::EndIfIdle);
+    assert!(applied.driver.closing.is_none(), "it is connected");
+    applied.command(Command::Expect(Vec::new()));
+    applied.command(Command::SendInterfaces(Vec::new()));
+    applied.command(Command::Close(CloseCode::Done));
+    assert_eq!(applied.driver.closing, Some(CloseCode::Done));
+}

@@ -1,0 +1,136 @@
+//! Tests of files that are partly at the receiver or consist partly of holes: only the rest is sent.
+
+use std::{fs::OpenOptions, os::unix::fs::FileExt};
+
+use nicstripe_proto::{TransferStats, message::PutOptions};
+
+use super::lab::{Direction, Lab, in_virtual_time, ms, secs};
+
+const CHUNK: u64 = 256 << 10;
+
+/// Copies a file of which the receiver has the first `old` chunks, each `every`th with other bytes.
+/// `holes` are ranges of chunks. Returns the client's statistics.
+async fn copy(
+    lab: &mut Lab,
+    direction: Direction,
+    (chunks, holes): (u64, &[(u64, u64)]),
+    (old, every): (u64, u64),
+) -> TransferStats {
+    lab.write(direction.sender(), chunks * CHUNK);
+    let source = lab.file(direction.sender());
+    let file = OpenOptions::new().write(true).open(&source).unwrap();
+    for (first, count) in holes {
+        rustix::fs::fallocate(
+            &file,
+            rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+            first * CHUNK,
+            count * CHUNK,
+        )
+        .unwrap();
+    }
+    if lab.options.delta {
+        let target = lab.file(direction.sender().other());
+        std::fs::copy(source, &target).unwrap();
+        let target = OpenOptions::new().write(true).open(target).unwrap();
+        target.set_len(old * CHUNK).unwrap();
+        for chunk in (0..old).step_by(every as usize) {
+            target.write_all_at(b"other bytes", chunk * CHUNK).unwrap();
+        }
+    }
+    let copy = lab.copy_again(direction).await;
+    let (_, tally) = copy.end(secs(60)).await.unwrap();
+    lab.assert_delivered();
+    tally.stats
+}
+
+async fn with_delta(rates: &[u64]) -> Lab {
+    let mut lab = Lab::new(3, rates).await;
+    lab.options = PutOptions {
+        delta: true,
+        ..PutOptions::default()
+    };
+    lab
+}
+
+#[test]
+fn only_chunks_that_differ_are_sent() {
+    for direction in Direction::BOTH {
+        for (new, old) in [(40, 40), (40, 25), (40, 0), (1, 1)] {
+            in_virtual_time(async move {
+                let mut lab = with_delta(&[100, 10]).await;
+                let stats = copy(&mut lab, direction, (new, &[]), (old, 10)).await;
+                let differing = old.div_ceil(10) + new - old;
+                assert_eq!(
+                    (stats.delivered_bytes, stats.unsent_bytes),
+                    (differing * CHUNK, (new - differing) * CHUNK),
+                    "{direction:?} {new} {old}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_the_same_costs_values_only() {
+    in_virtual_time(async {
+        let mut lab = with_delta(&[100]).await;
+        let stats = copy(&mut lab, Direction::Put, (100, &[]), (100, 200)).await;
+        // The first chunk differs.
+        assert_eq!(stats.delivered_bytes, CHUNK);
+        assert!(lab.now() < ms(500), "{:?}", lab.now());
+    });
+}
+
+#[test]
+fn a_file_that_differs_everywhere_is_sent_at_the_speed_of_the_links() {
+    in_virtual_time(async {
+        let mut lab = with_delta(&[100, 100]).await;
+        let began = lab.now();
+        copy(&mut lab, Direction::Put, (128, &[]), (128, 1)).await;
+        // 32 MiB over 200 Mbit/s: 1.34 s.
+        let took = lab.now() - began;
+        assert!(took < ms(1480), "{took:?}");
+    });
+}
+
+#[test]
+fn only_data_is_sent_and_the_holes_arrive() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let mut lab = Lab::new(3, &[100, 10]).await;
+            let holes = [(0, 17), (20, 1), (30, 50)];
+            let stats = copy(&mut lab, direction, (80, &holes), (0, 1)).await;
+            let data = (80 - 68) * CHUNK;
+            assert_eq!(
+                (stats.delivered_bytes, stats.unsent_bytes),
+                (data, 68 * CHUNK)
+            );
+        });
+    }
+}
+
+#[test]
+fn a_file_that_is_one_hole_is_not_sent_at_all() {
+    for chunks in [1, 2, 300] {
+        in_virtual_time(async move {
+            let mut lab = Lab::new(3, &[100]).await;
+            let stats = copy(&mut lab, Direction::Put, (chunks, &[(0, chunks)]), (0, 1)).await;
+            assert_eq!(
+                (stats.delivered_bytes, stats.unsent_bytes),
+                (0, chunks * CHUNK)
+            );
+        });
+    }
+}
+
+#[test]
+fn holes_and_a_delta_go_together() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let mut lab = with_delta(&[100]).await;
+            let stats = copy(&mut lab, direction, (100, &[(10, 30)]), (90, 5)).await;
+            // Every fifth of the 60 compared chunks, and the 10 behind them.
+            assert_eq!(stats.delivered_bytes, (12 + 10) * CHUNK);
+        });
+    }
+}

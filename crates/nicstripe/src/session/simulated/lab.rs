@@ -1,0 +1,523 @@
+//! Harness: a client and a daemon, the simulated links between them, and a virtual clock.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    BitRate, Name, PathId, PathLoss, Role, SessionConfig, TransferId,
+    message::{Get, Put, PutOptions},
+};
+use nicstripe_sim::{End, LinkConfig, LinkId};
+use tempfile::TempDir;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    Daemon,
+    file::{BufferPool, IoPool, ReadOptions, SimulatedDisk, Source},
+    report::error::Error,
+    session::{
+        Access, Audience, Command, Connect, Driver, DriverConfig, Established, GetInto, Input,
+        Joining, LocalTarget, Outcome, PathPlan, PutFrom, SessionHandle, SharedProgress, Tally,
+        Waiter, offer_of,
+    },
+    trust::{Identity, Peers, PublicLine},
+    wire::{
+        clock,
+        simulated::{Connection, News, SimulatedNetwork},
+        stream::Greeted,
+        tls::{ClientTls, ServerTls, Socket, TlsStream},
+    },
+};
+
+/// Runs a test in virtual time.
+pub(super) fn in_virtual_time(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        // A task that yields then runs again when no other is ready.
+        .event_interval(u32::MAX)
+        .build()
+        .unwrap();
+    runtime.block_on(test);
+}
+
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(super) const fn mib(mib: u64) -> u64 {
+    mib << 20
+}
+
+/// Keys of the client and of the daemon.
+static KEYS: LazyLock<[Identity; 2]> =
+    LazyLock::new(|| std::array::from_fn(|_| Identity::generate().unwrap()));
+
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time after which a client learns that a link has a carrier again.
+const CARRIER_DETECTION: Duration = Duration::from_millis(3);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Put,
+    Get,
+}
+
+impl Direction {
+    pub(super) const BOTH: [Self; 2] = [Self::Put, Self::Get];
+
+    pub(super) fn sender(self) -> End {
+        if self == Self::Put { End::A } else { End::B }
+    }
+}
+
+pub(super) struct Lab {
+    pub(super) links: Links,
+    /// Sessions of the client and of the daemon.
+    pub(super) sessions: [SessionHandle; 2],
+    pub(super) disks: [SimulatedDisk; 2],
+    /// Options of the next transfer.
+    pub(super) options: PutOptions,
+    folder: TempDir,
+    transfers: u32,
+    seed: u64,
+}
+
+/// Links of a lab, with their faults.
+#[derive(Clone)]
+pub(super) struct Links {
+    pub(super) network: SimulatedNetwork,
+    ids: Vec<LinkId>,
+    client: mpsc::Sender<Input>,
+}
+
+/// Transfer under way.
+pub(super) struct Copy {
+    pub(super) transfer: TransferId,
+    ended: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
+}
+
+impl Copy {
+    /// Waits for the end of the transfer, at most until `limit` from now.
+    pub(super) async fn end(self, limit: Duration) -> Result<(Outcome, Tally), Error> {
+        timeout(limit, self.ended)
+            .await
+            .expect("the transfer does not end")
+            .expect("the session ended without a word")
+    }
+}
+
+impl Lab {
+    /// Starts both sessions, over links with these rates in Mbit/s and a delay of 0.1 ms.
+    pub(super) async fn new(seed: u64, rates: &[u64]) -> Self {
+        Self::with(seed, rates, SessionConfig::default(), None).await
+    }
+
+    /// Like [`new`](Self::new), with a configuration of both sessions, and a limit of the client's
+    /// first path.
+    pub(super) async fn with(
+        seed: u64,
+        rates: &[u64],
+        config: SessionConfig,
+        cap: Option<BitRate>,
+    ) -> Self {
+        let links = rates.iter().map(|mbit| link(*mbit)).collect();
+        let lab = Self::over(seed, links, config).await;
+        let paths = (0..rates.len()).map(|index| {
+            let cap = cap.filter(|_| index == 0);
+            (PathId(index as u16), PathPlan { cap, ..plan(index) })
+        });
+        lab.command(Command::AddPaths(paths.collect())).await;
+        lab
+    }
+
+    /// Starts both sessions with these links, of which the client knows none yet.
+    pub(super) async fn over(seed: u64, links: Vec<LinkConfig>, config: SessionConfig) -> Self {
+        let (network, news) = SimulatedNetwork::new(seed, SEGMENT);
+        let ids: Vec<LinkId> = links
+            .into_iter()
+            .map(|link| network.add_link(link))
+            .collect();
+        let folder = tempfile::tempdir_in(in_memory()).unwrap();
+        for name in FOLDERS {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let disks: [SimulatedDisk; 2] = Default::default();
+        let connector = Connector {
+            tls: client_tls(),
+            network: network.clone(),
+            links: ids.clone(),
+        };
+        let [client_pool, daemon_pool] = disks.each_ref().map(IoPool::simulated);
+        let rights = daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
+        let end = |role, access, pool| DriverConfig {
+            role,
+            access,
+            host: "peer".into(),
+            session: config.clone(),
+            pool,
+            buffers: BufferPool::default(),
+            share: None,
+            connector: None,
+            planner: None,
+            audience: Audience::default(),
+        };
+        let sessions = [
+            Driver::start(DriverConfig {
+                connector: Some(Arc::new(connector)),
+                ..end(Role::Client, Access::Client, client_pool)
+            }),
+            Driver::start(end(Role::Daemon, rights, daemon_pool)),
+        ];
+        tokio::spawn(network.clone().run());
+        tokio::spawn(listen(news, sessions.clone()));
+        Self {
+            links: Links {
+                network,
+                ids,
+                client: sessions[0].inputs.clone(),
+            },
+            sessions,
+            disks,
+            options: PutOptions::default(),
+            folder,
+            transfers: 0,
+            seed,
+        }
+    }
+
+    pub(super) async fn command(&self, command: Command) {
+        assert!(self.sessions[0].command(command).await, "the session ended");
+    }
+
+    /// Returns the virtual time since the start.
+    pub(super) fn now(&self) -> Duration {
+        self.links.network.now()
+    }
+
+    /// Does something to the links at a time since the start.
+    pub(super) fn at(&self, at: Duration, action: impl FnOnce(&Links) + Send + 'static) {
+        let links = self.links.clone();
+        let wait = at.saturating_sub(self.now());
+        tokio::spawn(async move {
+            sleep(wait).await;
+            action(&links);
+        });
+    }
+
+    /// Returns the path of the file at an end.
+    pub(super) fn file(&self, end: End) -> PathBuf {
+        self.folder.path().join(FOLDERS[end as usize]).join("file")
+    }
+
+    /// Writes a file of `size` random bytes at an end.
+    pub(super) fn write(&self, end: End, size: u64) {
+        let mut bytes = vec![0; size as usize];
+        blake3::Hasher::new()
+            .update(&self.seed.to_le_bytes())
+            .finalize_xof()
+            .fill(&mut bytes);
+        std::fs::write(self.file(end), bytes).unwrap();
+    }
+
+    /// Writes a file of `size` random bytes at the sender, and starts to copy it.
+    pub(super) async fn copy(&mut self, direction: Direction, size: u64) -> Copy {
+        self.write(direction.sender(), size);
+        self.copy_again(direction).await
+    }
+
+    /// Starts to copy the file that the sender has.
+    pub(super) async fn copy_again(&mut self, direction: Direction) -> Copy {
+        self.transfers += 1;
+        let transfer = TransferId(self.transfers);
+        let (reply, ended) = oneshot::channel();
+        let waiter = Waiter {
+            reply,
+            events: None,
+            progress: SharedProgress::default(),
+        };
+        let command = match direction {
+            Direction::Put => Command::Put {
+                transfer,
+                from: self.source(transfer),
+                waiter,
+            },
+            Direction::Get => Command::Get {
+                transfer,
+                into: self.sink(transfer),
+                waiter,
+            },
+        };
+        self.command(command).await;
+        Copy { transfer, ended }
+    }
+
+    fn source(&self, transfer: TransferId) -> PutFrom {
+        let source = Source::open(&self.file(End::A), ReadOptions::default()).unwrap();
+        let put = Put {
+            name: name(),
+            offer: offer_of(transfer, &source),
+            options: self.options,
+            into: None,
+            entry: None,
+        };
+        PutFrom::File {
+            source: Arc::new(source),
+            put: Box::new(put),
+        }
+    }
+
+    fn sink(&self, transfer: TransferId) -> GetInto {
+        let get = Get {
+            transfer,
+            name: name(),
+            limit_bps: None,
+            entry: None,
+            compress: false,
+            allow_changing: false,
+            range: None,
+        };
+        let target = LocalTarget {
+            path: self.file(End::A),
+            options: self.options,
+            peer_key: *KEYS[1].public_key().as_bytes(),
+        };
+        GetInto::File {
+            get: Box::new(get),
+            target,
+        }
+    }
+
+    /// Asserts that both ends have the same file, and nothing else.
+    pub(super) fn assert_delivered(&self) {
+        let [ours, served] = End::BOTH.map(|end| std::fs::read(self.file(end)).unwrap());
+        assert!(ours == served, "another file arrived");
+        for folder in FOLDERS {
+            let names = std::fs::read_dir(self.folder.path().join(folder)).unwrap();
+            assert_eq!(names.count(), 1, "more than the file is left");
+        }
+    }
+}
+
+impl Links {
+    pub(super) fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(super) fn cut(&self, index: usize) {
+        self.network.apply(|net| net.cut(self.ids[index]));
+    }
+
+    pub(super) fn silence(&self, index: usize, from: End) {
+        self.network.apply(|net| net.silence(self.ids[index], from));
+    }
+
+    pub(super) fn set_rate(&self, index: usize, bits_per_second: u64) {
+        self.network.apply(|net| {
+            End::BOTH
+                .into_iter()
+                .for_each(|end| net.set_rate(self.ids[index], end, bits_per_second));
+        });
+    }
+
+    /// Heals a cut link. The client learns of the carrier.
+    pub(super) fn heal(&self, index: usize) {
+        self.heal_silently(index);
+        let client = self.client.clone();
+        tokio::spawn(async move {
+            sleep(CARRIER_DETECTION).await;
+            let (interface, up) = (interface(index), true);
+            let _ = client.send(Input::Carrier { interface, up }).await;
+        });
+    }
+
+    /// Ends the silence of a link, without a change of carrier.
+    pub(super) fn heal_silently(&self, index: usize) {
+        self.network.apply(|net| net.heal(self.ids[index]));
+    }
+
+    /// Returns the number of bytes from an end that have arrived over a link.
+    pub(super) fn delivered(&self, index: usize, from: End) -> u64 {
+        let mut delivered = 0;
+        self.network
+            .apply(|net| delivered = net.traffic(self.ids[index], from).delivered_bytes);
+        delivered
+    }
+}
+
+/// Folders of the client and of the daemon.
+const FOLDERS: [&str; 2] = ["ours", "served"];
+
+fn name() -> Name {
+    Name::new(["file"]).unwrap()
+}
+
+/// Returns a link of `mbit` Mbit/s with a delay of 0.1 ms.
+fn link(mbit: u64) -> LinkConfig {
+    LinkConfig::new(mbit * 1_000_000, Duration::from_micros(100)).handshake_round_trips(1)
+}
+
+/// Maximum length in bytes of what the network delivers at once.
+const SEGMENT: usize = 16 << 10;
+
+/// Returns a folder in memory, if this system has one.
+fn in_memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+fn interface(index: usize) -> String {
+    format!("eth{index}")
+}
+
+/// Returns the plan of the path over the link with this number.
+pub(in crate::session) fn plan(index: usize) -> PathPlan {
+    let remote = SocketAddr::from(([10, 0, index as u8, 1], 7747));
+    PathPlan::new(interface(index), remote)
+}
+
+/// Returns a connection of a client, and its other end.
+pub(in crate::session) async fn pair() -> (Established, TlsStream) {
+    let (network, mut news) = SimulatedNetwork::new(1, SEGMENT);
+    let link = network.add_link(LinkConfig::new(1_000_000_000, Duration::ZERO));
+    tokio::spawn(network.clone().run());
+    let connection = network.connect(link, End::A).await.unwrap();
+    let Some(News::Accepted(_, accepted)) = news.recv().await else {
+        panic!("not accepted")
+    };
+    let deadline = clock::now() + CONNECT_TIMEOUT;
+    let (ours, theirs) = (client_tls(), daemon_tls());
+    let (client, daemon) = tokio::join!(
+        TlsStream::connect(Socket::Simulated(connection), &ours, deadline),
+        TlsStream::accept(
+            Socket::Simulated(accepted),
+            &theirs,
+            deadline,
+            std::future::ready(())
+        ),
+    );
+    (established(client.unwrap()), daemon.unwrap())
+}
+
+fn client_tls() -> ClientTls {
+    ClientTls::new(&KEYS[0], Arc::new(|key| *key == KEYS[1].public_key()))
+}
+
+fn daemon_tls() -> ServerTls {
+    ServerTls::new(&KEYS[1], Arc::new(|key| *key == KEYS[0].public_key()))
+}
+
+/// Returns the rights of the client at a daemon that serves `root`.
+async fn daemon(root: &Path, pool: IoPool) -> Access {
+    let mut peers = Peers::default();
+    let client = KEYS[0].public_key();
+    peers
+        .add(&PublicLine::new(client, "client"), Some("client"))
+        .unwrap();
+    let daemon = Daemon::builder()
+        .identity(KEYS[1].clone())
+        .peers(peers)
+        .root(root.into())
+        .port(0)
+        .listen(vec!["127.0.0.1:0".parse().unwrap()])
+        .bind()
+        .await
+        .unwrap();
+    Access::Daemon(daemon.service_of(&client, pool))
+}
+
+/// Hands accepted connections to the daemon's session, and lost carriers to that of their end.
+async fn listen(mut news: mpsc::UnboundedReceiver<News>, sessions: [SessionHandle; 2]) {
+    let tls = Arc::new(daemon_tls());
+    while let Some(news) = news.recv().await {
+        match news {
+            News::Accepted(link, connection) => {
+                tokio::spawn(accept(link, connection, tls.clone(), sessions[1].clone()));
+            }
+            News::CarrierLost(link, end) => {
+                let (interface, up) = (interface(link.index()), false);
+                let lost = Input::Carrier { interface, up };
+                let _ = sessions[end as usize].inputs.send(lost).await;
+            }
+        }
+    }
+}
+
+async fn accept(link: LinkId, connection: Connection, tls: Arc<ServerTls>, session: SessionHandle) {
+    let (socket, deadline) = (
+        Socket::Simulated(connection),
+        clock::now() + CONNECT_TIMEOUT,
+    );
+    let Ok(tls) = TlsStream::accept(socket, &tls, deadline, std::future::ready(())).await else {
+        return;
+    };
+    let connected = Input::Connected {
+        path: PathId(link.index() as u16),
+        plan: Some(plan(link.index())),
+        established: Box::new(established(tls)),
+    };
+    let _ = session.inputs.send(connected).await;
+}
+
+fn established(tls: TlsStream) -> Established {
+    Established {
+        greeted: Greeted::unheard(tls),
+        probe: None,
+        local: None,
+        verified: None,
+        path_mtu: None,
+        arriving: None,
+    }
+}
+
+/// Connects the client's paths, each over the link with its number.
+struct Connector {
+    tls: ClientTls,
+    network: SimulatedNetwork,
+    links: Vec<LinkId>,
+}
+
+impl Connect for Connector {
+    fn join<'a>(&'a self, path: PathId, plan: &'a PathPlan, _first: bool) -> Joining<'a> {
+        let link = self.links[usize::from(path.0)];
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let connected = async move {
+            let connection = self.network.connect(link, End::A).await?;
+            TlsStream::connect(
+                Socket::Simulated(connection),
+                &self.tls,
+                deadline.into_std(),
+            )
+            .await
+            .map_err(std::io::Error::other)
+        };
+        Box::pin(async move {
+            let failed = |source| {
+                let address = plan.remote;
+                (PathLoss::Unreachable, Error::Connect { address, source })
+            };
+            match tokio::time::timeout_at(deadline, connected).await {
+                Ok(Ok(tls)) => Ok(established(tls)),
+                Ok(Err(error)) => Err(failed(error)),
+                Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
+            }
+        })
+    }
+}

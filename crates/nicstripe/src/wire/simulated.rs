@@ -1,0 +1,354 @@
+//! Connections over a simulated network, in the virtual time of a paused runtime.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    io::{self, Read as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use nicstripe_sim::{CloseReason, End, Event, LinkConfig, LinkId, Network};
+use tokio::{
+    io::{Interest, Ready},
+    sync::{Notify, mpsc, oneshot},
+    time::{self, Instant},
+};
+
+/// Network between the two ends of a test, whose links carry bytes. [`run`](Self::run) delivers
+/// them.
+#[derive(Clone)]
+pub(crate) struct SimulatedNetwork(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Notify,
+    origin: Instant,
+    news: mpsc::UnboundedSender<News>,
+    /// Maximum length in bytes of one message of the network. It arrives as a whole.
+    segment: usize,
+}
+
+struct State {
+    net: Network<Vec<u8>>,
+    halves: BTreeMap<(LinkId, End), Half>,
+    connecting: BTreeMap<(LinkId, End), oneshot::Sender<io::Result<Connection>>>,
+    next_id: u64,
+}
+
+/// What an end learns without asking.
+pub(crate) enum News {
+    /// The other end has connected.
+    Accepted(LinkId, Connection),
+    /// The interface of this end has lost its carrier.
+    CarrierLost(LinkId, End),
+}
+
+/// State of a connection at one end.
+struct Half {
+    id: u64,
+    received: VecDeque<u8>,
+    ended: Option<Ended>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Clone, Copy)]
+enum Ended {
+    Closed,
+    Reset,
+}
+
+/// One end of a connection. Closes it when dropped.
+pub(crate) struct Connection {
+    network: SimulatedNetwork,
+    at: (LinkId, End),
+    id: u64,
+    changed: Arc<Notify>,
+}
+
+/// Resolution of the runtime's timers.
+const TICK: Duration = Duration::from_millis(1);
+
+impl SimulatedNetwork {
+    /// Creates a network without links. The receiver gets the news of both ends.
+    pub(crate) fn new(seed: u64, segment: usize) -> (Self, mpsc::UnboundedReceiver<News>) {
+        let (news, receiver) = mpsc::unbounded_channel();
+        let state = State {
+            net: Network::new(seed),
+            halves: BTreeMap::new(),
+            connecting: BTreeMap::new(),
+            next_id: 0,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            origin: Instant::now(),
+            news,
+            segment,
+        };
+        (Self(Arc::new(shared)), receiver)
+    }
+
+    pub(crate) fn add_link(&self, config: LinkConfig) -> LinkId {
+        self.lock().net.add_link(config)
+    }
+
+    /// Changes the network, such as by a fault.
+    pub(crate) fn apply(&self, change: impl FnOnce(&mut Network<Vec<u8>>)) {
+        self.catch_up();
+        change(&mut self.lock().net);
+        self.0.changed.notify_one();
+    }
+
+    /// Connects over a link. The attempt ends when the future is dropped.
+    pub(crate) async fn connect(&self, link: LinkId, by: End) -> io::Result<Connection> {
+        let (sender, connected) = oneshot::channel();
+        let _attempt = Attempt(self, link, by);
+        self.lock().connecting.insert((link, by), sender);
+        self.apply(|net| net.connect(link, by));
+        connected
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// Delivers what the network carries, until the runtime ends.
+    pub(crate) async fn run(self) {
+        loop {
+            let changed = self.0.changed.notified();
+            self.catch_up();
+            let next = self.lock().net.next_at();
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = self.reach(next) => {}
+            }
+        }
+    }
+
+    /// Waits for a time of the network, more precisely than the runtime's timers: once all other
+    /// tasks wait, advances the clock itself.
+    async fn reach(&self, at: Option<Duration>) {
+        let Some(at) = at else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::task::yield_now().await;
+            let ahead = at.saturating_sub(self.now());
+            if ahead.is_zero() {
+                return;
+            }
+            // The clock advances by whole ticks while the runtime sleeps, from any fraction of one.
+            match (ahead.as_millis() as u32).checked_sub(1) {
+                Some(ticks) if ticks > 0 => time::sleep(TICK * ticks).await,
+                _ => time::advance(ahead.min(TICK)).await,
+            }
+        }
+    }
+
+    /// Handles all events up to the current time.
+    fn catch_up(&self) {
+        let now = self.now();
+        loop {
+            let event = self.lock().net.next_until(now);
+            match event {
+                Some(event) => self.on_event(event),
+                None => return,
+            }
+        }
+    }
+
+    fn on_event(&self, event: Event<Vec<u8>>) {
+        match event {
+            Event::Opened { link, end } => self.on_opened(link, end),
+            Event::Delivered { link, to, message } => {
+                if let Some(half) = self.lock().halves.get_mut(&(link, to)) {
+                    half.received.extend(message);
+                    half.changed.notify_waiters();
+                }
+            }
+            Event::Writable { link, end } => {
+                if let Some(half) = self.lock().halves.get(&(link, end)) {
+                    half.changed.notify_waiters();
+                }
+            }
+            Event::Closed { link, end, reason } => self.on_closed(link, end, reason),
+            Event::Timer { .. } => {}
+        }
+    }
+
+    fn on_opened(&self, link: LinkId, end: End) {
+        let (connecting, connection) = {
+            let mut state = self.lock();
+            let (id, changed) = (state.next_id, Arc::new(Notify::new()));
+            state.next_id += 1;
+            let half = Half {
+                id,
+                received: VecDeque::new(),
+                ended: None,
+                changed: changed.clone(),
+            };
+            if let Some(before) = state.halves.insert((link, end), half) {
+                before.changed.notify_waiters();
+            }
+            let connection = Connection {
+                network: self.clone(),
+                at: (link, end),
+                id,
+                changed,
+            };
+            (state.connecting.remove(&(link, end)), connection)
+        };
+        match connecting {
+            // Fails if the attempt was given up, which closes the connection.
+            Some(connecting) => drop(connecting.send(Ok(connection))),
+            None => drop(self.0.news.send(News::Accepted(link, connection))),
+        }
+    }
+
+    fn on_closed(&self, link: LinkId, end: End, reason: CloseReason) {
+        let mut state = self.lock();
+        if let Some(connecting) = state.connecting.remove(&(link, end)) {
+            let _ = connecting.send(Err(io::ErrorKind::HostUnreachable.into()));
+        } else if reason == CloseReason::CarrierLost {
+            // A connection does not notice; the kernel reports the carrier.
+            let _ = self.0.news.send(News::CarrierLost(link, end));
+        } else if let Some(half) = state.halves.get_mut(&(link, end)) {
+            half.ended = Some(match reason {
+                CloseReason::PeerClosed => Ended::Closed,
+                _ => Ended::Reset,
+            });
+            half.changed.notify_waiters();
+        }
+    }
+
+    /// Returns the current time of the network.
+    pub(crate) fn now(&self) -> Duration {
+        Instant::now() - self.0.origin
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Guard of a connection attempt, which ends it.
+struct Attempt<'a>(&'a SimulatedNetwork, LinkId, End);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let Self(network, link, by) = *self;
+        if network.lock().connecting.remove(&(link, by)).is_some() {
+            network.apply(|net| net.close(link, by));
+        }
+    }
+}
+
+impl State {
+    /// Returns the state of a connection, unless another one has replaced it.
+    fn half(&mut self, of: &Connection) -> io::Result<&mut Half> {
+        self.halves
+            .get_mut(&of.at)
+            .filter(|half| half.id == of.id)
+            .ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+}
+
+impl Connection {
+    /// Waits until bytes or the end can be received, or bytes can be sent. Cancel safe.
+    pub(crate) async fn ready(&self, interest: Interest) -> Ready {
+        loop {
+            let changed = self.changed.notified();
+            let ready = self.readiness(interest);
+            if !ready.is_empty() {
+                return ready;
+            }
+            changed.await;
+        }
+    }
+
+    fn readiness(&self, interest: Interest) -> Ready {
+        let mut state = self.network.lock();
+        let is_writable = state.net.is_writable(self.at.0, self.at.1);
+        let (readable, writable) = match state.half(self) {
+            Ok(half) => (
+                !half.received.is_empty() || half.ended.is_some(),
+                is_writable || half.ended.is_some(),
+            ),
+            Err(_) => (true, true),
+        };
+        let mut ready = Ready::EMPTY;
+        if readable && interest.is_readable() {
+            ready |= Ready::READABLE;
+        }
+        if writable && interest.is_writable() {
+            ready |= Ready::WRITABLE;
+        }
+        ready
+    }
+
+    /// Receives once, like a socket: returns the number of bytes, and true if no more are
+    /// available.
+    pub(crate) fn recv(&self, space: &mut [u8]) -> io::Result<(usize, bool)> {
+        let mut state = self.network.lock();
+        let half = state.half(self)?;
+        if !half.received.is_empty() {
+            let count = half.received.read(space)?;
+            return Ok((count, half.received.is_empty()));
+        }
+        match half.ended {
+            None => Ok((0, true)),
+            Some(Ended::Closed) => Ok((0, false)),
+            Some(Ended::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Sends as much as the link accepts.
+    pub(crate) fn send(&self, pending: &[u8]) -> io::Result<usize> {
+        self.network.catch_up();
+        let mut state = self.network.lock();
+        if state.half(self)?.ended.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let ((link, end), mut sent) = (self.at, 0);
+        for part in pending.chunks(self.network.0.segment) {
+            if state.net.offer(link, end, part.to_vec()).is_err() {
+                break;
+            }
+            sent += part.len();
+        }
+        drop(state);
+        self.network.0.changed.notify_one();
+        Ok(sent)
+    }
+
+    /// Ends the connection after what was sent. Nothing is received afterwards.
+    pub(crate) fn close(&self) {
+        let closed = {
+            let mut state = self.network.lock();
+            let closed = state
+                .half(self)
+                .map(|half| half.ended.replace(Ended::Closed));
+            matches!(closed, Ok(None))
+        };
+        if closed {
+            self.network.apply(|net| net.close(self.at.0, self.at.1));
+            self.changed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+        let mut state = self.network.lock();
+        if state.half(self).is_ok() {
+            state.halves.remove(&self.at);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connection {} of {:?}", self.id, self.at)
+    }
+}
