@@ -71,7 +71,6 @@ impl Lab {
                 Incoming::Write { grid, offset } => {
                     assert_eq!(grid.extent_of(header.chunk).unwrap().offset, offset);
                     *peer.writing.entry(path).or_default() += 1;
-                    peer.most_writing = peer.most_writing.max(peer.writing.values().sum());
                     let at = self.net.now();
                     self.arrivals.push((at, path));
                     self.work(

@@ -106,13 +106,6 @@ fn a_link_that_comes_and_goes_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_fast_link_that_is_there_half_of_the_time_is_used_for_as_long_as_it_is_there() {
-    // Two thirds if the outages lost no data.
-    let cost = cost(1024, 1000, Direction::Put, None, Away::Cut, (1000, 1000));
-    assert!(cost <= 0.75, "{cost}");
-}
-
-#[test]
 #[ignore = "480 runs of 20 s in virtual time: a minute of two processors with --release"]
 fn every_flap() {
     let phases = [

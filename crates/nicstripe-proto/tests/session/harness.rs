@@ -707,14 +707,6 @@ impl Lab {
         self.net.heal(self.links[index]);
     }
 
-    /// Sets the time for which both sessions survive without a connection. Must be called before
-    /// the start.
-    pub(crate) fn set_patience(&mut self, patience: Duration) {
-        self.config.patience = patience;
-        let now = self.now();
-        self.peers = End::BOTH.map(|end| Peer::new(end, self.config.clone(), now));
-    }
-
     pub(crate) fn cut(&mut self, index: usize) {
         self.net.cut(self.links[index]);
     }

@@ -18,7 +18,6 @@ mod harness;
 mod holes;
 mod hostile;
 mod hostile_live;
-mod limits;
 mod live;
 mod loads;
 mod peer;

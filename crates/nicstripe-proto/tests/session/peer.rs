@@ -151,7 +151,6 @@ pub(crate) struct Peer {
     /// Identifier of this process. Scheduled work and packets of an earlier process are ignored.
     pub(crate) process: u64,
     pub(crate) writing: BTreeMap<PathId, u64>,
-    pub(crate) most_writing: u64,
     pub(crate) sent_chunks: u64,
     pub(crate) superseded: u64,
     pub(crate) losses: Vec<(Duration, PathId, PathLoss)>,
@@ -188,7 +187,6 @@ impl Peer {
             completed: None,
             process: 0,
             writing: BTreeMap::new(),
-            most_writing: 0,
             sent_chunks: 0,
             superseded: 0,
             losses: Vec::new(),
