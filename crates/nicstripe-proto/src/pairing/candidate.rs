@@ -82,7 +82,8 @@ pub struct CandidateId {
 
 impl CandidateId {
     /// Returns the index of the local interface, then that of the peer's.
-    pub fn indices(self) -> [u32; 2] {
+    #[cfg(test)]
+    pub(crate) fn indices(self) -> [u32; 2] {
         [self.local.0, self.remote.0]
     }
 }

@@ -1,8 +1,8 @@
 //! Explanations of a plan: the reason for each interface's outcome, as data for others to word.
 
 use super::{
-    Pairing,
     candidate::{Candidate, Preference},
+    machine::Pairing,
     matching::is_free,
     state::{Failure, State},
 };

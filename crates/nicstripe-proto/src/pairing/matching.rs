@@ -13,7 +13,7 @@ use super::{
 
 /// Assumed rate of a candidate in bit/s if neither end knows its line rate: that of the most common
 /// cable.
-pub const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
+pub(crate) const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 
 /// Upper limit of a candidate's rate in bit/s: 281 Tbit/s. Only an invalid announcement exceeds it,
 /// and sums of it do not overflow.

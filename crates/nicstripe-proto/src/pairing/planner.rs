@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Pairing,
     candidate::{Candidate, CandidateId, Preference},
+    machine::Pairing,
     state::{Failure, State},
 };
 use crate::wire::message::PeerInterface;

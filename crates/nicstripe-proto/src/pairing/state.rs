@@ -35,7 +35,7 @@ pub enum Failure {
 
 impl State {
     /// Returns true for [`State::Untried`].
-    pub fn is_untried(&self) -> bool {
+    pub(crate) fn is_untried(&self) -> bool {
         *self == Self::Untried
     }
 

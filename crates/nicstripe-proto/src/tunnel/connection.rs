@@ -1,8 +1,11 @@
 //! Tunnelled connection at one end: its send queue, receive queue and windows.
 
 use super::{
-    FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW,
-    TargetRefusal, queue::ByteQueue,
+    limits::{
+        FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW,
+    },
+    queue::ByteQueue,
+    record::TargetRefusal,
 };
 
 /// State of a tunnelled connection at one end.

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{
-    ConnId, MAX_TARGET, MAX_WHY, MOST_CONNECTIONS, MOST_WINDOW, Record, RecordError, RecordReader,
-    TargetRefusal,
-    connection::{Connection, Pool, Stage},
-    record::RecordWriter,
-};
 #[cfg(any(test, fuzzing))]
-use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
+use super::{
+    connection::extra,
+    limits::{MOST_RECEIVED, MOST_UNSENT},
+};
+use super::{
+    connection::{Connection, Pool, Stage},
+    limits::{MOST_CONNECTIONS, MOST_WINDOW},
+    record::{
+        ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, RecordReader, RecordWriter, TargetRefusal,
+    },
+};
 use crate::id::Role;
 
 /// State machine of one end of the tunnel multiplexer.
@@ -355,7 +359,8 @@ impl Tunnels {
     }
 
     /// Returns the number of bytes queued to send, plus those received and not read.
-    pub fn buffered_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn buffered_bytes(&self) -> u64 {
         self.pool.unsent
             + self
                 .connections

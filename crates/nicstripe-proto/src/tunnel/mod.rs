@@ -10,38 +10,19 @@
 //! own writer. [`MOST_RECEIVED`] and [`MOST_UNSENT`] bound the memory of an end.
 
 mod connection;
+mod limits;
 mod machine;
 mod queue;
 mod record;
 
 pub use self::{
+    limits::{LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW},
     machine::{Broken, LEAST_BATCH, OpenError, TunnelError, TunnelEvent, Tunnels},
-    record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, RecordReader, TargetRefusal},
+    record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, TargetRefusal},
 };
 
 #[cfg(any(test, fuzzing))]
-pub(crate) use self::record::RecordWriter;
-
-/// Maximum number of concurrent tunnelled connections in a session.
-pub const MOST_CONNECTIONS: usize = 4096;
-
-/// Maximum receive window of a connection in bytes: 8 MiB, which two gigabit links carry in 36 ms.
-pub const MOST_WINDOW: u32 = 8 << 20;
-
-/// Initial receive window of a connection in bytes, unless memory is short: 64 KiB, as in TCP
-/// without window scaling.
-pub const FIRST_WINDOW: u32 = 64 << 10;
-
-/// Guaranteed receive window of every connection in bytes, whatever their number: 4 KiB.
-pub const LEAST_WINDOW: u32 = 4 << 10;
-
-/// Maximum sum of receive windows at one end in bytes: 48 MiB over all connections, unread or still
-/// permitted.
-pub const MOST_RECEIVED: u64 = 48 << 20;
-
-/// Maximum number of bytes that are written and not sent at one end: 16 MiB over all connections,
-/// plus one write.
-pub const MOST_UNSENT: u64 = 16 << 20;
+pub(crate) use self::record::{RecordReader, RecordWriter};
 
 #[cfg(test)]
 mod tests;

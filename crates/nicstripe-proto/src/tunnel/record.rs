@@ -195,11 +195,11 @@ impl<'a> RecordWriter<'a> {
 
 /// Decoder of a batch: an iterator over its records.
 #[derive(Debug)]
-pub struct RecordReader<'a>(&'a [u8]);
+pub(crate) struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
     /// Returns a decoder at the first record of `batch`.
-    pub fn new(batch: &'a [u8]) -> Self {
+    pub(crate) fn new(batch: &'a [u8]) -> Self {
         Self(batch)
     }
 

@@ -6,8 +6,13 @@ mod losses;
 mod plans;
 mod verdicts;
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
 use super::*;
-use crate::wire::message::PeerAddress;
+use crate::wire::message::{PeerAddress, PeerInterface};
 
 const GIGABIT: u64 = 1_000_000_000;
 

@@ -6,7 +6,7 @@ mod records;
 
 use std::collections::VecDeque;
 
-use super::*;
+use super::{limits::*, record::*, *};
 use crate::id::Role;
 
 /// Simulation of a tunnel multiplexer: both ends, and the batches in flight between them.

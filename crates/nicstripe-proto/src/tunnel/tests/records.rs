@@ -1,6 +1,6 @@
 //! Wire format of the records, byte for byte.
 
-use super::super::*;
+use super::super::record::*;
 
 /// Returns one record of each kind, with its encoding.
 pub(crate) fn all() -> Vec<(Record<'static>, Vec<u8>)> {

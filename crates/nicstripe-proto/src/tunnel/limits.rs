@@ -1,0 +1,22 @@
+//! Limits of the tunnel multiplexer.
+
+/// Maximum number of concurrent tunnelled connections in a session.
+pub const MOST_CONNECTIONS: usize = 4096;
+
+/// Maximum receive window of a connection in bytes: 8 MiB, which two gigabit links carry in 36 ms.
+pub const MOST_WINDOW: u32 = 8 << 20;
+
+/// Initial receive window of a connection in bytes, unless memory is short: 64 KiB, as in TCP
+/// without window scaling.
+pub(crate) const FIRST_WINDOW: u32 = 64 << 10;
+
+/// Guaranteed receive window of every connection in bytes, whatever their number: 4 KiB.
+pub const LEAST_WINDOW: u32 = 4 << 10;
+
+/// Maximum sum of receive windows at one end in bytes: 48 MiB over all connections, unread or still
+/// permitted.
+pub const MOST_RECEIVED: u64 = 48 << 20;
+
+/// Maximum number of bytes that are written and not sent at one end: 16 MiB over all connections,
+/// plus one write.
+pub const MOST_UNSENT: u64 = 16 << 20;
