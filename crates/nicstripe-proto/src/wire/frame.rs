@@ -47,7 +47,7 @@ pub const LOAD_HEADER_LEN: usize = 8;
 pub const MAX_LOAD: usize = 256 * 1024;
 
 /// Length of an echo frame's fixed part in bytes: token, flags, reserved.
-pub const ECHO_HEADER_LEN: usize = 16;
+pub(crate) const ECHO_HEADER_LEN: usize = 16;
 
 /// Maximum payload of an echo frame in bytes: 64 KiB.
 pub const MAX_ECHO: usize = 64 * 1024;
@@ -87,20 +87,7 @@ pub enum FrameType {
 
 impl fmt::Display for FrameType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Hello => "hello",
-            Self::Welcome => "welcome",
-            Self::Refuse => "refuse",
-            Self::Control => "control",
-            Self::ControlAck => "control ack",
-            Self::Data => "data",
-            Self::Ack => "ack",
-            Self::Credit => "credit",
-            Self::Heartbeat => "heartbeat",
-            Self::Close => "close",
-            Self::Load => "load",
-            Self::Echo => "echo",
-        })
+        f.write_str(self.properties().0)
     }
 }
 
@@ -125,35 +112,32 @@ impl FrameType {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns the maximum length of a body of this type, in bytes.
-    pub fn max_body(self) -> usize {
+    /// Returns the name of the type, and the minimum and maximum length of its body in bytes.
+    fn properties(self) -> (&'static str, usize, usize) {
         match self {
-            Self::Hello | Self::Welcome => 32 * 1024,
-            Self::Refuse => 1024,
-            Self::Control => 8 + MAX_CONTROL,
-            Self::ControlAck | Self::Credit => 8,
-            Self::Data => DATA_HEADER_LEN + MAX_PAYLOAD,
-            Self::Ack => 8 + MAX_ACK_RANGES * ACK_RANGE_LEN,
-            Self::Heartbeat => 16,
-            Self::Close => 4,
-            Self::Load => LOAD_HEADER_LEN + MAX_LOAD,
-            Self::Echo => ECHO_HEADER_LEN + MAX_ECHO,
+            Self::Hello => ("hello", 1, 32 * 1024),
+            Self::Welcome => ("welcome", 1, 32 * 1024),
+            Self::Refuse => ("refuse", 1, 1024),
+            Self::Control => ("control", 9, 8 + MAX_CONTROL),
+            Self::ControlAck => ("control ack", 8, 8),
+            Self::Data => ("data", DATA_HEADER_LEN + 1, DATA_HEADER_LEN + MAX_PAYLOAD),
+            Self::Ack => ("ack", 8 + ACK_RANGE_LEN, 8 + MAX_ACK_RANGES * ACK_RANGE_LEN),
+            Self::Credit => ("credit", 8, 8),
+            Self::Heartbeat => ("heartbeat", 16, 16),
+            Self::Close => ("close", 4, 4),
+            Self::Load => ("load", LOAD_HEADER_LEN + 1, LOAD_HEADER_LEN + MAX_LOAD),
+            Self::Echo => ("echo", ECHO_HEADER_LEN, ECHO_HEADER_LEN + MAX_ECHO),
         }
     }
 
     /// Returns the minimum length of a body of this type, in bytes.
     fn min_body(self) -> usize {
-        match self {
-            Self::Hello | Self::Welcome | Self::Refuse => 1,
-            Self::Control => 9,
-            Self::ControlAck | Self::Credit => 8,
-            Self::Data => DATA_HEADER_LEN + 1,
-            Self::Ack => 8 + ACK_RANGE_LEN,
-            Self::Heartbeat => 16,
-            Self::Close => 4,
-            Self::Load => LOAD_HEADER_LEN + 1,
-            Self::Echo => ECHO_HEADER_LEN,
-        }
+        self.properties().1
+    }
+
+    /// Returns the maximum length of a body of this type, in bytes.
+    pub(crate) fn max_body(self) -> usize {
+        self.properties().2
     }
 }
 
@@ -302,17 +286,17 @@ impl EchoHeader {
 /// Decoded frame of any type except data, load and echo, whose payload is streamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// First frame of the client: an encoded [`crate::wire::message::Hello`].
+    /// First frame of the client: an encoded [`crate::message::Hello`].
     Hello(Vec<u8>),
-    /// The daemon's answer to a hello: an encoded [`crate::wire::message::Welcome`].
+    /// The daemon's answer to a hello: an encoded [`crate::message::Welcome`].
     Welcome(Vec<u8>),
-    /// The daemon's rejection of a hello: an encoded [`crate::wire::message::Refusal`].
+    /// The daemon's rejection of a hello: an encoded [`crate::message::Refusal`].
     Refuse(Vec<u8>),
     /// Control message with a sequence number.
     Control {
         /// Sequence number, counted from 0 per direction of the session.
         seq: u64,
-        /// Encoded [`crate::wire::message::Message`] of at most [`MAX_CONTROL`] bytes.
+        /// Encoded [`crate::message::Message`] of at most [`MAX_CONTROL`] bytes.
         body: Vec<u8>,
     },
     /// Acknowledgement of all control messages with a sequence number below `next`.
@@ -342,7 +326,7 @@ pub enum Frame {
     },
     /// End of the session.
     Close {
-        /// Reason, as the number of a [`crate::wire::message::CloseCode`].
+        /// Reason, as the number of a [`crate::message::CloseCode`].
         code: u32,
     },
 }
