@@ -10,7 +10,7 @@
 //! | module | layer |
 //! | --- | --- |
 //! | [`session`] | one association of two peers: paths, transfers, messages, timers |
-//! | `transfer` | the two halves of a transfer: [`sender`], [`receiver`], and their parts for `--delta` |
+//! | `transfer` | sending and receiving half of a transfer, and their parts for `--delta` |
 //! | [`path`] | state of a path, its flow control, [`stripe`] and reliable control messages |
 //! | `wire` | [`frame`], control [`message`], metering of [`load`] |
 //! | [`tree`] | records and rules of directory trees |
@@ -20,8 +20,9 @@
 //! Beside them, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
 //! and [`tunnel`] multiplexes the connections of other programs.
 //!
-//! Data flow: [`sender`] has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes it.
-//! [`receiver`] accepts what [`hash_tree`] has verified, and [`journal`] records what is durable.
+//! Data flow: the sending half has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
+//! it. The receiving half accepts what [`hash_tree`] has verified, and [`journal`] records what is
+//! durable.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -55,12 +56,12 @@ pub use self::{
         name::{self, Name, NameError},
     },
     id::{LAST_PATH, PathId, Role, SessionId, TransferId},
-    path::{PathLoss, PathState, reliable, stripe},
+    path::{PathLoss, PathState, stripe},
     session::{
         Acceptance, Event, Incoming, Offering, PathError, Session, SessionConfig, TransferStats,
         Transmit,
     },
-    transfer::{receiver, sender},
+    transfer::receiver::ArrivalError,
     units::BitRate,
     wire::{
         frame::{self, DataHeader, Decoder, Frame, FrameError, Piece},

@@ -1,21 +1,26 @@
 //! Byte ranges and sets of chunks.
 //!
 //! An [`Extent`] is a byte range of a file. [`ChunkRange`] and [`ChunkSet`] count chunks of a
-//! [`Grid`](crate::file::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
+//! [`Grid`](crate::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
 //! inputs come from peers and disks.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map;
-use std::fmt;
+use std::{
+    collections::{BTreeMap, btree_map},
+    fmt,
+};
+
+use minicbor::{Decode, Encode};
 
 /// Extent of a file: `len` bytes from `offset`.
 ///
 /// Any two numbers are allowed; [`end`](Extent::end) detects overflow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Extent {
     /// Offset of the first byte in the file.
+    #[n(0)]
     pub offset: u64,
     /// Length of the extent in bytes.
+    #[n(1)]
     pub len: u64,
 }
 
@@ -42,8 +47,9 @@ impl fmt::Display for Extent {
 ///
 /// Messages and the journal refer to a chunk only by its index. Both ends compute its offset from
 /// the grid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChunkId(pub u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ChunkId(#[n(0)] pub u64);
 
 impl fmt::Display for ChunkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,11 +61,13 @@ impl fmt::Display for ChunkId {
 ///
 /// A range is cut at `u64::MAX`. No file has that many chunks (at most 2⁵² of the smallest size),
 /// so only invalid numbers are cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct ChunkRange {
     /// Index of the first chunk.
+    #[n(0)]
     pub first: ChunkId,
     /// Number of chunks in the range.
+    #[n(1)]
     pub count: u64,
 }
 
@@ -254,7 +262,7 @@ impl ChunkSet {
     /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
     ///
     /// Returns `None` if the set is empty or `max_count` is 0.
-    pub fn take_first(&mut self, max_count: u64) -> Option<ChunkRange> {
+    pub(crate) fn take_first(&mut self, max_count: u64) -> Option<ChunkRange> {
         if max_count == 0 {
             return None;
         }

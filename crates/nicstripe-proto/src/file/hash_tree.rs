@@ -99,8 +99,9 @@ pub enum ParseDigestError {
 }
 
 /// BLAKE3 chaining value (hash of a subtree); equals the digest if the subtree is the whole file.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ChainingValue(pub [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ChainingValue(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
 
 impl fmt::Debug for ChainingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -244,13 +245,16 @@ pub enum ChunkError {
 ///
 /// Any field values are allowed, as they come from a peer or a disk. [`HashTree`] accepts only
 /// valid subtrees of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Subtree {
     /// First chunk; a multiple of 2^`level`.
+    #[n(0)]
     pub first: ChunkId,
     /// Base-2 logarithm of the number of chunks.
+    #[n(1)]
     pub level: u8,
     /// Chaining value of the subtree; the digest if it covers the whole file.
+    #[n(2)]
     pub value: ChainingValue,
 }
 
@@ -416,7 +420,7 @@ impl HashTree {
     ///
     /// [`SubtreeError`] if the subtree is invalid, or if the tree has another value for the same
     /// chunks. The tree is then unchanged.
-    pub fn absorb(&mut self, subtree: Subtree) -> Result<u64, SubtreeError> {
+    pub(crate) fn absorb(&mut self, subtree: Subtree) -> Result<u64, SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if let Some((range, node)) = self.enclosing(chunks.first)
             && range.end() >= chunks.end()
@@ -471,11 +475,6 @@ impl HashTree {
     /// Returns the number of chunks in the tree.
     pub const fn covered_chunks(&self) -> u64 {
         self.covered
-    }
-
-    /// Returns the number of unmerged subtrees in memory; each takes at most about 100 bytes.
-    pub fn open_nodes(&self) -> usize {
-        self.nodes.len()
     }
 
     /// Returns the minimal subtrees that cover the chunks in the tree, in ascending order.

@@ -202,7 +202,7 @@ impl Victim {
             ahead @ 240..=250 => self.next.wrapping_add(u64::from(ahead)).wrapping_sub(245),
             _ => tape.number(),
         };
-        if seq >= self.next && seq < self.next.saturating_add(crate::reliable::WINDOW) {
+        if seq >= self.next && seq < self.next.saturating_add(crate::path::reliable::WINDOW) {
             self.early.insert(seq);
         }
         while self.early.remove(&self.next) {

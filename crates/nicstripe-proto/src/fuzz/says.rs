@@ -4,19 +4,19 @@ use super::tape::Tape;
 use crate::{
     TransferId,
     frame::{DataHeader, MAX_PAYLOAD},
-    hash_tree::{ChainingValue, Digest},
+    hash_tree::{ChainingValue, Digest, Subtree},
     journal::{SourceIdentity, Timestamp},
     message::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts,
         BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete, DiskOrder, End,
-        EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep,
-        Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
+        EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Holes, Interfaces, Keep, Message,
+        ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, OpenTunnels, PathSample,
         PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport,
         TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
-    {ChunkId, ChunkRange},
+    {ChunkId, ChunkRange, Extent},
 };
 
 impl Tape<'_> {
@@ -187,7 +187,7 @@ impl Tape<'_> {
                 last: self.is(),
             }),
             14 => {
-                let (ranges, mut len) = (self.extents(), 32 * self.below(20) as usize);
+                let (ranges, mut len) = (self.ranges(), 32 * self.below(20) as usize);
                 if self.byte() > 240 {
                     len += 1;
                 }
@@ -199,7 +199,7 @@ impl Tape<'_> {
             }
             15 => Message::Keep(Keep {
                 transfer,
-                ranges: self.extents(),
+                ranges: self.ranges(),
             }),
             16 if self.byte() > 200 => match self.is() {
                 true => Message::Ask(self.ask()),
@@ -343,25 +343,30 @@ impl Tape<'_> {
         }
     }
 
-    fn haves(&mut self) -> Vec<Have> {
+    fn haves(&mut self) -> Vec<Subtree> {
         (0..self.below(4))
-            .map(|_| Have {
-                first: self.number(),
+            .map(|_| Subtree {
+                first: ChunkId(self.number()),
                 level: self.byte() % 80,
-                value: self.value().0,
+                value: self.value(),
             })
             .collect()
     }
 
-    fn extents(&mut self) -> Vec<(u64, u64)> {
+    fn extents(&mut self) -> Vec<Extent> {
         let unit = if self.is() { 4096 } else { 1 };
         (0..self.below(4))
-            .map(|_| {
-                (
-                    self.number().wrapping_mul(unit),
-                    self.number().wrapping_mul(unit),
-                )
+            .map(|_| Extent {
+                offset: self.number().wrapping_mul(unit),
+                len: self.number().wrapping_mul(unit),
             })
+            .collect()
+    }
+
+    fn ranges(&mut self) -> Vec<ChunkRange> {
+        let ranges = self.extents().into_iter();
+        ranges
+            .map(|extent| ChunkRange::new(ChunkId(extent.offset), extent.len))
             .collect()
     }
 

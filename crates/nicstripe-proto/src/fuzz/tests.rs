@@ -2,7 +2,7 @@ use nicstripe_testkit::replay;
 
 use super::*;
 use crate::{
-    ChainingValue, ChunkId, ChunkRange, Digest, Frame, Message, Name, SessionId, Subtree,
+    ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
     TransferId,
     discovery::{Answer, Nonce, Question},
     frame::{DataHeader, EchoHeader, LoadHeader},
@@ -391,10 +391,10 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "accept",
             Message::Accept(Accept {
                 transfer,
-                have: vec![Have {
-                    first: 0,
+                have: vec![Subtree {
+                    first: ChunkId(0),
                     level: 3,
-                    value: [1; 32],
+                    value: ChainingValue([1; 32]),
                 }],
                 window: Some(64),
                 delta: Some(4),
@@ -483,7 +483,9 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "holes",
             Message::Holes(Holes {
                 transfer,
-                extents: vec![(0, 4096), (u64::MAX, u64::MAX)],
+                extents: [(0, 4096), (u64::MAX, u64::MAX)]
+                    .map(|(offset, len)| Extent { offset, len })
+                    .to_vec(),
                 last: true,
             }),
         ),
@@ -491,7 +493,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "values",
             Message::Values(Values {
                 transfer,
-                ranges: vec![(0, 2)],
+                ranges: vec![ChunkRange::new(ChunkId(0), 2)],
                 values: vec![5; 64],
             }),
         ),
@@ -623,7 +625,10 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "keep",
             Message::Keep(Keep {
                 transfer,
-                ranges: vec![(0, 1), (4, 2)],
+                ranges: vec![
+                    ChunkRange::new(ChunkId(0), 1),
+                    ChunkRange::new(ChunkId(4), 2),
+                ],
             }),
         ),
     ]

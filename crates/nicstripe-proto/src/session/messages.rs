@@ -7,10 +7,7 @@ use super::{
 };
 use crate::{
     failure::FailCode,
-    file::{
-        grid::{ChunkSize, Shape},
-        hash_tree::Subtree,
-    },
+    file::grid::{ChunkSize, Shape},
     id::Role,
     transfer::sender::Sender,
     wire::message::{
@@ -177,8 +174,7 @@ impl Session {
         else {
             return Ok(());
         };
-        let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
-        let mut sender = Sender::new(*shape, &have, accept.window);
+        let mut sender = Sender::new(*shape, &accept.have, accept.window);
         self.spare(
             accept.transfer,
             &mut sender,

@@ -13,7 +13,7 @@ use crate::{
         hash_tree::{ChainingValue, Subtree},
     },
     id::TransferId,
-    transfer::{receiver::Receiver, sender::Sender},
+    transfer::receiver::Receiver,
     wire::{
         frame::MAX_PAYLOAD,
         message::{
@@ -190,7 +190,7 @@ impl Session {
         // would never arrive.
         self.send(&Message::Accept(Accept {
             transfer,
-            have: have.iter().map(Into::into).collect(),
+            have,
             window: room,
             delta,
             memory: how.memory,
@@ -240,16 +240,6 @@ impl Session {
             .get(transfer)
             .map(Transfer::stats)
             .unwrap_or_default()
-    }
-
-    /// Returns the sending half of a transfer, or `None` unless it is accepted and has not ended.
-    pub fn sender(&self, transfer: TransferId) -> Option<&Sender> {
-        self.transfers.sender(transfer)
-    }
-
-    /// Returns the receiving half of a transfer, or `None` unless it is accepted and has not ended.
-    pub fn receiver(&self, transfer: TransferId) -> Option<&Receiver> {
-        self.transfers.receiver(transfer)
     }
 
     /// Emits [`Event::SourceRead`] once, after the whole source was read.

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{
     file::{
-        extent::{ChunkId, ChunkRange, Extent},
+        extent::{ChunkId, ChunkSet},
         grid::Grid,
         hash_tree::{ChainingValue, Subtree},
         hole::{HOLES_PER_MESSAGE, Zeros},
     },
     id::TransferId,
-    transfer::{delta_receiver::ranges_of, sender::Sender},
+    transfer::sender::Sender,
     wire::message::{Holes, Keep, Message, Values},
 };
 
@@ -41,7 +41,7 @@ impl Session {
             })
     }
 
-    /// Records the hash of a subtree of zeros, from [`crate::file::hash_tree::zeros_subtree`].
+    /// Records the hash of a subtree of zeros, from [`crate::hash_tree::zeros_subtree`].
     pub fn handle_zeros_hashed(&mut self, transfer: TransferId, subtree: Subtree, now: Instant) {
         match self.transfers.get_mut(transfer) {
             Some(Transfer::Sending { sender, .. }) => {
@@ -94,7 +94,8 @@ impl Session {
             .receiver_mut(transfer)
             .and_then(|half| half.poll_values())
         {
-            let ranges = ranges_of(told.iter().map(|(chunk, _)| *chunk));
+            let chunks: ChunkSet = told.iter().map(|(chunk, _)| *chunk).collect();
+            let ranges = chunks.ranges().collect();
             let values = told
                 .iter()
                 .flat_map(|(_, value)| value.map_or(NO_VALUE, |value| value.0))
@@ -132,13 +133,9 @@ impl Session {
         sender.compare_first(delta.unwrap_or(0));
         let mut messages = holes.extents().chunks(HOLES_PER_MESSAGE).peekable();
         while let Some(extents) = messages.next() {
-            let extents = extents
-                .iter()
-                .map(|extent| (extent.offset, extent.len))
-                .collect();
             self.send(&Message::Holes(Holes {
                 transfer,
-                extents,
+                extents: extents.to_vec(),
                 last: messages.peek().is_none(),
             }));
         }
@@ -150,13 +147,10 @@ impl Session {
             extents,
             last,
         } = holes;
-        if let Some(receiver) = self.transfers.expect_receiver(transfer, "holes")? {
-            let extents = extents
-                .into_iter()
-                .map(|(offset, len)| Extent { offset, len });
-            if let Some(holes) = receiver.on_holes(extents, last)? {
-                self.events.push_back(Event::Holes { transfer, holes });
-            }
+        if let Some(receiver) = self.transfers.expect_receiver(transfer, "holes")?
+            && let Some(holes) = receiver.on_holes(extents, last)?
+        {
+            self.events.push_back(Event::Holes { transfer, holes });
         }
         Ok(())
     }
@@ -174,7 +168,7 @@ impl Session {
         let mut values = values.iter();
         for range in ranges {
             // Bounded by the number of values in the message, so an endless range costs nothing.
-            for chunk in range_of(range).chunks() {
+            for chunk in range.chunks() {
                 let refused = PathError::Compared {
                     what: "a value",
                     chunk: chunk.0,
@@ -198,7 +192,7 @@ impl Session {
         };
         for range in ranges {
             // Stops at the first chunk without a value; at most 4096 chunks have one.
-            for chunk in range_of(range).chunks() {
+            for chunk in range.chunks() {
                 if !receiver.on_kept(chunk, now) {
                     return Err(PathError::Compared {
                         what: "to keep",
@@ -214,15 +208,11 @@ impl Session {
 
     /// Sends the receiver the list of equal chunks to keep, if it is due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
-        while let Some(kept) = self
+        while let Some(ranges) = self
             .transfers
             .sender_mut(transfer)
             .and_then(Sender::poll_kept)
         {
-            let ranges = kept
-                .into_iter()
-                .map(|range| (range.first.0, range.count))
-                .collect();
             self.send(&Message::Keep(Keep { transfer, ranges }));
         }
     }
@@ -230,7 +220,3 @@ impl Session {
 
 /// Placeholder for the chaining value of a chunk that could not be read; no chunk has it.
 const NO_VALUE: [u8; 32] = [0; 32];
-
-fn range_of((first, count): (u64, u64)) -> ChunkRange {
-    ChunkRange::new(ChunkId(first), count)
-}

@@ -101,18 +101,6 @@ impl DeltaReceiver {
     }
 }
 
-/// Merges consecutive chunks into ranges, each as its first chunk and the number of chunks.
-pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for chunk in chunks {
-        match ranges.last_mut() {
-            Some((first, count)) if *first + *count == chunk.0 => *count += 1,
-            _ => ranges.push((chunk.0, 1)),
-        }
-    }
-    ranges
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,13 +150,5 @@ mod tests {
         basis.on_read(chunk, None);
         assert_eq!(basis.poll_values(), Some(vec![(chunk, None)]));
         assert_eq!(basis.on_kept(chunk), None);
-    }
-
-    #[test]
-    fn ranges_join_what_follows() {
-        assert_eq!(
-            ranges_of([1, 2, 4, 5, 6, 9].map(ChunkId).into_iter()),
-            [(1, 2), (4, 3), (9, 1)]
-        );
     }
 }

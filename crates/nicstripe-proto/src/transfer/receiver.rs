@@ -25,10 +25,10 @@ use crate::{
 /// acknowledged one by one.
 ///
 /// One acknowledgement per chunk cost the sender a wake-up per 256 KiB.
-pub const ACK_EVERY: u64 = 4;
+pub(crate) const ACK_EVERY: u64 = 4;
 
 /// Maximum delay of an acknowledgement.
-pub const ACK_DELAY: Duration = Duration::from_millis(10);
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 
 /// Number of window updates per window. With updates of an eighth, the sender seldom waits for one.
 const WINDOW_STEPS: u64 = 8;
@@ -37,7 +37,7 @@ const WINDOW_STEPS: u64 = 8;
 ///
 /// Invariant: durable ⊆ written ⊆ the grid's chunks.
 #[derive(Debug)]
-pub struct Receiver {
+pub(crate) struct Receiver {
     shape: Shape,
     /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
     grid: Grid,
@@ -122,7 +122,7 @@ struct Writing {
 
 /// Action required for a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub(crate) enum Arrival {
     /// Verify the chunk and write it to this extent of the file.
     Write(Extent),
     /// Drop the chunk, which is written already.
@@ -189,7 +189,7 @@ impl Receiver {
     ///
     /// With `room`, chunks stay in memory until a sink [consumes](Receiver::on_taken) them, at most
     /// `room` at a time, and are never durable.
-    pub fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
+    pub(crate) fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
         let grid = shape.grid();
         let mut tree = HashTree::new(grid);
         for subtree in have {
@@ -233,13 +233,13 @@ impl Receiver {
     }
 
     /// Expects the sender's list of holes. No chunk is compared before the list is complete.
-    pub fn announce_holes(&mut self) {
+    pub(crate) fn announce_holes(&mut self) {
         self.holes = Holes::Announced(HoleMap::default());
     }
 
     /// Compares the first `count` chunks with the existing file (`--delta`), except for those
     /// already written.
-    pub fn compare_first(&mut self, count: u64) {
+    pub(crate) fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.basis = DeltaReceiver::new(self.written.gaps(range).collect());
     }
@@ -249,9 +249,9 @@ impl Receiver {
     /// # Errors
     ///
     /// [`HoleError`] if the holes are invalid or were not expected.
-    pub fn on_holes(
+    pub(crate) fn on_holes(
         &mut self,
-        extents: impl Iterator<Item = Extent>,
+        extents: Vec<Extent>,
         last: bool,
     ) -> Result<Option<HoleMap>, HoleError> {
         let Holes::Announced(map) = &mut self.holes else {
@@ -270,7 +270,7 @@ impl Receiver {
 
     /// Records that the holes are in the file, so that their zeros can be hashed and other chunks
     /// compared.
-    pub fn on_holes_made(&mut self) {
+    pub(crate) fn on_holes_made(&mut self) {
         let Holes::AnnouncedChunks(map) = &self.holes else {
             return;
         };
@@ -290,7 +290,7 @@ impl Receiver {
     }
 
     /// Returns the next subtree of zeros to hash, or `None` if none is ready.
-    pub fn next_zeros(&mut self) -> Option<Zeros> {
+    pub(crate) fn next_zeros(&mut self) -> Option<Zeros> {
         match &mut self.holes {
             Holes::Made { to_zero, .. } => Zeros::take(to_zero, self.grid),
             _ => None,
@@ -298,7 +298,7 @@ impl Receiver {
     }
 
     /// Records the hash of a subtree from [`Receiver::next_zeros`].
-    pub fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
+    pub(crate) fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
         if let Some(bytes) = self.join(subtree) {
             self.unsent_bytes += bytes;
             // Zeros do not count as bytes to sync: one sync per second suffices at any hash rate.
@@ -307,7 +307,7 @@ impl Receiver {
     }
 
     /// Returns the next chunk of the existing file to read, hash and copy to the new file.
-    pub fn next_to_compare(&mut self) -> Option<ChunkId> {
+    pub(crate) fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
             Holes::Announced(_) | Holes::AnnouncedChunks(_) => None,
             _ => self.basis.next(),
@@ -316,7 +316,7 @@ impl Receiver {
 
     /// Records the hash of a chunk of the existing file that was copied to the new file; `None` if
     /// the read failed.
-    pub fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
+    pub(crate) fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         self.basis.on_read(chunk, value);
     }
 
@@ -329,7 +329,7 @@ impl Receiver {
     /// hash was not sent, or if the chunk is also being written.
     ///
     /// In the second case the file would hold other bytes than the hash covers.
-    pub fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
+    pub(crate) fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
         if self.writing.contains_key(&chunk) {
             return false;
         }
@@ -355,7 +355,7 @@ impl Receiver {
     }
 
     /// Returns the chunk grid, open while the length is unknown.
-    pub fn grid(&self) -> Grid {
+    pub(crate) fn grid(&self) -> Grid {
         self.grid
     }
 
@@ -364,7 +364,7 @@ impl Receiver {
     /// # Errors
     ///
     /// [`ArrivalError`] if the chunk is invalid for this transfer.
-    pub fn on_arrival(
+    pub(crate) fn on_arrival(
         &mut self,
         path: PathId,
         arrived: &DataHeader,
@@ -468,7 +468,7 @@ impl Receiver {
     /// # Errors
     ///
     /// [`ArrivalError::End`] if it contradicts the chunks received.
-    pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
+    pub(crate) fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
         // Includes chunks under verification, which would be written beyond the end.
         let greatest = self
@@ -505,7 +505,7 @@ impl Receiver {
 
     /// Records that the sink consumed `chunks` more chunks. Returns the total number to grant to
     /// the sender, if a window update is due.
-    pub fn on_taken(&mut self, chunks: u64) -> Option<u64> {
+    pub(crate) fn on_taken(&mut self, chunks: u64) -> Option<u64> {
         let room = self.room.as_mut()?;
         room.taken += chunks;
         let granted = room.taken + room.size;
@@ -520,7 +520,7 @@ impl Receiver {
     /// `ack_on`, or on any path if `None`.
     ///
     /// Returns true for the first copy; a sink must consume only that one.
-    pub fn on_written(
+    pub(crate) fn on_written(
         &mut self,
         path: PathId,
         ack_on: Option<PathId>,
@@ -555,7 +555,7 @@ impl Receiver {
 
     /// Records that a copy of a chunk was damaged or could not be written. The sender must
     /// retransmit it.
-    pub fn on_not_written(&mut self, chunk: ChunkId) {
+    pub(crate) fn on_not_written(&mut self, chunk: ChunkId) {
         if let Entry::Occupied(mut copies) = self.writing.entry(chunk) {
             copies.get_mut().copies -= 1;
             if copies.get().copies == 0 {
@@ -565,20 +565,20 @@ impl Receiver {
     }
 
     /// Records the sender's digest. Returns true the first time; later digests are ignored.
-    pub fn on_complete(&mut self, digest: Digest) -> bool {
+    pub(crate) fn on_complete(&mut self, digest: Digest) -> bool {
         let news = self.expected.is_none();
         self.expected.get_or_insert(digest);
         news
     }
 
     /// Sets whether the source may change while it is read; false by default.
-    pub fn allow_changing(&mut self, may_change: bool) {
+    pub(crate) fn allow_changing(&mut self, may_change: bool) {
         self.may_change = may_change;
     }
 
     /// Records that the source changed while it was read. If that is allowed, the receiver's digest
     /// is authoritative: it covers the chunks as they were received.
-    pub fn on_changing(&mut self) {
+    pub(crate) fn on_changing(&mut self) {
         self.is_changing = self.may_change;
     }
 
@@ -587,7 +587,7 @@ impl Receiver {
     ///
     /// Two concurrent syncs of a file share an error that the kernel reports only once. The
     /// commit's sync could then succeed wrongly.
-    pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
+    pub(crate) fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
         if self.syncing {
             return None;
         }
@@ -608,7 +608,7 @@ impl Receiver {
 
     /// Starts a sync if `bytes` were written since the latest one began, or if unsynced data is
     /// older than `interval`. Returns the subtrees that the sync makes durable.
-    pub fn poll_sync(
+    pub(crate) fn poll_sync(
         &mut self,
         bytes: u64,
         interval: Duration,
@@ -631,19 +631,19 @@ impl Receiver {
     }
 
     /// Records that the active sync has ended.
-    pub fn on_synced(&mut self) {
+    pub(crate) fn on_synced(&mut self) {
         self.syncing = false;
     }
 
     /// Returns the latest start time of the next sync, or `None` if no sync is needed.
-    pub fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
+    pub(crate) fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
         self.fresh_since
             .filter(|_| !self.syncing && !self.closing)
             .map(|since| since + interval)
     }
 
     /// Returns the chunks to acknowledge now on the connected `path`, if an acknowledgement is due.
-    pub fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
+    pub(crate) fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
         self.poll_ack_of(Some(path), now)
             .or_else(|| self.poll_ack_of(None, now))
     }
@@ -669,7 +669,7 @@ impl Receiver {
 
     /// Returns the time at which the next delayed acknowledgement is due. Excludes those for any
     /// path, which go out on the next connection.
-    pub fn ack_deadline(&self) -> Option<Instant> {
+    pub(crate) fn ack_deadline(&self) -> Option<Instant> {
         self.acks
             .iter()
             .filter(|(path, _)| path.is_some())
@@ -678,7 +678,7 @@ impl Receiver {
     }
 
     /// Moves the pending acknowledgements of a lost `path` to any other path.
-    pub fn on_path_lost(&mut self, path: PathId) {
+    pub(crate) fn on_path_lost(&mut self, path: PathId) {
         let Some(owed) = self.acks.remove(&Some(path)) else {
             return;
         };
@@ -691,33 +691,33 @@ impl Receiver {
     }
 
     /// Returns the minimal subtrees that cover the written chunks, in ascending order.
-    pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
+    pub(crate) fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
         self.tree.subtrees()
     }
 
     /// Returns the number of bytes that were durable before this session.
-    pub fn resumed_bytes(&self) -> u64 {
+    pub(crate) fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
     /// Returns the number of bytes that need not be sent: holes, and chunks kept from the existing
     /// file.
-    pub fn unsent_bytes(&self) -> u64 {
+    pub(crate) fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
     /// Returns the number of bytes received and written in this session.
-    pub fn written_bytes(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
     /// Returns the number of bytes received in duplicate chunks.
-    pub fn duplicate_bytes(&self) -> u64 {
+    pub(crate) fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
 
     /// Returns the number of bytes that arrived first on each path.
-    pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
+    pub(crate) fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.written_by.iter().map(|(path, bytes)| (*path, *bytes))
     }
 

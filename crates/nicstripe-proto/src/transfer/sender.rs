@@ -22,7 +22,7 @@ use crate::{
 
 /// Sending half of one transfer.
 #[derive(Debug)]
-pub struct Sender {
+pub(crate) struct Sender {
     shape: Shape,
     /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
     grid: Grid,
@@ -67,14 +67,14 @@ struct PathQueue {
 
 /// Result of [`Sender::on_acknowledged`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Acknowledged {
+pub(crate) struct Acknowledged {
     /// Number of bytes delivered by each path. A chunk that was also hedged counts for the path on
     /// which its acknowledgement arrived.
-    pub delivered: Vec<(PathId, u64)>,
+    pub(crate) delivered: Vec<(PathId, u64)>,
     /// Chunks that a path need not send, because another path has delivered them.
-    pub superseded: Vec<(PathId, ChunkId)>,
+    pub(crate) superseded: Vec<(PathId, ChunkId)>,
     /// Streamed chunks that may leave the source's retransmit buffer.
-    pub released: Vec<ChunkId>,
+    pub(crate) released: Vec<ChunkId>,
 }
 
 impl Sender {
@@ -83,7 +83,7 @@ impl Sender {
     /// Subtrees outside the file are ignored; the receiver then gets more than it needs.
     ///
     /// `window` is the initial send window in chunks; unlimited if `None`.
-    pub fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
+    pub(crate) fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
         let grid = shape.grid();
         let (mut to_send, mut to_hash, mut held) = (
             ChunkSet::default(),
@@ -143,7 +143,7 @@ impl Sender {
 
     /// Excludes chunks in holes: they are hashed as zeros and not sent. Must be called before
     /// anything is sent.
-    pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
+    pub(crate) fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
             self.unsent_bytes += self
                 .to_hash
@@ -161,7 +161,7 @@ impl Sender {
     ///
     /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. No effect
     /// unless the source is a file.
-    pub fn compare_first(&mut self, count: u64) {
+    pub(crate) fn compare_first(&mut self, count: u64) {
         if self.grid.is_open() {
             return;
         }
@@ -173,27 +173,27 @@ impl Sender {
     }
 
     /// Tolerates a source that changes while it is read: repeated reads of a chunk may differ.
-    pub fn allow_changing(&mut self) {
+    pub(crate) fn allow_changing(&mut self) {
         self.first_values.get_or_insert_default();
     }
 
     /// Records the receiver's hash of a chunk. Returns false if no hash was expected for it.
-    pub fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
+    pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         self.comparison.on_value(chunk, value)
     }
 
     /// Returns chunks that are equal in the receiver's file, if a message about them is due.
-    pub fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
+    pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         self.comparison.poll_kept()
     }
 
     /// Returns the next subtree of zeros to hash, or `None` if there is none.
-    pub fn next_zeros(&mut self) -> Option<Zeros> {
+    pub(crate) fn next_zeros(&mut self) -> Option<Zeros> {
         Zeros::take(&mut self.to_zero, self.grid)
     }
 
     /// Records the hash of a subtree from [`Sender::next_zeros`].
-    pub fn on_zeros(&mut self, subtree: Subtree) {
+    pub(crate) fn on_zeros(&mut self, subtree: Subtree) {
         if let Ok(range) = subtree.chunks(self.grid)
             && self.tree.insert(subtree).is_ok()
         {
@@ -202,18 +202,18 @@ impl Sender {
     }
 
     /// Returns the chunk grid, open while the length is unknown.
-    pub fn grid(&self) -> Grid {
+    pub(crate) fn grid(&self) -> Grid {
         self.grid
     }
 
     /// Returns true if the receiver checks the transfer against a digest of the whole.
-    pub fn has_digest(&self) -> bool {
+    pub(crate) fn has_digest(&self) -> bool {
         self.shape.has_digest()
     }
 
     /// Extends the send window to all chunks with an index below `window`. A lower value than
     /// before has no effect.
-    pub fn on_window(&mut self, window: u64) {
+    pub(crate) fn on_window(&mut self, window: u64) {
         self.window = self.window.max(ChunkId(window));
         while self.held.first().is_some_and(|first| first < self.window) {
             let Some(range) = self.held.take_first(u64::MAX) else {
@@ -240,7 +240,7 @@ impl Sender {
     ///
     /// Returns the chunk's index, or `None` if the source is a file or has ended, or if `len` is 0
     /// or exceeds the chunk size.
-    pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
+    pub(crate) fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {
             return None;
@@ -263,7 +263,7 @@ impl Sender {
     }
 
     /// Marks the end of a stream. No effect on a file.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if !self.grid.is_open() {
             return;
         }
@@ -280,7 +280,7 @@ impl Sender {
 
     /// Returns the final length to report to the receiver, or `None` if the source has not ended or
     /// the receiver knows the length.
-    pub fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         match self.shape {
             Shape::File(_) => None,
             _ if self.grid.is_open() => None,
@@ -296,7 +296,7 @@ impl Sender {
     }
 
     /// Returns true if `chunk` is the last of a pipe that has ended.
-    pub fn is_last(&self, chunk: ChunkId) -> bool {
+    pub(crate) fn is_last(&self, chunk: ChunkId) -> bool {
         matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
     }
 
@@ -305,7 +305,7 @@ impl Sender {
     ///
     /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
     /// file uses all of them. It is one chunk while the source still produces data.
-    pub fn next_chunk(
+    pub(crate) fn next_chunk(
         &mut self,
         path: PathId,
         rate: Option<BitRate>,
@@ -346,7 +346,7 @@ impl Sender {
 
     /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge). The
     /// idle path takes over the chunk if the other has not begun to read it.
-    pub fn next_hedge(
+    pub(crate) fn next_hedge(
         &mut self,
         path: PathId,
         rates: impl Fn(PathId) -> (Option<BitRate>, bool),
@@ -377,7 +377,7 @@ impl Sender {
     }
 
     /// Returns the earliest time at which [`Sender::next_hedge`] can return a chunk for `path`.
-    pub fn hedge_at(
+    pub(crate) fn hedge_at(
         &self,
         path: PathId,
         rates: impl Fn(PathId) -> (Option<BitRate>, bool),
@@ -388,7 +388,7 @@ impl Sender {
 
     /// Returns the next chunk to read and hash without sending it: one that the receiver has, or
     /// one to compare with the receiver's.
-    pub fn next_to_hash(&mut self) -> Option<ChunkId> {
+    pub(crate) fn next_to_hash(&mut self) -> Option<ChunkId> {
         self.to_hash
             .take_first(1)
             .map(|range| range.first)
@@ -397,7 +397,7 @@ impl Sender {
 
     /// Adds the hash of a chunk to the tree after its first read. A later read with another hash
     /// marks the source as changing.
-    pub fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
+    pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
         if self.hashed.insert(chunk) == 1 {
             // Cannot overlap or lie outside: the chunk is in the grid and was not in the tree.
             let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
@@ -416,7 +416,7 @@ impl Sender {
 
     /// Records the hash of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs
     /// from the receiver's.
-    pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
+    pub(crate) fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
         self.on_read(chunk, value);
         match self.comparison.on_read(chunk, value) {
             Some(false) => self.striper.push(chunk),
@@ -437,7 +437,7 @@ impl Sender {
 
     /// Records that `chunk` is about to be sent on `path`. Returns false if the chunk is no longer
     /// assigned to that path.
-    pub fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
+    pub(crate) fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
         if !self.striper.is_carried_by(chunk, path) {
             return false;
         }
@@ -448,12 +448,12 @@ impl Sender {
     }
 
     /// Returns the first chunk of `range` that was never sent, or `None` if all were.
-    pub fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
+    pub(crate) fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
         self.started.gaps(range).next().map(|gap| gap.first)
     }
 
     /// Removes the chunks of `range`, which the receiver acknowledged on `path`.
-    pub fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
+    pub(crate) fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
             let bytes = self.chunk_bytes(chunk);
@@ -490,7 +490,7 @@ impl Sender {
     }
 
     /// Requeues the chunks of the lost `path`, except for those also in flight on another path.
-    pub fn on_path_lost(&mut self, path: PathId) {
+    pub(crate) fn on_path_lost(&mut self, path: PathId) {
         self.striper.release(path);
         if let Some(queue) = self.queues.get_mut(&path) {
             queue.waiting.clear();
@@ -499,7 +499,7 @@ impl Sender {
     }
 
     /// Requeues a chunk that was assigned to `path` and could not be read or sent.
-    pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
+    pub(crate) fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
         let bytes = self.chunk_bytes(chunk);
         if self.striper.release_chunk(chunk, path)
             && let Some(queue) = self.queues.get_mut(&path)
@@ -509,7 +509,7 @@ impl Sender {
     }
 
     /// Returns the number of bytes in flight on `path`.
-    pub fn in_flight_bytes(&self, path: PathId) -> u64 {
+    pub(crate) fn in_flight_bytes(&self, path: PathId) -> u64 {
         self.queues
             .get(&path)
             .map_or(0, |queue| queue.in_flight_bytes)
@@ -517,7 +517,7 @@ impl Sender {
 
     /// Records that the receiver has committed the file. Chunks in flight count as delivered by
     /// their first owner.
-    pub fn on_committed(&mut self) {
+    pub(crate) fn on_committed(&mut self) {
         let paths: Vec<PathId> = self.queues.keys().copied().collect();
         for path in paths {
             for chunk in self.striper.first_owned_by(path) {
@@ -527,59 +527,59 @@ impl Sender {
     }
 
     /// Returns the number of bytes delivered by each path.
-    pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
+    pub(crate) fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.queues
             .iter()
             .map(|(path, queue)| (*path, queue.delivered_bytes))
     }
 
     /// Returns the length in bytes of the next chunk in the queue, or `None` if the queue is empty.
-    pub fn next_bytes(&self) -> Option<u64> {
+    pub(crate) fn next_bytes(&self) -> Option<u64> {
         self.striper
             .first_queued()
             .map(|chunk| self.chunk_bytes(chunk))
     }
 
     /// Returns the number of chunks that are not assigned to any path.
-    pub fn queued_chunks(&self) -> u64 {
+    pub(crate) fn queued_chunks(&self) -> u64 {
         self.striper.queued()
     }
 
     /// Returns the number of bytes that the receiver had before this session.
-    pub fn resumed_bytes(&self) -> u64 {
+    pub(crate) fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
     /// Returns the number of bytes acknowledged in this session.
-    pub fn acknowledged_bytes(&self) -> u64 {
+    pub(crate) fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged_bytes
     }
 
     /// Returns the number of bytes retransmitted or hedged.
-    pub fn resent_bytes(&self) -> u64 {
+    pub(crate) fn resent_bytes(&self) -> u64 {
         self.resent_bytes
     }
 
     /// Returns the number of bytes not sent: holes, and chunks equal to those in the receiver's
     /// file.
-    pub fn unsent_bytes(&self) -> u64 {
+    pub(crate) fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
     /// Returns true if repeated reads of a chunk differed, because the source changed.
-    pub fn is_changing(&self) -> bool {
+    pub(crate) fn is_changing(&self) -> bool {
         self.is_changing
     }
 
     /// Returns true if the digest is final: every byte is read, and no chunk of a source that may
     /// change will be read again.
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
-    /// Returns the digest of the file once every byte is read; [`Digest::NONE`] for a transfer without
-    /// one.
-    pub fn digest(&self) -> Option<Digest> {
+    /// Returns the digest of the file once every byte is read; [`Digest::NONE`] for a transfer
+    /// without one.
+    pub(crate) fn digest(&self) -> Option<Digest> {
         match self.shape.has_digest() {
             true => self.tree.root(),
             false => (!self.grid.is_open()).then_some(Digest::NONE),
@@ -587,7 +587,7 @@ impl Sender {
     }
 
     /// Returns the length in bytes of an unacknowledged chunk.
-    pub fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
+    pub(crate) fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
         let given = self.lens.get(&chunk).map(|len| u64::from(*len));
         given.unwrap_or_else(|| self.grid.extent_of(chunk).map_or(0, |extent| extent.len))
     }

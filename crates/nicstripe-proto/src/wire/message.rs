@@ -19,7 +19,7 @@ pub use self::{
     bench::{
         BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal,
         BenchRefused, BenchSample, CpuSample, DiskDone, DiskOrder, MAX_CORES, MAX_FACTS,
-        MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS, TcpSample,
+        PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
     interface::{
@@ -31,8 +31,8 @@ pub use self::{
     },
     open_tunnels::OpenTunnels,
     transfer::{
-        Accept, Committed, Complete, End, Fail, Get, Have, MAX_HAVE, Offer, OfferKind, Put,
-        PutOptions, StreamReport, Window, failure,
+        Accept, Committed, Complete, End, Fail, Get, MAX_HAVE, Offer, OfferKind, Put, PutOptions,
+        StreamReport, Window, failure,
     },
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
-    Acceptance, ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, FailCode, Frame,
-    Grid, Incoming, Message, Name, Offer, PathError, PathId, PathLoss, PathState, Role, Session,
+    Acceptance, ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, Extent, FailCode,
+    Frame, Incoming, Message, Name, Offer, PathError, PathId, PathLoss, PathState, Role, Session,
     SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{Accept, Committed, Complete, Fail, Get, Holes, Keep, Put, PutOptions, Values},
@@ -451,7 +451,7 @@ fn the_largest_file_there_is_costs_no_memory() {
         None,
     );
     victim.drain();
-    assert!(victim.session.receiver(T).unwrap().resumed_bytes() > 0);
+    assert!(victim.session.stats(T).resumed_bytes > 0);
 }
 
 #[test]
@@ -663,14 +663,14 @@ fn compared() -> Victim {
 fn keep(first: u64, count: u64) -> Message {
     Message::Keep(Keep {
         transfer: T,
-        ranges: vec![(first, count)],
+        ranges: vec![ChunkRange::new(ChunkId(first), count)],
     })
 }
 
 fn values(first: u64, count: u64, bytes: usize) -> Message {
     Message::Values(Values {
         transfer: T,
-        ranges: vec![(first, count)],
+        ranges: vec![ChunkRange::new(ChunkId(first), count)],
         values: vec![2; bytes],
     })
 }
@@ -812,7 +812,10 @@ fn holes_that_make_no_sense_end_the_path() {
     let holes = |extents: &[(u64, u64)], last| {
         Message::Holes(Holes {
             transfer: T,
-            extents: extents.to_vec(),
+            extents: extents
+                .iter()
+                .map(|&(offset, len)| Extent { offset, len })
+                .collect(),
             last,
         })
     };
@@ -881,7 +884,10 @@ fn a_peer_that_is_gone_has_nothing_hashed() {
     victim
         .say(&Message::Holes(Holes {
             transfer: T,
-            extents: vec![(0, SIZE)],
+            extents: vec![Extent {
+                offset: 0,
+                len: SIZE,
+            }],
             last: true,
         }))
         .unwrap();
@@ -966,23 +972,18 @@ fn random_frames_never_panic_and_leave_the_sessions_books_right() {
             }
             victim.session.handle_timeout(victim.now);
             victim.drain();
-            if let Some(receiver) = victim.session.receiver(T) {
-                assert_eq!(
-                    receiver.written_bytes(),
-                    0,
-                    "seed {seed}: nothing was written"
-                );
-            }
+            // A victim that receives has written nothing.
+            let most = if seed % 2 == 0 { SIZE } else { 0 };
+            assert!(
+                victim.session.stats(T).delivered_bytes <= most,
+                "seed {seed}"
+            );
             let held = victim
                 .session
                 .paths()
                 .map(|(_, path)| path.held_chunks())
                 .sum::<u64>();
             assert!(held <= 32, "seed {seed}: {held}");
-            assert!(
-                victim.session.stats(T).delivered_bytes <= Grid::new(SIZE, Default::default()).size,
-                "seed {seed}"
-            );
         }
     }
 }

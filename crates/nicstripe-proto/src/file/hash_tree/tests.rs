@@ -17,7 +17,7 @@ proptest! {
             tree.insert(subtree).unwrap();
         }
         prop_assert_eq!(tree.root(), Some(digest_of(&file)));
-        prop_assert!(tree.is_complete() && tree.open_nodes() <= 1);
+        prop_assert!(tree.is_complete() && tree.subtrees().len() <= 1);
     }
 
     #[test]
@@ -246,7 +246,7 @@ fn in_striping_order_few_nodes_are_open() {
         let (round, turn) = (step / 128, step % 128);
         tree.insert(leaves[round * 128 + turn % 4 * 32 + turn / 4])
             .unwrap();
-        most = most.max(tree.open_nodes());
+        most = most.max(tree.subtrees().len());
     }
     // A run of n chunks has at most log2(n) + 1 nodes: four runs of 32, plus the finished part
     // before them.

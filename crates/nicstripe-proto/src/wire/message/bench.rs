@@ -217,10 +217,10 @@ pub struct RunOrder {
 }
 
 /// Minimum and maximum of [`RunOrder::interval_ms`], in milliseconds.
-pub const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
+pub(crate) const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
 
 /// Maximum of [`RunOrder::socket_buffer`] in bytes: 1 GiB.
-pub const MAX_SOCKET_BUFFER: u64 = 1 << 30;
+pub(crate) const MAX_SOCKET_BUFFER: u64 = 1 << 30;
 
 /// Maximum number of processors in one sample; further ones are omitted.
 pub const MAX_CORES: usize = 512;
@@ -232,7 +232,7 @@ pub const MAX_FACTS: (usize, usize) = (64, 256);
 impl RunOrder {
     /// Returns true if paths, intervals and sizes are within the protocol limits and no path occurs
     /// twice.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
         let distinct = || {
             self.paths
@@ -422,7 +422,7 @@ pub struct DiskDone {
 
 impl BenchBody {
     /// Returns true if a client sends this message, false if a daemon does.
-    pub fn is_clients(&self) -> bool {
+    pub(crate) fn is_clients(&self) -> bool {
         matches!(
             self,
             Self::Ask(_) | Self::Run(_) | Self::Stop(_) | Self::Disk(_) | Self::Leave

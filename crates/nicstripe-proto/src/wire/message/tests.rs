@@ -5,7 +5,8 @@ use proptest::{collection::vec, option, prelude::*};
 use super::*;
 use crate::{
     file::{
-        hash_tree::Digest,
+        extent::{ChunkId, ChunkRange, Extent},
+        hash_tree::{ChainingValue, Digest, Subtree},
         journal::{SourceIdentity, Timestamp},
         name::Name,
     },
@@ -15,6 +16,14 @@ use crate::{
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn extent(offset: u64, len: u64) -> Extent {
+    Extent { offset, len }
+}
+
+fn range(first: u64, count: u64) -> ChunkRange {
+    ChunkRange::new(ChunkId(first), count)
 }
 
 #[test]
@@ -352,10 +361,10 @@ fn a_map_with_a_key_from_the_future_is_read() {
 
 #[test]
 fn the_longest_accept_fits_in_a_control_message() {
-    let have = Have {
-        first: u64::MAX,
+    let have = Subtree {
+        first: ChunkId(u64::MAX),
         level: 63,
-        value: [0xff; 32],
+        value: ChainingValue([0xff; 32]),
     };
     let accept = Message::Accept(Accept {
         transfer: TransferId(u32::MAX),
@@ -506,7 +515,7 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     };
     let holes = Holes {
         transfer,
-        extents: vec![(0, 4096), (1 << 18, 5)],
+        extents: vec![extent(0, 4096), extent(1 << 18, 5)],
         last: true,
     };
     pinned(
@@ -517,7 +526,7 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     );
     let values = Values {
         transfer,
-        ranges: vec![(2, 1)],
+        ranges: vec![range(2, 1)],
         values: vec![7; 32],
     };
     pinned(
@@ -527,7 +536,7 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     pinned(
         Message::Keep(Keep {
             transfer,
-            ranges: vec![(2, 3)],
+            ranges: vec![range(2, 3)],
         }),
         "820f81a2000101818202 03".replace(' ', "").as_str(),
     );
@@ -717,21 +726,21 @@ fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
 
 #[test]
 fn the_longest_of_what_spares_bytes_fit_in_a_control_message() {
-    let (transfer, far) = (TransferId(u32::MAX), (u64::MAX, u64::MAX));
+    let transfer = TransferId(u32::MAX);
     let longest = [
         Message::Holes(Holes {
             transfer,
-            extents: vec![far; crate::file::hole::HOLES_PER_MESSAGE],
+            extents: vec![extent(u64::MAX, u64::MAX); crate::file::hole::HOLES_PER_MESSAGE],
             last: true,
         }),
         Message::Values(Values {
             transfer,
-            ranges: vec![far; MAX_VALUES],
+            ranges: vec![range(u64::MAX, u64::MAX); MAX_VALUES],
             values: vec![0xff; 32 * MAX_VALUES],
         }),
         Message::Keep(Keep {
             transfer,
-            ranges: vec![far; MAX_KEEP],
+            ranges: vec![range(u64::MAX, u64::MAX); MAX_KEEP],
         }),
     ];
     for message in longest {

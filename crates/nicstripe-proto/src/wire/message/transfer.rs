@@ -6,8 +6,7 @@ use super::{object::GetRange, tree::EntryRef};
 use crate::{
     failure::{FailCode, truncate},
     file::{
-        extent::ChunkId,
-        hash_tree::{ChainingValue, Digest, Subtree},
+        hash_tree::{Digest, Subtree},
         journal::SourceIdentity,
         name::Name,
     },
@@ -163,7 +162,7 @@ pub struct Accept {
     pub transfer: TransferId,
     /// Chunks that are durable from an earlier attempt, as at most [`MAX_HAVE`] hash subtrees.
     #[n(1)]
-    pub have: Vec<Have>,
+    pub have: Vec<Subtree>,
     /// Initial send window in chunks; unlimited if absent.
     #[n(2)]
     pub window: Option<u64>,
@@ -179,40 +178,6 @@ pub struct Accept {
     /// reach the limit. Directories that have not ended do not count.
     #[n(4)]
     pub memory: Option<u64>,
-}
-
-/// Hash subtree that the receiver has: a [`Subtree`] on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub struct Have {
-    /// Index of the first chunk; a multiple of 2^`level`.
-    #[n(0)]
-    pub first: u64,
-    /// Base-2 logarithm of the number of chunks.
-    #[n(1)]
-    pub level: u8,
-    /// BLAKE3 chaining value of the subtree.
-    #[cbor(n(2), with = "minicbor::bytes")]
-    pub value: [u8; 32],
-}
-
-impl From<&Subtree> for Have {
-    fn from(subtree: &Subtree) -> Self {
-        Self {
-            first: subtree.first.0,
-            level: subtree.level,
-            value: subtree.value.0,
-        }
-    }
-}
-
-impl From<Have> for Subtree {
-    fn from(have: Have) -> Self {
-        Self {
-            first: ChunkId(have.first),
-            level: have.level,
-            value: ChainingValue(have.value),
-        }
-    }
 }
 
 /// Receiver's extension of the send window. Body of [`crate::Message::Window`].

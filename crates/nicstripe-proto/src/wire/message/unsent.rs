@@ -3,7 +3,10 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::TransferId;
+use crate::{
+    file::extent::{ChunkRange, Extent},
+    id::TransferId,
+};
 
 /// Sender's list of holes in a sparse file, possibly in several messages. Body of
 /// [`crate::Message::Holes`].
@@ -13,10 +16,10 @@ pub struct Holes {
     /// ID of the file's transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Offset and length in bytes of each hole, in ascending order across messages. At most
-    /// [`crate::file::hole::HOLES_PER_MESSAGE`] per message and [`crate::file::hole::MAX_HOLES`] per file.
+    /// Holes in ascending order across messages. At most
+    /// [`crate::hole::HOLES_PER_MESSAGE`] per message and [`crate::hole::MAX_HOLES`] per file.
     #[n(1)]
-    pub extents: Vec<(u64, u64)>,
+    pub extents: Vec<Extent>,
     /// True in the last message about the file.
     #[n(2)]
     pub last: bool,
@@ -40,7 +43,7 @@ pub struct Values {
     /// Chunks that are hashed, as ranges in ascending order: index of the first chunk and number of
     /// chunks.
     #[n(1)]
-    pub ranges: Vec<(u64, u64)>,
+    pub ranges: Vec<ChunkRange>,
     /// BLAKE3 chaining values of these chunks, 32 bytes each, at most [`MAX_VALUES`]. A value of
     /// zeros marks an unreadable chunk, which the sender has to send.
     #[cbor(n(2), with = "minicbor::bytes")]
@@ -58,5 +61,5 @@ pub struct Keep {
     /// Chunks to keep, as at most [`MAX_KEEP`] ranges: index of the first chunk and number of
     /// chunks.
     #[n(1)]
-    pub ranges: Vec<(u64, u64)>,
+    pub ranges: Vec<ChunkRange>,
 }
