@@ -203,14 +203,6 @@ impl Grid {
     pub(crate) fn range_bytes(self, range: ChunkRange) -> u64 {
         self.extent_of_range(range).map_or(0, |extent| extent.len)
     }
-
-    /// Returns the chunk that starts exactly at `offset`, or `None` if there is no such chunk.
-    pub const fn chunk_at(self, offset: u64) -> Option<ChunkId> {
-        if offset < self.size && offset.is_multiple_of(self.chunk_size.bytes()) {
-            return Some(ChunkId(offset >> self.chunk_size.log2));
-        }
-        None
-    }
 }
 
 /// Placeholder size of an open grid in bytes: 2⁶², half of the range of `off_t`. No file is that
@@ -261,12 +253,9 @@ mod tests {
                 let extent = grid.extent_of(chunk).unwrap();
                 prop_assert_eq!(extent.offset, offset);
                 prop_assert!(!extent.is_empty() && extent.len <= chunk_size.bytes());
-                prop_assert_eq!(grid.chunk_at(offset), Some(chunk));
-                prop_assert_eq!(grid.chunk_at(offset + 1), None);
                 offset = extent.end().unwrap();
             }
             prop_assert_eq!(offset, size);
-            prop_assert_eq!(grid.chunk_at(offset), None);
         }
 
         #[test]
@@ -288,7 +277,6 @@ mod tests {
         assert_eq!(grid.chunk_count(), 0);
         assert!(grid.all_chunks().is_empty());
         assert_eq!(grid.extent_of(ChunkId(0)), None);
-        assert_eq!(grid.chunk_at(0), None);
     }
 
     #[test]

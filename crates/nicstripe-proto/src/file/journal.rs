@@ -342,7 +342,7 @@ impl Record {
 ///
 /// It stops at the first record that is damaged, torn, of another journal, outside the file, or
 /// contradicts an earlier one. Records may repeat or contain each other, as after a resume. Memory
-/// grows with the gaps between durable ranges ([`HashTree::open_nodes`]), not with the length of
+/// grows with the gaps between durable ranges ([`HashTree::subtrees`]), not with the length of
 /// the journal.
 #[derive(Clone, Debug)]
 pub struct Replay {

@@ -29,27 +29,27 @@ use crate::{units::BitRate, wire::load::LoadOrder};
 ///
 /// Five heartbeats fit into [`SUSPECT_AFTER`], so one late wake-up on a busy machine raises no
 /// suspicion.
-pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shortest silence after which a path is suspect. Healthy 1 Gbit/s and 10 Mbit/s links were silent
 /// for at most 56 ms (bufferbloat); this is nine times as much.
-pub const SUSPECT_AFTER: Duration = Duration::from_millis(500);
+pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
 /// Shortest silence after which a path's connection is closed.
 pub const FAIL_AFTER: Duration = Duration::from_millis(1500);
 
 /// Shortest delay before a reconnect.
-pub const RETRY_FIRST: Duration = Duration::from_millis(250);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(250);
 
 /// Upper limit of the interval between the starts of two connection attempts.
 ///
 /// A recovered link must carry data within 2 s, even while an attempt waits for its connect
 /// timeout. A timeout of up to 1.25 s leaves [`RETRY_FIRST`].
-pub const RETRY_LONGEST: Duration = Duration::from_millis(1500);
+pub(crate) const RETRY_LONGEST: Duration = Duration::from_millis(1500);
 
 /// Upper limit of the suspect timeout for a path with a long RTT. An RTT measured during a stall
 /// must not delay the detection of the next one for long.
-pub const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
+pub(crate) const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 
 /// State of a path, as seen by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +145,7 @@ pub struct Path {
 
 impl Path {
     /// Returns a path in state [`PathState::Probing`].
-    pub fn probing(now: Instant) -> Self {
+    pub(crate) fn probing(now: Instant) -> Self {
         Self {
             state: PathState::Probing,
             last_heard: now,
@@ -187,13 +187,13 @@ impl Path {
 
     /// Returns true if the path is flapping: it was lost or silent several times in short
     /// succession, and has not been stable since.
-    pub fn is_unsteady(&self, now: Instant) -> bool {
+    pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         self.steadiness.is_unsteady(now)
     }
 
     /// Returns the end of the quarantine after damaged data, if in the future. Until then the path
     /// carries no data if another path can.
-    pub fn quarantined_until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
     }
 
@@ -432,7 +432,7 @@ pub(crate) enum Verdict {
 /// A sample is the number of bytes acknowledged in a window of at least [`RateEstimate::WINDOW`],
 /// while data is in flight. Each sample has a weight of one quarter.
 #[derive(Debug, Default)]
-pub struct RateEstimate {
+pub(crate) struct RateEstimate {
     since: Option<Instant>,
     bytes: u64,
     rate: Option<BitRate>,
@@ -441,10 +441,10 @@ pub struct RateEstimate {
 impl RateEstimate {
     /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. Shorter samples show
     /// the batching of acknowledgements.
-    pub const WINDOW: Duration = Duration::from_millis(50);
+    pub(crate) const WINDOW: Duration = Duration::from_millis(50);
 
     /// Returns the estimated rate, or `None` before the first sample.
-    pub fn rate(&self) -> Option<BitRate> {
+    pub(crate) fn rate(&self) -> Option<BitRate> {
         self.rate
     }
 

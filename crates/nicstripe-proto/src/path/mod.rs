@@ -5,10 +5,10 @@ pub(crate) mod flap_damping;
 pub(crate) mod flow;
 pub(crate) mod machine;
 pub(crate) mod pace;
-pub mod reliable;
+pub(crate) mod reliable;
 pub mod stripe;
 
-pub use self::machine::{
-    FAIL_AFTER, HEARTBEAT_INTERVAL, Path, PathLoss, PathState, RETRY_FIRST, RETRY_LONGEST,
-    RateEstimate, SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST,
+pub use self::{
+    machine::{FAIL_AFTER, Path, PathLoss, PathState},
+    reliable::ReliableError,
 };

@@ -13,14 +13,14 @@ use crate::id::PathId;
 
 /// Maximum number of unacknowledged messages per direction. The receiver accepts messages up to
 /// this far ahead of the next expected one.
-pub const WINDOW: u64 = 64;
+pub(crate) const WINDOW: u64 = 64;
 
 /// Limit of the memory for unacknowledged messages in bytes: 8 MiB. A full [`WINDOW`] of the
 /// longest messages takes 4 MiB.
 ///
 /// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
 /// memory; an honest one acknowledges each message at once.
-pub const MOST_WAITING: usize = 8 << 20;
+pub(crate) const MOST_WAITING: usize = 8 << 20;
 
 /// Memory charged for a queued message in addition to its body, in bytes.
 const OVERHEAD: usize = 64;
@@ -31,11 +31,11 @@ const OVERHEAD: usize = 64;
 /// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
 /// a slow link, or that the link is dead in one direction only. The second case makes no path
 /// suspect locally. On long-distance links the few messages of a transfer are sent twice.
-pub const RESEND_AFTER: Duration = Duration::from_millis(50);
+pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(50);
 
 /// Send and receive state of a session's control messages.
 #[derive(Debug, Default)]
-pub struct Reliable {
+pub(crate) struct Reliable {
     /// Sequence number of the first message in `unacknowledged`.
     first_seq: u64,
     unacknowledged: VecDeque<Outgoing>,
@@ -67,14 +67,14 @@ impl Outgoing {
 
 /// Control message to send now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub(crate) struct Due {
     /// Sequence number of the message.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// Encoded body of the message.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// Path on which an earlier transmission was not acknowledged in time. `None` for a first
     /// transmission, or if that path was lost or suspect.
-    pub late_on: Option<PathId>,
+    pub(crate) late_on: Option<PathId>,
 }
 
 /// Protocol violation in the peer's control messages or acknowledgements.
@@ -109,7 +109,7 @@ pub enum ReliableError {
 
 impl Reliable {
     /// Queues the encoded body of a message.
-    pub fn push(&mut self, body: Vec<u8>) {
+    pub(crate) fn push(&mut self, body: Vec<u8>) {
         self.waiting += body.len() + OVERHEAD;
         self.unacknowledged.push_back(Outgoing {
             body,
@@ -120,7 +120,7 @@ impl Reliable {
     }
 
     /// Returns the next message to send or retransmit on `path`, if any.
-    pub fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
+    pub(crate) fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
         let first = self.first_seq;
         let mut window = self
             .unacknowledged
@@ -140,14 +140,14 @@ impl Reliable {
 
     /// Returns the sequence number to acknowledge on `path`, if an acknowledgement is due: that of
     /// the next message expected.
-    pub fn poll_ack(&mut self, path: PathId) -> Option<u64> {
+    pub(crate) fn poll_ack(&mut self, path: PathId) -> Option<u64> {
         let index = self.owed.iter().position(|owed| *owed == path)?;
         self.owed.swap_remove(index);
         Some(self.next_expected)
     }
 
     /// Schedules the unacknowledged messages of a lost or suspect `path` for retransmission.
-    pub fn on_path_doubtful(&mut self, path: PathId) {
+    pub(crate) fn on_path_doubtful(&mut self, path: PathId) {
         for message in self
             .unacknowledged
             .iter_mut()
@@ -163,7 +163,7 @@ impl Reliable {
     ///
     /// [`ReliableError`] if the sequence number is too high, or if the peer leaves too many answers
     /// unacknowledged.
-    pub fn handle(
+    pub(crate) fn handle(
         &mut self,
         path: PathId,
         seq: u64,
@@ -199,7 +199,7 @@ impl Reliable {
     /// # Errors
     ///
     /// [`ReliableError::NeverSent`] if such a message was never sent.
-    pub fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
+    pub(crate) fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
         let sent = self.first_seq + self.unacknowledged.len() as u64;
         if next > sent {
             return Err(ReliableError::NeverSent { next, sent });
@@ -213,19 +213,8 @@ impl Reliable {
     }
 
     /// Returns true if every queued message is acknowledged.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.unacknowledged.is_empty()
-    }
-
-    /// Returns true if an acknowledgement or a message can be sent on `path`. Ignores
-    /// retransmissions by timeout.
-    pub fn has_output(&self, path: PathId) -> bool {
-        self.owed.contains(&path)
-            || self
-                .unacknowledged
-                .iter()
-                .take(WINDOW as usize)
-                .any(|message| message.on.is_none())
     }
 }
 

@@ -21,11 +21,11 @@ use crate::{
 ///
 /// Values from 50 to 100 ms measured alike on two gigabit links (`benches/stripe.rs` has the cost
 /// of a decision). Longer assignments leave more to reassign at the end.
-pub const ASSIGNMENT_TIME: Duration = Duration::from_millis(75);
+pub(crate) const ASSIGNMENT_TIME: Duration = Duration::from_millis(75);
 
 /// Number of chunks in an assignment to a path of unknown rate: 1 MiB of 256 KiB chunks, 9 ms at 1
 /// Gbit/s.
-pub const FIRST_ASSIGNMENT: u64 = 4;
+pub(crate) const FIRST_ASSIGNMENT: u64 = 4;
 
 /// Maximum number of chunks in one assignment; equals the in-flight limit of a path (8 MiB of 256
 /// KiB chunks).
@@ -33,7 +33,7 @@ pub const LARGEST_ASSIGNMENT: u64 = 32;
 
 /// Returns the number of chunks in the next assignment to a path of this rate, for
 /// [`ASSIGNMENT_TIME`].
-pub fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
+pub(crate) fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
     let Some(rate) = rate else {
         return FIRST_ASSIGNMENT;
     };
@@ -223,7 +223,7 @@ impl Striper {
 
     /// Withdraws a chunk from `path`, and returns it to the queue unless it is also in flight on
     /// another path. Returns false if it was not in flight on `path`.
-    pub fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
+    pub(crate) fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
         if !self.is_carried_by(chunk, path) {
             return false;
         }
@@ -239,14 +239,14 @@ impl Striper {
     }
 
     /// Returns true if `chunk` is in flight on `path`.
-    pub fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
+    pub(crate) fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
         self.in_flight
             .get(&chunk)
             .is_some_and(|owners| owners.has(path))
     }
 
     /// Returns the chunks in flight that were first assigned to `path`; excludes its hedges.
-    pub fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
+    pub(crate) fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
         self.in_flight
             .iter()
             .filter(|(_, owners)| owners.first == path)
@@ -255,7 +255,7 @@ impl Striper {
     }
 
     /// Returns the first chunk in the queue, which is assigned next.
-    pub fn first_queued(&self) -> Option<ChunkId> {
+    pub(crate) fn first_queued(&self) -> Option<ChunkId> {
         self.queue.first()
     }
 
@@ -293,7 +293,7 @@ impl Striper {
 ///
 /// A source slower than the links often leaves a path idle while acknowledgements of delivered
 /// chunks are only delayed.
-pub const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
+pub(crate) const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
 
 /// Margin added to twice a chunk's expected delivery time before it is late. An acknowledgement may
 /// be delayed by 10 ms, and a busy machine adds as much (picked by eye).

@@ -41,4 +41,4 @@ impl Default for SessionConfig {
 
 /// Maximum number of concurrent transfers in a session: far above the number of files that a copy
 /// has open (picked by eye).
-pub const MAX_OPEN_TRANSFERS: usize = 1024;
+pub(crate) const MAX_OPEN_TRANSFERS: usize = 1024;

@@ -191,8 +191,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// Verify the chunk against its header and write it at `offset`. Then call
-    /// [`crate::Session::handle_chunk_written`], [`crate::Session::handle_chunk_damaged`] or, if the write
-    /// failed, [`crate::Session::handle_chunk_unwritten`].
+    /// [`crate::Session::handle_chunk_written`], [`crate::Session::handle_chunk_damaged`] or, if
+    /// the write failed, [`crate::Session::handle_chunk_unwritten`].
     Write {
         /// Chunk grid of the file.
         grid: Grid,

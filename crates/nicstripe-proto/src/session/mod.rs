@@ -25,7 +25,7 @@ mod transfers;
 mod unsent;
 
 pub use self::{
-    config::{MAX_OPEN_TRANSFERS, SessionConfig},
+    config::SessionConfig,
     error::PathError,
     event::{Event, Incoming, Reason, Transmit},
     state::Session,

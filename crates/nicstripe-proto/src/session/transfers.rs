@@ -363,16 +363,16 @@ pub struct Offering {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Acceptance {
     /// Size of the in-memory reorder buffer in chunks that the sink has not
-    /// [consumed](crate::Session::taken). `None` writes chunks to a file. If set, `holes` and `delta` have
-    /// no effect.
+    /// [consumed](crate::Session::taken). `None` writes chunks to a file. If set, `holes` and
+    /// `delta` have no effect.
     pub room: Option<u64>,
     /// True to wait for the list of the source's holes; required if [`crate::Offer::data`] is set.
     pub holes: bool,
     /// Number of leading chunks to compare with those of the existing file (`--delta`).
     pub delta: Option<u64>,
-    /// Maximum memory in bytes for the entries of a tree; see [`crate::wire::message::Accept::memory`].
+    /// Maximum memory in bytes for the entries of a tree; see [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
 
-/// Number of ended transfers whose statistics [`Session::stats`](crate::Session::stats) still returns.
+/// Number of ended transfers whose statistics remain available.
 const ENDED_KEPT: usize = 64;

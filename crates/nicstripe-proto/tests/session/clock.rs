@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use nicstripe_proto::{Frame, Transmit, receiver::ACK_DELAY};
+use nicstripe_proto::{Frame, Transmit};
 
 use crate::hostile::{P, Victim};
+
+/// Maximum delay of an acknowledgement.
+const ACK_DELAY: Duration = Duration::from_millis(10);
 
 #[test]
 fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
