@@ -57,11 +57,8 @@ pub use self::{
     },
     id::{LAST_PATH, PathId, Role, SessionId, TransferId},
     path::{PathLoss, PathState, stripe},
-    session::{
-        Acceptance, Event, Incoming, Offering, PathError, Session, SessionConfig, TransferStats,
-        Transmit,
-    },
-    transfer::receiver::ArrivalError,
+    session::{Acceptance, Event, Incoming, Offering, PathError, Session, SessionConfig, Transmit},
+    transfer::{receiver::ArrivalError, stats::TransferStats},
     units::BitRate,
     wire::{
         frame::{self, DataHeader, Decoder, Frame, FrameError, Piece},

@@ -199,6 +199,11 @@ impl Grid {
         Some(Extent { offset, len })
     }
 
+    /// Returns the size of the file in bytes, 0 while it is unknown.
+    pub(crate) fn known_size(self) -> u64 {
+        if self.is_open() { 0 } else { self.size }
+    }
+
     /// Returns the length of the chunks in `range` in bytes, or 0 if the file lacks some of them.
     pub(crate) fn range_bytes(self, range: ChunkRange) -> u64 {
         self.extent_of_range(range).map_or(0, |extent| extent.len)

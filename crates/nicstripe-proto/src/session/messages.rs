@@ -181,7 +181,7 @@ impl Session {
             accept.delta,
             accept.window.is_some(),
         );
-        let resumed_bytes = sender.resumed_bytes();
+        let resumed_bytes = sender.stats().resumed_bytes;
         self.transfers.insert(
             accept.transfer,
             Transfer::Sending {

@@ -29,6 +29,6 @@ pub use self::{
     error::PathError,
     event::{Event, Incoming, Reason, Transmit},
     state::Session,
-    transfers::{Acceptance, Offering, TransferStats},
+    transfers::{Acceptance, Offering},
 };
 pub use crate::wire::message::failure;

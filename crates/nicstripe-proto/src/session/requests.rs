@@ -4,7 +4,7 @@ use super::{
     error::PathError,
     event::Event,
     state::Session,
-    transfers::{Acceptance, Offering, Transfer, TransferStats},
+    transfers::{Acceptance, Offering, Transfer},
 };
 use crate::{
     file::{
@@ -13,7 +13,7 @@ use crate::{
         hash_tree::{ChainingValue, Subtree},
     },
     id::TransferId,
-    transfer::receiver::Receiver,
+    transfer::{receiver::Receiver, stats::TransferStats},
     wire::{
         frame::MAX_PAYLOAD,
         message::{

@@ -4,14 +4,9 @@ use std::{collections::BTreeMap, time::Instant};
 
 use super::{config::MAX_OPEN_TRANSFERS, error::PathError, round_robin::RoundRobin};
 use crate::{
-    file::{
-        extent::ChunkRange,
-        grid::{Grid, Shape},
-        hash_tree::Subtree,
-        hole::HoleMap,
-    },
+    file::{extent::ChunkRange, grid::Shape, hash_tree::Subtree, hole::HoleMap},
     id::{PathId, TransferId},
-    transfer::{receiver::Receiver, sender::Sender},
+    transfer::{receiver::Receiver, sender::Sender, stats::TransferStats},
 };
 
 /// Transfers of a session by ID.
@@ -291,63 +286,12 @@ impl Transfer {
     /// Returns the progress of the transfer as known at this end.
     pub(super) fn stats(&self) -> TransferStats {
         match self {
-            Self::Sending { sender, .. } => TransferStats {
-                size: size_of(sender.grid()),
-                resumed_bytes: sender.resumed_bytes(),
-                delivered_bytes: sender.acknowledged_bytes(),
-                repeated_bytes: sender.resent_bytes(),
-                unsent_bytes: sender.unsent_bytes(),
-                by_path: sender.delivered_by_path().collect(),
-            },
-            Self::Receiving(receiver) => TransferStats {
-                size: size_of(receiver.grid()),
-                resumed_bytes: receiver.resumed_bytes(),
-                delivered_bytes: receiver.written_bytes(),
-                repeated_bytes: receiver.duplicate_bytes(),
-                unsent_bytes: receiver.unsent_bytes(),
-                by_path: receiver.delivered_by_path().collect(),
-            },
+            Self::Sending { sender, .. } => sender.stats(),
+            Self::Receiving(receiver) => receiver.stats(),
             Self::Ended { stats, .. } => stats.clone(),
             _ => TransferStats::default(),
         }
     }
-}
-
-/// Progress of a transfer, in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TransferStats {
-    /// Total size in bytes, 0 while unknown.
-    pub size: u64,
-    /// Number of bytes that were durable at the receiver before this session.
-    pub resumed_bytes: u64,
-    /// Number of bytes that arrived, each counted once.
-    pub delivered_bytes: u64,
-    /// Number of bytes retransmitted by the sender, or received in duplicate chunks.
-    pub repeated_bytes: u64,
-    /// Number of bytes that need not be sent: holes, and chunks equal to those in the receiver's
-    /// file.
-    pub unsent_bytes: u64,
-    /// Number of delivered bytes by path.
-    pub by_path: BTreeMap<PathId, u64>,
-}
-
-impl TransferStats {
-    /// Adds the numbers of another transfer.
-    pub fn add(&mut self, other: &Self) {
-        self.size += other.size;
-        self.resumed_bytes += other.resumed_bytes;
-        self.delivered_bytes += other.delivered_bytes;
-        self.repeated_bytes += other.repeated_bytes;
-        self.unsent_bytes += other.unsent_bytes;
-        for (path, bytes) in &other.by_path {
-            *self.by_path.entry(*path).or_default() += bytes;
-        }
-    }
-}
-
-/// Returns the total size of a transfer in bytes, 0 while unknown.
-fn size_of(grid: Grid) -> u64 {
-    if grid.is_open() { 0 } else { grid.size }
 }
 
 /// Properties of a source that its [`crate::Offer`] does not carry.

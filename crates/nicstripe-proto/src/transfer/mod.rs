@@ -4,3 +4,4 @@ mod delta_receiver;
 mod delta_sender;
 pub(crate) mod receiver;
 pub(crate) mod sender;
+pub(crate) mod stats;

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::delta_receiver::{AnnouncedChunks, DeltaReceiver};
+use super::{
+    delta_receiver::{AnnouncedChunks, DeltaReceiver},
+    stats::TransferStats,
+};
 use crate::{
     file::{
         extent::{ChunkId, ChunkRange, ChunkSet, Extent},
@@ -61,12 +64,10 @@ pub(crate) struct Receiver {
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
     syncing: bool,
-    resumed_bytes: u64,
-    written_bytes: u64,
-    duplicate_bytes: u64,
+    /// Bytes so far, without the size.
+    stats: TransferStats,
     /// Pending acknowledgements by path; those under `None` go out on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
-    written_by: BTreeMap<PathId, u64>,
     expected: Option<Digest>,
     /// True if the user allows the source to change while it is read.
     may_change: bool,
@@ -77,7 +78,6 @@ pub(crate) struct Receiver {
     holes: Holes,
     /// Comparison of the existing file's chunks (`--delta`).
     basis: DeltaReceiver,
-    unsent_bytes: u64,
 }
 
 /// Holes of the file being received, and the progress of making them.
@@ -217,18 +217,17 @@ impl Receiver {
             fresh_bytes: 0,
             fresh_since: None,
             syncing: false,
-            resumed_bytes,
-            written_bytes: 0,
-            duplicate_bytes: 0,
+            stats: TransferStats {
+                resumed_bytes,
+                ..TransferStats::default()
+            },
             acks: BTreeMap::new(),
-            written_by: BTreeMap::new(),
             expected: None,
             may_change: false,
             is_changing: false,
             closing: false,
             holes: Holes::None,
             basis: DeltaReceiver::default(),
-            unsent_bytes: 0,
         }
     }
 
@@ -300,7 +299,7 @@ impl Receiver {
     /// Records the hash of a subtree from [`Receiver::next_zeros`].
     pub(crate) fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
         if let Some(bytes) = self.join(subtree) {
-            self.unsent_bytes += bytes;
+            self.stats.unsent_bytes += bytes;
             // Zeros do not count as bytes to sync: one sync per second suffices at any hash rate.
             self.fresh_since.get_or_insert(now);
         }
@@ -337,7 +336,7 @@ impl Receiver {
             return false;
         };
         if let Some(bytes) = self.join(Subtree::of_chunk(chunk, value)) {
-            self.unsent_bytes += bytes;
+            self.stats.unsent_bytes += bytes;
             self.fresh_bytes += bytes;
             self.fresh_since.get_or_insert(now);
         }
@@ -381,7 +380,7 @@ impl Receiver {
             return Err(ArrivalError::Undecided { chunk: chunk.0 });
         }
         if self.written.contains(chunk) {
-            self.duplicate_bytes += u64::from(len);
+            self.stats.repeated_bytes += u64::from(len);
             self.acknowledge(Some(path), chunk, now);
             return Ok(Arrival::Duplicate);
         }
@@ -532,11 +531,11 @@ impl Receiver {
         self.on_not_written(chunk);
         self.acknowledge(ack_on, chunk, now);
         if self.written.insert(chunk) == 0 {
-            self.duplicate_bytes += len;
+            self.stats.repeated_bytes += len;
             return false;
         }
-        self.written_bytes += len;
-        *self.written_by.entry(path).or_default() += len;
+        self.stats.delivered_bytes += len;
+        *self.stats.by_path.entry(path).or_default() += len;
         if !self.shape.has_digest() {
             return true;
         }
@@ -695,30 +694,12 @@ impl Receiver {
         self.tree.subtrees()
     }
 
-    /// Returns the number of bytes that were durable before this session.
-    pub(crate) fn resumed_bytes(&self) -> u64 {
-        self.resumed_bytes
-    }
-
-    /// Returns the number of bytes that need not be sent: holes, and chunks kept from the existing
-    /// file.
-    pub(crate) fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes
-    }
-
-    /// Returns the number of bytes received and written in this session.
-    pub(crate) fn written_bytes(&self) -> u64 {
-        self.written_bytes
-    }
-
-    /// Returns the number of bytes received in duplicate chunks.
-    pub(crate) fn duplicate_bytes(&self) -> u64 {
-        self.duplicate_bytes
-    }
-
-    /// Returns the number of bytes that arrived first on each path.
-    pub(crate) fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
-        self.written_by.iter().map(|(path, bytes)| (*path, *bytes))
+    /// Returns the progress of the transfer.
+    pub(crate) fn stats(&self) -> TransferStats {
+        TransferStats {
+            size: self.grid.known_size(),
+            ..self.stats.clone()
+        }
     }
 
     fn acknowledge(&mut self, path: Option<PathId>, chunk: ChunkId, now: Instant) {

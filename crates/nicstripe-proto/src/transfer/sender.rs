@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::delta_sender::DeltaSender;
+use super::{delta_sender::DeltaSender, stats::TransferStats};
 use crate::{
     file::{
         extent::{ChunkId, ChunkRange, ChunkSet},
@@ -42,15 +42,13 @@ pub(crate) struct Sender {
     /// Chunks that the receiver has: to be read and hashed, but not sent.
     to_hash: ChunkSet,
     queues: BTreeMap<PathId, PathQueue>,
-    resumed_bytes: u64,
-    acknowledged_bytes: u64,
-    resent_bytes: u64,
+    /// Bytes so far, without the size and those by path.
+    stats: TransferStats,
     started: ChunkSet,
     /// Chunks in holes: to be hashed as zeros, but not sent.
     to_zero: ChunkSet,
     /// Comparison with the chunks of the receiver's existing file (`--delta`).
     comparison: DeltaSender,
-    unsent_bytes: u64,
     /// Hash of each unacknowledged chunk at its first read; `None` unless the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
     is_changing: bool,
@@ -129,13 +127,13 @@ impl Sender {
             hashed: ChunkSet::default(),
             to_hash,
             queues: BTreeMap::new(),
-            resumed_bytes,
-            acknowledged_bytes: 0,
-            resent_bytes: 0,
+            stats: TransferStats {
+                resumed_bytes,
+                ..TransferStats::default()
+            },
             started: ChunkSet::default(),
             to_zero: ChunkSet::default(),
             comparison: DeltaSender::default(),
-            unsent_bytes: 0,
             first_values: None,
             is_changing: false,
         }
@@ -145,7 +143,7 @@ impl Sender {
     /// anything is sent.
     pub(crate) fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
-            self.unsent_bytes += self
+            self.stats.unsent_bytes += self
                 .to_hash
                 .gaps(range)
                 .map(|gap| self.grid.range_bytes(gap))
@@ -421,7 +419,7 @@ impl Sender {
         match self.comparison.on_read(chunk, value) {
             Some(false) => self.striper.push(chunk),
             Some(true) => {
-                self.unsent_bytes += self.chunk_bytes(chunk);
+                self.stats.unsent_bytes += self.chunk_bytes(chunk);
                 self.forget_value(chunk);
             }
             // The receiver has the chunk.
@@ -442,7 +440,7 @@ impl Sender {
             return false;
         }
         if self.started.insert(chunk) == 0 {
-            self.resent_bytes += self.chunk_bytes(chunk);
+            self.stats.repeated_bytes += self.chunk_bytes(chunk);
         }
         true
     }
@@ -457,7 +455,7 @@ impl Sender {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
             let bytes = self.chunk_bytes(chunk);
-            self.acknowledged_bytes += bytes;
+            self.stats.delivered_bytes += bytes;
             self.forget_value(chunk);
             let winner = owners
                 .into_iter()
@@ -526,11 +524,16 @@ impl Sender {
         }
     }
 
-    /// Returns the number of bytes delivered by each path.
-    pub(crate) fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
-        self.queues
-            .iter()
-            .map(|(path, queue)| (*path, queue.delivered_bytes))
+    /// Returns the progress of the transfer.
+    pub(crate) fn stats(&self) -> TransferStats {
+        let queues = self.queues.iter();
+        TransferStats {
+            size: self.grid.known_size(),
+            by_path: queues
+                .map(|(path, queue)| (*path, queue.delivered_bytes))
+                .collect(),
+            ..self.stats.clone()
+        }
     }
 
     /// Returns the length in bytes of the next chunk in the queue, or `None` if the queue is empty.
@@ -543,27 +546,6 @@ impl Sender {
     /// Returns the number of chunks that are not assigned to any path.
     pub(crate) fn queued_chunks(&self) -> u64 {
         self.striper.queued()
-    }
-
-    /// Returns the number of bytes that the receiver had before this session.
-    pub(crate) fn resumed_bytes(&self) -> u64 {
-        self.resumed_bytes
-    }
-
-    /// Returns the number of bytes acknowledged in this session.
-    pub(crate) fn acknowledged_bytes(&self) -> u64 {
-        self.acknowledged_bytes
-    }
-
-    /// Returns the number of bytes retransmitted or hedged.
-    pub(crate) fn resent_bytes(&self) -> u64 {
-        self.resent_bytes
-    }
-
-    /// Returns the number of bytes not sent: holes, and chunks equal to those in the receiver's
-    /// file.
-    pub(crate) fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes
     }
 
     /// Returns true if repeated reads of a chunk differed, because the source changed.

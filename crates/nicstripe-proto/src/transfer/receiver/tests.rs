@@ -47,7 +47,7 @@ fn a_second_copy_is_dropped_and_acknowledged() {
             count: 1
         }])
     );
-    assert_eq!(receiver.duplicate_bytes(), u64::from(len()));
+    assert_eq!(receiver.stats().repeated_bytes, u64::from(len()));
 }
 
 #[test]
@@ -227,7 +227,10 @@ fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once()
         now,
     );
     assert_eq!(
-        (receiver.written_bytes(), receiver.duplicate_bytes()),
+        (
+            receiver.stats().delivered_bytes,
+            receiver.stats().repeated_bytes
+        ),
         (u64::from(len()), 0)
     );
 }
@@ -273,7 +276,7 @@ fn what_was_durable_before_may_overlap_or_make_no_sense() {
     ];
     let receiver = Receiver::new(Shape::File(grid(4)), &have, None);
     assert_eq!(receiver.subtrees().collect::<Vec<_>>(), [have[0]]);
-    assert_eq!(receiver.resumed_bytes(), 2 * u64::from(len()));
+    assert_eq!(receiver.stats().resumed_bytes, 2 * u64::from(len()));
 }
 
 #[test]

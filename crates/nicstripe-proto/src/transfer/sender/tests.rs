@@ -194,5 +194,5 @@ fn a_chunk_that_differs_is_queued_and_one_that_does_not_counts_as_unsent() {
     }
     assert_eq!(sender.poll_kept(), Some(vec![ChunkId(0).into()]));
     assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(1)));
-    assert_eq!(sender.unsent_bytes(), ChunkSize::DEFAULT.bytes());
+    assert_eq!(sender.stats().unsent_bytes, ChunkSize::DEFAULT.bytes());
 }

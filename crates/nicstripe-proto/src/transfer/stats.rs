@@ -1,0 +1,37 @@
+//! Progress of a transfer.
+
+use std::collections::BTreeMap;
+
+use crate::id::PathId;
+
+/// Progress of a transfer, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransferStats {
+    /// Total size in bytes, 0 while unknown.
+    pub size: u64,
+    /// Number of bytes that were durable at the receiver before this session.
+    pub resumed_bytes: u64,
+    /// Number of bytes that arrived, each counted once.
+    pub delivered_bytes: u64,
+    /// Number of bytes retransmitted by the sender, or received in duplicate chunks.
+    pub repeated_bytes: u64,
+    /// Number of bytes that need not be sent: holes, and chunks equal to those in the receiver's
+    /// file.
+    pub unsent_bytes: u64,
+    /// Number of delivered bytes by path.
+    pub by_path: BTreeMap<PathId, u64>,
+}
+
+impl TransferStats {
+    /// Adds the numbers of another transfer.
+    pub fn add(&mut self, other: &Self) {
+        self.size += other.size;
+        self.resumed_bytes += other.resumed_bytes;
+        self.delivered_bytes += other.delivered_bytes;
+        self.repeated_bytes += other.repeated_bytes;
+        self.unsent_bytes += other.unsent_bytes;
+        for (path, bytes) in &other.by_path {
+            *self.by_path.entry(*path).or_default() += bytes;
+        }
+    }
+}
