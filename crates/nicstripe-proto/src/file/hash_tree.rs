@@ -566,7 +566,7 @@ impl HashTree {
 /// Returns the minimal subtrees that cover the same chunks as `subtrees`, in ascending order.
 ///
 /// Used for the journal and for the list of chunks that a receiver has. Entries may overlap as in
-/// [`HashTree::absorb`].
+/// `HashTree::absorb`.
 ///
 /// # Errors
 ///

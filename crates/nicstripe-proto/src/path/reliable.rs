@@ -89,7 +89,7 @@ pub enum ReliableError {
         /// Number of messages sent in this direction.
         sent: u64,
     },
-    /// Sequence number more than [`WINDOW`] ahead of the expected one.
+    /// Sequence number more than 64 ahead of the expected one.
     #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
         /// Sequence number of the message.
@@ -97,7 +97,7 @@ pub enum ReliableError {
         /// Sequence number expected next.
         expected: u64,
     },
-    /// More than [`MOST_WAITING`] bytes of messages that the peer does not acknowledge.
+    /// Messages that the peer does not acknowledge: more than 8 MiB.
     #[error(
         "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
     )]

@@ -1,7 +1,7 @@
 //! Striping: assignment of chunks to paths.
 //!
 //! Paths pull from a shared queue. A path that can send gets an **assignment**: a run of chunks
-//! that keeps it busy for [`ASSIGNMENT_TIME`]. When the queue is empty, an idle path sends a second
+//! that keeps it busy for 75 ms. When the queue is empty, an idle path sends a second
 //! copy of the newest chunk in flight on another path (a **hedge**); the first acknowledgement
 //! wins. Measured with 1 Gbit/s + 10 Mbit/s, hedging reduces the tail from 1.55 × to 1.01 × of the
 //! ideal. The rule also provides failover from a path that dies silently.
