@@ -1,14 +1,12 @@
 //! Detection of the privileges that a lab needs, by trial.
 
-use std::{
-    fs, io,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::{fs, io, os::fd::OwnedFd};
 
-use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
+use nicstripe_netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkSocket};
 use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     io::{Errno, read, retry_on_intr, write},
+    net::SocketFlags,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, WaitOptions, getegid, geteuid, waitpid},
     thread::{UnshareFlags, unshare_unsafe},
@@ -17,7 +15,7 @@ use rustix::{
 use crate::{
     kernel::{
         message::{self, End},
-        netlink, qdisc,
+        qdisc,
     },
     spec::LinkSpec,
 };
@@ -145,7 +143,8 @@ impl Trial {
             index,
         };
         let (near, far, bridge) = (end("near", 10), end("far", 11), end("bridge", 12));
-        let new = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let acknowledged = NLM_F_REQUEST | NLM_F_ACK;
+        let new = acknowledged | NLM_F_CREATE | NLM_F_EXCL;
         let mtu = LinkSpec::gigabit().mtu();
         let shaping = LinkSpec::gigabit()
             .shaping()
@@ -155,18 +154,13 @@ impl Trial {
             requests: [
                 (
                     Step::Veth,
-                    netlink::encode(message::add_veth((&near, mtu), (&far, mtu), None), new),
+                    message::add_veth((&near, mtu), (&far, mtu), None).encode(new, 1),
                 ),
-                (
-                    Step::Bridge,
-                    netlink::encode(message::add_bridge(&bridge), new),
-                ),
+                (Step::Bridge, message::add_bridge(&bridge).encode(new, 1)),
                 (
                     Step::Tbf,
-                    netlink::encode(
-                        qdisc::tbf(near.index, qdisc::Handle::FIRST, shaping),
-                        NLM_F_ACK | qdisc::REPLACE,
-                    ),
+                    qdisc::tbf(near.index, qdisc::Handle::FIRST, shaping)
+                        .encode(acknowledged | qdisc::REPLACE, 1),
                 ),
             ],
         }
@@ -209,10 +203,11 @@ impl Trial {
         }
         // SAFETY: the only flag is NEWNET; only FILES would take descriptors from other threads.
         Step::NetworkNamespace.of(unsafe { unshare_unsafe(UnshareFlags::NEWNET) })?;
-        let socket = Step::Netlink.of(netlink::open())?;
+        let socket =
+            Step::Netlink.of(NetlinkSocket::open(None, SocketFlags::CLOEXEC, 0).map_err(errno))?;
         self.requests
             .iter()
-            .try_for_each(|(step, request)| step.of(netlink::request(socket.as_fd(), request)))
+            .try_for_each(|(step, request)| step.of(socket.command(request).map_err(errno)))
     }
 }
 
@@ -300,6 +295,11 @@ impl Step {
     }
 }
 
+/// Returns the errno of an error, or BADMSG if it has none. Allocates nothing.
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::BADMSG)
+}
+
 /// Step of a trial that failed, and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
@@ -319,14 +319,14 @@ impl Refusal {
         [step, a, b, c, d]
     }
 
-    fn decode([step, errno @ ..]: [u8; 5]) -> Result<(), Self> {
+    fn decode([step, code @ ..]: [u8; 5]) -> Result<(), Self> {
         let Some(place) = usize::from(step).checked_sub(1) else {
             return Ok(());
         };
         let step = Step::ALL.get(place).copied().unwrap_or(Step::Tbf);
         Err(Self {
             step,
-            errno: netlink::errno(i32::from_ne_bytes(errno)),
+            errno: errno(io::Error::from_raw_os_error(i32::from_ne_bytes(code))),
         })
     }
 
@@ -397,6 +397,13 @@ mod tests {
             };
             assert_eq!(Refusal::decode(Refusal::encode(Err(refusal))), Err(refusal));
         }
+    }
+
+    #[test]
+    fn a_number_that_is_no_error_is_a_bad_message() {
+        let number = |number| errno(io::Error::from_raw_os_error(number));
+        assert_eq!(number(17), Errno::EXIST);
+        assert_eq!([0, -1, i32::MIN, i32::MAX].map(number), [Errno::BADMSG; 4]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! delays frames that it reads and writes by `packet`, `counters` is the traffic.
 
 use std::{
-    net::{IpAddr, Ipv6Addr},
+    net::Ipv6Addr,
     thread,
     time::{Duration, Instant},
 };
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 use crate::{
     address::Assigned,
     cable::{
-        counters::Traffic,
         nets::{NEW, Net, Nets},
         relay::Relay,
         wiring::{bus, cable_end, host_end},
     },
+    counters::Traffic,
     error::LabError,
     host::Host,
     kernel::{
@@ -32,7 +32,6 @@ use crate::{
     spec::{LinkSpec, Queue},
 };
 
-pub(crate) mod counters;
 pub(crate) mod nets;
 mod packet;
 pub(crate) mod relay;
@@ -167,7 +166,7 @@ pub(crate) fn plug_end(
 
 /// Returns true if the cable is plugged in at this host.
 pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
-    Ok(message::is_up(&cables.state(&cable_end(host, link))?))
+    Ok(cables.state(&cable_end(host, link))?.up)
 }
 
 pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
@@ -207,14 +206,11 @@ pub(crate) fn link_local(
     link: usize,
 ) -> Result<Option<Ipv6Addr>, LabError> {
     let addresses = net.ipv6_addresses(&host_end(host, link))?;
-    let mut usable = addresses
-        .iter()
-        .filter(|address| !message::is_tentative(address))
-        .filter_map(message::address);
-    Ok(usable.find_map(|address| match address {
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
-        _ => None,
-    }))
+    Ok(addresses
+        .into_iter()
+        .filter(|found| !found.tentative)
+        .map(|found| found.address)
+        .find(Ipv6Addr::is_unicast_link_local))
 }
 
 /// Waits until the hosts of a link see the cable plugged in and passing frames (`healed`), or see
@@ -256,7 +252,7 @@ pub(crate) fn await_end(
 }
 
 pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
-    Ok(message::is_running(&net.state(&host_end(host, link))?))
+    Ok(net.state(&host_end(host, link))?.running)
 }
 
 /// Drops all frames that this link delivers to the host `destination`.
@@ -352,7 +348,7 @@ pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic,
         action: format!("find the counters of {}", end.name),
         source: Errno::NODATA.into(),
     };
-    Traffic::of(&net.state(&end)?).ok_or_else(missing)
+    net.state(&end)?.traffic.ok_or_else(missing)
 }
 
 fn settled(
@@ -364,17 +360,19 @@ fn settled(
 ) -> Result<bool, LabError> {
     let (near, net) = (host_end(host, link), nets.host(host));
     let state = net.state(&near)?;
-    if !message::is_up(&state) {
+    if !state.up {
         return Ok(true);
     }
-    if message::is_running(&state) != healed
-        || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative))
+    if state.running != healed
+        || (healed
+            && net
+                .ipv6_addresses(&near)?
+                .iter()
+                .any(|found| found.tentative))
     {
         return Ok(false);
     }
-    Ok(!healed
-        || spec.is_delayed()
-        || message::is_forwarding(&nets.cables.state(&cable_end(host, link))?))
+    Ok(!healed || spec.is_delayed() || nets.cables.state(&cable_end(host, link))?.forwarding)
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {

@@ -1,6 +1,6 @@
 //! Requests to the kernel, one file for each kind.
 //!
-//! `netlink` sends them, `message` has those about interfaces and addresses, `qdisc` and `filter`
+//! `message` has those about interfaces and addresses, `qdisc` and `filter`
 //! those of traffic control. `bpf` loads the program that corrupts frames, `offload` and `settings`
 //! change what netlink cannot, `namespace` makes the hosts.
 
@@ -8,7 +8,6 @@ pub(crate) mod bpf;
 pub(crate) mod filter;
 pub(crate) mod message;
 pub(crate) mod namespace;
-pub(crate) mod netlink;
 pub(crate) mod offload;
 pub(crate) mod qdisc;
 pub(crate) mod settings;

@@ -23,12 +23,8 @@ use rustix::{
 };
 
 use crate::{
-    cable::{
-        self,
-        counters::{LinkCounters, Traffic},
-        nets::Nets,
-        wiring,
-    },
+    cable::{self, nets::Nets, wiring},
+    counters::{LinkCounters, Traffic},
     error::LabError,
     host::{Direction, Host},
     kernel::namespace::Namespace,

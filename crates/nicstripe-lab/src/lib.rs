@@ -102,6 +102,7 @@
 mod access;
 mod address;
 mod cable;
+pub(crate) mod counters;
 mod error;
 mod host;
 mod kernel;
@@ -112,7 +113,7 @@ mod spec;
 
 pub use crate::{
     access::{Access, Unavailable, access, enter_user_namespace, gain_access},
-    cable::counters::{LinkCounters, Traffic},
+    counters::{LinkCounters, Traffic},
     error::LabError,
     host::{Direction, Host},
     kernel::filter::Transport,

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use nicstripe_netlink::{Attributes, Message, Messages};
+
 use crate::{
     helper::protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
     host::{cpu, facts, file_system},
@@ -17,7 +19,6 @@ use crate::{
     },
     ledger::{Recorded, Stat, records_of},
     mtu::manager::MtuRecord,
-    netlink::{Attributes, Message, Messages},
     routes::{lookup, manager::RouteRecord, policy::resolvers, table::Entry},
     socket::tcp_info,
 };
@@ -129,22 +130,23 @@ fn read_back<R: Recorded + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
 mod tests {
     use std::net::IpAddr;
 
+    use nicstripe_netlink::{Request as NetlinkRequest, push_attribute};
     use nicstripe_testkit::replay;
 
     use super::*;
-    use crate::{netlink as wire, routes::HostRoute};
+    use crate::routes::HostRoute;
 
     /// Returns a link message as Linux 6.18 sends it, with all attributes that the parser uses.
     fn link(name: &[u8], kind: &[u8], alternative: &[u8]) -> Vec<u8> {
         let (mut info, mut properties) = (Vec::new(), Vec::new());
-        wire::push_attribute(&mut info, 1, kind);
+        push_attribute(&mut info, 1, kind);
         let mut bond = Vec::new();
-        wire::push_attribute(&mut bond, 1, &[4]);
-        wire::push_attribute(&mut bond, 14, &[1]);
-        wire::push_attribute(&mut info, 2, &bond);
-        wire::push_attribute(&mut properties, 53, alternative);
+        push_attribute(&mut bond, 1, &[4]);
+        push_attribute(&mut bond, 14, &[1]);
+        push_attribute(&mut info, 2, &bond);
+        push_attribute(&mut properties, 53, alternative);
         let header = [0, 0, 1, 0, 3, 0, 0, 0, 0x43, 0, 1, 0, 0, 0, 0, 0];
-        let request = wire::Request::new(16, &header)
+        let request = NetlinkRequest::new(16, &header)
             .attribute(3, name)
             .attribute(4, &1500_u32.to_ne_bytes())
             .attribute(1, &[2, 0, 0, 0, 0, 1])
@@ -154,23 +156,23 @@ mod tests {
             .attribute(18, &info)
             .attribute(52, &properties)
             .attribute(57, b"virtio\0");
-        request.for_test()
+        request.encode(0, 1)
     }
 
     fn address(ip: IpAddr) -> Vec<u8> {
         let header = [2, 24, 0x80, 0, 3, 0, 0, 0];
-        wire::Request::new(20, &header)
+        NetlinkRequest::new(20, &header)
             .address(1, ip)
             .address(2, ip)
             .attribute(8, &0x80_u32.to_ne_bytes())
-            .for_test()
+            .encode(0, 1)
     }
 
     fn route() -> Vec<u8> {
         let mut hop = vec![16, 0, 0, 0, 3, 0, 0, 0];
-        wire::push_attribute(&mut hop, 5, &[10, 0, 0, 3]);
+        push_attribute(&mut hop, 5, &[10, 0, 0, 3]);
         let header = [2, 32, 0, 0, 254, 83, 253, 1, 0, 0, 0, 0];
-        let request = wire::Request::new(24, &header)
+        let request = NetlinkRequest::new(24, &header)
             .address(1, [10, 0, 0, 2].into())
             .attribute(4, &3_u32.to_ne_bytes());
         request
@@ -178,7 +180,7 @@ mod tests {
             .address(7, [10, 0, 0, 1].into())
             .attribute(9, &hop)
             .attribute(18, &[2, 0, 10, 0, 0, 9])
-            .for_test()
+            .encode(0, 1)
     }
 
     /// Returns messages about an htb with a default class below a top class, and about a tbf.
@@ -187,15 +189,15 @@ mod tests {
             let mut nested = Vec::new();
             options
                 .iter()
-                .for_each(|(kind, value)| wire::push_attribute(&mut nested, *kind, value));
+                .for_each(|(kind, value)| push_attribute(&mut nested, *kind, value));
             let mut header = vec![0, 0, 0, 0, 3, 0, 0, 0];
             header.extend(handle.to_ne_bytes());
             header.extend(parent.to_ne_bytes());
             header.extend([0; 4]);
-            wire::Request::new(kind, &header)
+            NetlinkRequest::new(kind, &header)
                 .attribute(1, name)
                 .attribute(2, &nested)
-                .for_test()
+                .encode(0, 1)
         };
         let rates = |rate: u32| {
             [

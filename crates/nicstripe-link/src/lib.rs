@@ -24,9 +24,6 @@
 //!
 //! Everything except [`Changes`] is synchronous: the kernel answers netlink requests inside the
 //! system call. Linux only; an item's doc names the kernel version if it needs more than 4.11.
-//!
-//! `netlink.rs` parses netlink by attribute and skips unknown ones. A typed decoder that rejects a
-//! whole message because a newer kernel changed one attribute would hide an interface.
 
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -87,6 +84,5 @@ mod host;
 mod interface;
 mod ledger;
 mod mtu;
-mod netlink;
 mod routes;
 mod socket;

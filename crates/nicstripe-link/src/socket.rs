@@ -13,10 +13,11 @@ use std::{
     os::fd::AsFd,
 };
 
+use nicstripe_netlink::u32_at;
 use rustix::net::netdevice::index_to_name_inlined;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::{interface::name::InterfaceName, netlink::u32_at};
+use crate::interface::name::InterfaceName;
 
 pub(crate) mod multicast;
 pub(crate) mod sockopt;

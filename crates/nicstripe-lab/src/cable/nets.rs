@@ -1,10 +1,8 @@
 //! Network namespaces of a lab, and the current configuration of its links.
 
-use rtnetlink::{
-    packet_core::{NLM_F_CREATE, NLM_F_EXCL},
-    packet_route::{RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
-};
-use rustix::io::Errno;
+use std::io;
+
+use nicstripe_netlink::{Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request};
 
 use crate::{
     cable::{relay::Relay, wiring::Wiring},
@@ -13,9 +11,8 @@ use crate::{
     kernel::{
         bpf::Corruptors,
         filter::{self, Slot},
-        message::{self, End},
+        message::{self, End, Ipv6Address, State},
         namespace::Namespace,
-        netlink::Netlink,
         qdisc::{self, Handle},
     },
     spec::LinkSpec,
@@ -85,7 +82,7 @@ impl Net {
     /// Creates a network namespace, moves the calling thread into it, and sets its loopback up.
     pub(crate) fn create_and_enter() -> Result<Self, LabError> {
         let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
-        let netlink = Netlink::open().map_err(LabError::Netlink)?;
+        let netlink = Netlink::route().map_err(LabError::Netlink)?;
         let mut net = Self {
             namespace,
             netlink,
@@ -100,20 +97,20 @@ impl Net {
     /// Sends a request to the kernel. `action` describes it in the error and completes "cannot …".
     pub(crate) fn change(
         &mut self,
-        message: RouteNetlinkMessage,
+        message: Request,
         flags: u16,
         action: impl FnOnce() -> String,
     ) -> Result<(), LabError> {
-        let refused = |errno: Errno| LabError::Kernel {
+        let refused = |source| LabError::Kernel {
             action: action(),
-            source: errno.into(),
+            source,
         };
-        self.netlink.change(message, flags).map_err(refused)
+        self.netlink.command(&message, flags).map_err(refused)
     }
 
     pub(crate) fn queue(
         &mut self,
-        message: impl FnOnce(Handle) -> RouteNetlinkMessage,
+        message: impl FnOnce(Handle) -> Request,
         action: impl FnOnce() -> String,
     ) -> Result<(), LabError> {
         let handle = self.next_handle;
@@ -124,33 +121,36 @@ impl Net {
     /// Sends a request to remove an object. Succeeds if the object does not exist.
     pub(crate) fn remove(
         &mut self,
-        message: RouteNetlinkMessage,
+        message: Request,
         action: impl FnOnce() -> String,
     ) -> Result<(), LabError> {
-        match self.netlink.change(message, 0) {
+        let absent = [libc::ENOENT, libc::EINVAL, libc::ENODEV];
+        match self.netlink.command(&message, 0) {
             // The hooks and the chain of a filter may not exist either, nor the interface.
-            Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NODEV) => Ok(()),
-            Err(errno) => Err(LabError::Kernel {
+            Err(error)
+                if error
+                    .raw_os_error()
+                    .is_some_and(|errno| absent.contains(&errno)) =>
+            {
+                Ok(())
+            }
+            result => result.map_err(|source| LabError::Kernel {
                 action: action(),
-                source: errno.into(),
+                source,
             }),
         }
     }
 
     /// Adds a filter to the egress of an interface, and the clsact hooks if they are missing.
-    pub(crate) fn filter(
-        &mut self,
-        end: &End,
-        filter: RouteNetlinkMessage,
-    ) -> Result<(), LabError> {
-        match self.netlink.change(filter::add_hooks(end.index), NEW) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => {
+    pub(crate) fn filter(&mut self, end: &End, filter: Request) -> Result<(), LabError> {
+        match self.netlink.command(&filter::add_hooks(end.index), NEW) {
+            Err(source) if source.raw_os_error() != Some(libc::EEXIST) => {
                 return Err(LabError::Kernel {
                     action: format!("put hooks on {}", end.name),
-                    source: errno.into(),
+                    source,
                 });
             }
+            _ => {}
         }
         self.change(filter, NLM_F_CREATE, || {
             format!("put a filter on {}", end.name)
@@ -169,23 +169,26 @@ impl Net {
         })
     }
 
-    pub(crate) fn state(&mut self, end: &End) -> Result<LinkMessage, LabError> {
-        let refused = |source| LabError::Kernel {
-            action: format!("read the state of {}", end.name),
-            source,
-        };
-        self.netlink.link(end.index).map_err(refused)
+    pub(crate) fn state(&mut self, end: &End) -> Result<State, LabError> {
+        let answer = self.netlink.query(&message::get(end.index), State::parse);
+        answer
+            .and_then(|state| state.ok_or_else(|| io::ErrorKind::InvalidData.into()))
+            .map_err(|source| LabError::Kernel {
+                action: format!("read the state of {}", end.name),
+                source,
+            })
     }
 
     /// Returns the IPv6 addresses of an interface; none if IPv6 is disabled.
-    pub(crate) fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
-        let refused = |source| LabError::Kernel {
+    pub(crate) fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<Ipv6Address>, LabError> {
+        let of_end = |message: &Message<'_>| {
+            Ipv6Address::parse(message).filter(|address| address.interface == end.index)
+        };
+        let dump = self.netlink.dump(&message::get_ipv6_addresses(), of_end);
+        dump.map_err(|source| LabError::Kernel {
             action: format!("read the addresses of {}", end.name),
             source,
-        };
-        let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
-        addresses.retain(|address| address.header.index == end.index);
-        Ok(addresses)
+        })
     }
 }
 

@@ -7,13 +7,9 @@
 
 use std::os::fd::RawFd;
 
-use rtnetlink::{
-    packet_core::DefaultNla,
-    packet_route::{
-        RouteNetlinkMessage,
-        tc::{TcAttribute, TcHandle, TcMessage, TcOption},
-    },
-};
+use nicstripe_netlink::{Request, attribute};
+
+use crate::kernel::{message::text, qdisc::header};
 
 /// Purpose of a filter, and its place in the order of filters. An interface has at most one filter
 /// of each purpose.
@@ -80,12 +76,9 @@ impl Share {
 
 /// Returns the request that adds the clsact hooks to an interface. The kernel reports EEXIST if
 /// they exist.
-pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
-    let mut message = hooks(index);
-    message
-        .attributes
-        .push(TcAttribute::Kind("clsact".to_owned()));
-    RouteNetlinkMessage::NewQueueDiscipline(message)
+pub(crate) fn add_hooks(index: u32) -> Request {
+    let header = header(index, CLSACT, CLSACT_PARENT, 0);
+    Request::new(libc::RTM_NEWQDISC, &header).attribute(libc::TCA_KIND, &text("clsact"))
 }
 
 /// Returns the request that drops a share of an interface's egress frames, or replaces an earlier
@@ -93,14 +86,14 @@ pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
 ///
 /// Uses a classic BPF program, which needs no privilege outside the namespace. It draws a random
 /// number, compares it with the share, and drops the frame or continues.
-pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
+pub(crate) fn lose(index: u32, share: Share) -> Request {
     let program = [
         (LOAD_WORD, 0, 0, RANDOM),
         (JUMP_IF_GREATER_OR_EQUAL, 1, 0, share.bound()),
         (RETURN, 0, 0, TC_ACT_SHOT),
         (RETURN, 0, 0, TC_ACT_UNSPEC),
     ];
-    RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Loss, operations(&program)))
+    directly(index, Slot::Loss, operations(&program))
 }
 
 /// Returns the request that drops an interface's IPv4 and IPv6 egress to a port. Send it with
@@ -108,7 +101,7 @@ pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
 ///
 /// A jump holds the numbers of instructions to skip if its condition is true and if it is false.
 /// IPv6 extension headers are not parsed.
-pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlinkMessage {
+pub(crate) fn block(index: u32, transport: Transport, port: u16) -> Request {
     let (number, port) = (transport.number(), u32::from(port));
     let program = [
         (LOAD_HALF, 0, 0, 12),
@@ -126,7 +119,7 @@ pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlink
         (RETURN, 0, 0, TC_ACT_SHOT),
         (RETURN, 0, 0, TC_ACT_UNSPEC),
     ];
-    RouteNetlinkMessage::NewTrafficFilter(directly(index, transport.slot(), operations(&program)))
+    directly(index, transport.slot(), operations(&program))
 }
 
 /// Returns the request that redirects an interface's egress to an ifb, which queues the frames and
@@ -134,18 +127,18 @@ pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlink
 ///
 /// A redirect inside the program would need bpf(2). This program matches all frames, and the mirred
 /// action redirects them.
-pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
+pub(crate) fn redirect(index: u32, ifb: u32) -> Request {
     let mut options = operations(&[(RETURN, 0, 0, MATCH)]);
     let kind = attribute(TCA_ACT_KIND, b"mirred\0");
     let parameters = attribute(
         TCA_ACT_OPTIONS | NESTED,
         &attribute(TCA_MIRRED_PARMS, &mirred(ifb)),
     );
-    options.push(option(
+    options.extend(attribute(
         TCA_BPF_ACT | NESTED,
         &attribute(FIRST_ACTION | NESTED, &[kind, parameters].concat()),
     ));
-    RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Bus, options))
+    filter(index, Slot::Bus, &options)
 }
 
 /// Encodes `struct tc_mirred` (`linux/tc_act/tc_mirred.h`) for a redirect to interface `index`:
@@ -157,86 +150,51 @@ fn mirred(index: u32) -> Vec<u8> {
         .collect()
 }
 
-/// Encodes a netlink attribute: length, kind, value, padded to four bytes.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<TcOption> {
+fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<u8> {
     let bytes: Vec<u8> = program.iter().copied().flat_map(instruction).collect();
     let count = u16::try_from(program.len()).unwrap_or(u16::MAX);
-    vec![
-        option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()),
-        option(TCA_BPF_OPS, &bytes),
+    [
+        attribute(TCA_BPF_OPS_LEN, &count.to_ne_bytes()),
+        attribute(TCA_BPF_OPS, &bytes),
     ]
+    .concat()
 }
 
 /// Returns the request that runs a loaded BPF program on an interface's egress. Send it with
 /// `NLM_F_CREATE` only.
-pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
-    let options = vec![
-        option(TCA_BPF_FD, &program.to_ne_bytes()),
-        option(TCA_BPF_NAME, b"corrupt\0"),
-    ];
-    RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Corruption, options))
+pub(crate) fn corrupt(index: u32, program: RawFd) -> Request {
+    let options = [
+        attribute(TCA_BPF_FD, &program.to_ne_bytes()),
+        attribute(TCA_BPF_NAME, b"corrupt\0"),
+    ]
+    .concat();
+    directly(index, Slot::Corruption, options)
 }
 
 /// Returns the request that removes one filter of an interface. The kernel reports ENOENT or EINVAL
 /// if it does not exist.
-pub(crate) fn remove(index: u32, slot: Slot) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::DelTrafficFilter(empty(index, slot))
+pub(crate) fn remove(index: u32, slot: Slot) -> Request {
+    empty(libc::RTM_DELTFILTER, index, slot)
 }
 
-fn hooks(index: u32) -> TcMessage {
-    let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.handle = TcHandle {
-        major: CLSACT_MAJOR,
-        minor: 0,
-    };
-    message.header.parent = TcHandle {
-        major: CLSACT_MAJOR,
-        minor: CLSACT_PARENT,
-    };
-    message
+/// Returns the request for a filter whose program returns the verdict itself, without an action.
+fn directly(index: u32, slot: Slot, mut options: Vec<u8>) -> Request {
+    options.extend(attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
+    filter(index, slot, &options)
 }
 
-/// Returns the message about a filter whose program returns the verdict itself, without an action.
-fn directly(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
-    options.push(option(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
-    filter(index, slot, options)
+fn filter(index: u32, slot: Slot, options: &[u8]) -> Request {
+    empty(libc::RTM_NEWTFILTER, index, slot)
+        .attribute(libc::TCA_KIND, &text("bpf"))
+        .attribute(libc::TCA_OPTIONS, options)
 }
 
-fn filter(index: u32, slot: Slot, options: Vec<TcOption>) -> TcMessage {
-    let mut message = empty(index, slot);
-    message.attributes.extend([
-        TcAttribute::Kind("bpf".to_owned()),
-        TcAttribute::Options(options),
-    ]);
-    message
-}
-
-/// Returns the message about a filter at the egress hook, without attributes. The slot's value is
+/// Returns the request about a filter at the egress hook, without attributes. The slot's value is
 /// both the filter's priority and its handle.
-fn empty(index: u32, slot: Slot) -> TcMessage {
-    let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.parent = TcHandle {
-        major: CLSACT_MAJOR,
-        minor: CLSACT_EGRESS,
-    };
-    message.header.handle = TcHandle {
-        major: 0,
-        minor: slot as u16,
-    };
-    message.header.info = ((slot as u32) << 16) | u32::from(ALL_PROTOCOLS.to_be());
-    message
-}
-
-fn option(kind: u16, value: &[u8]) -> TcOption {
-    TcOption::Other(DefaultNla::new(kind, value.to_vec()))
+fn empty(kind: u16, index: u32, slot: Slot) -> Request {
+    let slot = slot as u32;
+    let info = (slot << 16) | u32::from(ALL_PROTOCOLS.to_be());
+    Request::new(kind, &header(index, slot, CLSACT_EGRESS, info))
 }
 
 /// Encodes `struct sock_filter` (`linux/filter.h`): code, jump if true, jump if false, operand.
@@ -253,11 +211,10 @@ pub(crate) const TC_ACT_UNSPEC: u32 = u32::MAX;
 
 const TWO_TO_32: f64 = 4_294_967_296.0;
 
-/// Major number of clsact: its parent `TC_H_CLSACT` is ffff:fff1, its handle ffff:0, and its egress
-/// hook ffff:fff3 (`linux/pkt_sched.h`).
-const CLSACT_MAJOR: u16 = 0xffff;
-const CLSACT_PARENT: u16 = 0xfff1;
-const CLSACT_EGRESS: u16 = 0xfff3;
+/// Handle of clsact, its parent `TC_H_CLSACT`, and its egress hook (`linux/pkt_sched.h`).
+const CLSACT: u32 = 0xffff_0000;
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const CLSACT_EGRESS: u32 = 0xffff_fff3;
 /// Protocol of a filter that applies to all frames (`ETH_P_ALL`).
 const ALL_PROTOCOLS: u16 = 3;
 
@@ -305,6 +262,8 @@ const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_netlink::{Messages, u32_at};
+
     use super::*;
 
     #[test]
@@ -329,7 +288,10 @@ mod tests {
 
     #[test]
     fn loss_and_corruption_have_places_of_their_own() {
-        let info = |slot| empty(5, slot).header.info;
+        let info = |slot| {
+            let bytes = empty(libc::RTM_NEWTFILTER, 5, slot).encode(0, 1);
+            u32_at(Messages::new(&bytes).next().unwrap().body, 16).unwrap()
+        };
         assert_eq!(info(Slot::Loss), 0x0001_0000 | u32::from(3u16.to_be()));
         assert_ne!(info(Slot::Loss), info(Slot::Corruption));
     }

@@ -1,15 +1,9 @@
 //! Netlink messages for the queueing disciplines (qdiscs) of a lab: tbf shapes, pfifo only queues,
 //! blackhole drops all frames.
 
-use rtnetlink::{
-    packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
-    packet_route::{
-        RouteNetlinkMessage,
-        tc::{TcAttribute, TcHandle, TcMessage, TcOption},
-    },
-};
+use nicstripe_netlink::{NLM_F_CREATE, NLM_F_REPLACE, Request, attribute};
 
-use crate::rate::Shaping;
+use crate::{kernel::message::text, rate::Shaping};
 
 /// Flags of a request that replaces the current qdisc by one with a new handle, and discards the
 /// queued frames.
@@ -34,51 +28,47 @@ impl Handle {
 }
 
 /// Returns the request that shapes an interface's egress with tbf. Send it with [`REPLACE`].
-pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkMessage {
-    let mut options = vec![
-        TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, tbf_parameters(shaping))),
-        TcOption::Other(DefaultNla::new(
-            TCA_TBF_BURST,
-            shaping.burst_bytes.to_ne_bytes().to_vec(),
-        )),
-    ];
+pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> Request {
+    let mut options = [
+        attribute(TCA_TBF_PARMS, &tbf_parameters(shaping)),
+        attribute(TCA_TBF_BURST, &shaping.burst_bytes.to_ne_bytes()),
+    ]
+    .concat();
     if u32::try_from(shaping.bytes_per_second).is_err() {
-        options.push(TcOption::Other(DefaultNla::new(
-            TCA_TBF_RATE64,
-            shaping.bytes_per_second.to_ne_bytes().to_vec(),
-        )));
+        let rate = shaping.bytes_per_second.to_ne_bytes();
+        options.extend(attribute(TCA_TBF_RATE64, &rate));
     }
-    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
+    root(index, handle, "tbf").attribute(libc::TCA_OPTIONS, &options)
 }
 
 /// Returns the request that queues an interface's egress without shaping. Send it with [`REPLACE`].
-pub(crate) fn pfifo(index: u32, handle: Handle) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "pfifo", None))
+pub(crate) fn pfifo(index: u32, handle: Handle) -> Request {
+    root(index, handle, "pfifo")
 }
 
 /// Returns the request that drops all egress frames of an interface. Send it with [`REPLACE`].
-pub(crate) fn blackhole(index: u32, handle: Handle) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "blackhole", None))
+pub(crate) fn blackhole(index: u32, handle: Handle) -> Request {
+    root(index, handle, "blackhole")
 }
 
 /// Returns the request that removes an interface's root qdisc. The kernel reports ENOENT if it has
 /// only the default one.
-pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
-    let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.parent = TcHandle::ROOT;
-    RouteNetlinkMessage::DelQueueDiscipline(message)
+pub(crate) fn remove(index: u32) -> Request {
+    Request::new(libc::RTM_DELQDISC, &header(index, 0, TC_H_ROOT, 0))
 }
 
-fn root(index: u32, handle: Handle, kind: &str, options: Option<Vec<TcOption>>) -> TcMessage {
-    let mut message = TcMessage::with_index(index.cast_signed());
-    message.header.handle = TcHandle {
-        major: handle.0,
-        minor: 0,
-    };
-    message.header.parent = TcHandle::ROOT;
-    message.attributes.push(TcAttribute::Kind(kind.to_owned()));
-    message.attributes.extend(options.map(TcAttribute::Options));
-    message
+fn root(index: u32, handle: Handle, kind: &str) -> Request {
+    let header = header(index, u32::from(handle.0) << 16, TC_H_ROOT, 0);
+    Request::new(libc::RTM_NEWQDISC, &header).attribute(libc::TCA_KIND, &text(kind))
+}
+
+/// Encodes a `struct tcmsg`: family and padding, interface, handle, parent, info. A handle has its
+/// major number in the upper 16 bits and its minor number in the lower 16.
+pub(crate) fn header(index: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
+    [0, index, handle, parent, info]
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect()
 }
 
 /// Encodes `struct tc_tbf_qopt` (`linux/pkt_sched.h`): rate (12 bytes), peak rate (12 bytes),
@@ -96,6 +86,8 @@ fn tbf_parameters(shaping: Shaping) -> Vec<u8> {
     parameters
 }
 
+/// Parent of a root qdisc (`linux/pkt_sched.h`).
+const TC_H_ROOT: u32 = u32::MAX;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
@@ -103,7 +95,7 @@ const TC_LINKLAYER_ETHERNET: u8 = 1;
 
 #[cfg(test)]
 mod tests {
-    use rtnetlink::packet_core::Nla;
+    use nicstripe_netlink::{Attributes, Messages};
 
     use super::*;
 
@@ -113,21 +105,10 @@ mod tests {
             burst_bytes: 7,
             queue_bytes: 9,
         };
-        let RouteNetlinkMessage::NewQueueDiscipline(message) = tbf(5, Handle::FIRST, shaping)
-        else {
-            panic!("not a qdisc")
-        };
-        let [_, TcAttribute::Options(options)] = &message.attributes[..] else {
-            panic!("{:?}", message.attributes)
-        };
-        let bytes = |option: &TcOption| {
-            let mut bytes = vec![0; option.value_len()];
-            option.emit_value(&mut bytes);
-            bytes
-        };
-        options
-            .iter()
-            .map(|option| (option.kind(), bytes(option)))
+        let bytes = tbf(5, Handle::FIRST, shaping).encode(0, 1);
+        let (_, attributes) = Messages::new(&bytes).next().unwrap().split(20).unwrap();
+        Attributes::new(attributes.find(libc::TCA_OPTIONS).unwrap())
+            .map(|(kind, value)| (kind, value.to_vec()))
             .collect()
     }
 

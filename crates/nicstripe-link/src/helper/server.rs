@@ -14,6 +14,7 @@ use std::{
     time::Instant,
 };
 
+use nicstripe_netlink::{BUFFER_LEN, Messages, NetlinkSocket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, retry_on_intr},
@@ -33,7 +34,6 @@ use crate::{
     },
     ledger::SHARED_STATE_DIR,
     mtu::manager::Mtus,
-    netlink::{BUFFER_LEN, Messages, NetlinkSocket},
     routes::{HostRoute, MAX_ROUTES, RouteError, manager::Routes, neighbours, policy::may_add},
 };
 

@@ -1,10 +1,9 @@
 //! Kernel bonds: their members, mode and hash policy, and the number of TCP connections that uses
 //! all members.
 
-use crate::{
-    interface::name::InterfaceName,
-    netlink::{Attributes, u8_at},
-};
+use nicstripe_netlink::{Attributes, u8_at};
+
+use crate::interface::name::InterfaceName;
 
 /// Members, mode and transmit hash policy of a bond interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +179,7 @@ const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::push_attribute;
+    use nicstripe_netlink::push_attribute;
 
     fn bond(mode: BondMode, hash: TransmitHash, carrying: usize) -> Bond {
         Bond {

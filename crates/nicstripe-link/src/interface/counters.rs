@@ -2,10 +2,9 @@
 
 use std::io;
 
-use crate::{
-    interface::InterfaceIndex,
-    netlink::{Message, Netlink, Request, u64_at},
-};
+use nicstripe_netlink::{Message, Netlink, Request, u64_at};
+
+use crate::interface::InterfaceIndex;
 
 /// Bytes that an interface has carried since its creation, Ethernet headers included.
 ///

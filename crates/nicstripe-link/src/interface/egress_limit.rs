@@ -3,10 +3,9 @@
 //! Formats and constants: `include/uapi/linux/{rtnetlink,pkt_sched}.h`. Reading needs no
 //! privileges. Anything unknown or not reported by the kernel counts as "no limit known".
 
-use crate::{
-    interface::{InterfaceIndex, LineRate},
-    netlink::{Attributes, Message, Netlink, Request, u32_at, until_nul},
-};
+use nicstripe_netlink::{Attributes, Message, Netlink, Request, u32_at, until_nul};
+
+use crate::interface::{InterfaceIndex, LineRate};
 
 /// Lists the rate limits of the namespace's root queueing disciplines.
 ///

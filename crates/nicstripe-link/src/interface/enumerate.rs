@@ -3,19 +3,19 @@
 
 use std::{io, net::IpAddr};
 
+use nicstripe_netlink::{
+    Attributes, Message, Netlink, Request, ip, text, u16_at, u32_at, until_nul,
+};
 use thiserror::Error;
 
-use crate::{
-    interface::{
-        Interface, InterfaceIndex, InterfaceKind, LineRate,
-        address::InterfaceAddress,
-        bond::Bond,
-        egress_limit::{egress_limits, is_limiter},
-        line_rate::LineRates,
-        name::{InterfaceName, MacAddress},
-        sysfs::{self, DeviceType},
-    },
-    netlink::{Attributes, Message, Netlink, Request, ip, text, u16_at, u32_at, until_nul},
+use crate::interface::{
+    Interface, InterfaceIndex, InterfaceKind, LineRate,
+    address::InterfaceAddress,
+    bond::Bond,
+    egress_limit::{egress_limits, is_limiter},
+    line_rate::LineRates,
+    name::{InterfaceName, MacAddress},
+    sysfs::{self, DeviceType},
 };
 
 /// Lists the interfaces of the calling thread's network namespace with their properties, in order
@@ -463,13 +463,11 @@ const ARPHRD_NONE: u16 = 0xfffe;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        interface::{
-            bond::{BondMode, TransmitHash},
-            tests::interface,
-        },
-        netlink::{Messages, push_attribute},
+    use crate::interface::{
+        bond::{BondMode, TransmitHash},
+        tests::interface,
     };
+    use nicstripe_netlink::{Messages, push_attribute};
 
     fn device(hardware: u16, kind: &str, bus: Option<&str>) -> Device {
         Device {
@@ -604,7 +602,7 @@ mod tests {
             let request = Request::new(RTM_NEWLINK, &header)
                 .attribute(IFLA_IFNAME, b"bond0\0")
                 .attribute(IFLA_LINKINFO, &info);
-            LinkMessage::parse(&Messages::new(&request.for_test()).next().unwrap())
+            LinkMessage::parse(&Messages::new(&request.encode(0, 1)).next().unwrap())
                 .unwrap()
                 .bond
         };

@@ -8,12 +8,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
+use nicstripe_netlink::{text, u8_at, u32_at};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::{
-    interface::name::InterfaceName,
-    netlink::{text, u8_at, u32_at},
-};
+use crate::interface::name::InterfaceName;
 
 /// Details of an interface that ethtool reports. A field is `None` if the driver does not report it
 /// or the system denies access.

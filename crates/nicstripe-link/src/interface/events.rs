@@ -6,19 +6,17 @@ use std::{
     net::IpAddr,
 };
 
+use nicstripe_netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket};
 use rustix::net::SocketFlags;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{
-    interface::{
-        InterfaceIndex,
-        enumerate::{
-            self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
-            Usability,
-        },
-        name::InterfaceName,
+use crate::interface::{
+    InterfaceIndex,
+    enumerate::{
+        self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
+        Usability,
     },
-    netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
+    name::InterfaceName,
 };
 
 /// Change of an interface or one of its addresses.

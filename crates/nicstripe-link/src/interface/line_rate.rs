@@ -5,10 +5,9 @@
 
 use std::{io, sync::OnceLock};
 
-use crate::{
-    interface::{InterfaceIndex, LineRate, name::InterfaceName, sysfs},
-    netlink::{Message, Netlink, Request, push_attribute, text, u16_at, u32_at},
-};
+use nicstripe_netlink::{Message, Netlink, Request, push_attribute, text, u16_at, u32_at};
+
+use crate::interface::{InterfaceIndex, LineRate, name::InterfaceName, sysfs};
 
 /// Reader of negotiated rates, which opens its netlink socket on first use.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nicstripe_netlink::{Netlink, Request};
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -16,7 +17,6 @@ use crate::{
     },
     ledger::{self, Ledger, Owner, Recorded, namespace},
     mtu::{ChangedMtu, MAX_MTU, MAX_RECORDS, MIN_MTU, MtuError},
-    netlink::{Netlink, Request},
 };
 
 /// Manager of temporary MTU changes, which are restored at the latest after their owner has ended.

@@ -2,9 +2,10 @@
 
 use std::{io, net::IpAddr};
 
+use nicstripe_netlink::{Message, Netlink, Request, ip, u32_at};
+
 use crate::{
     interface::{Interface, InterfaceIndex},
-    netlink::{Message, Netlink, Request, ip, u32_at},
     routes::table::{
         ROUTE_HEADER_LEN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_VIA, RTM_GETROUTE,
         RTM_NEWROUTE, host_header, via,

@@ -2,11 +2,9 @@
 
 use std::{io, net::IpAddr};
 
-use crate::{
-    interface::InterfaceIndex,
-    netlink::{Message, Netlink, Request, u16_at},
-    routes::lookup::route_to,
-};
+use nicstripe_netlink::{Message, Netlink, Request, u16_at};
+
+use crate::{interface::InterfaceIndex, routes::lookup::route_to};
 
 /// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves
 /// the address again. Returns true if an entry was deleted.

@@ -6,12 +6,14 @@ use std::{
     num::NonZeroU32,
 };
 
+use nicstripe_netlink::{
+    Attributes, Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, ip, u16_at, u32_at,
+};
+
 use crate::{
     interface::InterfaceIndex,
-    netlink::{
-        Attributes, Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, ip, u16_at, u32_at,
-    },
     routes::{HostRoute, ROUTE_PROTOCOL},
+    socket::sockopt,
 };
 
 /// Adds a route to the main table. Never replaces an existing one.
@@ -120,7 +122,9 @@ fn request(kind: u16, route: &HostRoute) -> Request {
 /// that `parse` accepts.
 fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Result<Vec<T>> {
     let mut netlink = Netlink::route()?;
-    netlink.filter_dumps();
+    // The kernel then filters route dumps by the request header (Linux 4.20). Older kernels ignore
+    // this and send all routes.
+    let _ = sockopt::set_int(&netlink, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
     let mut found = Vec::new();
     for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
         let mut header = [0; ROUTE_HEADER_LEN];
@@ -277,6 +281,9 @@ fn host_prefix_len(address: IpAddr) -> u8 {
 
 const ANY_PROTOCOL: u8 = 0;
 
+const SOL_NETLINK: libc::c_int = 270;
+const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
+
 // include/uapi/linux/rtnetlink.h
 pub(crate) const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -306,11 +313,11 @@ const NHA_GATEWAY: u16 = 6;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::push_attribute;
+    use nicstripe_netlink::push_attribute;
 
     fn entry(route: &HostRoute) -> Entry {
-        let bytes = request(RTM_NEWROUTE, route).for_test();
-        Entry::parse(&crate::netlink::Messages::new(&bytes).next().unwrap()).unwrap()
+        let bytes = request(RTM_NEWROUTE, route).encode(0, 1);
+        Entry::parse(&nicstripe_netlink::Messages::new(&bytes).next().unwrap()).unwrap()
     }
 
     fn route(destination: &str, source: Option<&str>) -> HostRoute {

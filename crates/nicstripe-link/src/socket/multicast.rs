@@ -11,13 +11,13 @@ use std::{
     os::fd::AsFd,
 };
 
+use nicstripe_netlink::u32_at;
 use socket2::{
     Domain, MaybeUninitSlice, MsgHdr, MsgHdrMut, Protocol, SockAddr, SockRef, Socket, Type,
 };
 
 use crate::{
     interface::{Interface, InterfaceIndex},
-    netlink::u32_at,
     socket::{CONTROL_HEADER_LEN, control_message},
 };
 

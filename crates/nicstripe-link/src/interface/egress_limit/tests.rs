@@ -118,7 +118,7 @@ fn only_limiters_are_worth_asking_about() {
 #[cfg(target_endian = "little")]
 mod recorded {
     use super::*;
-    use crate::netlink::Messages;
+    use nicstripe_netlink::Messages;
 
     fn bytes(hex: &str) -> Vec<u8> {
         (0..hex.len())

@@ -1,7 +1,5 @@
 //! Traffic counters of a lab's links.
 
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
-
 use crate::host::Host;
 
 /// Bytes that one host has sent and received on a link since the lab was built.
@@ -53,18 +51,5 @@ impl Traffic {
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
         }
-    }
-
-    /// Reads the counters from the kernel's message about an interface; `None` if it contains none.
-    pub(crate) fn of(link: &LinkMessage) -> Option<Self> {
-        link.attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::Stats64(stats) => Some(Self {
-                    sent_bytes: stats.tx_bytes,
-                    received_bytes: stats.rx_bytes,
-                }),
-                _ => None,
-            })
     }
 }

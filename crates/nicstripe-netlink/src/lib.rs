@@ -3,6 +3,13 @@
 //! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host
 //! byte order. The parsers never panic and never reject a message for an unknown part: malformed
 //! data ends the iteration.
+//!
+//! A typed decoder that rejects a whole message because a newer kernel changed one attribute would
+//! hide an interface.
+#![cfg(target_os = "linux")]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::{
     io,
@@ -20,22 +27,22 @@ use rustix::{
     },
 };
 
-use crate::socket::sockopt;
-
-/// Netlink socket that sends one request at a time and waits for the reply.
-pub(crate) struct Netlink {
+/// Netlink socket that sends one request at a time and waits for the reply. It acts on the
+/// namespace in which it was opened, whichever thread uses it.
+#[derive(Debug)]
+pub struct Netlink {
     socket: NetlinkSocket,
     sequence: u32,
 }
 
 impl Netlink {
     /// Opens an rtnetlink socket, for links, addresses and routes.
-    pub(crate) fn route() -> io::Result<Self> {
+    pub fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
     /// Opens a generic netlink socket, for ethtool.
-    pub(crate) fn generic() -> io::Result<Self> {
+    pub fn generic() -> io::Result<Self> {
         Self::open(Some(netlink::GENERIC))
     }
 
@@ -48,16 +55,10 @@ impl Netlink {
         })
     }
 
-    /// Makes the kernel filter route dumps by the request header (Linux 4.20). Older kernels ignore
-    /// this and send all routes.
-    pub(crate) fn filter_dumps(&self) {
-        let _ = sockopt::set_int(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
-    }
-
     /// Dumps all objects of the requested type, and returns those that `parse` accepts.
     ///
     /// Repeats a dump that the kernel marks as interrupted by a change.
-    pub(crate) fn dump<T>(
+    pub fn dump<T>(
         &mut self,
         request: &Request,
         mut parse: impl FnMut(&Message<'_>) -> Option<T>,
@@ -77,7 +78,7 @@ impl Netlink {
     }
 
     /// Queries one object, and returns the result of `parse`.
-    pub(crate) fn query<T>(
+    pub fn query<T>(
         &mut self,
         request: &Request,
         mut parse: impl FnMut(&Message<'_>) -> Option<T>,
@@ -88,7 +89,7 @@ impl Netlink {
     }
 
     /// Sends a command and waits for the kernel's acknowledgement or error.
-    pub(crate) fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
+    pub fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
         self.exchange(request, flags | NLM_F_ACK, |_| ()).map(drop)
     }
 
@@ -102,7 +103,7 @@ impl Netlink {
     ) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket
-            .send(&request.finish(flags | NLM_F_REQUEST, self.sequence))?;
+            .send(&request.encode(flags | NLM_F_REQUEST, self.sequence))?;
         let mut buffer = vec![0; BUFFER_LEN];
         let mut interrupted = false;
         loop {
@@ -122,22 +123,35 @@ impl Netlink {
     }
 }
 
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// Raw netlink socket that discards datagrams of other processes.
 #[derive(Debug)]
-pub(crate) struct NetlinkSocket(OwnedFd);
+pub struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
-    /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
+    /// Opens a socket, which is safe between fork and exec, and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
     /// `protocol` of `None` means rtnetlink.
-    pub(crate) fn open(
-        protocol: Option<Protocol>,
-        flags: SocketFlags,
-        groups: u32,
-    ) -> io::Result<Self> {
+    pub fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
         let socket =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
         Ok(Self(socket))
+    }
+
+    /// Sends an encoded request with [`NLM_F_ACK`], and waits for the kernel's acknowledgement or
+    /// error. Allocates nothing, so it is safe between fork and exec.
+    pub fn command(&self, request: &[u8]) -> io::Result<()> {
+        self.send(request)?;
+        let mut buffer = [0; ERROR_LEN];
+        Messages::new(self.receive(&mut buffer)?)
+            .find(|message| message.kind == NLMSG_ERROR)
+            .ok_or(io::ErrorKind::InvalidData)?
+            .outcome()
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
@@ -153,7 +167,7 @@ impl NetlinkSocket {
     ///
     /// `ENOBUFS` if the kernel dropped multicast messages for this socket, and `InvalidData` if the
     /// datagram does not fit.
-    pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+    pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let len = loop {
             let (_, len, sender) =
                 match rustix::net::recvfrom(&self.0, &mut *buffer, RecvFlags::TRUNC) {
@@ -189,7 +203,7 @@ impl AsFd for NetlinkSocket {
 
 /// Netlink request under construction: header, fixed part, attributes.
 #[derive(Clone)]
-pub(crate) struct Request {
+pub struct Request {
     bytes: Vec<u8>,
     kind: u16,
 }
@@ -197,31 +211,29 @@ pub(crate) struct Request {
 impl Request {
     /// Starts a request of type `kind` with its fixed part, whose length must be a multiple of four
     /// bytes.
-    pub(crate) fn new(kind: u16, body: &[u8]) -> Self {
+    pub fn new(kind: u16, body: &[u8]) -> Self {
         debug_assert_eq!(body.len() % ALIGNMENT, 0);
         let mut bytes = vec![0; HEADER_LEN];
         bytes.extend_from_slice(body);
         Self { bytes, kind }
     }
 
-    pub(crate) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+    /// Appends an attribute.
+    pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         push_attribute(&mut self.bytes, kind, value);
         self
     }
 
-    pub(crate) fn address(self, kind: u16, address: IpAddr) -> Self {
+    /// Appends an attribute with an IP address.
+    pub fn address(self, kind: u16, address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => self.attribute(kind, &address.octets()),
             IpAddr::V6(address) => self.attribute(kind, &address.octets()),
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn for_test(&self) -> Vec<u8> {
-        self.finish(0, 1)
-    }
-
-    fn finish(&self, flags: u16, sequence: u32) -> Vec<u8> {
+    /// Encodes the request as a datagram.
+    pub fn encode(&self, flags: u16, sequence: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let len = u32::try_from(bytes.len()).expect("a request is a few hundred bytes");
         bytes[0..4].copy_from_slice(&len.to_ne_bytes());
@@ -232,8 +244,15 @@ impl Request {
     }
 }
 
+/// Encodes an attribute, padded to four bytes.
+pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_attribute(&mut bytes, kind, value);
+    bytes
+}
+
 /// Appends an attribute to `bytes`, and pads it to four bytes.
-pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len())
         .expect("these attributes are a few bytes");
     bytes.extend_from_slice(&len.to_ne_bytes());
@@ -244,17 +263,20 @@ pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 /// Received netlink message: header fields and body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    pub(crate) kind: u16,
-    pub(crate) flags: u16,
+pub struct Message<'a> {
+    /// Type of the message (`RTM_*`).
+    pub kind: u16,
+    /// Flags of the message (`NLM_F_*`).
+    pub flags: u16,
     sequence: u32,
-    pub(crate) body: &'a [u8],
+    /// Bytes after the header.
+    pub body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
     /// Splits the body into its fixed part of `len` bytes and the attributes after it; `None` if it
     /// is shorter.
-    pub(crate) fn split(&self, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
+    pub fn split(&self, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
         let (fixed, rest) = self.body.split_at_checked(len)?;
         Some((fixed, Attributes::new(rest)))
     }
@@ -270,10 +292,11 @@ impl<'a> Message<'a> {
 }
 
 /// Iterator over the netlink messages of a datagram.
-pub(crate) struct Messages<'a>(&'a [u8]);
+pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    pub(crate) fn new(datagram: &'a [u8]) -> Self {
+    /// Iterates over the messages of a datagram.
+    pub fn new(datagram: &'a [u8]) -> Self {
         Self(datagram)
     }
 }
@@ -300,15 +323,16 @@ impl<'a> Iterator for Messages<'a> {
 /// Iterator over the kind and value of netlink attributes, in a message or nested in another
 /// attribute. The kind is without the flag bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Attributes<'a>(&'a [u8]);
+pub struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Iterates over the attributes in `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// Returns the value of the first attribute of this kind, if any.
-    pub(crate) fn find(self, kind: u16) -> Option<&'a [u8]> {
+    pub fn find(self, kind: u16) -> Option<&'a [u8]> {
         { self }.find_map(|(found, value)| (found == kind).then_some(value))
     }
 }
@@ -340,19 +364,23 @@ fn name_timeout(error: io::Error) -> io::Error {
     )
 }
 
-pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
+/// Reads a byte at an offset; `None` if it is beyond the end.
+pub fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
     bytes.get(offset).copied()
 }
 
-pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+/// Reads a 16-bit integer at an offset; `None` if it is beyond the end.
+pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+/// Reads a 32-bit integer at an offset; `None` if it is beyond the end.
+pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+/// Reads a 64-bit integer at an offset; `None` if it is beyond the end.
+pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
@@ -361,17 +389,17 @@ fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
 }
 
 /// Decodes a text attribute up to its NUL terminator; replaces bytes that are not UTF-8.
-pub(crate) fn text(value: &[u8]) -> String {
+pub fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(value)).into_owned()
 }
 
 /// Returns the bytes before the first NUL, or all bytes without one.
-pub(crate) fn until_nul(value: &[u8]) -> &[u8] {
+pub fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Decodes an IP address from an attribute of four or sixteen bytes.
-pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
+pub fn ip(value: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Some(Ipv4Addr::from(octets).into());
     }
@@ -388,7 +416,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const DUMP_ATTEMPTS: usize = 8;
 /// Length of the buffer for one datagram, in bytes. The kernel fills at most 32 KiB of a dump
 /// buffer (`netlink_dump`, net/netlink/af_netlink.c).
-pub(crate) const BUFFER_LEN: usize = 65_536;
+pub const BUFFER_LEN: usize = 65_536;
+
+/// Length of the buffer for an acknowledgement, in bytes. An error repeats the request, which has a
+/// few hundred.
+const ERROR_LEN: usize = 2048;
 
 const ALIGNMENT: usize = 4;
 const HEADER_LEN: usize = 16;
@@ -400,15 +432,18 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 0x001;
-const NLM_F_ACK: u16 = 0x004;
+/// Flag of every request.
+pub const NLM_F_REQUEST: u16 = 0x001;
+/// Flag of a request that the kernel acknowledges.
+pub const NLM_F_ACK: u16 = 0x004;
 const NLM_F_DUMP_INTR: u16 = 0x010;
 const NLM_F_DUMP: u16 = 0x300;
-pub(crate) const NLM_F_EXCL: u16 = 0x200;
-pub(crate) const NLM_F_CREATE: u16 = 0x400;
-
-const SOL_NETLINK: libc::c_int = 270;
-const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
+/// Flag of a request that fails if the object exists.
+pub const NLM_F_EXCL: u16 = 0x200;
+/// Flag of a request that creates an object if it is missing.
+pub const NLM_F_CREATE: u16 = 0x400;
+/// Flag of a request that replaces an object.
+pub const NLM_F_REPLACE: u16 = 0x100;
 
 #[cfg(test)]
 mod tests {
@@ -418,7 +453,7 @@ mod tests {
         let request = Request::new(16, &[7; 16])
             .attribute(3, b"eth0\0")
             .attribute(4, &1500u32.to_ne_bytes());
-        [request.finish(2, 9), request.finish(2, 10)].concat()
+        [request.encode(2, 9), request.encode(2, 10)].concat()
     }
 
     #[test]
@@ -464,7 +499,7 @@ mod tests {
 
     #[test]
     fn an_error_message_is_an_os_error_and_zero_an_acknowledgement() {
-        let message = |code: i32| Request::new(NLMSG_ERROR, &code.to_ne_bytes()).finish(0, 1);
+        let message = |code: i32| Request::new(NLMSG_ERROR, &code.to_ne_bytes()).encode(0, 1);
         let outcome = |bytes: &[u8]| Messages::new(bytes).next().unwrap().outcome();
         assert_eq!(
             outcome(&message(-1)).unwrap_err().raw_os_error(),
@@ -485,5 +520,27 @@ mod tests {
                 .map(|(_, attributes)| attributes.take(1000).count());
             let _ = message.outcome();
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn the_kernel_answers_about_loopback_without_any_right() {
+        let mut netlink = Netlink::route().unwrap();
+        let link = |index: u32| {
+            let mut header = [0; 16];
+            header[4..8].copy_from_slice(&index.to_ne_bytes());
+            Request::new(libc::RTM_GETLINK, &header)
+        };
+        let index = |message: &Message<'_>| u32_at(message.body, 4);
+        for _ in 0..2 {
+            let addresses = Request::new(libc::RTM_GETADDR, &[0; 8]);
+            netlink.dump(&addresses, |_| Some(())).unwrap();
+            assert_eq!(netlink.query(&link(1), index).unwrap(), Some(1));
+        }
+        let error = netlink.query(&link(0x7fff_fff0), index).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
+        let refused = link(0x7fff_fff0).encode(NLM_F_REQUEST | NLM_F_ACK, 1);
+        let error = netlink.socket.command(&refused).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
     }
 }
