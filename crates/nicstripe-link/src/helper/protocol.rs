@@ -246,128 +246,45 @@ impl Status {
 }
 
 impl Answer {
-    pub(crate) const MALFORMED: Self = Self {
-        status: Status::Malformed,
-        detail: 0,
-        interface: 0,
-        address: None,
-    };
+    pub(crate) const MALFORMED: Self = Self::new(Status::Malformed);
 
-    /// Encodes the result of a route request as an answer.
-    pub(crate) fn of(result: Result<u32, RouteError>) -> Self {
+    const fn new(status: Status) -> Self {
+        Self {
+            status,
+            detail: 0,
+            interface: 0,
+            address: None,
+        }
+    }
+
+    /// Encodes the result of a request as an answer.
+    pub(crate) fn of<E: Into<Self>>(result: Result<u32, E>) -> Self {
         match result {
-            Ok(detail) => Self {
-                status: Status::Done,
-                detail,
-                interface: 0,
-                address: None,
-            },
-            Err(error) => Self::of_error(&error),
+            Ok(detail) => Self::new(Status::Done).with_detail(detail),
+            Err(error) => error.into(),
         }
     }
 
-    fn of_error(error: &RouteError) -> Self {
-        let answer = |status, address| Self {
-            status,
-            detail: 0,
-            interface: 0,
-            address,
-        };
-        let about = |status, destination: &IpAddr| answer(status, Some(*destination));
-        let errno = |source: &io::Error| {
-            source
-                .raw_os_error()
-                .and_then(|errno| u32::try_from(errno).ok())
-                .unwrap_or(0)
-        };
-        match error {
-            RouteError::NotPermitted { destination } => about(Status::NotPermitted, destination),
-            RouteError::Occupied {
-                destination,
-                protocol,
-                ..
-            } => Self {
-                detail: protocol_number(protocol).into(),
-                ..about(Status::Occupied, destination)
-            },
-            RouteError::HeldElsewhere {
-                destination, held, ..
-            } => Self {
-                interface: held.0,
-                ..about(Status::HeldElsewhere, destination)
-            },
-            RouteError::TooMany { destination } => about(Status::TooMany, destination),
-            RouteError::NoInterface {
-                destination,
-                interface,
-            } => Self {
-                interface: interface.0,
-                ..about(Status::NoInterface, destination)
-            },
-            RouteError::Kernel {
-                destination,
-                interface,
-                source,
-            } => Self {
-                detail: errno(source),
-                interface: interface.0,
-                ..about(Status::Kernel, destination)
-            },
-            RouteError::List(source) | RouteError::Helper { source } => Self {
-                detail: errno(source),
-                ..answer(Status::List, None)
-            },
-            RouteError::Ledger { source, .. } => Self {
-                detail: errno(source),
-                ..answer(Status::Ledger, None)
-            },
-            RouteError::Locked { .. } => answer(Status::Locked, None),
-            RouteError::Refused(refusal) => Self::of_refusal(refusal),
+    fn with_detail(self, detail: u32) -> Self {
+        Self { detail, ..self }
+    }
+
+    fn with_errno(self, source: &io::Error) -> Self {
+        let errno = source.raw_os_error().map(u32::try_from);
+        self.with_detail(errno.and_then(Result::ok).unwrap_or(0))
+    }
+
+    fn about(self, destination: IpAddr) -> Self {
+        Self {
+            address: Some(destination),
+            ..self
         }
     }
 
-    fn of_refusal(refusal: &Refusal) -> Self {
-        let about = |status, destination: &IpAddr| Self {
-            status,
-            detail: 0,
-            interface: 0,
-            address: Some(*destination),
-        };
-        let by = |status, destination, name: &InterfaceName| Self {
-            interface: index_of(name),
-            ..about(status, destination)
-        };
-        match refusal {
-            Refusal::NotUnicast { destination } => about(Status::NotUnicast, destination),
-            Refusal::NoInterface {
-                destination,
-                interface,
-            } => Self {
-                interface: interface.0,
-                ..about(Status::UnknownInterface, destination)
-            },
-            Refusal::Own {
-                destination,
-                interface,
-            } => by(Status::Own, destination, interface),
-            Refusal::Broadcast { destination } => about(Status::Broadcast, destination),
-            Refusal::Gateway { destination } => about(Status::Gateway, destination),
-            Refusal::Resolver { destination } => about(Status::Resolver, destination),
-            Refusal::NotOnLink {
-                destination,
-                interface,
-            } => by(Status::NotOnLink, destination, interface),
-            Refusal::Routed {
-                destination,
-                protocol,
-            } => Self {
-                detail: protocol_number(protocol).into(),
-                ..about(Status::Routed, destination)
-            },
-            Refusal::Source {
-                destination,
-                interface,
-            } => by(Status::Source, destination, interface),
+    fn by(self, interface: InterfaceIndex) -> Self {
+        Self {
+            interface: interface.0,
+            ..self
         }
     }
 
@@ -487,52 +404,6 @@ impl Answer {
         })
     }
 
-    /// Encodes the result of an MTU request as an answer.
-    pub(crate) fn of_mtu(result: Result<u32, MtuError>) -> Self {
-        match result {
-            Ok(detail) => Self {
-                status: Status::Done,
-                detail,
-                interface: 0,
-                address: None,
-            },
-            Err(error) => Self::of_mtu_error(&error),
-        }
-    }
-
-    fn of_mtu_error(error: &MtuError) -> Self {
-        let errno = |source: &io::Error| {
-            source
-                .raw_os_error()
-                .and_then(|errno| u32::try_from(errno).ok())
-                .unwrap_or(0)
-        };
-        let (status, detail, interface) = match error {
-            MtuError::NotPermitted { interface } => (Status::NotPermitted, 0, interface.0),
-            MtuError::NoInterface { interface } => (Status::NoInterface, 0, interface.0),
-            MtuError::NotACable { interface } => (Status::NotACable, 0, interface.0),
-            MtuError::Shared { interface } => (Status::Shared, 0, interface.0),
-            MtuError::OutOfRange { interface, .. } => (Status::OutOfRange, 0, interface.0),
-            MtuError::HeldElsewhere { interface } => (Status::HeldElsewhere, 0, interface.0),
-            MtuError::TooMany { interface } => (Status::TooMany, 0, interface.0),
-            MtuError::Ending { interface } => (Status::Ending, 0, interface.0),
-            MtuError::Kernel {
-                interface, source, ..
-            } => (Status::Kernel, errno(source), interface.0),
-            MtuError::List(source) | MtuError::Helper { source } => {
-                (Status::List, errno(source), 0)
-            }
-            MtuError::Ledger { source, .. } => (Status::Ledger, errno(source), 0),
-            MtuError::Locked { .. } => (Status::Locked, 0, 0),
-        };
-        Self {
-            status,
-            detail,
-            interface,
-            address: None,
-        }
-    }
-
     /// Converts the answer to an MTU request into the helper's result. `directory` is the helper's
     /// state directory, named in errors.
     pub(crate) fn into_mtu_result(
@@ -582,6 +453,111 @@ impl Answer {
     }
 }
 
+impl From<RouteError> for Answer {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotPermitted { destination } => {
+                Self::new(Status::NotPermitted).about(destination)
+            }
+            RouteError::Occupied {
+                destination,
+                protocol,
+                ..
+            } => Self::new(Status::Occupied)
+                .about(destination)
+                .with_detail(protocol_number(&protocol).into()),
+            RouteError::HeldElsewhere {
+                destination, held, ..
+            } => Self::new(Status::HeldElsewhere).about(destination).by(held),
+            RouteError::TooMany { destination } => Self::new(Status::TooMany).about(destination),
+            RouteError::NoInterface {
+                destination,
+                interface,
+            } => Self::new(Status::NoInterface)
+                .about(destination)
+                .by(interface),
+            RouteError::Kernel {
+                destination,
+                interface,
+                source,
+            } => Self::new(Status::Kernel)
+                .about(destination)
+                .by(interface)
+                .with_errno(&source),
+            RouteError::List(source) | RouteError::Helper { source } => {
+                Self::new(Status::List).with_errno(&source)
+            }
+            RouteError::Ledger { source, .. } => Self::new(Status::Ledger).with_errno(&source),
+            RouteError::Locked { .. } => Self::new(Status::Locked),
+            RouteError::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotUnicast { destination } => Self::new(Status::NotUnicast).about(destination),
+            Refusal::NoInterface {
+                destination,
+                interface,
+            } => Self::new(Status::UnknownInterface)
+                .about(destination)
+                .by(interface),
+            Refusal::Own {
+                destination,
+                interface,
+            } => Self::new(Status::Own)
+                .about(destination)
+                .by(index_of(interface)),
+            Refusal::Broadcast { destination } => Self::new(Status::Broadcast).about(destination),
+            Refusal::Gateway { destination } => Self::new(Status::Gateway).about(destination),
+            Refusal::Resolver { destination } => Self::new(Status::Resolver).about(destination),
+            Refusal::NotOnLink {
+                destination,
+                interface,
+            } => Self::new(Status::NotOnLink)
+                .about(destination)
+                .by(index_of(interface)),
+            Refusal::Routed {
+                destination,
+                protocol,
+            } => Self::new(Status::Routed)
+                .about(destination)
+                .with_detail(protocol_number(&protocol).into()),
+            Refusal::Source {
+                destination,
+                interface,
+            } => Self::new(Status::Source)
+                .about(destination)
+                .by(index_of(interface)),
+        }
+    }
+}
+
+impl From<MtuError> for Answer {
+    fn from(error: MtuError) -> Self {
+        match error {
+            MtuError::NotPermitted { interface } => Self::new(Status::NotPermitted).by(interface),
+            MtuError::NoInterface { interface } => Self::new(Status::NoInterface).by(interface),
+            MtuError::NotACable { interface } => Self::new(Status::NotACable).by(interface),
+            MtuError::Shared { interface } => Self::new(Status::Shared).by(interface),
+            MtuError::OutOfRange { interface, .. } => Self::new(Status::OutOfRange).by(interface),
+            MtuError::HeldElsewhere { interface } => Self::new(Status::HeldElsewhere).by(interface),
+            MtuError::TooMany { interface } => Self::new(Status::TooMany).by(interface),
+            MtuError::Ending { interface } => Self::new(Status::Ending).by(interface),
+            MtuError::Kernel {
+                interface, source, ..
+            } => Self::new(Status::Kernel).by(interface).with_errno(&source),
+            MtuError::List(source) | MtuError::Helper { source } => {
+                Self::new(Status::List).with_errno(&source)
+            }
+            MtuError::Ledger { source, .. } => Self::new(Status::Ledger).with_errno(&source),
+            MtuError::Locked { .. } => Self::new(Status::Locked),
+        }
+    }
+}
+
 /// Returns the error for a helper that does not know the request, because its version is older.
 fn not_understood() -> io::Error {
     io::Error::other("the helper does not know this program's requests")
@@ -593,11 +569,11 @@ fn not_an_answer() -> io::Error {
 
 /// Returns the index of the interface with this name, or zero, which is never valid, if it has
 /// disappeared.
-fn index_of(name: &InterfaceName) -> u32 {
+fn index_of(name: InterfaceName) -> InterfaceIndex {
     let all = interfaces().unwrap_or_default();
     all.iter()
-        .find(|interface| interface.name == *name)
-        .map_or(0, |interface| interface.index.0)
+        .find(|interface| interface.name == name)
+        .map_or(InterfaceIndex(0), |interface| interface.index)
 }
 
 /// Returns the name of the interface with this index, or the index as text if it has disappeared.
@@ -710,15 +686,14 @@ mod tests {
 
     #[test]
     fn answers_are_pinned_byte_for_byte() {
-        let answer = Answer::of(Err(Refusal::Routed {
+        let answer = Answer::from(Refusal::Routed {
             destination: v4().destination,
             protocol: "static".to_owned(),
-        }
-        .into()));
+        });
         let mut bytes = [0; ANSWER_LEN];
         bytes[..16].copy_from_slice(&[1, 17, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]);
         assert_eq!(answer.encode(), bytes);
-        let done = Answer::of(Ok(3)).encode();
+        let done = Answer::of::<RouteError>(Ok(3)).encode();
         assert_eq!(done[..8], [1, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(done[8..], [0; 20]);
     }
@@ -854,12 +829,12 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&Answer::of(Err(error)).encode()).unwrap();
+            let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
             let told = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
             assert_eq!(format!("{told} {told:?}"), text);
         }
         assert_eq!(
-            Answer::of(Ok(5))
+            Answer::of::<RouteError>(Ok(5))
                 .into_result(&Request::Clean, Path::new(""))
                 .unwrap(),
             5
@@ -898,25 +873,20 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&Answer::of_mtu(Err(error)).encode()).unwrap();
+            let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
             let told = answer
                 .into_mtu_result(&SET, Path::new("/run/x"))
                 .unwrap_err();
             assert_eq!(format!("{told} {told:?}"), text);
         }
         assert_eq!(
-            Answer::of_mtu(Ok(1500))
+            Answer::of::<MtuError>(Ok(1500))
                 .into_mtu_result(&SET, Path::new(""))
                 .unwrap(),
             1500
         );
         // This status answers route requests only.
-        let answer = Answer {
-            status: Status::Gateway,
-            detail: 0,
-            interface: 0,
-            address: None,
-        };
+        let answer = Answer::new(Status::Gateway);
         assert!(matches!(
             answer.into_mtu_result(&SET, Path::new("")),
             Err(MtuError::Helper { .. })

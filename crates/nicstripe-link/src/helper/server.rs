@@ -172,9 +172,9 @@ impl Server<'_> {
                 interface,
                 mtu,
                 seconds,
-            } => Answer::of_mtu(self.mtus.set(interface, mtu, seconds)),
+            } => Answer::of(self.mtus.set(interface, mtu, seconds)),
             Request::RestoreMtu(interface) => {
-                Answer::of_mtu(self.mtus.restore(interface).map(u32::from))
+                Answer::of(self.mtus.restore(interface).map(u32::from))
             }
             Request::ForgetNeighbour(ref route) => {
                 Answer::of(forget_neighbour(route).map(u32::from))
