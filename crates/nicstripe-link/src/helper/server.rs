@@ -29,7 +29,7 @@ use crate::{
     },
     interface::{
         InterfaceIndex,
-        enumerate::{AddressMessage, LinkMessage, RTM_NEWADDR, RTM_NEWLINK},
+        enumerate::{AddressMessage, LinkMessage},
         events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
     },
     ledger::SHARED_STATE_DIR,
@@ -236,12 +236,12 @@ impl Server<'_> {
         loop {
             match changes.receive(buffer) {
                 Ok(datagram) => Messages::new(datagram).for_each(|message| match message.kind {
-                    RTM_NEWLINK => LinkMessage::parse(&message)
+                    libc::RTM_NEWLINK => LinkMessage::parse(&message)
                         .into_iter()
                         .for_each(|link| self.on_link(link.index, link.up)),
                     // The policy and routes with a source need the interface's addresses, which
                     // return later than the link.
-                    RTM_NEWADDR => AddressMessage::parse(&message)
+                    libc::RTM_NEWADDR => AddressMessage::parse(&message)
                         .into_iter()
                         .for_each(|address| self.retry(address.interface)),
                     _ => {}

@@ -14,7 +14,10 @@ use crate::interface::{InterfaceIndex, LineRate};
 /// each queue of each interface, so call this only if [`is_limiter`] is true for an interface.
 pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
     let limiters = netlink
-        .dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse)
+        .dump(
+            &Request::new(libc::RTM_GETQDISC, &[0; TC_LEN]),
+            Limiter::parse,
+        )
         .unwrap_or_default();
     limiters
         .into_iter()
@@ -37,18 +40,18 @@ pub(crate) enum Limiter {
 
 impl Limiter {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != RTM_NEWQDISC {
+        if message.kind != libc::RTM_NEWQDISC {
             return None;
         }
         let (header, attributes) = message.split(TC_LEN)?;
         // With a size table the kernel counts lengths other than the frame lengths, such as those
         // of ATM cells.
-        if u32_at(header, TC_PARENT)? != TC_H_ROOT || attributes.find(TCA_STAB).is_some() {
+        if u32_at(header, TC_PARENT)? != TC_H_ROOT || attributes.find(libc::TCA_STAB).is_some() {
             return None;
         }
         let interface = InterfaceIndex(u32_at(header, TC_INDEX)?);
-        let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
-        match until_nul(attributes.find(TCA_KIND)?) {
+        let options = Attributes::new(attributes.find(libc::TCA_OPTIONS)?);
+        match until_nul(attributes.find(libc::TCA_KIND)?) {
             TBF => Some(Self::Tbf(interface, tbf_rate(options)?)),
             HTB => Some(Self::Htb(Htb::parse(
                 interface,
@@ -109,7 +112,7 @@ impl Htb {
         let mut header = [0; TC_LEN];
         header[TC_INDEX..TC_INDEX + 4].copy_from_slice(&self.interface.0.to_ne_bytes());
         header[TC_PARENT..TC_PARENT + 4].copy_from_slice(&self.handle.to_ne_bytes());
-        let request = Request::new(RTM_GETTCLASS, &header);
+        let request = Request::new(libc::RTM_GETTCLASS, &header);
         netlink
             .dump(&request, |message| {
                 Class::parse(message).filter(|class| self.owns(class))
@@ -158,14 +161,14 @@ pub(crate) struct Class {
 
 impl Class {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != RTM_NEWTCLASS {
+        if message.kind != libc::RTM_NEWTCLASS {
             return None;
         }
         let (header, attributes) = message.split(TC_LEN)?;
-        if until_nul(attributes.find(TCA_KIND)?) != HTB {
+        if until_nul(attributes.find(libc::TCA_KIND)?) != HTB {
             return None;
         }
-        let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
+        let options = Attributes::new(attributes.find(libc::TCA_OPTIONS)?);
         // struct tc_htb_opt: rate and ceil, each a struct tc_ratespec, then buffer, cbuffer,
         // quantum, level and prio.
         let parameters = options.find(TCA_HTB_PARMS)?;
@@ -230,20 +233,12 @@ const HTB_DEPTH: usize = 8;
 /// more is a router that shapes the traffic of others.
 const MAX_CLASSES: usize = 64;
 
-// include/uapi/linux/rtnetlink.h
-const RTM_NEWQDISC: u16 = 36;
-const RTM_GETQDISC: u16 = 38;
-const RTM_NEWTCLASS: u16 = 40;
-const RTM_GETTCLASS: u16 = 42;
 /// Length of `struct tcmsg` in bytes: family and padding, index (i32), handle (u32), parent (u32),
 /// info (u32).
 const TC_LEN: usize = 20;
 const TC_INDEX: usize = 4;
 const TC_HANDLE: usize = 8;
 const TC_PARENT: usize = 12;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_STAB: u16 = 8;
 
 // include/uapi/linux/pkt_sched.h
 const TC_H_ROOT: u32 = u32::MAX;

@@ -135,15 +135,15 @@ pub enum InterfacesError {
 }
 
 pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<LinkMessage>> {
-    let request = Request::new(RTM_GETLINK, &[0; IFINFO_LEN])
-        .attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    let request = Request::new(libc::RTM_GETLINK, &[0; IFINFO_LEN])
+        .attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
     netlink.dump(&request, LinkMessage::parse)
 }
 
 /// Lists the addresses of all interfaces, including those that are not usable.
 pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>> {
     netlink.dump(
-        &Request::new(RTM_GETADDR, &[0; IFADDR_LEN]),
+        &Request::new(libc::RTM_GETADDR, &[0; IFADDR_LEN]),
         AddressMessage::parse,
     )
 }
@@ -171,7 +171,7 @@ impl LinkMessage {
     /// Parses an `RTM_NEWLINK` or `RTM_DELLINK` message. Returns `None` for other messages, for a
     /// bridge's messages about its ports, and for interfaces without a valid name.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if !matches!(message.kind, RTM_NEWLINK | RTM_DELLINK) {
+        if !matches!(message.kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) {
             return None;
         }
         let (header, attributes) = message.split(IFINFO_LEN)?;
@@ -184,33 +184,33 @@ impl LinkMessage {
         let flags = u32_at(header, 8)?;
         let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
         // An index of another network namespace is meaningless here.
-        let lower = if attributes.find(IFLA_LINK_NETNSID).is_none() {
-            number(IFLA_LINK)
+        let lower = if attributes.find(libc::IFLA_LINK_NETNSID).is_none() {
+            number(libc::IFLA_LINK)
         } else {
             None
         };
         Some(Self {
             index,
-            name: InterfaceName::new(until_nul(attributes.find(IFLA_IFNAME)?)).ok()?,
-            mtu: number(IFLA_MTU).unwrap_or(0),
-            master: number(IFLA_MASTER)
+            name: InterfaceName::new(until_nul(attributes.find(libc::IFLA_IFNAME)?)).ok()?,
+            mtu: number(libc::IFLA_MTU).unwrap_or(0),
+            master: number(libc::IFLA_MASTER)
                 .filter(|master| *master != 0)
                 .map(InterfaceIndex),
             up: flags & IFF_UP != 0,
             carrier: flags & OPERATIONAL == OPERATIONAL,
             alternative_names: alternative_names(attributes),
-            mac: attributes.find(IFLA_ADDRESS).and_then(mac),
+            mac: attributes.find(libc::IFLA_ADDRESS).and_then(mac),
             lower: lower
                 .filter(|lower| *lower != 0)
                 .map(InterfaceIndex)
                 .filter(|lower| *lower != index),
-            limited: attributes.find(IFLA_QDISC).is_some_and(is_limiter),
+            limited: attributes.find(libc::IFLA_QDISC).is_some_and(is_limiter),
             bond: bond(attributes),
             device: Device {
                 hardware: u16_at(header, 2)?,
                 loopback: flags & IFF_LOOPBACK != 0,
                 kind: link_kind(attributes).unwrap_or_default(),
-                bus: attributes.find(IFLA_PARENT_DEV_BUS_NAME).map(text),
+                bus: attributes.find(libc::IFLA_PARENT_DEV_BUS_NAME).map(text),
             },
         })
     }
@@ -283,8 +283,8 @@ impl Device {
 
     fn kind_by_hardware(&self, device_type: impl FnOnce() -> DeviceType) -> InterfaceKind {
         match self.hardware {
-            ARPHRD_INFINIBAND => InterfaceKind::Ethernet,
-            ARPHRD_ETHER => {
+            libc::ARPHRD_INFINIBAND => InterfaceKind::Ethernet,
+            libc::ARPHRD_ETHER => {
                 let device_type = device_type();
                 match device_type.name.as_str() {
                     _ if device_type.wireless => InterfaceKind::WiFi,
@@ -293,9 +293,15 @@ impl Device {
                     _ => InterfaceKind::Ethernet,
                 }
             }
-            ARPHRD_IEEE80211..=ARPHRD_IEEE80211_RADIOTAP => InterfaceKind::WiFi,
-            ARPHRD_PPP | ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE
-            | ARPHRD_IP6GRE | ARPHRD_RAWIP | ARPHRD_NONE => InterfaceKind::Tunnel,
+            libc::ARPHRD_IEEE80211..=libc::ARPHRD_IEEE80211_RADIOTAP => InterfaceKind::WiFi,
+            libc::ARPHRD_PPP
+            | libc::ARPHRD_TUNNEL
+            | libc::ARPHRD_TUNNEL6
+            | libc::ARPHRD_SIT
+            | libc::ARPHRD_IPGRE
+            | ARPHRD_IP6GRE
+            | ARPHRD_RAWIP
+            | libc::ARPHRD_NONE => InterfaceKind::Tunnel,
             _ => InterfaceKind::Other,
         }
     }
@@ -309,20 +315,20 @@ impl Device {
 }
 
 fn link_kind(attributes: Attributes<'_>) -> Option<String> {
-    let info = Attributes::new(attributes.find(IFLA_LINKINFO)?);
-    info.find(IFLA_INFO_KIND).map(text)
+    let info = Attributes::new(attributes.find(libc::IFLA_LINKINFO)?);
+    info.find(libc::IFLA_INFO_KIND).map(text)
 }
 
 fn bond(attributes: Attributes<'_>) -> Option<Bond> {
-    let info = Attributes::new(attributes.find(IFLA_LINKINFO)?);
-    let data = || Attributes::new(info.find(IFLA_INFO_DATA).unwrap_or_default());
-    (info.find(IFLA_INFO_KIND).map(text)? == "bond").then(|| Bond::parse(data()))
+    let info = Attributes::new(attributes.find(libc::IFLA_LINKINFO)?);
+    let data = || Attributes::new(info.find(libc::IFLA_INFO_DATA).unwrap_or_default());
+    (info.find(libc::IFLA_INFO_KIND).map(text)? == "bond").then(|| Bond::parse(data()))
 }
 
 fn alternative_names(attributes: Attributes<'_>) -> Vec<String> {
-    let properties = Attributes::new(attributes.find(IFLA_PROP_LIST).unwrap_or_default());
+    let properties = Attributes::new(attributes.find(libc::IFLA_PROP_LIST).unwrap_or_default());
     properties
-        .filter(|(kind, _)| *kind == IFLA_ALT_IFNAME)
+        .filter(|(kind, _)| *kind == libc::IFLA_ALT_IFNAME)
         .map(|(_, value)| text(value))
         .collect()
 }
@@ -354,21 +360,21 @@ pub(crate) enum Usability {
 impl AddressMessage {
     /// Parses an `RTM_NEWADDR` or `RTM_DELADDR` message. Returns `None` for other messages.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if !matches!(message.kind, RTM_NEWADDR | RTM_DELADDR) {
+        if !matches!(message.kind, libc::RTM_NEWADDR | libc::RTM_DELADDR) {
             return None;
         }
         let (header, attributes) = message.split(IFADDR_LEN)?;
         let prefix_len = *header.get(1)?;
         let header_flags = u32::from(*header.get(2)?);
         let flags = attributes
-            .find(IFA_FLAGS)
+            .find(libc::IFA_FLAGS)
             .and_then(|value| u32_at(value, 0))
             .unwrap_or(header_flags);
-        let far = attributes.find(IFA_ADDRESS).and_then(ip);
-        let ip = attributes.find(IFA_LOCAL).and_then(ip).or(far)?;
+        let far = attributes.find(libc::IFA_ADDRESS).and_then(ip);
+        let ip = attributes.find(libc::IFA_LOCAL).and_then(ip).or(far)?;
         let address = InterfaceAddress {
             peer: far.filter(|far| *far != ip),
-            temporary: ip.is_ipv6() && flags & IFA_F_TEMPORARY != 0,
+            temporary: ip.is_ipv6() && flags & libc::IFA_F_TEMPORARY != 0,
             ..InterfaceAddress::new(ip, prefix_len)
         };
         let interface = InterfaceIndex(u32_at(header, 4)?);
@@ -385,9 +391,9 @@ impl AddressMessage {
 fn usability(ip: IpAddr, flags: u32) -> Usability {
     if ip.is_ipv4() {
         Usability::Usable
-    } else if flags & (IFA_F_DADFAILED | IFA_F_DEPRECATED) != 0 {
+    } else if flags & (libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED) != 0 {
         Usability::NoMore
-    } else if flags & IFA_F_TENTATIVE != 0 && flags & IFA_F_OPTIMISTIC == 0 {
+    } else if flags & libc::IFA_F_TENTATIVE != 0 && flags & libc::IFA_F_OPTIMISTIC == 0 {
         Usability::NotYet
     } else {
         Usability::Usable
@@ -398,44 +404,12 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
 const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
-pub(crate) const RTM_NEWLINK: u16 = 16;
-pub(crate) const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-pub(crate) const RTM_NEWADDR: u16 = 20;
-pub(crate) const RTM_DELADDR: u16 = 21;
-const RTM_GETADDR: u16 = 22;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 /// Length of `struct ifinfomsg` in bytes: family, pad, type (u16), index (i32), flags (u32), change
 /// (u32).
 pub(crate) const IFINFO_LEN: usize = 16;
 /// Length of `struct ifaddrmsg` in bytes: family, prefix length, flags, scope, index (u32).
 const IFADDR_LEN: usize = 8;
-
-// include/uapi/linux/if_link.h
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-pub(crate) const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-const IFLA_QDISC: u16 = 6;
-const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_PROP_LIST: u16 = 52;
-const IFLA_ALT_IFNAME: u16 = 53;
-const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-
-// include/uapi/linux/if_addr.h
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_FLAGS: u16 = 8;
-const IFA_F_TEMPORARY: u32 = 0x01;
-const IFA_F_OPTIMISTIC: u32 = 0x04;
-const IFA_F_DADFAILED: u32 = 0x08;
-const IFA_F_DEPRECATED: u32 = 0x20;
-const IFA_F_TENTATIVE: u32 = 0x40;
 
 // include/uapi/linux/if.h
 const IFF_UP: u32 = 0x1;
@@ -447,18 +421,8 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 const OPERATIONAL: u32 = IFF_UP | IFF_RUNNING | IFF_LOWER_UP;
 
 // include/uapi/linux/if_arp.h
-const ARPHRD_ETHER: u16 = 1;
-const ARPHRD_INFINIBAND: u16 = 32;
-const ARPHRD_PPP: u16 = 512;
 const ARPHRD_RAWIP: u16 = 519;
-const ARPHRD_TUNNEL: u16 = 768;
-const ARPHRD_TUNNEL6: u16 = 769;
-const ARPHRD_SIT: u16 = 776;
-const ARPHRD_IPGRE: u16 = 778;
-const ARPHRD_IEEE80211: u16 = 801;
-const ARPHRD_IEEE80211_RADIOTAP: u16 = 803;
 const ARPHRD_IP6GRE: u16 = 823;
-const ARPHRD_NONE: u16 = 0xfffe;
 
 #[cfg(test)]
 mod tests {
@@ -500,7 +464,7 @@ mod tests {
             ("something_new", InterfaceKind::Other),
         ] {
             assert_eq!(
-                kind_of(&device(ARPHRD_ETHER, kind, None), "", false),
+                kind_of(&device(libc::ARPHRD_ETHER, kind, None), "", false),
                 expected,
                 "{kind}"
             );
@@ -509,26 +473,34 @@ mod tests {
 
     #[test]
     fn hardware_has_no_kind_and_wifi_is_told_by_sysfs() {
-        let card = device(ARPHRD_ETHER, "", Some("pci"));
+        let card = device(libc::ARPHRD_ETHER, "", Some("pci"));
         assert_eq!(kind_of(&card, "", false), InterfaceKind::Ethernet);
         assert_eq!(kind_of(&card, "wlan", true), InterfaceKind::WiFi);
         assert_eq!(kind_of(&card, "wwan", false), InterfaceKind::Other);
         assert_eq!(
-            kind_of(&device(ARPHRD_NONE, "", None), "", false),
+            kind_of(&device(libc::ARPHRD_NONE, "", None), "", false),
             InterfaceKind::Tunnel
         );
         assert_eq!(
-            kind_of(&device(ARPHRD_ETHER, "new_card", Some("pci")), "", false),
+            kind_of(
+                &device(libc::ARPHRD_ETHER, "new_card", Some("pci")),
+                "",
+                false
+            ),
             InterfaceKind::Ethernet
         );
     }
 
     #[test]
     fn invented_rates_are_not_asked_for() {
-        assert!(device(ARPHRD_ETHER, "", Some("pci")).tells_its_rate(InterfaceKind::Ethernet));
-        assert!(!device(ARPHRD_ETHER, "", Some("virtio")).tells_its_rate(InterfaceKind::Ethernet));
-        assert!(!device(ARPHRD_ETHER, "veth", None).tells_its_rate(InterfaceKind::Veth));
-        assert!(!device(ARPHRD_ETHER, "bridge", None).tells_its_rate(InterfaceKind::Bridge));
+        assert!(
+            device(libc::ARPHRD_ETHER, "", Some("pci")).tells_its_rate(InterfaceKind::Ethernet)
+        );
+        assert!(
+            !device(libc::ARPHRD_ETHER, "", Some("virtio")).tells_its_rate(InterfaceKind::Ethernet)
+        );
+        assert!(!device(libc::ARPHRD_ETHER, "veth", None).tells_its_rate(InterfaceKind::Veth));
+        assert!(!device(libc::ARPHRD_ETHER, "bridge", None).tells_its_rate(InterfaceKind::Bridge));
     }
 
     #[test]
@@ -592,16 +564,16 @@ mod tests {
         push_attribute(&mut data, 1, &[4]);
         push_attribute(&mut data, 14, &[1]);
         let mut info = Vec::new();
-        push_attribute(&mut info, IFLA_INFO_KIND, b"bond\0");
-        push_attribute(&mut info, IFLA_INFO_DATA, &data);
+        push_attribute(&mut info, libc::IFLA_INFO_KIND, b"bond\0");
+        push_attribute(&mut info, libc::IFLA_INFO_DATA, &data);
         let mut header = [0; IFINFO_LEN];
         header[4] = 9;
         let message = |kind: &[u8]| {
             let mut info = info.clone();
             info[4..4 + kind.len()].copy_from_slice(kind);
-            let request = Request::new(RTM_NEWLINK, &header)
-                .attribute(IFLA_IFNAME, b"bond0\0")
-                .attribute(IFLA_LINKINFO, &info);
+            let request = Request::new(libc::RTM_NEWLINK, &header)
+                .attribute(libc::IFLA_IFNAME, b"bond0\0")
+                .attribute(libc::IFLA_LINKINFO, &info);
             LinkMessage::parse(&Messages::new(&request.encode(0, 1)).next().unwrap())
                 .unwrap()
                 .bond
@@ -617,18 +589,18 @@ mod tests {
     #[test]
     fn only_ipv6_addresses_wait_or_expire() {
         let v6 = "fe80::1".parse().unwrap();
-        assert_eq!(usability(v6, IFA_F_TENTATIVE), Usability::NotYet);
+        assert_eq!(usability(v6, libc::IFA_F_TENTATIVE), Usability::NotYet);
         assert_eq!(
-            usability(v6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC),
+            usability(v6, libc::IFA_F_TENTATIVE | libc::IFA_F_OPTIMISTIC),
             Usability::Usable
         );
         assert_eq!(
-            usability(v6, IFA_F_TENTATIVE | IFA_F_DADFAILED),
+            usability(v6, libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED),
             Usability::NoMore
         );
-        assert_eq!(usability(v6, IFA_F_DEPRECATED), Usability::NoMore);
+        assert_eq!(usability(v6, libc::IFA_F_DEPRECATED), Usability::NoMore);
         assert_eq!(
-            usability("10.0.0.1".parse().unwrap(), IFA_F_DEPRECATED),
+            usability("10.0.0.1".parse().unwrap(), libc::IFA_F_DEPRECATED),
             Usability::Usable
         );
     }

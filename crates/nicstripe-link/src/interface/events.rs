@@ -12,10 +12,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::interface::{
     InterfaceIndex,
-    enumerate::{
-        self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK,
-        Usability,
-    },
+    enumerate::{self, AddressMessage, LinkMessage, Usability},
     name::InterfaceName,
 };
 
@@ -300,10 +297,10 @@ impl Event {
 /// Parses the link and address messages in a netlink datagram.
 fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
     Messages::new(datagram).filter_map(|message| match message.kind {
-        RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
-        RTM_DELLINK => LinkMessage::parse(&message).map(|link| Event::LinkGone(link.index)),
-        RTM_NEWADDR => AddressMessage::parse(&message).map(Event::address),
-        RTM_DELADDR => AddressMessage::parse(&message).map(|address| {
+        libc::RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
+        libc::RTM_DELLINK => LinkMessage::parse(&message).map(|link| Event::LinkGone(link.index)),
+        libc::RTM_NEWADDR => AddressMessage::parse(&message).map(Event::address),
+        libc::RTM_DELADDR => AddressMessage::parse(&message).map(|address| {
             Event::Address(address.interface, address.address.ip, Usability::NoMore)
         }),
         _ => None,

@@ -5,7 +5,7 @@
 
 use std::{io, sync::OnceLock};
 
-use nicstripe_netlink::{Message, Netlink, Request, push_attribute, text, u16_at, u32_at};
+use nicstripe_netlink::{Message, Netlink, Request, attribute, text, u16_at, u32_at};
 
 use crate::interface::{InterfaceIndex, LineRate, name::InterfaceName, sysfs};
 
@@ -37,17 +37,14 @@ impl Ethtool {
     }
 
     fn megabits(&mut self, index: InterfaceIndex) -> Option<u32> {
-        let mut header = Vec::new();
-        push_attribute(
-            &mut header,
-            ETHTOOL_A_HEADER_DEV_INDEX,
-            &index.0.to_ne_bytes(),
-        );
-        push_attribute(
-            &mut header,
-            ETHTOOL_A_HEADER_FLAGS,
-            &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes(),
-        );
+        let header = [
+            attribute(ETHTOOL_A_HEADER_DEV_INDEX, &index.0.to_ne_bytes()),
+            attribute(
+                ETHTOOL_A_HEADER_FLAGS,
+                &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes(),
+            ),
+        ]
+        .concat();
         let request = Request::new(self.family, &[ETHTOOL_MSG_LINKMODES_GET, 1, 0, 0])
             .attribute(NLA_F_NESTED | ETHTOOL_A_LINKMODES_HEADER, &header);
         let speed = |message: &Message<'_>| {

@@ -13,7 +13,7 @@ use tracing::info;
 use crate::{
     interface::{
         Interface, InterfaceIndex, InterfaceKind,
-        enumerate::{IFINFO_LEN, IFLA_MTU, RTM_NEWLINK, interfaces},
+        enumerate::{IFINFO_LEN, interfaces},
     },
     ledger::{self, Ledger, Owner, Recorded, namespace},
     mtu::{ChangedMtu, MAX_MTU, MAX_RECORDS, MIN_MTU, MtuError},
@@ -283,7 +283,8 @@ fn listed() -> Result<Vec<Interface>, MtuError> {
 fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
     let mut header = [0; IFINFO_LEN];
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
-    let request = Request::new(RTM_NEWLINK, &header).attribute(IFLA_MTU, &mtu.to_ne_bytes());
+    let request =
+        Request::new(libc::RTM_NEWLINK, &header).attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
     let changed = Netlink::route().and_then(|mut netlink| netlink.command(&request, 0));
     changed.map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => MtuError::NotPermitted { interface },

@@ -6,10 +6,7 @@ use nicstripe_netlink::{Message, Netlink, Request, ip, u32_at};
 
 use crate::{
     interface::{Interface, InterfaceIndex},
-    routes::table::{
-        ROUTE_HEADER_LEN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_VIA, RTM_GETROUTE,
-        RTM_NEWROUTE, host_header, via,
-    },
+    routes::table::{ROUTE_HEADER_LEN, RTA_VIA, host_header, via},
 };
 
 /// Route that the kernel selects for packets to an address.
@@ -34,7 +31,8 @@ pub struct RouteTo {
 /// `ENETUNREACH` without a route, `EACCES` for a prohibited one: the errors that a socket would
 /// get.
 pub fn route_to(remote: IpAddr) -> io::Result<RouteTo> {
-    let request = Request::new(RTM_GETROUTE, &host_header(remote)).address(RTA_DST, remote);
+    let request =
+        Request::new(libc::RTM_GETROUTE, &host_header(remote)).address(libc::RTA_DST, remote);
     let answer = Netlink::route()?.query(&request, parse)?;
     answer.ok_or_else(|| io::ErrorKind::HostUnreachable.into())
 }
@@ -48,17 +46,17 @@ pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interf
 }
 
 pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
-    if message.kind != RTM_NEWROUTE {
+    if message.kind != libc::RTM_NEWROUTE {
         return None;
     }
     let (_, attributes) = message.split(ROUTE_HEADER_LEN)?;
     let gateway = attributes
-        .find(RTA_GATEWAY)
+        .find(libc::RTA_GATEWAY)
         .and_then(ip)
         .or_else(|| attributes.find(RTA_VIA).and_then(via));
     Some(RouteTo {
-        interface: InterfaceIndex(u32_at(attributes.find(RTA_OIF)?, 0)?),
-        local: attributes.find(RTA_PREFSRC).and_then(ip),
+        interface: InterfaceIndex(u32_at(attributes.find(libc::RTA_OIF)?, 0)?),
+        local: attributes.find(libc::RTA_PREFSRC).and_then(ip),
         gateway,
     })
 }

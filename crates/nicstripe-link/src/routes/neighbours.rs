@@ -21,12 +21,15 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     let mut netlink = Netlink::route()?;
     if way.gateway.is_some()
         || !netlink
-            .query(&request(RTM_GETNEIGH, address, way.interface), is_doubted)?
+            .query(
+                &request(libc::RTM_GETNEIGH, address, way.interface),
+                is_doubted,
+            )?
             .unwrap_or(false)
     {
         return Ok(false);
     }
-    netlink.command(&request(RTM_DELNEIGH, address, way.interface), 0)?;
+    netlink.command(&request(libc::RTM_DELNEIGH, address, way.interface), 0)?;
     Ok(true)
 }
 
@@ -38,24 +41,15 @@ fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
         libc::AF_INET6
     } as u8;
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
-    Request::new(kind, &header).address(NDA_DST, address)
+    Request::new(kind, &header).address(libc::NDA_DST, address)
 }
 
 fn is_doubted(message: &Message<'_>) -> Option<bool> {
     let (header, _) = message
         .split(HEADER_LEN)
-        .filter(|_| message.kind == RTM_NEWNEIGH)?;
-    Some(u16_at(header, 8)? & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0)
+        .filter(|_| message.kind == libc::RTM_NEWNEIGH)?;
+    Some(u16_at(header, 8)? & (libc::NUD_STALE | libc::NUD_DELAY | libc::NUD_PROBE) != 0)
 }
 
 /// Length of `struct ndmsg` in bytes.
 const HEADER_LEN: usize = 12;
-
-// linux/rtnetlink.h, linux/neighbour.h
-const RTM_NEWNEIGH: u16 = 28;
-const RTM_DELNEIGH: u16 = 29;
-const RTM_GETNEIGH: u16 = 30;
-const NDA_DST: u16 = 1;
-const NUD_STALE: u16 = 0x04;
-const NUD_DELAY: u16 = 0x08;
-const NUD_PROBE: u16 = 0x10;

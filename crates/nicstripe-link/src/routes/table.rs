@@ -22,7 +22,10 @@ use crate::{
 ///
 /// `EEXIST` if a route with the same destination and metric exists.
 pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
-    Netlink::route()?.command(&request(RTM_NEWROUTE, route), NLM_F_CREATE | NLM_F_EXCL)
+    Netlink::route()?.command(
+        &request(libc::RTM_NEWROUTE, route),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
 }
 
 /// Deletes nicstripe's route with this destination, interface, metric and source.
@@ -31,7 +34,7 @@ pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
 ///
 /// `ESRCH` if no such route exists.
 pub(crate) fn delete(route: &HostRoute) -> io::Result<()> {
-    Netlink::route()?.command(&request(RTM_DELROUTE, route), 0)
+    Netlink::route()?.command(&request(libc::RTM_DELROUTE, route), 0)
 }
 
 /// Lists nicstripe's host routes (protocol [`ROUTE_PROTOCOL`]), in order of destination.
@@ -67,7 +70,7 @@ pub(crate) fn survey() -> io::Result<Survey> {
 /// main table.
 pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Option<u8>> {
     let found = dump(ANY_PROTOCOL, |entry| {
-        let same = entry.table == RT_TABLE_MAIN
+        let same = entry.table == libc::RT_TABLE_MAIN
             && entry.host() == Some(destination)
             && entry.metric == metric.get();
         same.then_some(entry.protocol)
@@ -104,16 +107,16 @@ pub(crate) fn protocol_number(name: &str) -> u8 {
 
 fn request(kind: u16, route: &HostRoute) -> Request {
     let mut header = host_header(route.destination);
-    header[4] = RT_TABLE_MAIN;
+    header[4] = libc::RT_TABLE_MAIN;
     header[5] = ROUTE_PROTOCOL;
-    header[6] = RT_SCOPE_LINK;
-    header[7] = RTN_UNICAST;
+    header[6] = libc::RT_SCOPE_LINK;
+    header[7] = libc::RTN_UNICAST;
     let request = Request::new(kind, &header)
-        .address(RTA_DST, route.destination)
-        .attribute(RTA_OIF, &route.interface.0.to_ne_bytes())
-        .attribute(RTA_PRIORITY, &route.metric.get().to_ne_bytes());
+        .address(libc::RTA_DST, route.destination)
+        .attribute(libc::RTA_OIF, &route.interface.0.to_ne_bytes())
+        .attribute(libc::RTA_PRIORITY, &route.metric.get().to_ne_bytes());
     match route.prefer_source {
-        Some(source) => request.address(RTA_PREFSRC, source),
+        Some(source) => request.address(libc::RTA_PREFSRC, source),
         None => request,
     }
 }
@@ -124,7 +127,7 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
     let mut netlink = Netlink::route()?;
     // The kernel then filters route dumps by the request header (Linux 4.20). Older kernels ignore
     // this and send all routes.
-    let _ = sockopt::set_int(&netlink, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+    let _ = sockopt::set_int(&netlink, libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, 1);
     let mut found = Vec::new();
     for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
         let mut header = [0; ROUTE_HEADER_LEN];
@@ -136,7 +139,7 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
                 entry.family == family && (protocol == ANY_PROTOCOL || entry.protocol == protocol);
             if asked { parse(&entry) } else { None }
         };
-        match netlink.dump(&Request::new(RTM_GETROUTE, &header), parse) {
+        match netlink.dump(&Request::new(libc::RTM_GETROUTE, &header), parse) {
             Ok(entries) => found.extend(entries),
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(error),
@@ -185,7 +188,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != RTM_NEWROUTE {
+        if message.kind != libc::RTM_NEWROUTE {
             return None;
         }
         let (header, attributes) = message.split(ROUTE_HEADER_LEN)?;
@@ -195,15 +198,15 @@ impl Entry {
             table: *header.get(4)?,
             protocol: *header.get(5)?,
             kind: *header.get(7)?,
-            cloned: u32_at(header, 8)? & RTM_F_CLONED != 0,
-            destination: attributes.find(RTA_DST).and_then(ip),
+            cloned: u32_at(header, 8)? & libc::RTM_F_CLONED != 0,
+            destination: attributes.find(libc::RTA_DST).and_then(ip),
             interface: attributes
-                .find(RTA_OIF)
+                .find(libc::RTA_OIF)
                 .and_then(|value| u32_at(value, 0))
                 .map(InterfaceIndex),
-            source: attributes.find(RTA_PREFSRC).and_then(ip),
+            source: attributes.find(libc::RTA_PREFSRC).and_then(ip),
             metric: attributes
-                .find(RTA_PRIORITY)
+                .find(libc::RTA_PRIORITY)
                 .and_then(|value| u32_at(value, 0))
                 .unwrap_or(0),
             gateways: gateways(attributes),
@@ -220,8 +223,8 @@ impl Entry {
     /// gateway, a single destination, an interface and a metric.
     pub(crate) fn as_ours(&self) -> Option<HostRoute> {
         let ours = self.protocol == ROUTE_PROTOCOL
-            && self.table == RT_TABLE_MAIN
-            && self.kind == RTN_UNICAST
+            && self.table == libc::RT_TABLE_MAIN
+            && self.kind == libc::RTN_UNICAST
             && self.gateways.is_empty();
         if !ours {
             return None;
@@ -237,11 +240,11 @@ impl Entry {
 
 fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
     let of = |attributes: Attributes<'_>| {
-        let gateway = attributes.find(RTA_GATEWAY).and_then(ip);
+        let gateway = attributes.find(libc::RTA_GATEWAY).and_then(ip);
         gateway.or_else(|| attributes.find(RTA_VIA).and_then(via))
     };
     let mut gateways = Vec::from_iter(of(attributes));
-    let mut hops = attributes.find(RTA_MULTIPATH).unwrap_or_default();
+    let mut hops = attributes.find(libc::RTA_MULTIPATH).unwrap_or_default();
     while let Some(len) = u16_at(hops, 0).map(usize::from) {
         let Some(hop) = hops.get(NEXT_HOP_LEN..len) else {
             break;
@@ -281,29 +284,13 @@ fn host_prefix_len(address: IpAddr) -> u8 {
 
 const ANY_PROTOCOL: u8 = 0;
 
-const SOL_NETLINK: libc::c_int = 270;
-const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
-
 // include/uapi/linux/rtnetlink.h
-pub(crate) const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
-pub(crate) const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
 /// Length of `struct rtmsg` in bytes: family, destination length, source length, TOS, table,
 /// protocol, scope, type, flags (u32).
 pub(crate) const ROUTE_HEADER_LEN: usize = 12;
 /// Length of `struct rtnexthop` in bytes: length (u16), flags, hops, index (i32).
 const NEXT_HOP_LEN: usize = 8;
-const RT_TABLE_MAIN: u8 = 254;
-const RT_SCOPE_LINK: u8 = 253;
-const RTN_UNICAST: u8 = 1;
-const RTM_F_CLONED: u32 = 0x200;
-pub(crate) const RTA_DST: u16 = 1;
-pub(crate) const RTA_OIF: u16 = 4;
-pub(crate) const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
-pub(crate) const RTA_PREFSRC: u16 = 7;
-const RTA_MULTIPATH: u16 = 9;
 pub(crate) const RTA_VIA: u16 = 18;
 
 // include/uapi/linux/nexthop.h; `struct nhmsg`: family, scope, protocol, reserved, flags (u32).
@@ -316,7 +303,7 @@ mod tests {
     use nicstripe_netlink::push_attribute;
 
     fn entry(route: &HostRoute) -> Entry {
-        let bytes = request(RTM_NEWROUTE, route).encode(0, 1);
+        let bytes = request(libc::RTM_NEWROUTE, route).encode(0, 1);
         Entry::parse(&nicstripe_netlink::Messages::new(&bytes).next().unwrap()).unwrap()
     }
 
@@ -368,7 +355,7 @@ mod tests {
     #[test]
     fn gateways_are_found_in_plain_foreign_and_multipath_routes() {
         let mut hop = Vec::new();
-        push_attribute(&mut hop, RTA_GATEWAY, &[10, 0, 0, 3]);
+        push_attribute(&mut hop, libc::RTA_GATEWAY, &[10, 0, 0, 3]);
         let mut multipath = Vec::new();
         for _ in 0..2 {
             multipath.extend_from_slice(&((NEXT_HOP_LEN + hop.len()) as u16).to_ne_bytes());
@@ -377,7 +364,7 @@ mod tests {
         }
         let mut attributes = Vec::new();
         push_attribute(&mut attributes, RTA_VIA, &[10, 0, 10, 0, 0, 2]);
-        push_attribute(&mut attributes, RTA_MULTIPATH, &multipath);
+        push_attribute(&mut attributes, libc::RTA_MULTIPATH, &multipath);
         let found = gateways(Attributes::new(&attributes));
         let expected: Vec<IpAddr> = vec![
             [10, 0, 0, 2].into(),

@@ -210,7 +210,7 @@ mod recorded {
         assert_eq!(limiter(&cells), None);
 
         let mut table = bytes(TBF_GIGABIT);
-        table.extend([4, 0, TCA_STAB as u8, 0]);
+        table.extend([4, 0, libc::TCA_STAB as u8, 0]);
         let len = table.len() as u32;
         table[..4].copy_from_slice(&len.to_le_bytes());
         assert_eq!(limiter(&table), None);
