@@ -3,11 +3,11 @@
 pub mod blocking;
 mod builder;
 mod carried;
-mod feed;
+mod files;
 mod handle;
-mod jobs;
 mod objects;
 mod reader;
+mod request;
 mod sessions;
 mod transfer;
 mod trees;

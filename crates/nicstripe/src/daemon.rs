@@ -20,6 +20,7 @@ mod objects;
 mod refusals;
 mod rights;
 mod running;
+mod serve;
 mod service;
 mod shared;
 mod shares;
@@ -27,5 +28,4 @@ mod trees;
 mod trusted;
 mod watch;
 
-pub(crate) use self::service::Service;
 pub use self::{builder::DaemonBuilder, handle::DaemonHandle, limits::Limits, running::Daemon};

@@ -10,16 +10,21 @@ use nicstripe_proto::{Name, message::CloseCode};
 
 use super::{
     builder::ClientBuilder,
-    jobs::{PipeJob, TransferKind, TreeJob},
+    files::{FileDownload, FileUpload},
+    request::{End, Once, Request, get_of, put_of},
     sessions::{CLOSE_TIMEOUT, Inner},
     transfer::Transfer,
+    trees::{TreeDownload, TreeUpload},
 };
 use crate::{
     bench::{Bench, BenchPlan},
     file::options::CopyOptions,
     links::{request::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
     report::error::Error,
-    session::{Command, SessionHandle},
+    session::{
+        Command, SessionHandle,
+        endpoint::pipe::{PipeSink, PipeSource},
+    },
     tree::TreeOptions,
     trust::{Identity, PublicKey},
 };
@@ -65,7 +70,7 @@ impl Client {
     /// # }
     /// ```
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Put {
+        self.start(FileUpload {
             source: source.to_owned(),
             name,
             options,
@@ -76,7 +81,7 @@ impl Client {
     /// Sends a file like [`Client::put`] for a dry run: the daemon makes it durable and then
     /// discards it.
     pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
-        self.start(TransferKind::Put {
+        self.start(FileUpload {
             source: source.to_owned(),
             name,
             options: CopyOptions::default(),
@@ -86,7 +91,7 @@ impl Client {
 
     /// Fetches a file like [`Client::get`] for a dry run: makes it durable and then discards it.
     pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
-        self.start(TransferKind::Get {
+        self.start(FileDownload {
             name,
             target: target.to_owned(),
             options: CopyOptions::default(),
@@ -112,7 +117,7 @@ impl Client {
     /// # }
     /// ```
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(TransferKind::Get {
+        self.start(FileDownload {
             name,
             target: target.to_owned(),
             options,
@@ -147,14 +152,12 @@ impl Client {
         as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
-        self.start(TransferKind::Tree(
-            TreeJob::Put {
-                sources,
-                name,
-                as_name,
-            },
+        self.start(TreeUpload {
+            sources,
+            name,
+            as_name,
             options,
-        ))
+        })
     }
 
     /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
@@ -179,14 +182,12 @@ impl Client {
         as_name: bool,
         options: TreeOptions,
     ) -> Transfer {
-        self.start(TransferKind::Tree(
-            TreeJob::Get {
-                sources,
-                target: target.to_owned(),
-                as_name,
-            },
+        self.start(TreeDownload {
+            sources,
+            target: target.to_owned(),
+            as_name,
             options,
-        ))
+        })
     }
 
     /// Sends the bytes of `reader` until end of file, as the file `name` below the daemon's root.
@@ -212,14 +213,11 @@ impl Client {
         name: Name,
         options: CopyOptions,
     ) -> Transfer {
-        self.start(TransferKind::Pipe(
-            Some(PipeJob::Put {
-                reader: Box::new(reader),
-                name,
-            })
-            .into(),
-            options,
-        ))
+        let put = put_of(name, None, options.into());
+        self.start(Once::pipe(End::source(PipeSource::new(
+            Box::new(reader),
+            put,
+        ))))
     }
 
     /// Fetches the file `name` below the daemon's root into a writer, in order. At most
@@ -241,14 +239,8 @@ impl Client {
         writer: impl std::io::Write + Send + 'static,
         options: CopyOptions,
     ) -> Transfer {
-        self.start(TransferKind::Pipe(
-            Some(PipeJob::Get {
-                name,
-                writer: Box::new(writer),
-            })
-            .into(),
-            options,
-        ))
+        let get = get_of(name, self.inner.limit_bps(), options, None);
+        self.start(Once::pipe(End::sink(PipeSink::new(Box::new(writer), get))))
     }
 
     /// Returns the daemon's public key, and its name if the peers file has one.
@@ -366,8 +358,8 @@ impl Client {
         }
     }
 
-    pub(super) fn start(&self, job: TransferKind) -> Transfer {
-        Transfer::start(self.inner.clone(), job)
+    pub(super) fn start(&self, request: impl Request + 'static) -> Transfer {
+        Transfer::start(self.inner.clone(), Box::new(request))
     }
 }
 

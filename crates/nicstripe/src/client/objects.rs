@@ -14,10 +14,9 @@ use nicstripe_proto::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    feed::{FEED_CHUNKS, Read},
     handle::Client,
-    jobs::{ObjectJob, TransferKind},
     reader::ObjectReader,
+    request::{End, Once, get_of, put_of},
     transfer::Transfer,
     writer::ObjectWriter,
 };
@@ -25,7 +24,10 @@ pub use crate::storage::{Kind, Stat};
 use crate::{
     file::options::CopyOptions,
     report::{Report, error::Error},
-    session::Command,
+    session::{
+        Command,
+        endpoint::object::{FEED_CHUNKS, ObjectSink, ObjectSource, Read},
+    },
 };
 
 /// Entry of a directory at the daemon.
@@ -284,13 +286,9 @@ impl Client {
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
-        let transfer = self.start(TransferKind::object(
-            ObjectJob::Write {
-                name: name.clone(),
-                from,
-            },
-            options,
-        ));
+        let put = put_of(name.clone(), None, options.into());
+        let source = ObjectSource::new(from, put);
+        let transfer = self.start(Once::object(End::source(source)));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -328,13 +326,10 @@ impl Client {
         range: Option<GetRange>,
     ) -> (Transfer, mpsc::Receiver<Read>) {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
-        (
-            self.start(TransferKind::object(
-                ObjectJob::Read { name, range, to },
-                CopyOptions::default(),
-            )),
-            chunks,
-        )
+        let limit_bps = self.inner.limit_bps();
+        let get = get_of(name, limit_bps, CopyOptions::default(), range);
+        let transfer = self.start(Once::object(End::sink(ObjectSink::new(to, get))));
+        (transfer, chunks)
     }
 
     async fn change(&self, ask: AskKind) -> Result<(), Error> {

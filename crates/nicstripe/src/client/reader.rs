@@ -12,8 +12,8 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{feed::Read, handle::Client, transfer::Transfer};
-use crate::{file::ChunkBuffer, report::error::Error};
+use super::{handle::Client, transfer::Transfer};
+use crate::{file::ChunkBuffer, report::error::Error, session::endpoint::object::Read};
 
 /// Open file at the daemon; see [`Client::open`].
 ///

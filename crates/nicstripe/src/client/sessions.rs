@@ -2,10 +2,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use nicstripe_proto::{TransferId, message::CloseCode};
+use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use super::builder::ClientBuilder;
+use super::{builder::ClientBuilder, request::End};
 use crate::{
     file::{BufferPool, IoPool, options::MOST_TRANSFERS},
     links::{
@@ -13,7 +13,7 @@ use crate::{
         route_keeper::RouteKeeper, survey::LinkSurvey,
     },
     report::{error::Error, event::Event},
-    session::{Audience, Command, SessionHandle},
+    session::{Audience, Command, SessionHandle, Waiter},
     trust::{Identity, Peers, PublicKey},
     tunnel::TunnelMux,
 };
@@ -71,6 +71,11 @@ impl Inner {
             settings,
             identity,
         })
+    }
+
+    /// Returns the user's rate limit in bits a second, which the daemon obeys as the sender.
+    pub(super) fn limit_bps(&self) -> Option<u64> {
+        self.settings.bandwidth.map(|BitRate(bps)| bps)
     }
 
     /// Returns the running session, or creates a new one. `events` is subscribed to its link
@@ -146,6 +151,20 @@ impl Inner {
             survey: linked.survey,
             mux: Arc::default(),
         })
+    }
+
+    /// Starts a transfer under the next identifier, and returns that; `None` if the session has
+    /// ended.
+    pub(super) async fn begin(
+        &self,
+        session: &LiveSession,
+        end: End,
+        waiter: Waiter,
+    ) -> Option<TransferId> {
+        let mut numbers = self.numbers.lock().await;
+        let transfer = numbers.next();
+        let begun = session.handle.command(end.command(transfer, waiter)).await;
+        begun.then_some(transfer)
     }
 
     /// Returns the name of a key in the peers file; `None` if it has none.

@@ -1,6 +1,7 @@
 //! Running transfer of a client, which repeats attempts until success or a final error.
 
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
@@ -8,15 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, FailCode};
-use tokio::sync::{mpsc, oneshot};
+use nicstripe_proto::{BitRate, FailCode, TransferId, message::EntryRef, tree::EntryId};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     carried::{self, Carried},
-    feed::{self, Feed},
-    jobs::{Attempt, TransferKind},
-    sessions::{CLOSE_TIMEOUT, Inner},
+    request::{Attempt, Request},
+    sessions::{CLOSE_TIMEOUT, Inner, LiveSession},
 };
 use crate::{
     report::{
@@ -42,13 +45,13 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub(super) fn start(inner: Arc<Inner>, job: TransferKind) -> Self {
+    pub(super) fn start(inner: Arc<Inner>, request: Box<dyn Request>) -> Self {
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
         let progress = SharedProgress::default();
         let run = Run {
             inner,
-            job,
+            request,
             restart: false,
             events,
             progress: progress.clone(),
@@ -190,7 +193,7 @@ impl Drop for Transfer {
 /// Task of a transfer, which repeats attempts until success or a final error.
 struct Run {
     inner: Arc<Inner>,
-    job: TransferKind,
+    request: Box<dyn Request>,
     /// True if the next attempt must start from zero, because received data was corrupt.
     restart: bool,
     events: mpsc::Sender<Event>,
@@ -223,7 +226,7 @@ impl Run {
                 // The daemon was lost before the first command: a new session shows if it has
                 // returned.
                 Err(Error::Ended { .. })
-                    if !begun && !began_anew && self.job.can_be_tried_again() =>
+                    if !begun && !began_anew && self.request.can_be_tried_again() =>
                 {
                     began_anew = true;
                     continue;
@@ -231,14 +234,14 @@ impl Run {
                 Err(error)
                     if error.fail_code() == Some(FailCode::Digest)
                         && !restarted
-                        && self.job.can_be_tried_again() =>
+                        && self.request.can_be_tried_again() =>
                 {
                     restarted = true;
                 }
                 // The daemon was lost during the transfer: it may return, with its durable data.
                 Err(error)
                     if begun
-                        && self.job.can_be_tried_again()
+                        && self.request.can_be_tried_again()
                         && self.may_wait(&error, &mut lost_since) =>
                 {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -248,7 +251,7 @@ impl Run {
                         () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),
                     }
                 }
-                Err(error) if error.is_resumable() && !self.job.can_be_tried_again() => {
+                Err(error) if error.is_resumable() && !self.request.can_be_tried_again() => {
                     return Err(Error::Pipe(Box::new(error)));
                 }
                 Err(error) => return Err(self.given_up(error, lost_since)),
@@ -293,10 +296,11 @@ impl Run {
         }
     }
 
-    async fn attempt(&self, begun: &mut bool) -> Result<Report, Error> {
+    async fn attempt(&mut self, begun: &mut bool) -> Result<Report, Error> {
+        let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
         let in_turn = async {
             // The semaphore is never closed.
-            let place = self.inner.places.acquire().await.ok();
+            let place = inner.places.acquire().await.ok();
             Ok::<_, Error>((place, self.inner.session(Some(&self.events)).await?))
         };
         let (_place, session) = tokio::select! {
@@ -308,77 +312,57 @@ impl Run {
             key: session.key,
             name,
         });
-        let opened = tokio::select! {
-            opened = self.job.open(&self.inner.pool) => opened?,
+        let (reply, answer) = oneshot::channel();
+        let (standalone, entries) = mpsc::unbounded_channel();
+        let attempt = Attempt {
+            inner: &self.inner,
+            peer_key: *session.key.as_bytes(),
+            restart: self.restart,
+            standalone,
+        };
+        // Opened before the transfer has its number, whose lock delays all other transfers.
+        let end = tokio::select! {
+            end = self.request.open(attempt) => end?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
-        let (reply, answer) = oneshot::channel();
-        let (alone, entries) = mpsc::unbounded_channel();
-        let mut numbers = self.inner.numbers.lock().await;
-        let transfer = numbers.next();
-        let is_get = self.job.is_get();
+        let (is_get, is_object, resumable) = (
+            self.request.is_get(),
+            self.request.is_object(),
+            self.request.can_be_tried_again(),
+        );
         let waiter = Waiter {
             reply,
             events: Some(self.events.clone()),
             progress: self.progress.clone(),
         };
-        let attempt = Attempt {
-            transfer,
-            peer_key: *session.key.as_bytes(),
-            limit_bps: self.inner.settings.bandwidth.map(|BitRate(bps)| bps),
-            standalone: alone,
-            waiter,
-        };
-        let (command, feed) = self.job.command(opened, self.restart, attempt)?;
-        let before = if self.job.is_object() {
+        let before = if is_object {
             Carried::default()
         } else {
             Carried::read()
         };
-        if !session.handle.command(command).await {
-            drop(numbers);
+        let Some(transfer) = self.inner.begin(&session, end, waiter).await else {
             self.inner.forget(&session).await;
             return Err(Error::Ended {
                 host: self.inner.host.clone(),
                 why: "before the transfer began".into(),
             });
-        }
-        drop(numbers);
+        };
         *begun = true;
-        let mut moving = pin!(async {
-            match feed {
-                Feed::None => {
-                    self.job
-                        .move_entries(
-                            &self.inner,
-                            &session,
-                            self.restart,
-                            transfer,
-                            entries,
-                            answer,
-                        )
-                        .await
-                }
-                Feed::Reader { from, to } => {
-                    feed::to_reader(transfer, &session.handle, from, to, answer).await
-                }
-                Feed::Writer { from, chunks } => {
-                    feed::from_writer(&self.inner, from, chunks, answer).await
-                }
-            }
-        });
-        let result = tokio::select! {
-            result = &mut moving => result,
-            () = self.cancel.cancelled() => {
-                session.handle.command(Command::Cancel(transfer)).await;
-                // The answer arrives after written data is durable.
-                match tokio::time::timeout(CLOSE_TIMEOUT, moving).await {
-                    // The transfer completed before the cancellation.
-                    Ok(Ok(Ok(done))) => Ok(Ok(done)),
-                    Ok(_) => return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() }),
-                    Err(_) => {
-                        self.inner.forget(&session).await;
-                        return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() });
+        let result = {
+            let mut answer = pin!(self.move_entries(&session, transfer, entries, answer));
+            tokio::select! {
+                result = &mut answer => result,
+                () = cancel.cancelled() => {
+                    session.handle.command(Command::Cancel(transfer)).await;
+                    // The answer arrives after written data is durable.
+                    match tokio::time::timeout(CLOSE_TIMEOUT, answer).await {
+                        // The transfer completed before the cancellation.
+                        Ok(Ok(Ok(done))) => Ok(Ok(done)),
+                        Ok(_) => return Err(Error::Cancelled { resumable }),
+                        Err(_) => {
+                            inner.forget(&session).await;
+                            return Err(Error::Cancelled { resumable });
+                        }
                     }
                 }
             }
@@ -394,7 +378,7 @@ impl Run {
                     tally,
                     session.routes.as_ref().map_or(0, |routes| routes.count()),
                 );
-                if self.job.is_object() {
+                if is_object {
                     return Ok(report);
                 }
                 carried::verify(&mut report.links, &before, is_get).await;
@@ -413,6 +397,41 @@ impl Run {
             Err(error) => {
                 self.inner.forget(&session).await;
                 Err(error)
+            }
+        }
+    }
+
+    /// Transfers the standalone files of a tree, at most [`MOST_STANDALONE`] at once, until the
+    /// result of the transfer arrives, and returns that.
+    async fn move_entries(
+        &mut self,
+        session: &LiveSession,
+        tree: TransferId,
+        mut entries: mpsc::UnboundedReceiver<(EntryId, u64)>,
+        mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
+    ) -> Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError> {
+        let (mut waiting, mut moving) = (VecDeque::new(), JoinSet::new());
+        loop {
+            while moving.len() < MOST_STANDALONE
+                && let Some(id) = waiting.pop_front()
+            {
+                let entry = self.request.entry(EntryRef { tree, id }, self.restart);
+                let Some(entry) = entry else { continue };
+                let (reply, ended) = oneshot::channel();
+                let waiter = Waiter {
+                    reply,
+                    events: None,
+                    progress: SharedProgress::default(),
+                };
+                self.inner.begin(session, entry, waiter).await;
+                // The session reports the result to the tree itself.
+                moving.spawn(async { drop(ended.await) });
+            }
+            tokio::select! {
+                biased;
+                result = &mut answer => return result,
+                Some((id, _)) = entries.recv() => waiting.push_back(id),
+                Some(_) = moving.join_next() => {}
             }
         }
     }
@@ -472,6 +491,10 @@ impl Run {
         report
     }
 }
+
+/// Number of standalone files of a tree transferred concurrently, so that the fsync of one does not
+/// idle the links.
+const MOST_STANDALONE: usize = 8;
 
 /// Capacity of a transfer's event channel.
 const EVENTS: usize = 1024;

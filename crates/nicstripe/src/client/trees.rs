@@ -11,15 +11,19 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{GetTree, MOST_SOURCES, PutTree, TreeSource, WalkRules},
+    message::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeSource as RequestedSource, WalkRules},
     name::escaped,
 };
 
-use super::jobs::Attempt;
+use super::request::{Attempt, End, Opening, Request, receiving};
 use crate::{
     file::{FileError, Root},
     report::error::Error,
-    session::{Command, GetInto, PutFrom},
+    session::endpoint::{
+        UNNUMBERED,
+        entry::{EntrySink, EntrySource},
+        tree::{TreeSink, TreeSource},
+    },
     tree::{
         TreeOptions,
         allowance::{Receiving, Sending},
@@ -30,117 +34,136 @@ use crate::{
     },
 };
 
-pub(super) fn put(
-    asked: Attempt,
-    sources: &[PathBuf],
-    target: Option<Name>,
-    as_name: bool,
-    options: &TreeOptions,
-) -> Command {
-    let request = SenderRequest {
-        sources: sources.iter().cloned().map(SendSource::Path).collect(),
-        rules: options.rules(),
-        recursive: options.recursive,
-        hard_links: options.hard_links,
-        one_file_system: options.one_file_system,
-        files_from: options.files_from.clone(),
-        allow_changing: options.files.allow_changing,
-        compress: options.files.compress,
-        list: options.list,
-        allowance: Sending::OWN,
-    };
-    let Attempt {
-        transfer,
-        standalone,
-        waiter,
-        ..
-    } = asked;
-    let put = Box::new(PutTree {
-        transfer,
-        target,
-        as_name,
-        rules: options.rules(),
-        heeds_memory: true,
-    });
-    Command::Put {
-        transfer,
-        from: PutFrom::Tree {
-            run: request.into_run(()),
+/// Upload of files and directories.
+#[derive(Debug)]
+pub(super) struct TreeUpload {
+    pub(super) sources: Vec<PathBuf>,
+    pub(super) name: Option<Name>,
+    pub(super) as_name: bool,
+    pub(super) options: TreeOptions,
+}
+
+impl Request for TreeUpload {
+    fn is_get(&self) -> bool {
+        false
+    }
+
+    fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
+        let options = &self.options;
+        let sender = SenderRequest {
+            sources: self.sources.iter().cloned().map(SendSource::Path).collect(),
+            rules: options.rules(),
+            recursive: options.recursive,
+            hard_links: options.hard_links,
+            one_file_system: options.one_file_system,
+            files_from: options.files_from.clone(),
+            allow_changing: options.files.allow_changing,
+            compress: options.files.compress,
+            list: options.list,
+            allowance: Sending::OWN,
+        };
+        let put = Box::new(PutTree {
+            transfer: UNNUMBERED,
+            target: self.name.clone(),
+            as_name: self.as_name,
+            rules: options.rules(),
+            heeds_memory: true,
+        });
+        let end = End::source(TreeSource::stored(
+            sender.into_run(()),
             put,
-            standalone,
-        },
-        waiter,
+            attempt.standalone,
+        ));
+        Box::pin(async { Ok(end) })
+    }
+
+    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<End> {
+        Some(End::source(EntrySource {
+            entry,
+            options: receiving(self.options.files, restart),
+        }))
     }
 }
 
-pub(super) fn get(
-    asked: Attempt,
-    sources: &[(Option<Name>, bool)],
-    target: &Path,
-    as_name: bool,
-    options: &TreeOptions,
-) -> Result<Command, Error> {
-    if sources.is_empty() || sources.len() > MOST_SOURCES {
-        let cause = io::Error::other(format!(
-            "{} sources, expected 1 to {MOST_SOURCES}",
-            sources.len()
-        ));
-        return Err(FileError::new("ask for", "these", cause)
-            .with_code(FailCode::Refused)
-            .into());
+/// Download of files and directories.
+#[derive(Debug)]
+pub(super) struct TreeDownload {
+    pub(super) sources: Vec<(Option<Name>, bool)>,
+    pub(super) target: PathBuf,
+    pub(super) as_name: bool,
+    pub(super) options: TreeOptions,
+}
+
+impl Request for TreeDownload {
+    fn is_get(&self) -> bool {
+        true
     }
-    let sources = sources.iter().map(|(name, content)| TreeSource {
-        name: name.clone(),
-        content: *content || name.is_none(),
-    });
-    let sources: Vec<TreeSource> = sources.collect();
-    let filters = Filters::new(&options.filters)?;
-    let (root, name) = local_target(target)?;
-    let Attempt {
-        transfer,
-        peer_key,
-        limit_bps,
-        standalone,
-        waiter,
-    } = asked;
-    let walk = WalkRules {
-        recursive: options.recursive,
-        hard_links: options.hard_links,
-        one_file_system: options.one_file_system,
-        only: options.files_from.clone(),
-        allow_changing: options.files.allow_changing,
-        compress: options.files.compress,
-    };
-    let request = ReceiverRequest {
-        root: Arc::new(root),
-        target: name,
-        as_name,
-        rules: options.rules(),
-        peer_key,
-        append_only: false,
-        // Requested by the local user, limited by `rules`.
-        privileged: true,
-        list: options.list,
-        promised: Some(Promised::new(&sources, &walk)),
-        excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
-        allowance: Receiving::OWN,
-    };
-    let get = Box::new(GetTree {
-        transfer,
-        sources,
-        walk,
-        rules: options.rules(),
-        limit_bps,
-    });
-    Ok(Command::Get {
-        transfer,
-        into: GetInto::Tree {
-            run: request.into_run(()),
+
+    fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
+        Box::pin(async move { self.sink(attempt).map(End::sink) })
+    }
+
+    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<End> {
+        Some(End::sink(EntrySink {
+            entry,
+            options: receiving(self.options.files, restart),
+            allow_changing: self.options.files.allow_changing,
+        }))
+    }
+}
+
+impl TreeDownload {
+    fn sink(&self, attempt: Attempt<'_>) -> Result<TreeSink, Error> {
+        let count = self.sources.len();
+        if count == 0 || count > MOST_SOURCES {
+            let cause = io::Error::other(format!("{count} sources, expected 1 to {MOST_SOURCES}"));
+            return Err(FileError::new("ask for", "these", cause)
+                .with_code(FailCode::Refused)
+                .into());
+        }
+        let sources = self.sources.iter().map(|(name, content)| RequestedSource {
+            name: name.clone(),
+            content: *content || name.is_none(),
+        });
+        let sources: Vec<RequestedSource> = sources.collect();
+        let options = &self.options;
+        let filters = Filters::new(&options.filters)?;
+        let (root, name) = local_target(&self.target)?;
+        let walk = WalkRules {
+            recursive: options.recursive,
+            hard_links: options.hard_links,
+            one_file_system: options.one_file_system,
+            only: options.files_from.clone(),
+            allow_changing: options.files.allow_changing,
+            compress: options.files.compress,
+        };
+        let receiver = ReceiverRequest {
+            root: Arc::new(root),
+            target: name,
+            as_name: self.as_name,
+            rules: options.rules(),
+            peer_key: attempt.peer_key,
+            append_only: false,
+            // Requested by the local user, limited by `rules`.
+            privileged: true,
+            list: options.list,
+            promised: Some(Promised::new(&sources, &walk)),
+            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            allowance: Receiving::OWN,
+        };
+        let get = Box::new(GetTree {
+            transfer: UNNUMBERED,
+            sources,
+            walk,
+            rules: options.rules(),
+            limit_bps: attempt.inner.limit_bps(),
+        });
+        Ok(TreeSink::fetched(
+            receiver.into_run(()),
             get,
-            standalone,
-        },
-        waiter,
-    })
+            attempt.standalone,
+        ))
+    }
 }
 
 /// Splits a local path into the nearest existing directory, which it opens, and the rest of the

@@ -11,7 +11,7 @@ use nicstripe_proto::ChunkSize;
 use tokio::{io::AsyncWrite, sync::mpsc};
 use tokio_util::sync::PollSender;
 
-use super::{feed::Written, transfer::Transfer};
+use super::transfer::Transfer;
 use crate::{
     file::{BufferPool, ChunkBuffer},
     report::{
@@ -19,6 +19,7 @@ use crate::{
         error::Error,
         event::{Event, Progress},
     },
+    session::endpoint::object::Written,
 };
 
 /// File at the daemon that is being written; see [`Client::create`](crate::Client::create).

@@ -27,7 +27,7 @@ use crate::{
 
 impl Service {
     /// Carries out a name request and returns the answer.
-    pub(crate) fn answer(&self, ask: &AskKind) -> AnswerKind {
+    pub(super) fn carry_out(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
         let answered = match ask {
             AskKind::List { dir, after, most } => self

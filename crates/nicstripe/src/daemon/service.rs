@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, Name, Subtree,
+    FailCode,
     message::{
         BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions,
     },
@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     bench::{Desk, Ticket},
-    file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
+    file::{FileError, IoPool, Lease, OF_TREE, Quota, Root},
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
     session::SessionHandle,
-    storage::{Served, Target, TargetOpened},
+    storage::{Served, TargetOpened},
     trust::{self, DialTarget, PublicKey},
 };
 
@@ -84,49 +84,19 @@ impl Service {
         })
     }
 
-    pub(crate) fn open_source(
-        &self,
-        name: &Name,
-        options: ReadOptions,
-    ) -> Result<Source, FileError> {
-        self.served.open_source(name, options)
-    }
-
-    /// Opens a file that the peer sends. Waits while an earlier session of the same peer has it
-    /// open.
-    pub(crate) async fn open_target(
-        self: Arc<Self>,
-        put: Put,
-        session: &SessionHandle,
-    ) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
-        self.check_writable(&put.name)?;
-        let lease = self.lease_files(OF_TARGET, session).await?;
-        let ended = || {
-            FileError::new(
-                "open",
-                "the target",
-                std::io::Error::other("the I/O threads have ended"),
-            )
-        };
-        let pool = self.shared.pool.of(*self.key.as_bytes());
-        let attempt = || {
-            let (service, put) = (self.clone(), put.clone());
-            let opened = pool.call(move || service.open_target_now(&put));
-            async move { opened.await.unwrap_or_else(|| Err(ended())) }
-        };
-        self.once_free(session, attempt)
-            .await
-            .map(|(target, have)| (Arc::new(target.keep(lease)), have))
+    /// Returns the I/O threads, on which the peer has its share.
+    pub(super) fn pool(&self) -> IoPool {
+        self.shared.pool.of(*self.key.as_bytes())
     }
 
     /// Returns the peer's quota of file descriptors.
-    pub(crate) fn files(&self) -> Quota {
+    pub(super) fn files(&self) -> Quota {
         self.shared.files.of(*self.key.as_bytes())
     }
 
     /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.
     /// Fails if the session ends before.
-    pub(crate) async fn lease_files(
+    pub(super) async fn lease_files(
         &self,
         count: usize,
         session: &SessionHandle,
@@ -164,7 +134,7 @@ impl Service {
 
     /// Repeats `attempt` for 5 s while an earlier session of the same peer has the file open. Stops
     /// when the session ends, since a new session of the peer may already have finished the file.
-    pub(crate) async fn once_free<T, F>(
+    pub(super) async fn once_free<T, F>(
         &self,
         session: &SessionHandle,
         mut attempt: impl FnMut() -> F,
@@ -189,7 +159,7 @@ impl Service {
 
     /// Evicts earlier sessions of this peer that have no connection, and waits up to 5 s for their
     /// end. A session interrupted within a tree transfer may still rename files.
-    pub(crate) async fn earlier_sessions_ended(&self, session: &SessionHandle) {
+    pub(super) async fn earlier_sessions_ended(&self, session: &SessionHandle) {
         let earlier = self.shared.evict_idle_for(session, &self.key).await;
         let ended = async {
             for session in earlier {
@@ -199,7 +169,7 @@ impl Service {
         let _ = tokio::time::timeout(BUSY_TIMEOUT, ended).await;
     }
 
-    fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
+    pub(super) fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
             Some(own) if self.served.is_directory(&put.name) => {
                 put.name.join(own.file_name()).map_err(|error| {
@@ -292,11 +262,11 @@ impl Service {
         )
     }
 
-    pub(crate) fn dial_targets(&self) -> &[DialTarget] {
+    pub(super) fn dial_targets(&self) -> &[DialTarget] {
         &self.dial
     }
 
-    pub(crate) fn meters(&self) -> &Arc<Meters> {
+    pub(super) fn meters(&self) -> &Arc<Meters> {
         &self.shared.meters
     }
 
@@ -313,7 +283,7 @@ impl Service {
     }
 
     /// Installs host routes for connections that the peer announces; see [`PeerRoutes::expect`].
-    pub(crate) fn expect(&self, connections: Vec<Expected>, session: SessionHandle) {
+    pub(super) fn expect(&self, connections: Vec<Expected>, session: SessionHandle) {
         self.routes.expect(connections, session);
     }
 
@@ -348,7 +318,7 @@ impl Service {
 #[cfg(test)]
 impl super::Daemon {
     /// Returns the service of a session of the peer with `key`, which opens files in `pool`.
-    pub(crate) fn service_of(mut self, key: &PublicKey, pool: crate::file::IoPool) -> Arc<Service> {
+    pub(crate) fn service_of(mut self, key: &PublicKey, pool: IoPool) -> Arc<Service> {
         Arc::get_mut(&mut self.shared)
             .expect("only this daemon uses it yet")
             .pool = pool;

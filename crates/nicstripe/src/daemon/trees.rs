@@ -25,7 +25,7 @@ use crate::{
 impl Service {
     /// Checks a peer's request to send a tree and reserves its resources. Returns the receiver,
     /// ready to run.
-    pub(crate) async fn receive_tree(
+    pub(super) async fn prepare_receiver(
         &self,
         put: PutTree,
         session: &SessionHandle,
@@ -77,7 +77,7 @@ impl Service {
 
     /// Checks a peer's request to fetch trees and reserves their resources. Returns the sender,
     /// ready to run.
-    pub(crate) async fn send_tree(
+    pub(super) async fn prepare_sender(
         &self,
         get: GetTree,
         session: &SessionHandle,

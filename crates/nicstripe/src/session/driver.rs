@@ -30,9 +30,11 @@ pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
     audience::Audience,
+    endpoint::{jobs::Jobs, retransmit::BufferedChunk},
     input::{Command, Input, LinkNews, SessionHandle},
-    open_files::{Access, OpenFiles},
+    io_result::IoResult,
     path_connection::{Established, PathConnection, PathPlan},
+    serve::Access,
     shares::ChunkShare,
     waiters::Waiters,
 };
@@ -113,13 +115,12 @@ pub(crate) struct Driver {
     handle: SessionHandle,
     connections: BTreeMap<PathId, PathConnection>,
     streams: TaskTracker,
-    files: OpenFiles,
+    jobs: Jobs,
     waiters: Waiters,
     ends: Ends,
     /// Daemon only: log records and metrics of the session. A client's owner receives events
     /// instead.
     account: Option<Account>,
-    threads: TaskTracker,
     hashing: u32,
     /// Received chunks that wait while another copy of the same chunk is being written.
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
@@ -161,7 +162,7 @@ impl Driver {
         let now = clock::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
-            files: OpenFiles::new(
+            jobs: Jobs::new(
                 config.pool.clone(),
                 config.buffers.clone(),
                 handle.inputs.clone(),
@@ -174,7 +175,6 @@ impl Driver {
             waiters: Waiters::default(),
             ends: Ends::default(),
             account: Account::begin(&config.access, &config.host, now),
-            threads: TaskTracker::new(),
             hashing: 0,
             later: Vec::new(),
             zeroing: 0,
@@ -265,12 +265,8 @@ impl Driver {
             Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
             Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_output(transfer, said),
-            Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
-            Input::StandaloneOpened {
-                transfer,
-                options,
-                result,
-            } => self.on_standalone_opened(transfer, options, result),
+            Input::SourceOpened { transfer, result } => self.on_source_opened(transfer, result),
+            Input::SinkOpened { transfer, result } => self.on_sink_opened(transfer, result),
             Input::Done {
                 ask,
                 answer,
@@ -293,14 +289,14 @@ impl Driver {
             }
             Command::Put {
                 transfer,
-                from,
+                source,
                 waiter,
-            } => self.put(transfer, from, waiter),
+            } => self.put(transfer, source, waiter),
             Command::Get {
                 transfer,
-                into,
+                sink,
                 waiter,
-            } => self.get(transfer, into, waiter),
+            } => self.get(transfer, sink, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::OpenMux { asked, mux } => self.open_mux(asked, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
@@ -382,20 +378,26 @@ impl Driver {
             let Some((transfer, chunk)) = self.session.poll_hash() else {
                 break;
             };
-            self.hashing += u32::from(self.files.hash(transfer, chunk));
+            if let Some(file) = self.ends.file(transfer) {
+                self.hashing += 1;
+                self.jobs.hash(transfer, chunk, file.clone());
+            }
         }
         while self.zeroing < ZEROING_AT_ONCE {
             let Some((transfer, grid, zeros)) = self.session.poll_zeros() else {
                 break;
             };
             self.zeroing += 1;
-            self.files.hash_zeros(transfer, grid, zeros);
+            self.jobs.hash_zeros(transfer, grid, zeros);
         }
         while self.comparing < COMPARING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_compare() else {
                 break;
             };
-            self.comparing += u32::from(self.files.compare(transfer, chunk));
+            if let Some(target) = self.ends.target(transfer) {
+                self.comparing += 1;
+                self.jobs.compare(transfer, chunk, target.clone());
+            }
         }
     }
 
@@ -448,9 +450,18 @@ impl Driver {
                 Some(Transmit::Load(order)) => connection.send_bench(Outgoing::Load(order)),
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
-                    let Some((buffer, value)) = self.files.read(path, transfer, chunk, rate) else {
+                    // A stream's chunk is at hand; an I/O thread reads that of a file.
+                    let Some(buffer) = self.ends.retransmit_mut(transfer) else {
+                        if let Some(file) = self.ends.file(transfer) {
+                            self.jobs.read(path, (transfer, chunk), file.clone(), rate);
+                        }
                         continue;
                     };
+                    let Some(BufferedChunk { buffer, value, .. }) = buffer.chunks.get(&chunk)
+                    else {
+                        continue;
+                    };
+                    let (buffer, value) = (buffer.clone(), *value);
                     let Some(header) = self
                         .session
                         .handle_chunk_read(path, transfer, chunk, value, now)
@@ -505,7 +516,7 @@ impl Driver {
             SessionEvent::TreeMessageReceived { transfer, message } => {
                 self.on_tree_message(transfer, message);
             }
-            SessionEvent::Offered(offer) => self.on_offered(offer),
+            SessionEvent::Offered(offer) => self.on_offered(&offer),
             SessionEvent::Accepted {
                 transfer,
                 resumed_bytes,
@@ -515,16 +526,24 @@ impl Driver {
                 self.on_started(transfer, resumed_bytes, now);
             }
             SessionEvent::Superseded { .. } => {}
-            SessionEvent::Released { transfer, chunk } => {
-                if let Some(buffer) = self.files.retransmit_mut(transfer) {
-                    buffer.chunks.remove(&chunk);
-                }
-            }
+            SessionEvent::Released { transfer, chunk } => self.on_released(transfer, chunk),
             SessionEvent::Sync { transfer, subtrees } => {
                 self.account_mut(|account| account.sync_begun(transfer));
-                self.files.sync(transfer, subtrees);
+                if let Some(target) = self.ends.target(transfer).cloned() {
+                    self.jobs.run(move || IoResult::Synced {
+                        transfer,
+                        result: target.sync(subtrees),
+                    });
+                }
             }
-            SessionEvent::Holes { transfer, holes } => self.files.make_holes(transfer, holes),
+            SessionEvent::Holes { transfer, holes } => {
+                if let Some(target) = self.ends.target(transfer).cloned() {
+                    self.jobs.run(move || IoResult::HolesMade {
+                        transfer,
+                        result: target.make_holes(holes),
+                    });
+                }
+            }
             SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
             SessionEvent::Asked(ask) => self.serve_ask(ask),
             SessionEvent::Answered(answer) => self.on_answered(answer),
@@ -533,7 +552,14 @@ impl Driver {
                 .waiters
                 .streams_reported(complete.transfer, &complete.streams),
             SessionEvent::Commit { transfer, digest } => {
-                self.files.commit(transfer, digest);
+                match self.ends.target(transfer).cloned() {
+                    Some(target) => self.jobs.run(move || IoResult::Committed {
+                        transfer,
+                        digest,
+                        result: target.commit(digest),
+                    }),
+                    None => self.ends.end_stream(transfer, digest),
+                }
                 self.poll_mux(transfer);
             }
             SessionEvent::Mismatch {
@@ -541,7 +567,7 @@ impl Driver {
                 received,
                 sent,
             } => {
-                if let Some(target) = self.files.target(transfer) {
+                if let Some(target) = self.ends.target(transfer) {
                     target.discard();
                 }
                 self.account_mut(|account| account.digest_mismatch());
@@ -581,7 +607,7 @@ impl Driver {
             }
             SessionEvent::Expected(connections) => {
                 if let Access::Daemon(service) = &self.config.access {
-                    service.expect(connections, self.handle.clone());
+                    service.clone().expect(connections, self.handle.clone());
                 }
             }
             SessionEvent::Closed(code) => {
@@ -611,9 +637,8 @@ impl Driver {
         self.connections
             .values_mut()
             .for_each(PathConnection::release);
-        self.stop_trees();
+        self.ends.stop();
         self.mux.take().into_iter().for_each(|ends| ends.end());
-        self.files.close_sources();
         self.settle().await;
         Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled {
             resumable: true,
@@ -634,7 +659,7 @@ impl Driver {
     async fn wait_for_others(&mut self) {
         let Self {
             streams,
-            threads,
+            jobs: Jobs { threads, .. },
             inputs,
             ..
         } = self;

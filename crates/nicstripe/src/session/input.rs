@@ -1,14 +1,13 @@
 //! Inputs of a session's event loop, and its events for the path planner.
 
-use std::{fmt, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
     message::{
-        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree,
-        OpenTunnels, PeerInterface, Put, PutOptions, PutTree,
+        AnswerKind, Ask, AskKind, BenchBody, CloseCode, Expected, OpenTunnels, PeerInterface,
     },
-    tree::{EntryId, TreeMessage},
+    tree::TreeMessage,
 };
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -18,20 +17,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     driver::BenchCommand,
-    open_files::{IoResult, LocalTarget},
+    endpoint::{Sink, SinkOpened, Source, retransmit::Produced},
+    io_result::IoResult,
     path_connection::{Established, PathPlan},
     presence::{Arriving, Presence},
-    reorder::ReadItem,
-    retransmit::{ChunkSender, Produced},
     waiters::Waiter,
 };
 use crate::{
-    file::{FileError, Source},
+    file::FileError,
     report::error::Error,
-    tree::{
-        TreeReport,
-        channel::{ReceiverRun, SenderRun, WalkProgress},
-    },
+    tree::{TreeReport, channel::WalkProgress},
     tunnel::TunnelMux,
     wire::stream::StreamEvent,
 };
@@ -70,16 +65,15 @@ pub(crate) enum Input {
         transfer: TransferId,
         said: TreeOutput,
     },
-    /// Daemon: a tree requested by the peer is ready to run, or is rejected.
-    TreeReady {
+    /// A source is open and ready to be announced, or cannot be opened.
+    SourceOpened {
         transfer: TransferId,
-        result: Result<TreeRun, FileError>,
+        result: Result<Box<dyn Source>, FileError>,
     },
-    /// A tree's sender has opened a standalone file, or failed to.
-    StandaloneOpened {
+    /// A sink is open, or cannot be opened.
+    SinkOpened {
         transfer: TransferId,
-        options: PutOptions,
-        result: Result<Source, FileError>,
+        result: Result<SinkOpened, FileError>,
     },
     /// Daemon: a name request is answered. `ends_changes` is true for the last change of a batch.
     Done {
@@ -97,16 +91,16 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Client: add paths to the session and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: send a file, pipe or tree.
+    /// Client: send the data of a source.
     Put {
         transfer: TransferId,
-        from: PutFrom,
+        source: Box<dyn Source>,
         waiter: Waiter,
     },
-    /// Client: fetch a file, pipe or tree.
+    /// Client: fetch data into a sink.
     Get {
         transfer: TransferId,
-        into: GetInto,
+        sink: Box<dyn Sink>,
         waiter: Waiter,
     },
     /// Client: send a name request, such as list or remove.
@@ -144,89 +138,6 @@ pub(crate) enum Command {
 /// Sender of the answer to a name request.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
-/// Source of the data that a client sends.
-pub(crate) enum PutFrom {
-    /// Local file or block device.
-    File { source: Arc<Source>, put: Box<Put> },
-    /// Reader whose bytes are sent until end of file.
-    Pipe {
-        reader: Box<dyn io::Read + Send>,
-        put: Box<Put>,
-    },
-    /// Writer that is given a chunk sender through `chunks` once the daemon accepts.
-    Writer {
-        chunks: oneshot::Sender<ChunkSender>,
-        put: Box<Put>,
-    },
-    /// Files and directories. The tree announces its standalone files on `standalone`.
-    Tree {
-        run: SenderRun,
-        put: Box<PutTree>,
-        standalone: StandaloneFiles,
-    },
-    /// Standalone file of a tree that is being sent.
-    Entry {
-        entry: EntryRef,
-        options: PutOptions,
-    },
-}
-
-/// Sink of the data that a client fetches.
-pub(crate) enum GetInto {
-    /// Local file or block device.
-    File { get: Box<Get>, target: LocalTarget },
-    /// Writer that receives the bytes in order, such as standard output.
-    Pipe {
-        get: Box<Get>,
-        writer: Box<dyn io::Write + Send>,
-    },
-    /// Channel that receives chunks in order; its reader reports each as consumed.
-    Reader {
-        get: Box<Get>,
-        reader: mpsc::UnboundedSender<ReadItem>,
-    },
-    /// Files and directories. The tree announces its standalone files on `standalone`.
-    Tree {
-        run: ReceiverRun,
-        get: Box<GetTree>,
-        standalone: StandaloneFiles,
-    },
-    /// Standalone file of a tree that is being received.
-    Entry {
-        entry: EntryRef,
-        options: PutOptions,
-        allow_changing: bool,
-    },
-}
-
-impl PutFrom {
-    pub(super) fn tree(&self) -> Option<TransferId> {
-        match self {
-            Self::Entry { entry, .. } => Some(entry.tree),
-            _ => None,
-        }
-    }
-}
-
-impl GetInto {
-    pub(super) fn tree(&self) -> Option<TransferId> {
-        match self {
-            Self::Entry { entry, .. } => Some(entry.tree),
-            _ => None,
-        }
-    }
-}
-
-/// Tree transfer that a daemon is ready to run.
-#[derive(Debug)]
-pub(crate) enum TreeRun {
-    Sender(SenderRun),
-    Receiver(ReceiverRun),
-}
-
-/// Channel on which a tree announces its standalone files: entry and size in bytes.
-pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
-
 /// Message of a tree's thread to its session.
 #[derive(Debug)]
 pub(crate) enum TreeOutput {
@@ -236,30 +147,6 @@ pub(crate) enum TreeOutput {
     Walked(WalkProgress),
     /// Result of the tree; the last message of the thread.
     Finished(Result<TreeReport, FileError>),
-}
-
-impl fmt::Debug for PutFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File { .. } => "PutFrom::File",
-            Self::Pipe { .. } => "PutFrom::Pipe",
-            Self::Writer { .. } => "PutFrom::Writer",
-            Self::Tree { .. } => "PutFrom::Tree",
-            Self::Entry { .. } => "PutFrom::Entry",
-        })
-    }
-}
-
-impl fmt::Debug for GetInto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File { .. } => "GetInto::File",
-            Self::Pipe { .. } => "GetInto::Pipe",
-            Self::Reader { .. } => "GetInto::Reader",
-            Self::Tree { .. } => "GetInto::Tree",
-            Self::Entry { .. } => "GetInto::Entry",
-        })
-    }
 }
 
 /// Event of a client's path for the path planner.

@@ -2,35 +2,32 @@
 //! and commands.
 //!
 //! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
-//! loop and [`input`] its inputs. [`open_files`] holds open files, [`retransmit`] and [`reorder`]
-//! the retransmit and reorder buffers of streamed data. [`tree_channel`] connects tree threads,
-//! [`path_connection`] holds a path's connections, [`congestion`] selects their congestion control.
+//! loop and [`input`] its inputs. [`endpoint`] has the sources and sinks of transfers, one file for
+//! each kind, and [`serve`] the service that a daemon offers to the peer. [`path_connection`] holds
+//! a path's connections, [`congestion`] selects their congestion control.
 
 mod audience;
 mod congestion;
 mod driver;
+pub(crate) mod endpoint;
 mod input;
-mod open_files;
+mod io_result;
 mod path_connection;
 mod presence;
-mod reorder;
-mod retransmit;
+mod serve;
 mod shares;
 #[cfg(test)]
 mod simulated;
 mod tally;
-mod tree_channel;
 mod waiters;
 
 pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Connect, Driver, DriverConfig, Joining},
-    input::{Command, Fault, GetInto, Input, LinkNews, PutFrom, SessionHandle, StandaloneFiles},
-    open_files::{Access, IoResult, LocalTarget, offer_of},
+    input::{Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
     presence::Arriving,
-    reorder::ReadItem,
-    retransmit::ChunkSender,
+    serve::{Access, Pending, Serve, TargetAttempt},
     shares::ChunkShares,
     tally::{Tally, all_verified},
     waiters::{Outcome, SharedProgress, Waiter},

@@ -137,18 +137,18 @@ impl Waiters {
         }
     }
 
-    /// Records the start of a transfer and tells its owner. The size of a pipe or tree is unknown.
+    /// Records the start of a transfer and tells its owner. `size` is `None` for a pipe or tree.
     /// Ignores standalone files, whose tree has already started.
     pub(super) fn started(
         &mut self,
         transfer: TransferId,
-        size: u64,
-        is_sized: bool,
+        size: Option<u64>,
         resumed: u64,
         now: Instant,
     ) {
         if let Some(Awaited::Whole { waiter, tally }) = self.0.get_mut(&transfer) {
-            tally.on_started(now, is_sized.then_some(size), resumed);
+            tally.on_started(now, size, resumed);
+            let size = size.unwrap_or(0);
             waiter.tell(Event::Started { size, resumed });
         }
     }

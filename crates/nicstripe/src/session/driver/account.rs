@@ -18,7 +18,7 @@ use crate::{
         error::Error,
         metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
     },
-    session::{open_files::Access, waiters::Outcome},
+    session::{serve::Access, waiters::Outcome},
     text::logged::{logged, logged_error},
     wire::clock,
 };

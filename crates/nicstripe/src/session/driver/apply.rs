@@ -17,12 +17,16 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    file::{FileError, ReadOptions, SimulatedDisk, Source, WriteError},
+    file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
-        GetInto, IoResult, LocalTarget, Outcome, PutFrom, Tally, Waiter,
+        Outcome, Tally, Waiter,
+        endpoint::{
+            entry::EntrySource,
+            file::{FileSource, LocalFile, LocalTarget},
+            retransmit::Produced,
+        },
         input::TreeOutput,
-        offer_of,
-        retransmit::Produced,
+        io_result::IoResult,
         simulated::lab::{pair, plan},
     },
     wire::stream::{StreamEnd, StreamEvent},
@@ -114,13 +118,13 @@ impl Applied {
             options: PutOptions::default(),
             peer_key: [0; 32],
         };
-        let into = GetInto::File {
+        let sink = Box::new(LocalFile {
             get: Box::new(get),
             target,
-        };
+        });
         self.command(Command::Get {
             transfer: T,
-            into,
+            sink,
             waiter,
         });
         ended
@@ -378,22 +382,7 @@ async fn results_of_ended_transfers_change_nothing() {
     (driver.hashing, driver.zeroing, driver.comparing) = (2, 2, 2);
     let value = ChainingValue([1; 32]);
     let subtree = nicstripe_proto::Subtree::of_chunk(chunk, value);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let source = Arc::new(Source::open(file.path(), ReadOptions::default()).unwrap());
-    let offer = offer_of(transfer, &source);
     let results = [
-        IoResult::SourceOpened {
-            transfer,
-            result: Ok((source, offer)),
-        },
-        IoResult::SourceOpened {
-            transfer,
-            result: Err(no_file()),
-        },
-        IoResult::TargetOpened {
-            transfer,
-            result: Err(no_file()),
-        },
         IoResult::Read {
             path,
             transfer,
@@ -504,7 +493,7 @@ async fn results_of_ended_transfers_change_nothing() {
             applied.is_open() && applied.driver.closing.is_none(),
             "{shown}"
         );
-        assert!(applied.driver.files.size(GONE).is_none(), "{shown}");
+        assert!(applied.driver.ends.size(GONE).is_none(), "{shown}");
     }
     let driver = &applied.driver;
     assert_eq!(
@@ -531,7 +520,8 @@ async fn a_chunk_that_is_damaged_ends_its_path_and_counts_as_a_violation() {
 async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
     let mut applied = Applied::connected().await;
     let (transfer, chunks) = (GONE, 3);
-    let open = || Source::open("/dev/null/none".as_ref(), ReadOptions::default());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let source = file::Source::open(file.path(), ReadOptions::default()).unwrap();
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
     };
@@ -550,14 +540,17 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
             transfer,
             said: TreeOutput::Finished(Err(no_file())),
         },
-        Input::TreeReady {
+        Input::SourceOpened {
+            transfer,
+            result: Ok(Box::new(FileSource::requested(source))),
+        },
+        Input::SourceOpened {
             transfer,
             result: Err(no_file()),
         },
-        Input::StandaloneOpened {
+        Input::SinkOpened {
             transfer,
-            options: PutOptions::default(),
-            result: open(),
+            result: Err(no_file()),
         },
         Input::Done {
             ask: ask.clone(),
@@ -607,22 +600,19 @@ async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
         tree: GONE,
         id: EntryId(1),
     };
-    let from = PutFrom::Entry {
+    let source = Box::new(EntrySource {
         entry,
         options: PutOptions::default(),
-    };
+    });
     applied.command(Command::Put {
         transfer: T,
-        from,
+        source,
         waiter,
     });
     let Some(input) = applied.driver.inputs.recv().await else {
         panic!("the session ended")
     };
-    assert!(matches!(
-        input,
-        Input::StandaloneOpened { result: Err(_), .. }
-    ));
+    assert!(matches!(input, Input::SourceOpened { result: Err(_), .. }));
     applied.apply(input);
     assert!(!applied.driver.waiters.contains(T));
 }

@@ -10,7 +10,7 @@ use crate::{
     report::error::Error,
     session::{
         input::{AskReply, Fault, Input, report},
-        open_files::Access,
+        serve::Access,
         waiters::Waiters,
     },
 };
@@ -99,7 +99,7 @@ impl Driver {
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());
         let fault = Fault::of(&inputs);
         let last = asks.len();
-        self.files.aside(move || {
+        self.jobs.aside(move || {
             let _fault = fault;
             for (index, ask) in asks.into_iter().enumerate() {
                 let answer = service.answer(&ask.ask);

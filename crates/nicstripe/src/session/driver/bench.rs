@@ -22,8 +22,8 @@ use crate::{
     report::{event::LinkName, metrics::JobCounts},
     session::{
         SessionHandle,
-        open_files::Access,
         path_connection::{Capacities, PathConnection},
+        serve::Access,
     },
     wire::{
         clock,
@@ -197,7 +197,7 @@ impl Driver {
                 .collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
-            self.files.aside(move || {
+            self.jobs.aside(move || {
                 send_in_background(&session, BenchBody::Facts(facts(names.into_iter())));
             });
         }
@@ -380,7 +380,7 @@ impl Driver {
         let stopped = stop.flag();
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
-        self.files.aside(move || {
+        self.jobs.aside(move || {
             let done = service
                 .work_for_bench(&order, &stopped)
                 .unwrap_or_else(|error| DiskDone {

@@ -2,19 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use nicstripe_proto::{
-    ChunkSize, FailCode, Offer, SourceIdentity, TransferId,
-    message::{OfferKind, OpenTunnels as Asked},
-    session::failure,
-};
+use nicstripe_proto::{FailCode, TransferId, message::OpenTunnels as Asked, session::failure};
 
 use super::Driver;
-use crate::{
-    file::FileError,
-    report::error::Error,
-    session::open_files::Access,
-    tunnel::{Dialer, TunnelMux},
-};
+use crate::{file::FileError, report::error::Error, session::serve::Access, tunnel::TunnelMux};
 
 /// Tunnel multiplexer of a session, and the two transfers that carry it.
 #[derive(Debug)]
@@ -35,7 +26,7 @@ impl Driver {
         if self.mux.is_some() {
             return mux.end();
         }
-        self.await_mux(Some(asked.up), Some(asked.down), &mux);
+        self.await_mux(asked.up, asked.down, &mux);
         self.mux = Some(MuxEnds {
             transfers: [asked.up, asked.down],
             mux,
@@ -53,28 +44,13 @@ impl Driver {
                 .into_iter()
                 .for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
         }
-        let mux = TunnelMux::of_daemon(Arc::new(Dialer::new(
-            self.config.host.clone(),
-            service.dial_targets().to_vec(),
-            service.files(),
-        )));
+        let dialer = service.dialer(self.config.host.clone());
+        let mux = TunnelMux::of_daemon(Arc::new(dialer));
         self.mux = Some(MuxEnds {
             transfers: [asked.up, asked.down],
             mux: mux.clone(),
         });
-        self.await_mux(Some(asked.down), None, &mux);
-        self.receive_mux(asked.up, mux);
-        let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Batches));
-        let offer = Offer {
-            transfer: asked.down,
-            source,
-            chunk_log2: ChunkSize::DEFAULT.log2(),
-            mode: 0,
-            kind,
-            data: None,
-        };
-        let offered = self.session.offer(offer);
-        debug_assert!(offered.is_ok(), "{offered:?}");
+        self.serve_mux(asked.down, asked.up, &mux);
     }
 
     /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated the tunnel
@@ -137,7 +113,7 @@ mod tests {
     use crate::{
         file::BufferPool,
         report::error::Error,
-        session::retransmit::{ChunkSender, SendWindow},
+        session::endpoint::retransmit::{ChunkSender, SendWindow},
         tunnel::TunnelMux,
     };
 

@@ -8,27 +8,23 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError,
-    PathId, PathLoss, Subtree, TransferId,
-    message::{CloseCode, Committed, Put},
+    ChainingValue, ChunkId, DataHeader, Digest, FailCode, Grid, Incoming, PathError, PathId,
+    PathLoss, TransferId,
+    message::{CloseCode, Committed},
     session::failure,
 };
 
 use super::Driver;
 use crate::{
-    file::{ChunkBuffer, FileError, Source, WriteError},
+    file::{Arrived, ChunkBuffer, FileError, WriteError},
     report::{
         error::Error,
         event::{Event, LinkState},
-        metrics::Direction,
     },
     session::{
-        input::{Fault, Input},
-        open_files::{Access, IoResult, verified},
-        path_connection::PathConnection,
-        waiters::Outcome,
+        endpoint::jobs::verified, input::Input, io_result::IoResult,
+        path_connection::PathConnection, waiters::Outcome,
     },
-    storage::Target,
     text::logged::logged,
     wire::clock,
 };
@@ -45,14 +41,6 @@ impl Driver {
     /// any.
     fn take_work(&mut self, done: IoResult, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
-            IoResult::SourceOpened { transfer, result } => (
-                transfer,
-                result.map(|(source, offer)| self.on_source_opened(transfer, source, offer)),
-            ),
-            IoResult::TargetOpened { transfer, result } => (
-                transfer,
-                result.map(|(target, have)| self.on_target_opened(transfer, target, have, now)),
-            ),
             IoResult::Read {
                 path,
                 transfer,
@@ -110,16 +98,14 @@ impl Driver {
                 buffer,
                 result,
             } => {
-                if self.on_written(path, &header, result, now)
-                    && let Some(reorder) = self.files.reorder_mut(header.transfer)
-                {
-                    reorder.insert(header.chunk, buffer);
+                if self.on_written(path, &header, result, now) {
+                    self.ends.take(&header, buffer);
                     self.poll_mux(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }
             IoResult::Drained { transfer, result } => {
-                let digest = result.and_then(|()| self.files.ending(transfer));
+                let digest = result.and_then(|()| self.ends.digest(transfer));
                 (
                     transfer,
                     digest.map(|digest| self.on_in_place(transfer, digest)),
@@ -148,40 +134,6 @@ impl Driver {
                 result.map(|()| self.on_in_place(transfer, digest)),
             ),
         }
-    }
-
-    fn on_source_opened(&mut self, transfer: TransferId, source: Arc<Source>, offer: Offer) {
-        // The transfer ended while the file was opened.
-        if !self.session.is_under_way(transfer) {
-            return;
-        }
-        self.session.prepare(transfer, source.offering().clone());
-        self.files
-            .insert_source(transfer, source, offer.source.size);
-        let offered = self.session.offer(offer);
-        debug_assert!(offered.is_ok(), "{offered:?}");
-    }
-
-    fn on_target_opened(
-        &mut self,
-        transfer: TransferId,
-        target: Arc<Target>,
-        have: Vec<Subtree>,
-        now: Instant,
-    ) {
-        if !self.session.is_under_way(transfer) {
-            return;
-        }
-        let how = Acceptance {
-            room: None,
-            holes: target.awaits_holes(),
-            delta: target.delta(),
-            ..Acceptance::default()
-        };
-        self.files.insert_target(transfer, target);
-        self.session.accept_with(transfer, have, how);
-        let resumed = self.session.stats(transfer).resumed_bytes;
-        self.on_started(transfer, resumed, now);
     }
 
     fn on_read(
@@ -216,8 +168,12 @@ impl Driver {
     /// Checks after the last read that a source has not changed. A streamed source cannot be
     /// checked and is complete.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
-        if !self.files.check(transfer) {
-            self.complete(transfer);
+        match self.ends.file(transfer).cloned() {
+            Some(file) => self.jobs.run(move || IoResult::Checked {
+                transfer,
+                result: file.check_unchanged(),
+            }),
+            None => self.complete(transfer),
         }
     }
 
@@ -240,13 +196,34 @@ impl Driver {
         now: Instant,
     ) {
         match incoming {
-            Ok(Incoming::Write { grid, .. }) if self.files.is_verified_at_once(&header) => {
-                self.on_io(verified(path, grid, header, buffer), now);
-            }
-            Ok(Incoming::Write { grid, .. }) => self.files.write(path, grid, header, buffer),
+            Ok(Incoming::Write { grid, .. }) => self.write(grid, path, header, buffer, now),
             Ok(Incoming::Later) => self.later.push((path, header, buffer)),
             Ok(Incoming::Drop) => {}
             Err(error) => self.on_misbehaved(path, &error, now),
+        }
+    }
+
+    /// Verifies a received chunk, and writes it to its target.
+    fn write(
+        &mut self,
+        grid: Grid,
+        path: PathId,
+        header: DataHeader,
+        buffer: ChunkBuffer,
+        now: Instant,
+    ) {
+        let arrived = Arrived {
+            path,
+            header,
+            buffer,
+        };
+        match self.ends.target(header.transfer) {
+            Some(target) => self.jobs.write(target.clone(), arrived),
+            None if !self.ends.is_stream(header.transfer) => {}
+            None if header.chunk_len() <= VERIFIED_AT_ONCE => {
+                self.on_io(verified(grid, arrived), now);
+            }
+            None => self.jobs.run(move || verified(grid, arrived)),
         }
     }
 
@@ -324,59 +301,18 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_put_requested(&mut self, put: Put) {
-        let transfer = put.offer.transfer;
-        self.account_mut(|account| {
-            account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some());
-        });
-        if let (Some(entry), Access::Daemon(_)) = (put.entry, &self.config.access) {
-            return self.open_entry_target(transfer, entry, put.offer, put.options);
-        }
-        match &self.config.access {
-            Access::Daemon(service) => {
-                let (service, session, fault) = (
-                    service.clone(),
-                    self.handle.clone(),
-                    Fault::of(&self.handle.inputs),
-                );
-                // Async, not on the I/O threads: waits until an earlier session of this peer
-                // releases the file.
-                tokio::spawn(async move {
-                    let _fault = fault;
-                    let result = service.open_target(put, &session).await;
-                    let _ = session
-                        .inputs
-                        .send(Input::Io(IoResult::TargetOpened { transfer, result }))
-                        .await;
-                });
-            }
-            Access::Client => self.refuse(transfer, "a client takes no files"),
-        }
-    }
-
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
-        self.account_started(transfer, resumed);
-        let Some(size) = self.files.size(transfer) else {
-            return;
-        };
-        let is_sized =
-            self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
-        self.waiters.started(transfer, size, is_sized, resumed, now);
-    }
-
-    fn account_started(&mut self, transfer: TransferId, resumed: u64) {
-        let is_sized =
-            self.files.retransmit_mut(transfer).is_none() && !self.ends.is_tree(transfer);
-        let size = self.files.size(transfer).filter(|_| is_sized);
+        let size = self.ends.size(transfer);
         let name = self
-            .files
+            .ends
             .target(transfer)
             .map(|target| target.shown().to_owned());
         self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
+        self.waiters.started(transfer, size, resumed, now);
     }
 
     pub(super) fn on_committed(&mut self, transfer: TransferId, digest: Digest) {
-        let tree = self.take_report(transfer);
+        let tree = self.ends.take_report(transfer);
         let digest = tree.is_none().then_some(digest);
         let size = self.session.stats(transfer).size;
         match (&tree, digest) {
@@ -434,9 +370,8 @@ impl Driver {
         let stats = self.session.stats(transfer);
         self.account_mut(|account| account.ended(transfer, &result, &stats));
         if result.is_err() {
-            self.files.discard_unfinishable(transfer);
+            self.ends.discard_unfinishable(transfer);
         }
-        self.files.remove(transfer);
         for (path, header, _) in self
             .later
             .extract_if(.., |(_, header, _)| header.transfer == transfer)
@@ -490,12 +425,12 @@ impl Driver {
     /// that a later transfer can resume.
     pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
         let target = self
-            .files
+            .ends
             .target(transfer)
             .filter(|target| target.is_resumable())
             .cloned();
         match target.zip(self.session.take_unsynced(transfer)) {
-            Some((target, subtrees)) => self.files.run(move || {
+            Some((target, subtrees)) => self.jobs.run(move || {
                 // Data that cannot be synced is retransmitted on resume.
                 let _ = target.sync(subtrees);
                 IoResult::Flushed {
@@ -538,8 +473,8 @@ impl Driver {
 
     /// Waits for running I/O jobs at the end of a session, then syncs the data they wrote.
     pub(super) async fn settle(&mut self) {
-        for transfer in self.files.targets() {
-            let Some(target) = self.files.target(transfer).cloned() else {
+        for transfer in self.ends.targets() {
+            let Some(target) = self.ends.target(transfer).cloned() else {
                 continue;
             };
             let mut held: VecDeque<Input> = VecDeque::new();
@@ -564,7 +499,7 @@ impl Driver {
                     self.on_io(done, now);
                 }
             }
-            self.files.discard_unfinishable(transfer);
+            self.ends.discard_unfinishable(transfer);
             if let Some(subtrees) = self
                 .session
                 .take_unsynced(transfer)
@@ -572,10 +507,14 @@ impl Driver {
             {
                 self.config.pool.call(move || target.sync(subtrees)).await;
             }
-            self.files.remove(transfer);
+            self.ends.remove(transfer);
         }
     }
 }
+
+/// Maximum length of a chunk that the session's task verifies itself, in bytes. Takes about 10 µs,
+/// as long as passing it to a thread.
+const VERIFIED_AT_ONCE: u32 = 64 << 10;
 
 /// Duration of a transfer after which links that have not connected are reported as excluded.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);

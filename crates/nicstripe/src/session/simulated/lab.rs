@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, Name, PathId, PathLoss, Role, SessionConfig, TransferId,
-    message::{Get, Put, PutOptions},
+    message::{Get, OfferKind, Put, PutOptions},
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
 use tempfile::TempDir;
@@ -20,12 +20,16 @@ use tokio::{
 
 use crate::{
     Daemon,
-    file::{BufferPool, IoPool, ReadOptions, SimulatedDisk, Source},
+    file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
     report::error::Error,
     session::{
-        Access, Audience, Command, Connect, Driver, DriverConfig, Established, GetInto, Input,
-        Joining, LocalTarget, Outcome, PathPlan, PutFrom, SessionHandle, SharedProgress, Tally,
-        Waiter, offer_of,
+        Access, Audience, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
+        Outcome, PathPlan, SessionHandle, SharedProgress, Tally, Waiter,
+        endpoint::{
+            Sink, Source, UNNUMBERED,
+            file::{FileSource, LocalFile, LocalTarget},
+            stream_offer,
+        },
     },
     trust::{Identity, Peers, PublicLine},
     wire::{
@@ -252,12 +256,12 @@ impl Lab {
         let command = match direction {
             Direction::Put => Command::Put {
                 transfer,
-                from: self.source(transfer),
+                source: self.source(),
                 waiter,
             },
             Direction::Get => Command::Get {
                 transfer,
-                into: self.sink(transfer),
+                sink: self.sink(transfer),
                 waiter,
             },
         };
@@ -265,22 +269,19 @@ impl Lab {
         Copy { transfer, ended }
     }
 
-    fn source(&self, transfer: TransferId) -> PutFrom {
-        let source = Source::open(&self.file(End::A), ReadOptions::default()).unwrap();
+    fn source(&self) -> Box<dyn Source> {
+        let source = file::Source::open(&self.file(End::A), ReadOptions::default()).unwrap();
         let put = Put {
             name: name(),
-            offer: offer_of(transfer, &source),
+            offer: stream_offer(UNNUMBERED, OfferKind::File, 0),
             options: self.options,
             into: None,
             entry: None,
         };
-        PutFrom::File {
-            source: Arc::new(source),
-            put: Box::new(put),
-        }
+        Box::new(FileSource::stored(source, Box::new(put)))
     }
 
-    fn sink(&self, transfer: TransferId) -> GetInto {
+    fn sink(&self, transfer: TransferId) -> Box<dyn Sink> {
         let get = Get {
             transfer,
             name: name(),
@@ -295,10 +296,10 @@ impl Lab {
             options: self.options,
             peer_key: *KEYS[1].public_key().as_bytes(),
         };
-        GetInto::File {
+        Box::new(LocalFile {
             get: Box::new(get),
             target,
-        }
+        })
     }
 
     /// Asserts that both ends have the same file, and nothing else.

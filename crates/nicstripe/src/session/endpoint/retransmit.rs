@@ -1,11 +1,10 @@
-//! Streamed sources, which cannot be read twice: pipes, and the batches of a tree. Sent chunks stay
-//! in the retransmit buffer until acknowledged.
+//! Chunks of streamed sources, which cannot be read twice. Sent chunks stay in the retransmit buffer
+//! until acknowledged.
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
 };
 
 use nicstripe_proto::{
@@ -13,9 +12,10 @@ use nicstripe_proto::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::input::{Fault, Input};
+use super::jobs::Jobs;
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
+    session::input::Input,
     tunnel::BatchSender,
 };
 
@@ -34,27 +34,39 @@ pub(crate) enum Produced {
 /// Chunk in the retransmit buffer, which cannot be read from its source again.
 #[derive(Debug)]
 pub(crate) struct BufferedChunk {
-    pub(super) buffer: Arc<ChunkBuffer>,
-    pub(super) value: ChainingValue,
+    pub(crate) buffer: Arc<ChunkBuffer>,
+    pub(crate) value: ChainingValue,
     /// True if the source knew that this chunk is the last one.
-    pub(super) last: bool,
+    pub(crate) last: bool,
     _permit: Permit,
 }
 
 /// Retransmit buffer of one transfer: its chunks that are not yet acknowledged.
 #[derive(Debug)]
-pub(super) struct RetransmitBuffer {
-    pub(super) chunks: BTreeMap<ChunkId, BufferedChunk>,
+pub(crate) struct RetransmitBuffer {
+    pub(crate) chunks: BTreeMap<ChunkId, BufferedChunk>,
     window: SendWindow,
 }
 
-impl RetransmitBuffer {
-    pub(super) fn new(window: SendWindow) -> Self {
-        Self {
-            chunks: BTreeMap::new(),
-            window,
-        }
-    }
+/// Returns the sender of a streamed source's chunks and their retransmit buffer, for `permits`
+/// chunks.
+pub(super) fn stream(
+    transfer: TransferId,
+    permits: usize,
+    jobs: &Jobs,
+) -> (ChunkSender, RetransmitBuffer) {
+    let window = SendWindow::new(permits);
+    let chunks = ChunkSender::new(
+        transfer,
+        jobs.inputs.clone(),
+        jobs.buffers.clone(),
+        window.clone(),
+    );
+    let buffer = RetransmitBuffer {
+        chunks: BTreeMap::new(),
+        window,
+    };
+    (chunks, buffer)
 }
 
 /// Closes the send window, so that a source that waits for a permit fails.
@@ -68,14 +80,14 @@ impl Drop for RetransmitBuffer {
 #[derive(Debug)]
 pub(crate) struct ChunkSender {
     transfer: TransferId,
-    inputs: mpsc::Sender<Input>,
+    pub(super) inputs: mpsc::Sender<Input>,
     buffers: BufferPool,
     window: SendWindow,
     next: ChunkId,
 }
 
 impl ChunkSender {
-    pub(super) fn new(
+    pub(crate) fn new(
         transfer: TransferId,
         inputs: mpsc::Sender<Input>,
         buffers: BufferPool,
@@ -156,6 +168,18 @@ impl ChunkSender {
         })
     }
 
+    /// Returns true if no chunk was sent yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.next == ChunkId(0)
+    }
+
+    /// Waits until the transfer has ended. Not to be called while another call waits for a permit.
+    pub(super) async fn closed(&self) {
+        while !self.window.lock().is_closed {
+            self.window.0.task.notified().await;
+        }
+    }
+
     /// Signals the end of the data. Returns false if the transfer has ended.
     pub(crate) async fn end_async(&self) -> bool {
         self.push(Produced::End).await
@@ -217,69 +241,6 @@ pub(crate) struct Hashed {
     last: bool,
 }
 
-/// Starts a thread that sends the bytes of `reader` until end of file.
-pub(super) fn read_pipe(
-    mut chunks: ChunkSender,
-    mut reader: Box<dyn io::Read + Send>,
-) -> io::Result<()> {
-    let fault = Fault::of(&chunks.inputs);
-    let run = move || {
-        let _fault = fault;
-        let result = send_all(&mut chunks, &mut *reader)
-            .map_err(|error| FileError::new("read", "standard input", error));
-        chunks.end(result);
-    };
-    thread::Builder::new()
-        .name("nicstripe-pipe".into())
-        .spawn(run)
-        .map(drop)
-}
-
-/// Sends all bytes of a reader. Holds the first chunk back until the next read, since its hash
-/// depends on whether it is the only one.
-fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<()> {
-    let full = ChunkSize::DEFAULT.bytes() as usize;
-    let mut first = None;
-    loop {
-        let mut buffer = chunks.buffer();
-        let begun = read_some(reader, buffer.bytes_mut(full))?;
-        let goes_on = first
-            .take()
-            .is_none_or(|first| chunks.send(first, begun == 0));
-        if begun == 0 || !goes_on {
-            return Ok(());
-        }
-        let len = begun + fill(reader, &mut buffer.bytes_mut(full)[begun..])?;
-        buffer.bytes_mut(len);
-        if len == full && chunks.next == ChunkId(0) {
-            first = Some(buffer);
-        } else if !chunks.send(buffer, len < full) || len < full {
-            return Ok(());
-        }
-    }
-}
-
-/// Reads until `bytes` is full or the reader ends. Returns the number of bytes read.
-fn fill(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < bytes.len() {
-        match read_some(reader, &mut bytes[len..])? {
-            0 => break,
-            read => len += read,
-        }
-    }
-    Ok(len)
-}
-
-fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match reader.read(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
 /// Send window of a streamed source: a fixed number of permits, one per chunk in flight.
 #[derive(Clone)]
 pub(crate) struct SendWindow(Arc<WindowInner>);
@@ -301,7 +262,7 @@ struct WindowState {
 pub(crate) struct Permit(SendWindow);
 
 impl SendWindow {
-    pub(super) fn new(permits: usize) -> Self {
+    pub(crate) fn new(permits: usize) -> Self {
         Self(Arc::new(WindowInner {
             state: Mutex::new(WindowState {
                 free: permits,
@@ -381,7 +342,7 @@ impl Drop for Permit {
 
 impl fmt::Debug for SendWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room")
+        f.debug_struct("SendWindow")
             .field("free", &self.lock().free)
             .finish_non_exhaustive()
     }
@@ -389,6 +350,6 @@ impl fmt::Debug for SendWindow {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place")
+        f.write_str("Permit")
     }
 }

@@ -1,0 +1,114 @@
+//! Requests for local files: uploads and downloads.
+
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::PathBuf};
+
+use nicstripe_proto::{Name, message::PutOptions};
+
+use super::request::{Attempt, End, Opening, Request, get_of, put_of, receiving};
+use crate::{
+    file::{Opened, ReadOptions, options::CopyOptions},
+    report::error::Error,
+    session::endpoint::{
+        file::{FileSource, LocalFile, LocalTarget},
+        pipe::PipeSource,
+    },
+};
+
+/// Upload of a local file. With `trial` (dry run) the daemon discards it.
+#[derive(Debug)]
+pub(super) struct FileUpload {
+    pub(super) source: PathBuf,
+    pub(super) name: Option<Name>,
+    pub(super) options: CopyOptions,
+    pub(super) trial: bool,
+}
+
+impl Request for FileUpload {
+    fn is_get(&self) -> bool {
+        false
+    }
+
+    fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
+        Box::pin(async move {
+            let own_name = Name::new(self.source.file_name().map(|name| name.as_bytes().to_vec()))?;
+            let into = self.name.is_some().then(|| own_name.clone());
+            let name = self.name.clone().unwrap_or(own_name);
+            let options = PutOptions {
+                trial: self.trial,
+                ..receiving(self.options, attempt.restart)
+            };
+            let (path, reading) = (
+                self.source.clone(),
+                ReadOptions {
+                    allow_changing: self.options.allow_changing,
+                    compress: self.options.compress,
+                    range: None,
+                },
+            );
+            let pool = &attempt.inner.pool;
+            let opened = pool.call(move || Opened::open(&path, reading)).await;
+            Ok(match opened.ok_or_else(io_threads_gone)?? {
+                Opened::Sized(file) => {
+                    End::source(FileSource::stored(*file, put_of(name, into, options)))
+                }
+                // The file's time and mode are meaningless: the kernel creates such a file on
+                // access.
+                Opened::Unsized(file) => {
+                    let options = PutOptions {
+                        preserve: false,
+                        delta: false,
+                        in_place: false,
+                        ..options
+                    };
+                    End::source(PipeSource::new(Box::new(file), put_of(name, into, options)))
+                }
+            })
+        })
+    }
+}
+
+/// Download of a file to a local path. With `trial` (dry run) the client discards it.
+#[derive(Debug)]
+pub(super) struct FileDownload {
+    pub(super) name: Name,
+    pub(super) target: PathBuf,
+    pub(super) options: CopyOptions,
+    pub(super) trial: bool,
+}
+
+impl Request for FileDownload {
+    fn is_get(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
+        Box::pin(async move {
+            let own_name = OsStr::from_bytes(self.name.file_name());
+            let means_directory = self.target.as_os_str().as_bytes().ends_with(b"/");
+            let path = if means_directory || self.target.is_dir() {
+                self.target.join(own_name)
+            } else {
+                self.target.clone()
+            };
+            let limit_bps = attempt.inner.limit_bps();
+            Ok(End::sink(LocalFile {
+                get: get_of(self.name.clone(), limit_bps, self.options, None),
+                target: LocalTarget {
+                    path,
+                    options: PutOptions {
+                        trial: self.trial,
+                        ..receiving(self.options, attempt.restart)
+                    },
+                    peer_key: attempt.peer_key,
+                },
+            }))
+        })
+    }
+}
+
+fn io_threads_gone() -> Error {
+    Error::System {
+        what: "open a file",
+        source: io::Error::other("the I/O threads have ended"),
+    }
+}

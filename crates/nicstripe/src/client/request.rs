@@ -1,0 +1,178 @@
+//! Requests of a program for transfers. Each attempt at one opens its local end.
+
+use std::{fmt, pin::Pin};
+
+use nicstripe_proto::{
+    Name, TransferId,
+    message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
+};
+
+use super::sessions::Inner;
+use crate::{
+    file::options::CopyOptions,
+    report::error::Error,
+    session::{
+        Command, Waiter,
+        endpoint::{Sink, Source, UNNUMBERED, stream_offer, tree::StandaloneFiles},
+    },
+};
+
+/// Request of a program for one transfer.
+pub(super) trait Request: fmt::Debug + Send {
+    /// Returns true for a download.
+    fn is_get(&self) -> bool;
+
+    /// Opens the local end of the transfer for an attempt. May take long, as on a network file
+    /// system.
+    fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a>;
+
+    /// Returns true if a failed attempt may be repeated: the local end can be opened again.
+    fn can_be_tried_again(&self) -> bool {
+        true
+    }
+
+    /// Returns true for an object. Programs may transfer very many, so they get no report per link.
+    fn is_object(&self) -> bool {
+        false
+    }
+
+    /// Returns the local end of a standalone file that the tree has announced. `restart` is that of
+    /// the attempt.
+    fn entry(&mut self, _entry: EntryRef, _restart: bool) -> Option<End> {
+        None
+    }
+}
+
+/// Result of [`Request::open`].
+pub(super) type Opening<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;
+
+/// One attempt at a transfer.
+pub(super) struct Attempt<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) peer_key: [u8; 32],
+    /// True if the receiver must discard what it has.
+    pub(super) restart: bool,
+    /// Channel on which a tree announces its standalone files.
+    pub(super) standalone: StandaloneFiles,
+}
+
+/// Local end of a transfer.
+#[derive(Debug)]
+pub(super) enum End {
+    Source(Box<dyn Source>),
+    Sink(Box<dyn Sink>),
+}
+
+impl End {
+    pub(super) fn source(source: impl Source + 'static) -> Self {
+        Self::Source(Box::new(source))
+    }
+
+    pub(super) fn sink(sink: impl Sink + 'static) -> Self {
+        Self::Sink(Box::new(sink))
+    }
+
+    /// Returns the command that starts the transfer.
+    pub(super) fn command(self, transfer: TransferId, waiter: Waiter) -> Command {
+        match self {
+            Self::Source(source) => Command::Put {
+                transfer,
+                source,
+                waiter,
+            },
+            Self::Sink(sink) => Command::Get {
+                transfer,
+                sink,
+                waiter,
+            },
+        }
+    }
+}
+
+/// Request with a local end that can be used only once: a pipe, or an object that the program's own
+/// tasks read or write.
+#[derive(Debug)]
+pub(super) struct Once {
+    /// `None` once started.
+    end: Option<End>,
+    is_get: bool,
+    is_object: bool,
+}
+
+impl Once {
+    pub(super) fn pipe(end: End) -> Self {
+        Self {
+            is_get: matches!(end, End::Sink(_)),
+            end: Some(end),
+            is_object: false,
+        }
+    }
+
+    pub(super) fn object(end: End) -> Self {
+        Self {
+            is_object: true,
+            ..Self::pipe(end)
+        }
+    }
+}
+
+impl Request for Once {
+    fn is_get(&self) -> bool {
+        self.is_get
+    }
+
+    fn open<'a>(&'a mut self, _attempt: Attempt<'a>) -> Opening<'a> {
+        let end = self.end.take();
+        Box::pin(async { end.ok_or(Error::Cancelled { resumable: false }) })
+    }
+
+    fn can_be_tried_again(&self) -> bool {
+        false
+    }
+
+    fn is_object(&self) -> bool {
+        self.is_object
+    }
+}
+
+/// Returns the request to store data as `name`. A file replaces the offer of a stream in it.
+pub(super) fn put_of(name: Name, into: Option<Name>, options: PutOptions) -> Box<Put> {
+    Box::new(Put {
+        name,
+        offer: stream_offer(UNNUMBERED, OfferKind::Pipe, 0o666),
+        options,
+        into,
+        entry: None,
+    })
+}
+
+/// Returns the request for a file, or for a range of it.
+pub(super) fn get_of(
+    name: Name,
+    limit_bps: Option<u64>,
+    options: CopyOptions,
+    range: Option<GetRange>,
+) -> Box<Get> {
+    let CopyOptions {
+        compress,
+        allow_changing,
+        ..
+    } = options;
+    Box::new(Get {
+        transfer: UNNUMBERED,
+        name,
+        limit_bps,
+        entry: None,
+        compress,
+        allow_changing,
+        range,
+    })
+}
+
+/// Returns the options of a file for its receiver.
+pub(super) fn receiving(options: CopyOptions, restart: bool) -> PutOptions {
+    PutOptions {
+        restart: options.restart || restart,
+        ..options.into()
+    }
+}

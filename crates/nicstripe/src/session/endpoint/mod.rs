@@ -1,0 +1,153 @@
+//! Sources and sinks of transfers: one file for each kind.
+//!
+//! The session calls [`Source`] and [`Sink`], and knows no kind. A source is either read at any
+//! offset, like a [`file`], or streams its chunks through a [`retransmit`] buffer. A sink is either
+//! a target that is written at any offset, or takes its chunks from a [`reorder`] buffer.
+
+pub(crate) mod entry;
+pub(crate) mod file;
+pub(super) mod jobs;
+pub(crate) mod object;
+pub(crate) mod pipe;
+pub(super) mod reorder;
+pub(super) mod retransmit;
+pub(crate) mod tree;
+pub(super) mod tunnel;
+
+use std::{fmt, io, sync::Arc};
+
+use nicstripe_proto::{
+    Acceptance, ChunkSize, Offer, Session, SourceIdentity, Subtree, TransferId,
+    message::{EntryRef, Get, OfferKind, Put},
+};
+use tokio::sync::mpsc;
+
+use self::{jobs::Jobs, retransmit::RetransmitBuffer, tree::Trees};
+use crate::{
+    file::{self as files, ChunkBuffer},
+    report::event::Event,
+    storage::Target,
+};
+
+/// One transfer, and the state of the session that its source or sink uses.
+pub(crate) struct Scope<'a> {
+    pub(super) transfer: TransferId,
+    pub(super) session: &'a mut Session,
+    pub(super) trees: &'a mut Trees,
+    pub(super) jobs: &'a Jobs,
+    /// Channel for events to the transfer's owner; `None` in a daemon.
+    pub(super) events: Option<mpsc::Sender<Event>>,
+    /// Memory of the peer for entries of a tree in bytes, if it has accepted and announced one.
+    pub(super) memory: Option<u64>,
+}
+
+/// Source of one transfer, from the request to the end of the transfer.
+pub(crate) trait Source: fmt::Debug + Send {
+    /// Announces the data to the peer. A source that must be opened first reports
+    /// [`Input::SourceOpened`](super::input::Input) with the source that replaces it.
+    fn announce(&mut self, at: &mut Scope<'_>);
+
+    /// Starts to produce chunks, once the peer accepts. Returns the retransmit buffer of a stream.
+    fn start(&mut self, _at: &mut Scope<'_>) -> io::Result<Option<RetransmitBuffer>> {
+        Ok(None)
+    }
+
+    /// Returns the entry of the tree to which this file belongs.
+    fn entry(&self) -> Option<EntryRef> {
+        None
+    }
+
+    /// Returns the file whose chunks are read at any offset; `None` for a stream.
+    fn file(&self) -> Option<&Arc<files::Source>> {
+        None
+    }
+}
+
+/// Sink of one transfer, from the request to the end of the transfer.
+pub(crate) trait Sink: fmt::Debug + Send {
+    /// Requests the data from the peer. The peer itself has announced the data of a daemon's sink.
+    fn request(&mut self, _at: &mut Scope<'_>) {}
+
+    /// Returns true if the sink takes chunks of this kind.
+    fn takes(&self, kind: Option<OfferKind>) -> bool {
+        kind != Some(OfferKind::Batches)
+    }
+
+    /// Opens the sink for the offered data. Returns false if that takes time: then
+    /// [`Input::SinkOpened`](super::input::Input) reports the sink that replaces it.
+    fn open(&mut self, _offer: &Offer, _at: &mut Scope<'_>) -> bool {
+        true
+    }
+
+    /// Starts to receive. Returns the conditions of the acceptance.
+    fn start(&mut self, _at: &mut Scope<'_>) -> io::Result<Acceptance> {
+        Ok(Acceptance::default())
+    }
+
+    /// Returns the entry of the tree to which this file belongs.
+    fn entry(&self) -> Option<EntryRef> {
+        None
+    }
+
+    /// Returns the size in bytes; `None` for batches of records.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the target whose chunks are written at any offset; `None` for a stream.
+    fn target(&self) -> Option<&Arc<Target>> {
+        None
+    }
+
+    /// Takes the next chunk of a stream.
+    fn take(&mut self, _chunk: ChunkBuffer) {}
+
+    /// Handles the end of a stream. All chunks were taken.
+    fn end(&mut self) {}
+}
+
+/// Opened sink, with the subtrees of the data that it has.
+pub(crate) type SinkOpened = (Box<dyn Sink>, Vec<Subtree>);
+
+/// Identifier in a message whose transfer has none yet. The session replaces it.
+pub(crate) const UNNUMBERED: TransferId = TransferId(0);
+
+/// Returns the offer of a stream, whose size is unknown.
+pub(crate) fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> Offer {
+    Offer {
+        transfer,
+        source: SourceIdentity::default(),
+        chunk_log2: ChunkSize::DEFAULT.log2(),
+        mode,
+        kind: Some(kind),
+        data: None,
+    }
+}
+
+/// Sends the request to store a stream.
+fn announce_stream(put: &Put, at: &mut Scope<'_>) {
+    let offer = Offer {
+        transfer: at.transfer,
+        ..put.offer.clone()
+    };
+    let offered = at.session.put(Put {
+        offer,
+        ..put.clone()
+    });
+    debug_assert!(offered.is_ok(), "{offered:?}");
+}
+
+/// Offers the batches that the peer has requested.
+fn offer_batches(at: &mut Scope<'_>) {
+    let offer = stream_offer(at.transfer, OfferKind::Batches, 0);
+    let offered = at.session.offer(offer);
+    debug_assert!(offered.is_ok(), "{offered:?}");
+}
+
+/// Sends the request for a file.
+fn request(get: &Get, at: &mut Scope<'_>) {
+    at.session.get(Get {
+        transfer: at.transfer,
+        ..get.clone()
+    });
+}

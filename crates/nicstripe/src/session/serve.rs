@@ -1,0 +1,81 @@
+//! Service that a daemon offers to the peer of a session.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use nicstripe_proto::{
+    Subtree,
+    message::{
+        AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected, Get, GetTree,
+        Put, PutTree,
+    },
+};
+
+use super::{
+    endpoint::{SinkOpened, Source},
+    input::SessionHandle,
+};
+use crate::{
+    bench::Ticket,
+    file::{self, FileError},
+    report::metrics::Meters,
+    tunnel::Dialer,
+};
+
+/// Rights of the peer to files of this machine.
+#[derive(Debug, Clone)]
+pub(crate) enum Access {
+    /// No rights: this end is the client.
+    Client,
+    /// Rights granted by the daemon's service for this peer.
+    Daemon(Arc<dyn Serve>),
+}
+
+/// Result that takes time, because the peer's quota or an earlier session delays it.
+pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> + Send>>;
+
+/// Attempt to open the target of a standalone file, which may be repeated.
+pub(crate) type TargetAttempt =
+    Box<dyn FnMut() -> Pending<(file::Target, Vec<Subtree>)> + Send + Sync>;
+
+/// Service for the peer of one session, within the peer's rights and quotas. What takes time ends
+/// with the session.
+pub(crate) trait Serve: fmt::Debug + Send + Sync {
+    /// Opens a file that the peer fetches.
+    fn open_source(self: Arc<Self>, get: Get, session: SessionHandle) -> Pending<Box<dyn Source>>;
+    /// Opens a standalone file that the peer fetches, by `open`.
+    fn open_entry_source(
+        self: Arc<Self>,
+        open: Pending<file::Source>,
+        session: SessionHandle,
+    ) -> Pending<Box<dyn Source>>;
+    /// Opens a file that the peer sends. Waits while an earlier session of the same peer has it
+    /// open.
+    fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened>;
+    /// Opens a standalone file that the peer sends, by `attempt`. Waits like
+    /// [`open_sink`](Self::open_sink).
+    fn open_entry_sink(
+        self: Arc<Self>,
+        attempt: TargetAttempt,
+        session: SessionHandle,
+    ) -> Pending<SinkOpened>;
+    /// Prepares to send the trees that the peer requests.
+    fn send_tree(self: Arc<Self>, get: GetTree, session: SessionHandle)
+    -> Pending<Box<dyn Source>>;
+    /// Prepares to receive a tree, once earlier sessions of the peer have ended.
+    fn receive_tree(self: Arc<Self>, put: PutTree, session: SessionHandle) -> Pending<SinkOpened>;
+    /// Carries out a name request. Blocks the thread.
+    fn answer(&self, ask: &AskKind) -> AnswerKind;
+    /// Returns the dialer for the peer's tunnels. `peer` is its name, for the log.
+    fn dialer(&self, peer: String) -> Dialer;
+    /// Prepares host routes for connections that the peer announces.
+    fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
+    fn meters(&self) -> &Arc<Meters>;
+    /// Queues the peer for a benchmark.
+    fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused>;
+    /// Runs a disk test for a benchmark. Blocks the thread until done or until `stop` is set.
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError>;
+}
