@@ -28,7 +28,6 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod bench;
 pub mod discovery;
 mod failure;
 mod file;
@@ -39,6 +38,7 @@ mod id;
 pub mod pairing;
 pub mod path;
 pub mod session;
+pub mod theory;
 mod transfer;
 pub mod tree;
 pub mod tunnel;

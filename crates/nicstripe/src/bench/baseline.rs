@@ -1,9 +1,7 @@
 //! Comparison of a benchmark report with an earlier one. Does no I/O.
 
-use nicstripe_proto::{
-    BitRate,
-    bench::{compare as proto, statistics},
-};
+use nicstripe_bench::{compare as proto, statistics};
+use nicstripe_proto::BitRate;
 
 use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
 
@@ -12,7 +10,7 @@ use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
 ///
 /// Reports are not comparable if links, packet sizes, directions or the document version differ. A
 /// baseline without such a load counts as a spread of zero repeats. See
-/// `nicstripe_proto::bench::compare` for the noise. A slower line, other buffers, connection counts
+/// `nicstripe_bench::compare` for the noise. A slower line, other buffers, connection counts
 /// or machines do not prevent a comparison, because their effect is its purpose.
 ///
 /// ```

@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_bench::window::{Progress, SettleRule};
 use nicstripe_proto::{
     PathId,
-    bench::window::{Progress, SettleRule},
     message::{
         BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
         RunNumber, RunOrder, RunReady,

@@ -1,11 +1,9 @@
 //! Conversions of `nicstripe_proto::bench` results to structs of the report.
 
+use nicstripe_bench::{compare, limiter, repeat, statistics, sweep};
 use nicstripe_proto::{
     BitRate,
-    bench::{
-        compare, limiter, repeat, statistics, sweep,
-        theory::{IpVersion, Theory},
-    },
+    theory::{IpVersion, Theory},
 };
 
 use super::report::{
@@ -161,7 +159,8 @@ impl From<sweep::PointResult> for SweepPoint {
 mod tests {
     use std::time::Duration;
 
-    use nicstripe_proto::{BitRate, bench::sweep::StreamSweep};
+    use nicstripe_bench::sweep::StreamSweep;
+    use nicstripe_proto::BitRate;
 
     use super::*;
 

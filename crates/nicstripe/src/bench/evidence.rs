@@ -1,15 +1,13 @@
 //! Evidence about a link's bottleneck from its loads, as input of
-//! `nicstripe_proto::bench::limiter`.
+//! `nicstripe_bench::limiter`.
 
 use std::time::Duration;
 
-use nicstripe_proto::{
-    BitRate,
-    bench::{
-        limiter::{Buffer, Evidence, Processor},
-        statistics::{as_values, mean, median},
-    },
+use nicstripe_bench::{
+    limiter::{Buffer, Evidence, Processor},
+    statistics::{as_values, mean, median},
 };
+use nicstripe_proto::BitRate;
 
 use super::report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse};
 

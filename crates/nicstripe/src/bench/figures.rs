@@ -1,13 +1,13 @@
 //! Computes the results of one load from the samples of both ends. Does no I/O and reads no clock.
 //!
-//! [`nicstripe_proto::bench::window`] decides which samples count and if the rate is stable. This
+//! [`nicstripe_bench::window`] decides which samples count and if the rate is stable. This
 //! module puts the samples of both ends on one clock and evaluates them in that window.
 
 use std::time::Duration;
 
+use nicstripe_bench::window::{self, Snapshot, Span};
 use nicstripe_proto::{
     BitRate,
-    bench::window::{self, Snapshot, Span},
     message::{BenchSample, PathSample, TcpSample},
 };
 

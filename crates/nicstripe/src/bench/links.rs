@@ -2,8 +2,8 @@
 
 use nicstripe_proto::{
     BitRate, PathId,
-    bench::theory::Theory,
     message::{BenchFacts, BenchInterface},
+    theory::Theory,
 };
 
 use super::{

@@ -485,7 +485,7 @@ pub struct Spread {
     pub max_bps: u64,
     /// Number of repeats.
     pub n: u32,
-    /// True if the rates of the repeats agree, see `nicstripe_proto::bench::repeat`.
+    /// True if the rates of the repeats agree, see `nicstripe_bench::repeat`.
     pub stable: bool,
 }
 

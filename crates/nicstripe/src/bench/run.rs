@@ -6,14 +6,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use nicstripe_proto::{
-    BitRate,
-    bench::{
-        repeat::{self, Planned, RepeatRule, Schedule},
-        window::{self, Progress, SettleRule},
-    },
-    message::BenchFacts,
+use nicstripe_bench::{
+    repeat::{self, Planned, RepeatRule, Schedule},
+    window::{self, Progress, SettleRule},
 };
+use nicstripe_proto::{BitRate, message::BenchFacts};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

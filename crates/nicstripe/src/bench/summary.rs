@@ -1,12 +1,10 @@
 //! Computes the summary of a benchmark from its loads. Does no I/O.
 
-use nicstripe_proto::{
-    BitRate,
-    bench::{
-        limiter::{self, LinkFinding, Names},
-        metrics, repeat, statistics,
-    },
+use nicstripe_bench::{
+    limiter::{self, LinkFinding, Names},
+    metrics, repeat, statistics,
 };
+use nicstripe_proto::BitRate;
 
 use super::{
     evidence::{Measured, rates, sum},

@@ -1,6 +1,6 @@
 //! Sweeps: series of measurements that vary one or two quantities.
 //!
-//! `nicstripe_proto::bench::sweep` plans the next point, repeated measurements and the end. This
+//! `nicstripe_bench::sweep` plans the next point, repeated measurements and the end. This
 //! module measures.
 
 mod apart;
@@ -9,13 +9,11 @@ mod packets;
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{
-    BitRate,
-    bench::sweep::{
-        BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
-        StreamSweep,
-    },
+use nicstripe_bench::sweep::{
+    BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
+    StreamSweep,
 };
+use nicstripe_proto::BitRate;
 
 pub(super) use self::apart::SweepGuard;
 use self::packets::Packets;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use nicstripe_link::{BondStreams, Interface, Sysctls, streams_for};
 use nicstripe_proto::{
     BitRate,
-    bench::theory::{IpVersion, Theory},
     message::{Ipv4Settings, PeerAddress, PeerInterface},
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
+    theory::{IpVersion, Theory},
 };
 
 use super::{

@@ -5,13 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{
-    BitRate,
-    bench::{
-        statistics::jain,
-        sweep::{Measured, Point},
-    },
+use nicstripe_bench::{
+    statistics::jain,
+    sweep::{Measured, Point},
 };
+use nicstripe_proto::BitRate;
 use tokio::task::JoinHandle;
 
 use super::{Packets, Swept};

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use nicstripe_bench::{bdp::bdp, statistics::median};
 use nicstripe_proto::{
     BitRate,
-    bench::{
-        statistics::median,
-        theory::{IpVersion, Theory, bdp},
-    },
+    theory::{IpVersion, Theory},
 };
 
 use crate::bench::{

@@ -3,7 +3,7 @@
 use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
 };
-use crate::bench::statistics::median;
+use crate::statistics::median;
 
 /// Planner that varies the connections per link: 1, 2, 4, 8, three times each, until a doubling
 /// gains less than 2 % or the connections get unequal rates.

@@ -1,6 +1,8 @@
 //! Metrics that relate measured to ideal values. Undefined or unknown ones are `None`.
 
-use crate::{bench::statistics::jain, units::BitRate};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::jain;
 
 /// Returns the share of sent bytes that were not retransmitted, in percent: `(sent − retransmitted)
 /// / sent × 100` (RFC 6349, 4.2).

@@ -5,10 +5,9 @@ use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized,
     streams::COUNTS,
 };
-use crate::{
-    bench::statistics::{as_values, top_decile},
-    units::BitRate,
-};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::{as_values, top_decile};
 
 /// Planner that varies socket buffers and connections per link.
 ///

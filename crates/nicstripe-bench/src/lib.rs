@@ -7,14 +7,18 @@
 //! until no measurement is left.
 //!
 //! [`window`] derives a rate from a run's counters, [`statistics`] aggregates repeats, and
-//! [`repeat`] decides how many are needed. [`theory`] and [`metrics`] compute expected values, and
+//! [`repeat`] decides how many are needed. [`bdp`] and [`metrics`] compute expected values, and
 //! [`limiter`] explains a shortfall. [`sweep`] varies a size, and [`compare`] detects regressions.
 
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod bdp;
 pub mod compare;
 pub mod limiter;
 pub mod metrics;
 pub mod repeat;
 pub mod statistics;
 pub mod sweep;
-pub mod theory;
 pub mod window;

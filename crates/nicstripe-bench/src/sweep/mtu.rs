@@ -4,10 +4,9 @@ use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table,
     outcome_of, plateau,
 };
-use crate::{
-    bench::{statistics::Spread, theory::Theory},
-    units::BitRate,
-};
+use nicstripe_proto::{BitRate, theory::Theory};
+
+use crate::statistics::Spread;
 
 /// Planner that varies the MTU: 1500, 4000, 9000 and the current one, alternating, three times
 /// each.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    bench::{repeat::GOOD_SCALING, theory},
-    units::BitRate,
-};
+use nicstripe_proto::BitRate;
+
+use crate::{bdp, repeat::GOOD_SCALING};
 
 /// Factor that limits the goodput of a link or of all links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,7 +257,7 @@ impl Evidence {
     /// data in flight (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`).
     fn is_full(&self, buffer: Buffer) -> bool {
         self.loaded_round_trip
-            .is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
+            .is_some_and(|round_trip| buffer.bytes / 2 <= bdp::bdp(self.goodput, round_trip))
     }
 
     /// Applies steps 4 to 6 of [`of_link`]: programs and buffers, by the times in `TCP_INFO`.
@@ -294,8 +293,8 @@ impl Evidence {
             return Some(Finding::of(Limiter::Window));
         }
         let enough = match (buffer.is_fixed, self.expected().zip(self.round_trip)) {
-            (true, Some((rate, round_trip))) => theory::buffer_to_ask_for(rate, round_trip),
-            (true, None) => theory::SUFFICIENT_BUFFER_BYTES,
+            (true, Some((rate, round_trip))) => bdp::buffer_to_ask_for(rate, round_trip),
+            (true, None) => bdp::SUFFICIENT_BUFFER_BYTES,
             (false, _) => FIRST_BUFFER_BYTES,
         };
         (buffer.bytes < enough).then(|| Finding::of(limiter))
@@ -305,7 +304,7 @@ impl Evidence {
     /// bandwidth-delay product.
     fn is_short_for_round_trip(&self, buffer: Buffer) -> bool {
         let is_short = |(rate, round_trip)| {
-            round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip)
+            round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < bdp::bdp(rate, round_trip)
         };
         self.expected().zip(self.round_trip).is_some_and(is_short)
     }

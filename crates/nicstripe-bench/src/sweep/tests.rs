@@ -1,7 +1,7 @@
 use nicstripe_sim::Rng;
 
 use super::*;
-use crate::bench::theory::Theory;
+use nicstripe_proto::theory::Theory;
 
 const GIGABIT: f64 = 941.5e6;
 

@@ -1,9 +1,8 @@
 //! Comparison of a rate with earlier results, to detect a regression beyond noise.
 
-use crate::{
-    bench::statistics::{as_values, median, median_absolute_deviation},
-    units::BitRate,
-};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::{as_values, median, median_absolute_deviation};
 
 /// Conclusion of a comparison with earlier results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +61,7 @@ mod tests {
     use nicstripe_sim::Rng;
 
     use super::*;
-    use crate::bench::repeat::{RepeatRule, Repeats};
+    use crate::repeat::{RepeatRule, Repeats};
 
     fn mbit(rates: &[u64]) -> Vec<BitRate> {
         rates.iter().copied().map(BitRate::from_mbit).collect()

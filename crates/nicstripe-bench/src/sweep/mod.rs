@@ -6,10 +6,9 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    bench::statistics::{Spread, as_values, median},
-    units::BitRate,
-};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::{Spread, as_values, median};
 
 mod buffer;
 mod grid;

@@ -1,11 +1,10 @@
 //! Number and order of the repeats of each load.
 
+use nicstripe_proto::BitRate;
+
 use crate::{
-    bench::{
-        metrics,
-        statistics::{Spread, as_values, median, median_interval},
-    },
-    units::BitRate,
+    metrics,
+    statistics::{Spread, as_values, median, median_interval},
 };
 
 /// Minimum and maximum number of repeats of a load.

@@ -4,10 +4,9 @@ use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of,
     plateau, sized,
 };
-use crate::{
-    bench::statistics::{as_values, median},
-    units::BitRate,
-};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::{as_values, median};
 
 /// Planner that doubles the socket buffers from 16 KiB, until two doublings bring no gain.
 ///

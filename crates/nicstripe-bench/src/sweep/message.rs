@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::{
     Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized,
 };
-use crate::{bench::statistics::median, units::BitRate};
+use nicstripe_proto::BitRate;
+
+use crate::statistics::median;
 
 /// Planner that varies the message size from 1 byte to 64 MiB: ping-pong up to 64 KiB, one
 /// direction above.

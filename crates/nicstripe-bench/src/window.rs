@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use crate::{bench::statistics, units::BitRate};
+use nicstripe_proto::BitRate;
+
+use crate::statistics;
 
 /// Received bytes of all paths at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]

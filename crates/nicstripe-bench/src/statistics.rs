@@ -3,7 +3,7 @@
 //! All functions ignore values that are not finite, and never panic. They return `None` for an
 //! empty sample.
 
-use crate::units::BitRate;
+use nicstripe_proto::BitRate;
 
 /// Statistics of the repeats of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
