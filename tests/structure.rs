@@ -22,6 +22,7 @@ const CRATES: [(&str, Option<(usize, &str)>); 7] = [
     ("crates/nicstripe-link/src/lib.rs", None),
     ("crates/nicstripe-netlink/src/lib.rs", None),
     ("crates/nicstripe-lab/src/lib.rs", None),
+    ("crates/nicstripe-bench/src/lib.rs", None),
     ("crates/nicstripe-sim/src/lib.rs", None),
     ("crates/nicstripe/src/lib.rs", Some((57, "being dissolved"))),
     ("crates/cli/lib.rs", None),
@@ -31,14 +32,11 @@ const CRATES: [(&str, Option<(usize, &str)>); 7] = [
 const MOST_AT_THE_TOP: usize = 14;
 
 /// Arrows of the library from a lower layer to a higher, each with its reason.
-const MOST_UPWARD: usize = 3;
-const UPWARD: &[(&str, &str, &str)] = &[
-    ("bench", "client", "being dissolved"),
-    ("session", "bench", "being dissolved"),
-];
+const MOST_UPWARD: usize = 0;
+const UPWARD: &[(&str, &str, &str)] = &[];
 
 /// Folders of the library that import each other in a circle.
-const FOLDERS_IN_A_CIRCLE: usize = 4;
+const FOLDERS_IN_A_CIRCLE: usize = 3;
 
 #[test]
 fn no_crate_has_a_large_import_circle() {

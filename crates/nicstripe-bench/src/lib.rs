@@ -1,24 +1,52 @@
-//! Decisions of a bench: next measurement, end of a measurement, statistics, theoretical rates and
-//! limiting factors.
+//! Measures what the links between two machines carry, alone and together, and names the limiter.
 //!
-//! All of it is arithmetic on measured values, without clocks, sockets or files. Times are
-//! [`std::time::Duration`]s since an instant of the caller's choice. A planner
-//! ([`repeat::Schedule`], [`sweep::Planner`]) returns the next measurement and takes its result,
-//! until no measurement is left.
+//! A [`Runner`] measures over the sessions of a [`Client`] and writes a [`BenchReport`]; a daemon
+//! admits it through [`Admissions`]. The receiver counts bytes on its own clock; `figures` merges
+//! the samples of both ends into one time line.
 //!
-//! [`window`] derives a rate from a run's counters, [`statistics`] aggregates repeats, and
-//! [`repeat`] decides how many are needed. [`bdp`] and [`metrics`] compute expected values, and
-//! [`limiter`] explains a shortfall. [`sweep`] varies a size, and [`compare`] detects regressions.
+//! `repeat` plans the loads and `sweep` the points of a sweep: each returns the next measurement and
+//! takes its result, until no measurement is left. `window` derives a rate from a run's counters,
+//! `statistics` aggregates repeats, and `evidence` and `limiter` explain a shortfall. All of this is
+//! arithmetic, without clocks, sockets or files; `control` and `run` measure.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod bdp;
-pub mod compare;
-pub mod limiter;
-pub mod metrics;
-pub mod repeat;
-pub mod statistics;
-pub mod sweep;
-pub mod window;
+mod admission;
+mod baseline;
+mod bdp;
+mod change;
+mod client;
+mod control;
+mod event;
+mod evidence;
+mod figures;
+#[cfg(test)]
+mod fixture;
+mod limiter;
+mod links;
+mod metrics;
+mod plan;
+mod repeat;
+mod report;
+mod run;
+mod sampler;
+mod statistics;
+mod summary;
+mod sweep;
+mod window;
+
+pub use self::{
+    admission::{Admissions, Answer, BenchLimits, Desk, Ticket},
+    baseline::compare,
+    client::{
+        BenchCommand, BenchNews, BenchPath, Client, Failure, Moved, Packets, Session, StopOnDrop,
+    },
+    event::BenchEvent,
+    plan::{BenchPlan, DiskPlan},
+    report::*,
+    run::Runner,
+    sampler::{CpuSampler, InterfaceCounters, facts},
+    summary::{conclude, summarise},
+};

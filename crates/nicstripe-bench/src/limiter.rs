@@ -4,36 +4,11 @@ use std::time::Duration;
 
 use nicstripe_proto::BitRate;
 
-use crate::{bdp, repeat::GOOD_SCALING};
-
-/// Factor that limits the goodput of a link or of all links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Limiter {
-    /// Capacity of the cable: the ideal case.
-    Cable,
-    /// Sending program: it has too little data to send.
-    Sender,
-    /// Receiving program: it reads too slowly.
-    Receiver,
-    /// Size of the receiver's socket buffer.
-    ReceiveBuffer,
-    /// Size of the sender's socket buffer.
-    SendBuffer,
-    /// CPU core without idle time, or CPU quota of a cgroup.
-    Cpu,
-    /// Packet loss.
-    Loss,
-    /// Resource that several links share, such as a bus or a switch.
-    Shared,
-    /// TCP window: the socket buffers are smaller than the bandwidth-delay product.
-    Window,
-    /// Unknown factor: no diagnosis applies.
-    Unknown,
-}
+use crate::{bdp, repeat::GOOD_SCALING, report::Limiter};
 
 /// Role of a machine in a flow of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub(crate) enum End {
     /// Machine that sends the data.
     Sender,
     /// Machine that receives the data.
@@ -43,16 +18,16 @@ pub enum End {
 /// CPU load of one machine during a measurement window. Shares of time are from 0 to 1; `None`
 /// means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Processor {
+pub(crate) struct Processor {
     /// Share of time in which the busiest core was not idle.
-    pub worst_core: Option<f64>,
+    pub(crate) worst_core: Option<f64>,
     /// Average number of cores that the bench process kept busy.
-    pub process_cores: Option<f64>,
+    pub(crate) process_cores: Option<f64>,
     /// Share of time in which the CPU quota of a cgroup throttled the process, summed over its
     /// threads.
-    pub throttled: Option<f64>,
+    pub(crate) throttled: Option<f64>,
     /// CPU quota of the cgroup in cores.
-    pub quota_cores: Option<f64>,
+    pub(crate) quota_cores: Option<f64>,
 }
 
 impl Processor {
@@ -81,64 +56,64 @@ impl Processor {
 /// Socket buffer as reported by `getsockopt`. Linux doubles the requested size and uses half of it
 /// for bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     /// Size in bytes, including the half for bookkeeping.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// True if the size was requested, false if the kernel chose it.
-    pub is_fixed: bool,
+    pub(crate) is_fixed: bool,
 }
 
 /// Measurements of a link in one window, from which [`of_link`] finds the limiting factor. `None`
 /// means unknown, and supports no conclusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// Measured goodput of the link.
-    pub goodput: BitRate,
+    pub(crate) goodput: BitRate,
     /// Theoretical maximum of the goodput.
-    pub theory: Option<BitRate>,
+    pub(crate) theory: Option<BitRate>,
     /// Goodput when only this link was loaded; `None` if unknown, or if no other link is loaded in
     /// this window.
-    pub alone: Option<BitRate>,
+    pub(crate) alone: Option<BitRate>,
     /// Share of the window in which the sender had data to send, from 0 to 1 (`tcpi_busy_time`).
-    pub busy: Option<f64>,
+    pub(crate) busy: Option<f64>,
     /// Share of the busy time in which the receiver's window limited the sender, from 0 to 1
     /// (`tcpi_rwnd_limited`).
-    pub rwnd_limited: Option<f64>,
+    pub(crate) rwnd_limited: Option<f64>,
     /// Share of the busy time in which the send buffer limited the sender, from 0 to 1
     /// (`tcpi_sndbuf_limited`).
-    pub sndbuf_limited: Option<f64>,
+    pub(crate) sndbuf_limited: Option<f64>,
     /// Retransmitted bytes as a share of the sent bytes, from 0 to 1.
-    pub loss: Option<f64>,
+    pub(crate) loss: Option<f64>,
     /// Retransmitted share, from 0 to 1, when no other link was loaded.
-    pub loss_alone: Option<f64>,
+    pub(crate) loss_alone: Option<f64>,
     /// Minimum RTT without load.
-    pub round_trip: Option<Duration>,
+    pub(crate) round_trip: Option<Duration>,
     /// Mean RTT under load.
-    pub loaded_round_trip: Option<Duration>,
+    pub(crate) loaded_round_trip: Option<Duration>,
     /// CPU load of the sending machine.
-    pub sender: Processor,
+    pub(crate) sender: Processor,
     /// CPU load of the receiving machine.
-    pub receiver: Processor,
+    pub(crate) receiver: Processor,
     /// Send buffer of the sender's socket.
-    pub send_buffer: Option<Buffer>,
+    pub(crate) send_buffer: Option<Buffer>,
     /// Receive buffer of the receiver's socket.
-    pub receive_buffer: Option<Buffer>,
+    pub(crate) receive_buffer: Option<Buffer>,
 }
 
 /// Diagnosis of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Factor that limits the link.
-    pub limiter: Limiter,
+    pub(crate) limiter: Limiter,
     /// Machine with the busy CPU; only for [`Limiter::Cpu`].
-    pub at: Option<End>,
+    pub(crate) at: Option<End>,
     /// True if a CPU quota is the cause; only for [`Limiter::Cpu`].
-    pub by_quota: bool,
+    pub(crate) by_quota: bool,
 }
 
 impl Finding {
     /// Creates a finding that names no machine.
-    pub const fn of(limiter: Limiter) -> Finding {
+    pub(crate) const fn of(limiter: Limiter) -> Finding {
         Finding {
             limiter,
             at: None,
@@ -180,7 +155,7 @@ impl Finding {
 ///    the cable.
 /// 10. A buffer below the bandwidth-delay product: the window. A buffer that holds no more than one
 ///     loaded RTT carries: that buffer. Otherwise unknown.
-pub fn of_link(evidence: &Evidence) -> Finding {
+pub(crate) fn of_link(evidence: &Evidence) -> Finding {
     let reaches = |rate: Option<BitRate>| {
         rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64)
     };
@@ -346,17 +321,17 @@ impl Evidence {
 
 /// Diagnosis and rates of one link, as input of [`of_all`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkFinding<'a> {
+pub(crate) struct LinkFinding<'a> {
     /// Display name of the link.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Diagnosis of the link by [`of_link`].
-    pub finding: Finding,
+    pub(crate) finding: Finding,
     /// Measured goodput of the link.
-    pub goodput: BitRate,
+    pub(crate) goodput: BitRate,
     /// Expected goodput: theory, or the rate when loaded alone if theory is unknown.
-    pub expected: Option<BitRate>,
+    pub(crate) expected: Option<BitRate>,
     /// Retransmitted bytes as a share of the sent bytes, from 0 to 1.
-    pub loss: Option<f64>,
+    pub(crate) loss: Option<f64>,
 }
 
 impl LinkFinding<'_> {
@@ -368,21 +343,21 @@ impl LinkFinding<'_> {
 
 /// Diagnosis of all links together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Whole {
+pub(crate) struct Whole {
     /// Factor that limits the links.
-    pub finding: Finding,
+    pub(crate) finding: Finding,
     /// Indexes of the limited links.
-    pub links: Vec<usize>,
+    pub(crate) links: Vec<usize>,
     /// Groups of links that share a resource, by index; empty except for [`Limiter::Shared`]. A
     /// single group, unless measurements of pairs are added.
-    pub groups: Vec<Vec<usize>>,
+    pub(crate) groups: Vec<Vec<usize>>,
 }
 
 /// Returns the limiting factor of all links under load; `None` without links.
 ///
 /// Chooses the factor with the largest shortfall of goodput, summed over its links, however small.
 /// [`Limiter::Unknown`] is ignored while the total is at 97 % of the expected goodput.
-pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
+pub(crate) fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let all = || (0..links.len()).collect::<Vec<usize>>();
     let of = |limiter: Limiter| {
         all()
@@ -441,15 +416,15 @@ pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
 
 /// Display names of the two machines.
 #[derive(Clone, Copy, Debug)]
-pub struct Names<'a> {
+pub(crate) struct Names<'a> {
     /// Name of the sending machine.
-    pub sender: &'a str,
+    pub(crate) sender: &'a str,
     /// Name of the receiving machine.
-    pub receiver: &'a str,
+    pub(crate) receiver: &'a str,
 }
 
 /// Describes the limiting factor of all links in words that follow a subject: `limited by …`.
-pub fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
+pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
     let held: Vec<&LinkFinding<'_>> = whole
         .links
         .iter()
@@ -554,7 +529,7 @@ fn resent(held: &[&LinkFinding<'_>]) -> String {
 }
 
 /// Joins names as `a`, `a and b` or `a, b and c`.
-pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
+pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.as_slice() {
         [] => String::new(),
@@ -569,7 +544,7 @@ fn is_held(part: Option<f64>) -> bool {
 
 /// Share of the expected goodput from which a link counts as full: a shaped link repeats to 1 %,
 /// and acknowledgements of the other direction take up to 3 %.
-pub const FULL_RATE: f64 = 0.97;
+pub(crate) const FULL_RATE: f64 = 0.97;
 
 /// Share of time with data to send below which the sending program is the limit.
 const BUSY_FROM: f64 = 0.8;

@@ -8,14 +8,14 @@ use crate::statistics::jain;
 /// / sent × 100` (RFC 6349, 4.2).
 ///
 /// `sent` includes retransmissions, as `tcpi_bytes_sent` does.
-pub fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f64> {
+pub(crate) fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f64> {
     (sent_bytes > 0)
         .then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
 }
 
 /// Returns the actual duration of a transfer divided by its ideal duration (RFC 6349, 4.1); 1 is
 /// perfect. For loads of fixed duration it is the inverse of their efficiency.
-pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
+pub(crate) fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
     ratio(ideal, actual)
 }
 
@@ -24,20 +24,20 @@ pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
 ///
 /// The baseline is the minimum RTT without load. On a cable thousands of percent are normal and
 /// harmless, so both times must be reported as well.
-pub fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> {
+pub(crate) fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> {
     let delay = (loaded_us - baseline_us) / baseline_us * 100.0;
     (baseline_us > 0.0 && delay.is_finite()).then_some(delay)
 }
 
 /// Returns goodput divided by its theoretical maximum; above 1 if `theory` is wrong, `None` if it
 /// is 0.
-pub fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
+pub(crate) fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
     ratio(goodput, theory)
 }
 
 /// Returns the total rate of links under simultaneous load, divided by the sum of their rates when
 /// loaded alone.
-pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> Option<f64> {
+pub(crate) fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> Option<f64> {
     ratio(together, alone.into_iter().sum())
 }
 
@@ -46,7 +46,7 @@ pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> O
 ///
 /// Efficiencies are compared, because with plain rates 100 Mbit/s next to a gigabit would look
 /// unfair. Returns `None` without links, if a link's maximum is 0, or if all rates are 0.
-pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
+pub(crate) fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
     let shares: Option<Vec<f64>> = links
         .iter()
         .map(|(goodput, theory)| efficiency(*goodput, *theory))
@@ -55,13 +55,13 @@ pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
 }
 
 /// Returns the CPU time in seconds per transferred gigabit; `None` if nothing was transferred.
-pub fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64> {
+pub(crate) fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| busy_seconds / (bytes as f64 * 8.0 / 1e9))
 }
 
 /// Returns CPU clock in MHz per Mbit/s; the old rule of thumb is 1. `mhz` is the frequency of a
 /// core.
-pub fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
+pub(crate) fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
     // Seconds per gigabit equal cores at 1 Gbit/s, of `mhz` each; 1 Gbit/s is 1000 Mbit/s.
     cpu_seconds_per_gbit * f64::from(mhz) / 1000.0
 }

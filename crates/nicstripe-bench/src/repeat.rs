@@ -4,18 +4,19 @@ use nicstripe_proto::BitRate;
 
 use crate::{
     metrics,
-    statistics::{Spread, as_values, median, median_interval},
+    report::{Phase, Spread},
+    statistics::agree,
 };
 
 /// Minimum and maximum number of repeats of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepeatRule {
+pub(crate) struct RepeatRule {
     /// Minimum number of repeats, by default 6: fewer have no 95 % confidence interval of the
-    /// median, see [`median_interval`]. 0 counts as 1.
-    pub least: u32,
+    /// median, see [`crate::statistics::median_interval`]. 0 counts as 1.
+    pub(crate) least: u32,
     /// Maximum number of repeats, by default 12 (netperf takes 30 at most). Raised to `least` if
     /// smaller.
-    pub most: u32,
+    pub(crate) most: u32,
 }
 
 impl Default for RepeatRule {
@@ -26,7 +27,7 @@ impl Default for RepeatRule {
 
 /// Conclusion from the repeats of a load so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeats {
+pub(crate) enum Repeats {
     /// More repeats are needed.
     More,
     /// The repeats agree; no more are needed.
@@ -38,7 +39,7 @@ pub enum Repeats {
 
 impl RepeatRule {
     /// Returns the conclusion from the rates of all repeats so far.
-    pub fn verdict(&self, rates: &[BitRate]) -> Repeats {
+    pub(crate) fn verdict(&self, rates: &[BitRate]) -> Repeats {
         let least = self.least.max(1);
         match rates.len() {
             n if n < least as usize => Repeats::More,
@@ -49,55 +50,21 @@ impl RepeatRule {
     }
 }
 
-/// Returns true if the rates of at least two repeats agree.
-///
-/// They agree if maximum and minimum differ by at most 2 % of the median, or if the 95 % confidence
-/// interval of the median (of 6 repeats and more) lies within ± 2.5 % of it, as netperf requires.
-pub fn agree(rates: &[BitRate]) -> bool {
-    let values = as_values(rates);
-    let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else {
-        return false;
-    };
-    let extent = values.iter().copied().fold(0.0, f64::max)
-        - values.iter().copied().fold(f64::INFINITY, f64::min);
-    let is_within = |(low, high): (f64, f64)| {
-        middle - low <= HALF_INTERVAL * middle && high - middle <= HALF_INTERVAL * middle
-    };
-    extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
-}
-
-/// Kind of measurement, by loaded links and direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// RTT measurement without load.
-    Idle,
-    /// Load on one link alone, from client to daemon.
-    Solo,
-    /// Load on all links, from client to daemon.
-    Together,
-    /// Load on all links, from daemon to client.
-    Reverse,
-    /// Load on all links in both directions at once.
-    Both,
-    /// Load on two of several links, to find shared resources.
-    Pair,
-}
-
 /// Measurement that the caller must perform next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub(crate) struct Planned {
     /// Kind of measurement.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Index of the repeat, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
     /// Identifiers of the loaded links.
-    pub links: Vec<u32>,
+    pub(crate) links: Vec<u32>,
 }
 
 /// Schedule of measurements, which depends on the results so far.
 ///
 /// Call [`Schedule::next`], measure, and call [`Schedule::record`] or [`Schedule::fail`], until
-/// `next` returns `None`. [`Schedule::spread`] and [`Schedule::sharing`] return results at any
+/// `next` returns `None`. [`Schedule::spread`] returns results at any
 /// time.
 ///
 /// RTTs are measured first and once. Then loads alternate (ABAB, not AABB), so that drift affects
@@ -105,7 +72,7 @@ pub struct Planned {
 /// together. If more than two links together carry less than [`GOOD_SCALING`] of the sum of their
 /// rates alone, loads on pairs of them follow. Memory: one rate per repeat, and at most 28 pairs.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     links: Vec<u32>,
     rule: RepeatRule,
     series: Vec<Series>,
@@ -115,7 +82,7 @@ pub struct Schedule {
 impl Schedule {
     /// Creates a schedule of these phases over these links. Each phase occurs once, in the order of
     /// [`Phase`].
-    pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
+    pub(crate) fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
         let mut schedule = Schedule {
             links: links.to_vec(),
             rule,
@@ -152,7 +119,7 @@ impl Schedule {
 
     /// Returns the next measurement; `None` at the end. Repeated calls return the same measurement
     /// until its result is recorded.
-    pub fn next(&self) -> Option<Planned> {
+    pub(crate) fn next(&self) -> Option<Planned> {
         let open = self.series.iter().filter(|series| !series.is_done());
         let series = open.min_by_key(|series| {
             (
@@ -170,7 +137,7 @@ impl Schedule {
 
     /// Returns the minimum number of loads that remain, without RTT measurements. A load that has
     /// reached its minimum but still scatters counts as one.
-    pub fn loads_left(&self) -> u32 {
+    pub(crate) fn loads_left(&self) -> u32 {
         let open = self
             .series
             .iter()
@@ -187,7 +154,7 @@ impl Schedule {
 
     /// Records the rate of a measurement, summed over all links and directions. The rate of
     /// [`Phase::Idle`] is ignored.
-    pub fn record(&mut self, planned: &Planned, rate: BitRate) {
+    pub(crate) fn record(&mut self, planned: &Planned, rate: BitRate) {
         if let Some(series) = self.series_of(planned) {
             series.rates.push(rate);
         }
@@ -196,7 +163,7 @@ impl Schedule {
 
     /// Records a failed measurement. A load is retried after its first failure; after the second
     /// its earlier results are final.
-    pub fn fail(&mut self, planned: &Planned) {
+    pub(crate) fn fail(&mut self, planned: &Planned) {
         if let Some(series) = self.series_of(planned) {
             series.failures += 1;
         }
@@ -204,14 +171,14 @@ impl Schedule {
     }
 
     /// Returns true if any load was abandoned after two failures.
-    pub fn has_given_up(&self) -> bool {
+    pub(crate) fn has_given_up(&self) -> bool {
         self.series
             .iter()
             .any(|series| series.failures >= MOST_FAILURES)
     }
 
     /// Returns the statistics of the repeats of a load so far; `None` without results.
-    pub fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
+    pub(crate) fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
         let series = self
             .series
             .iter()
@@ -221,43 +188,16 @@ impl Schedule {
 
     /// Returns the rate of all links together divided by the sum of their rates alone; `None` until
     /// both are measured.
-    pub fn scaling(&self) -> Option<f64> {
+    pub(crate) fn scaling(&self) -> Option<f64> {
         self.scaling_of(Phase::Together, &self.links)
-    }
-
-    /// Returns the groups of links that a shared resource limits; empty if the links scale.
-    ///
-    /// Returns one group of all links if no pair is limited: the resource then suffices for two
-    /// links, but not for all.
-    pub fn sharing(&self) -> Vec<Vec<u32>> {
-        if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
-            return Vec::new();
-        }
-        let pairs = self
-            .series
-            .iter()
-            .filter(|series| series.phase == Phase::Pair);
-        let shares = |series: &&Series| {
-            self.scaling_of(Phase::Pair, &series.links)
-                .is_some_and(|scaling| scaling < GOOD_SCALING)
-        };
-        let groups = joined(pairs.filter(shares).map(|series| series.links.clone()));
-        if groups.is_empty() {
-            vec![self.links.clone()]
-        } else {
-            groups
-        }
     }
 
     fn scaling_of(&self, phase: Phase, links: &[u32]) -> Option<f64> {
         let alone: Option<Vec<BitRate>> = links
             .iter()
-            .map(|link| {
-                self.spread(Phase::Solo, &[*link])
-                    .map(|spread| spread.median)
-            })
+            .map(|link| self.spread(Phase::Solo, &[*link]).map(Spread::median))
             .collect();
-        metrics::scaling(self.spread(phase, links)?.median, alone?)
+        metrics::scaling(self.spread(phase, links)?.median(), alone?)
     }
 
     fn series_of(&mut self, planned: &Planned) -> Option<&mut Series> {
@@ -315,7 +255,7 @@ impl Series {
 }
 
 /// Merges pairs of links with a common link into groups.
-pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
+pub(crate) fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
         let (touching, apart): (Vec<_>, Vec<_>) = groups
@@ -333,13 +273,8 @@ pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
 
 /// Scaling (rate together divided by the sum of the rates alone) from which links count as
 /// independent.
-pub const GOOD_SCALING: f64 = 0.95;
+pub(crate) const GOOD_SCALING: f64 = 0.95;
 
-/// Maximum difference of maximum and minimum in [`agree`], as a share of the median.
-const MOST_EXTENT: f64 = 0.02;
-/// Maximum distance of the confidence limits from the median in [`agree`], as a share of the
-/// median, like netperf's `-I 95,5` for the mean.
-const HALF_INTERVAL: f64 = 0.025;
 /// Number of repeats of a load on a pair: few, because they only identify a shared resource.
 const PAIR_REPEATS: u32 = 2;
 /// Maximum number of links whose pairs are measured: 8 links have 28 pairs.
@@ -450,7 +385,6 @@ mod tests {
         }
         assert_eq!(order.len(), 31, "two links that scale need no pairs");
         assert_eq!(schedule.scaling(), Some(1.0));
-        assert_eq!(schedule.sharing(), Vec::<Vec<u32>>::new());
     }
 
     #[test]
@@ -560,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_name_the_links_that_share_a_bus() {
+    fn links_that_do_not_scale_are_measured_in_pairs() {
         let mut schedule = Schedule::new(
             &[Phase::Solo, Phase::Together],
             &[1, 2, 3, 4],
@@ -579,7 +513,6 @@ mod tests {
             [[1, 2], [1, 3], [1, 4], [2, 3], [2, 4], [3, 4]].repeat(PAIR_REPEATS as usize),
             "they take turns as well"
         );
-        assert_eq!(schedule.sharing(), [[2, 4]]);
     }
 
     #[test]
@@ -593,21 +526,20 @@ mod tests {
             Some(shared(&planned.links, &[1, 2]))
         });
         assert_eq!(count(&order, Phase::Pair), 0);
-        assert_eq!(schedule.sharing(), [[1, 2]]);
         assert!((schedule.scaling().unwrap() - 0.638).abs() < 0.001);
     }
 
     #[test]
-    fn where_every_pair_has_room_and_all_have_not_all_share() {
+    fn where_every_pair_has_room_and_all_have_not_the_pairs_are_measured() {
         let mut schedule = Schedule::new(
             &[Phase::Solo, Phase::Together],
             &[1, 2, 3],
             RepeatRule::default(),
         );
-        run(&mut schedule, |planned| {
+        let order = run(&mut schedule, |planned| {
             Some((planned.links.len() as u64 * 940).min(2000))
         });
-        assert_eq!(schedule.sharing(), [[1, 2, 3]]);
+        assert_eq!(count(&order, Phase::Pair), 3 * PAIR_REPEATS as usize);
     }
 
     #[test]
@@ -662,14 +594,6 @@ mod tests {
                     done.push(planned);
                 }
             }
-            assert!(
-                schedule
-                    .sharing()
-                    .iter()
-                    .flatten()
-                    .all(|link| links.contains(link)),
-                "seed {seed}"
-            );
         }
     }
 }

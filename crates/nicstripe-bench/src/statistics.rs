@@ -5,79 +5,14 @@
 
 use nicstripe_proto::BitRate;
 
-/// Statistics of the repeats of one rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spread {
-    /// Median rate; the mean of the two middle rates for an even number of repeats.
-    pub median: BitRate,
-    /// Minimum rate.
-    pub min: BitRate,
-    /// Maximum rate.
-    pub max: BitRate,
-    /// Number of repeats.
-    pub n: u32,
-    /// True if the repeats agree by [`super::repeat::agree`].
-    pub stable: bool,
-}
-
-impl Spread {
-    /// Computes the statistics of repeated rates; `None` without any.
-    pub fn of(rates: &[BitRate]) -> Option<Spread> {
-        let bits = |rate: f64| BitRate(rate.round() as u64);
-        let values = as_values(rates);
-        Some(Spread {
-            median: bits(median(&values)?),
-            min: rates.iter().copied().min()?,
-            max: rates.iter().copied().max()?,
-            n: u32::try_from(rates.len()).unwrap_or(u32::MAX),
-            stable: super::repeat::agree(rates),
-        })
-    }
-}
-
-/// Distribution of a sample, in the unit of its values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Distribution {
-    /// Number of values.
-    pub count: u64,
-    /// Minimum of the values.
-    pub min: f64,
-    /// Arithmetic mean of the values.
-    pub mean: f64,
-    /// Maximum of the values.
-    pub max: f64,
-    /// Population standard deviation, see [`deviation`].
-    pub std: f64,
-    /// Median of the values (50th percentile).
-    pub p50: f64,
-    /// 99th percentile of the values.
-    pub p99: f64,
-}
-
-impl Distribution {
-    /// Computes the distribution of values; `None` without any.
-    pub fn of(values: &[f64]) -> Option<Distribution> {
-        let sorted = sorted(values);
-        Some(Distribution {
-            count: sorted.len() as u64,
-            min: *sorted.first()?,
-            mean: mean(&sorted)?,
-            max: *sorted.last()?,
-            std: deviation(&sorted)?,
-            p50: percentile(&sorted, 50.0)?,
-            p99: percentile(&sorted, 99.0)?,
-        })
-    }
-}
-
 /// Returns the arithmetic mean.
-pub fn mean(values: &[f64]) -> Option<f64> {
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// Returns the population standard deviation (divided by n, not n − 1), like `mdev` of ping.
-pub fn deviation(values: &[f64]) -> Option<f64> {
+pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let mean = mean(&values)?;
     Some(
@@ -91,12 +26,12 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// Returns the median.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 50.0)
 }
 
 /// Returns a percentile, linearly interpolated between neighbors. `percent` is clamped to 0 to 100.
-pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
+pub(crate) fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let values = sorted(values);
     let last = values
         .len()
@@ -110,7 +45,7 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
 
 /// Returns the median absolute deviation (MAD), not scaled: for a normal distribution it is 0.67 of
 /// the standard deviation.
-pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
+pub(crate) fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> = sorted(values)
         .iter()
@@ -121,7 +56,7 @@ pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
 
 /// Returns the mean of the greatest tenth of the values, at least of one: the "maximum" in sweeps
 /// over window and streams.
-pub fn top_decile(values: &[f64]) -> Option<f64> {
+pub(crate) fn top_decile(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     mean(&values[values.len() - values.len().div_ceil(10)..])
 }
@@ -130,7 +65,7 @@ pub fn top_decile(values: &[f64]) -> Option<f64> {
 ///
 /// Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource
 /// allocation in shared computer systems", 1984.
-pub fn jain(values: &[f64]) -> Option<f64> {
+pub(crate) fn jain(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
@@ -143,7 +78,7 @@ pub fn jain(values: &[f64]) -> Option<f64> {
 /// By order statistics, the k-th smallest and k-th greatest of n values enclose the median with
 /// probability 1 − 2 × P(fewer than k of n tosses are heads). For 6 values these are the minimum
 /// and the maximum, with 96.9 %: the smallest number with such an interval.
-pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let rank = interval_rank(values.len())?;
     Some((*values.get(rank - 1)?, *values.get(values.len() - rank)?))
@@ -166,8 +101,25 @@ fn interval_rank(n: usize) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
+/// Returns true if the rates of at least two repeats agree.
+///
+/// They agree if maximum and minimum differ by at most 2 % of the median, or if the 95 % confidence
+/// interval of the median (of 6 repeats and more) lies within ± 2.5 % of it, as netperf requires.
+pub(crate) fn agree(rates: &[BitRate]) -> bool {
+    let values = as_values(rates);
+    let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else {
+        return false;
+    };
+    let extent = values.iter().copied().fold(0.0, f64::max)
+        - values.iter().copied().fold(f64::INFINITY, f64::min);
+    let is_within = |(low, high): (f64, f64)| {
+        middle - low <= HALF_INTERVAL * middle && high - middle <= HALF_INTERVAL * middle
+    };
+    extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
+}
+
 /// Returns the rates in bits per second as floating-point numbers.
-pub fn as_values(rates: &[BitRate]) -> Vec<f64> {
+pub(crate) fn as_values(rates: &[BitRate]) -> Vec<f64> {
     rates.iter().map(|rate| rate.0 as f64).collect()
 }
 
@@ -181,6 +133,12 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
+/// Maximum difference of maximum and minimum in [`agree`], as a share of the median.
+const MOST_EXTENT: f64 = 0.02;
+/// Maximum distance of the confidence limits from the median in [`agree`], as a share of the
+/// median, like netperf's `-I 95,5` for the mean.
+const HALF_INTERVAL: f64 = 0.025;
+
 const CONFIDENCE: f64 = 0.95;
 
 /// Maximum number of values for the exact binomial computation: 2⁻ⁿ must not underflow.
@@ -191,6 +149,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
+    use crate::report::{RoundTrips, Spread};
 
     fn near(found: Option<f64>, expected: f64) {
         assert!(
@@ -258,9 +217,9 @@ mod tests {
     fn a_spread_tells_the_middle_the_ends_and_the_number() {
         let rates = [940, 939, 941, 940, 940, 941].map(BitRate::from_mbit);
         let expected = Spread {
-            median: BitRate::from_mbit(940),
-            min: BitRate::from_mbit(939),
-            max: BitRate::from_mbit(941),
+            median_bps: 940_000_000,
+            min_bps: 939_000_000,
+            max_bps: 941_000_000,
             n: 6,
             stable: true,
         };
@@ -273,21 +232,21 @@ mod tests {
         let values = [f64::NAN, 1.0, f64::INFINITY, 3.0];
         assert_eq!(median(&values), Some(2.0));
         assert_eq!(
-            Distribution::of(&values).map(|found| (found.count, found.max)),
+            RoundTrips::of(&values).map(|found| (found.count, found.max_us)),
             Some((2, 3.0))
         );
-        assert_eq!(Distribution::of(&[f64::NAN]), None);
+        assert_eq!(RoundTrips::of(&[f64::NAN]), None);
     }
 
     proptest! {
         #[test]
         fn every_figure_lies_between_the_least_and_the_greatest(values in vec(-1e12..1e12f64, 1..40)) {
-            let found = Distribution::of(&values).unwrap();
-            for figure in [found.mean, found.p50, found.p99, top_decile(&values).unwrap()] {
-                prop_assert!(figure >= found.min - 1e-3 && figure <= found.max + 1e-3, "{figure} of {found:?}");
+            let found = RoundTrips::of(&values).unwrap();
+            for figure in [found.avg_us, found.p50_us, found.p99_us, top_decile(&values).unwrap()] {
+                prop_assert!(figure >= found.min_us - 1e-3 && figure <= found.max_us + 1e-3, "{figure} of {found:?}");
             }
-            prop_assert!(found.std <= (found.max - found.min) / 2.0 + 1e-3);
-            prop_assert!(found.p50 <= found.p99);
+            prop_assert!(found.std_us <= (found.max_us - found.min_us) / 2.0 + 1e-3);
+            prop_assert!(found.p50_us <= found.p99_us);
         }
 
         #[test]

@@ -12,28 +12,28 @@ use crate::statistics;
 
 /// Received bytes of all paths at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Time on the receiver's clock, relative to an arbitrary instant that is fixed for the run.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// Payload bytes received so far on each path. All snapshots of a run have the same paths in
     /// the same order.
-    pub bytes: Vec<u64>,
+    pub(crate) bytes: Vec<u64>,
 }
 
 /// Bytes received between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// Time of the first snapshot.
-    pub began: Duration,
+    pub(crate) began: Duration,
     /// Time between the two snapshots.
-    pub length: Duration,
+    pub(crate) length: Duration,
     /// Payload bytes received on each path between the two snapshots.
-    pub bytes: Vec<u64>,
+    pub(crate) bytes: Vec<u64>,
 }
 
 impl Span {
     /// Creates the span between two snapshots. A counter that decreased counts as 0.
-    pub fn between(from: &Snapshot, to: &Snapshot) -> Span {
+    pub(crate) fn between(from: &Snapshot, to: &Snapshot) -> Span {
         let bytes = from
             .bytes
             .iter()
@@ -48,29 +48,21 @@ impl Span {
     }
 
     /// Returns the payload bytes received on all paths.
-    pub fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.bytes
             .iter()
             .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     /// Returns the total rate of all paths.
-    pub fn total(&self) -> BitRate {
+    pub(crate) fn total(&self) -> BitRate {
         BitRate::from_bytes_over(self.total_bytes(), self.length)
-    }
-
-    /// Returns the rate of one path; zero if the path does not exist.
-    pub fn rate(&self, path: usize) -> BitRate {
-        BitRate::from_bytes_over(
-            self.bytes.get(path).copied().unwrap_or_default(),
-            self.length,
-        )
     }
 }
 
 /// Returns the spans between consecutive snapshots. Ignores a snapshot that is not later than the
 /// previous one.
-pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
+pub(crate) fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
     let mut spans = Vec::new();
     let Some(mut last) = snapshots.first() else {
         return spans;
@@ -93,7 +85,7 @@ pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
 /// The first snapshot must precede any load. The warm-up of a path begins at its last snapshot
 /// without data. A path without data after twice the warm-up does not delay the window, and counts
 /// as 0. Returns `None` while the window is empty.
-pub fn common(
+pub(crate) fn common(
     snapshots: &[Snapshot],
     warm_up: Duration,
     stopped: Option<Duration>,
@@ -129,22 +121,22 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
 /// Condition under which a load may end: the last samples have a small slope and deviation, as in
 /// fio's `steadystate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SettleRule {
+pub(crate) struct SettleRule {
     /// Length of a sample, by default 0.5 s, with a tolerance of a tenth for jitter. Snapshots may
     /// be more frequent.
-    pub sample: Duration,
+    pub(crate) sample: Duration,
     /// Number of the last samples that must be steady, by default 5.
-    pub samples: usize,
+    pub(crate) samples: usize,
     /// Minimum length of the window, by default 3 s.
-    pub least: Duration,
+    pub(crate) least: Duration,
     /// Maximum length of the window, by default 10 s. The load then ends as
     /// [`Progress::Unsettled`].
-    pub longest: Duration,
+    pub(crate) longest: Duration,
     /// Maximum rise or fall of the fitted line over all samples, relative to their mean; by default
     /// 0.01.
-    pub slope: f64,
+    pub(crate) slope: f64,
     /// Maximum deviation of a sample from the mean, relative to it; by default 0.02.
-    pub deviation: f64,
+    pub(crate) deviation: f64,
 }
 
 impl Default for SettleRule {
@@ -162,7 +154,7 @@ impl Default for SettleRule {
 
 /// State of a load by its [`SettleRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// The load must continue.
     Going,
     /// The rate has settled; the load may end.
@@ -175,7 +167,7 @@ impl SettleRule {
     /// Returns the state of a load from its snapshots so far.
     ///
     /// Only the total rate must settle: links with a shared resource may shift rate between them.
-    pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
+    pub(crate) fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
         let Some(window) = common(snapshots, warm_up, None) else {
             return Progress::Going;
         };
@@ -286,11 +278,6 @@ mod tests {
         );
         assert_eq!(window.bytes, [22 * FULL, 22 * FULL]);
         assert_eq!(window.total(), BitRate::from_gbit(2));
-        assert_eq!(
-            window.rate(0).saturating_add(window.rate(1)),
-            window.total()
-        );
-        assert_eq!(window.rate(2), BitRate::ZERO);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`tree`] | records and rules of directory trees |
 //! | `file` | [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
 //! | `id`, `failure`, [`units`] | identities, categories of failures, rates |
+//! | [`theory`] | maximum goodput of a link |
 //!
 //! Beside them, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
 //! and [`tunnel`] multiplexes the connections of other programs.

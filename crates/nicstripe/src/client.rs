@@ -5,6 +5,8 @@ mod builder;
 mod carried;
 mod files;
 mod handle;
+#[cfg(feature = "bench")]
+mod measured;
 mod objects;
 mod reader;
 mod request;

@@ -8,6 +8,8 @@
 //! interface changes.
 
 mod accept;
+#[cfg(feature = "bench")]
+mod bench;
 mod builder;
 mod connections;
 mod gate;

@@ -207,7 +207,10 @@
 //!
 //! # Features
 //!
-//! The crate has no Cargo features. It runs on Linux.
+//! - `bench`, off by default: [`Client::bench`] and [`bench`], which measure what the links carry.
+//!   Without it, a daemon rejects benchmarks as disabled.
+//!
+//! The crate runs on Linux.
 //!
 //! # Data flow
 //!
@@ -219,6 +222,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(feature = "bench")]
 pub mod bench;
 mod client;
 mod daemon;
@@ -277,8 +281,9 @@ pub mod routes {
     };
 }
 
+#[cfg(feature = "bench")]
+pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
-    bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{
         Client, ClientBuilder, Entries, Entry, Kind, ObjectReader, ObjectWriter, Stat, Transfer,
         blocking,

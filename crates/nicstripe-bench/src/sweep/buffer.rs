@@ -15,7 +15,7 @@ use crate::statistics::{as_values, median};
 /// than the scatter of repeats. A size is recommended if it is more than 3 % faster than
 /// auto-tuning, also in a second comparison (ABBA).
 #[derive(Clone, Debug)]
-pub struct BufferSweep {
+pub(crate) struct BufferSweep {
     sizes: Vec<u64>,
     bdp_bytes: Option<u64>,
     table: Table,
@@ -58,7 +58,7 @@ impl BufferSweep {
     ///
     /// Ends at eight times the bandwidth-delay product, at least at 1 MiB to show a cable's
     /// plateau; at 64 MiB if the product is unknown.
-    pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
+    pub(crate) fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
         let wanted = bdp_bytes.map_or(LARGEST, |bdp| {
             bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST)
         });
@@ -78,7 +78,7 @@ impl BufferSweep {
     }
 
     /// Returns the next point to measure, see [`super::Planner::next`].
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         let (size, repeat) = match &self.state {
             State::Upwards(index) => {
                 let size = Some(*self.sizes.get(*index)?);
@@ -110,7 +110,7 @@ impl BufferSweep {
     }
 
     /// Records the result of a point, see [`super::Planner::record`].
-    pub fn record(&mut self, point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
         match &mut self.state {
             State::Upwards(index) => {
                 let size = self.sizes[*index];
@@ -136,7 +136,7 @@ impl BufferSweep {
 
     /// Records a failed point and ends the sweep, as larger buffers would fail as well; see
     /// [`super::Planner::fail`].
-    pub fn fail(&mut self, _point: &Point) {
+    pub(crate) fn fail(&mut self, _point: &Point) {
         match self.state {
             State::Upwards(_) => self.decide(Stopped::Failed),
             _ => self.end(),
@@ -144,7 +144,7 @@ impl BufferSweep {
     }
 
     /// Returns the result so far, see [`super::Planner::outcome`].
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = outcome_of(self.table.results(), self.stopped);
         outcome.plateau = self.plateau().map(|(_, size)| size);
         outcome.bdp_bytes = self.bdp_bytes;

@@ -15,7 +15,7 @@ use crate::statistics::{as_values, top_decile};
 /// are then measured twice more in the same order, so that repeats of a point are far apart in
 /// time.
 #[derive(Clone, Debug)]
-pub struct GridSweep {
+pub(crate) struct GridSweep {
     sizes: Vec<u64>,
     table: Table,
     state: State,
@@ -38,7 +38,7 @@ enum State {
 impl GridSweep {
     /// Creates a sweep over at most six sizes: from 64 KiB by factors of four, up to `largest`
     /// bytes.
-    pub fn new(largest: u64) -> GridSweep {
+    pub(crate) fn new(largest: u64) -> GridSweep {
         let sizes = (0..6)
             .map(|step: u32| SMALLEST << (2 * step))
             .filter(|size| *size <= largest.max(SMALLEST))
@@ -52,7 +52,7 @@ impl GridSweep {
     }
 
     /// Returns the next point to measure, see [`super::Planner::next`].
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         let (size, streams) = self.key()?;
         let repeat = self.table.count((size, streams)) as u32 + 1;
         Some(Point {
@@ -65,7 +65,7 @@ impl GridSweep {
     }
 
     /// Records the result of a point, see [`super::Planner::record`].
-    pub fn record(&mut self, _point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, _point: &Point, measured: Measured) {
         let Some(key) = self.key() else { return };
         self.table.add(key, measured);
         self.advance(false);
@@ -73,7 +73,7 @@ impl GridSweep {
 
     /// Records a failed point and continues with the next number of connections. A second failure
     /// ends the sweep. See [`super::Planner::fail`].
-    pub fn fail(&mut self, _point: &Point) {
+    pub(crate) fn fail(&mut self, _point: &Point) {
         self.failures += 1;
         match self.failures {
             1 => self.advance(true),
@@ -83,7 +83,7 @@ impl GridSweep {
 
     /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is the buffer size
     /// of the fastest point.
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let stopped = match self.state {
             State::Ended if self.failures > 1 => Stopped::Failed,
             State::Ended => Stopped::Done,
@@ -93,7 +93,7 @@ impl GridSweep {
         let medians: Vec<BitRate> = outcome
             .points
             .iter()
-            .map(|point| point.rate.median)
+            .map(|point| point.rate.median())
             .collect();
         outcome.top_decile =
             top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
@@ -102,14 +102,14 @@ impl GridSweep {
             .points
             .iter()
             .rev()
-            .max_by_key(|point| point.rate.median);
+            .max_by_key(|point| point.rate.median_bps);
         outcome.plateau = best.and_then(|point| point.size);
         outcome.advice = match best.map(|point| (point.size, point.streams)) {
             Some((Some(size), Some(streams))) => format!(
                 "best with buffers of {} and {streams} connection{} per link: {}",
                 sized(size),
                 if streams == 1 { "" } else { "s" },
-                best.map(|point| point.rate.median).unwrap_or_default()
+                best.map(|point| point.rate.median()).unwrap_or_default()
             ),
             _ => "nothing was measured".into(),
         };

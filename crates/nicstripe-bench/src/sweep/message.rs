@@ -19,7 +19,7 @@ use crate::statistics::median;
 /// more than a second, or when the time budget is spent. Points below 90 % of their neighbors are
 /// then measured again, at most twice, before they count as dropouts.
 #[derive(Clone, Debug)]
-pub struct MessageSweep {
+pub(crate) struct MessageSweep {
     sizes: Vec<u64>,
     streaming: Option<BitRate>,
     budget: Duration,
@@ -50,7 +50,7 @@ struct Suspect {
 impl MessageSweep {
     /// Creates a sweep over a link with this payload per segment (1448 bytes if unknown) and
     /// streaming rate. No larger size begins after the time `budget` is spent.
-    pub fn new(
+    pub(crate) fn new(
         segment_bytes: Option<u64>,
         streaming: Option<BitRate>,
         budget: Duration,
@@ -67,7 +67,7 @@ impl MessageSweep {
     }
 
     /// Returns the next point to measure, see [`super::Planner::next`].
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         let (size, repeat) = match &self.state {
             State::Upwards(index) => {
                 let size = *self.sizes.get(*index)?;
@@ -95,7 +95,7 @@ impl MessageSweep {
     }
 
     /// Records the result of a point, see [`super::Planner::record`].
-    pub fn record(&mut self, point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
         let Some(size) = point.size else { return };
         self.spent = self.spent.saturating_add(measured.elapsed);
         match &mut self.state {
@@ -115,7 +115,7 @@ impl MessageSweep {
 
     /// Records a failed point. Ends the ascent, as larger messages would fail as well, or skips a
     /// possible dropout; see [`super::Planner::fail`].
-    pub fn fail(&mut self, _point: &Point) {
+    pub(crate) fn fail(&mut self, _point: &Point) {
         match &mut self.state {
             State::Upwards(_) => self.retry_suspects(Stopped::Failed),
             State::Again(suspects) => {
@@ -127,7 +127,7 @@ impl MessageSweep {
     }
 
     /// Returns the result so far, see [`super::Planner::outcome`].
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let points = self.table.results();
         let good: Vec<(u64, f64)> = self
             .curve()
@@ -139,8 +139,7 @@ impl MessageSweep {
             .iter()
             .filter(|point| point.size.is_some_and(|size| size <= SHORT));
         let times: Vec<f64> = short
-            .filter_map(|point| point.time)
-            .map(|time| time.as_secs_f64())
+            .filter_map(|point| Some(point.time_us? / 1e6))
             .collect();
         let latency = median(&times).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let is_flat = matches!(self.stopped, Stopped::Plateau | Stopped::Done);
@@ -393,7 +392,7 @@ fn advice(outcome: &Outcome) -> String {
 /// Largest message in bytes, far beyond the size at which links reach their full rate.
 const LARGEST_SIZE: u64 = 64 << 20;
 /// Largest message of a ping-pong in bytes.
-pub(super) const LARGEST_PING: u64 = 64 << 10;
+pub(crate) const LARGEST_PING: u64 = 64 << 10;
 /// Largest message in bytes that counts for latency.
 const SHORT: u64 = 64;
 /// Payload of a TCP segment with timestamps at an MTU of 1500 bytes.

@@ -8,7 +8,10 @@ use std::{fmt, time::Duration};
 
 use nicstripe_proto::BitRate;
 
-use crate::statistics::{Spread, as_values, median};
+use crate::{
+    report::{Spread, Sweep, SweepKind, SweepPoint},
+    statistics::{as_values, median},
+};
 
 mod buffer;
 mod grid;
@@ -16,30 +19,30 @@ mod message;
 mod mtu;
 mod streams;
 
-pub use self::{
+pub(crate) use self::{
     buffer::BufferSweep, grid::GridSweep, message::MessageSweep, mtu::MtuSweep,
     streams::StreamSweep,
 };
 
 /// Measurement that the caller must perform next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
+pub(crate) struct Point {
     /// Size in bytes of a message, a socket buffer or a packet, depending on the sweep; `None` for
     /// the system's default.
-    pub size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Number of connections per link; `None` for the bench's default.
-    pub streams: Option<u32>,
+    pub(crate) streams: Option<u32>,
     /// Index of the repeat of this point, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
     /// Kind of load to apply.
-    pub load: Load,
+    pub(crate) load: Load,
     /// Minimum duration of the measurement, without warm-up.
-    pub least: Duration,
+    pub(crate) least: Duration,
 }
 
 /// Kind of load at a point of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     /// Messages back and forth, each after the answer to the previous one.
     PingPong {
         /// Number of messages, at least 3. More are sent if the point's minimum duration has not
@@ -54,25 +57,25 @@ pub enum Load {
 
 /// Result of one measurement of a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Goodput in one direction; for ping-pong, the message size divided by half the RTT.
-    pub rate: BitRate,
+    pub(crate) rate: BitRate,
     /// Total duration of the measurement, which counts against the time budget.
-    pub elapsed: Duration,
+    pub(crate) elapsed: Duration,
     /// Time per message: half the RTT of a ping-pong, or the time to deliver it.
-    pub time: Option<Duration>,
+    pub(crate) time: Option<Duration>,
     /// CPU time of both ends in seconds per gigabit.
-    pub cpu_seconds_per_gbit: Option<f64>,
+    pub(crate) cpu_seconds_per_gbit: Option<f64>,
     /// Buffer size in bytes that the kernel granted for a requested one, as reported by
     /// `getsockopt`.
-    pub got_bytes: Option<u64>,
+    pub(crate) got_bytes: Option<u64>,
     /// Jain's fairness index of the connections' rates.
-    pub fairness: Option<f64>,
+    pub(crate) fairness: Option<f64>,
 }
 
 /// Reason why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub(crate) enum Stopped {
     /// The sweep has not ended.
     Early,
     /// All planned points were measured.
@@ -107,52 +110,31 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// Result of one point of a sweep.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PointResult {
-    /// Size in bytes, see [`Point::size`].
-    pub size: Option<u64>,
-    /// Number of connections per link, see [`Point::streams`].
-    pub streams: Option<u32>,
-    /// Statistics of the rates of all repeats.
-    pub rate: Spread,
-    /// Median time per message.
-    pub time: Option<Duration>,
-    /// Median CPU time of both ends in seconds per gigabit.
-    pub cpu_seconds_per_gbit: Option<f64>,
-    /// Buffer size in bytes that the kernel granted.
-    pub got_bytes: Option<u64>,
-    /// True if the rate is below that of the neighbors, confirmed by further measurements.
-    pub dropout: bool,
-    /// True if the rate was computed, false if measured.
-    pub computed: bool,
-}
-
 /// Result of a sweep so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Points in ascending order of size, preceded by the system's default.
-    pub points: Vec<PointResult>,
+    pub(crate) points: Vec<SweepPoint>,
     /// Smallest size in bytes that reaches 98 % of the best rate; for connections, their number.
     /// `None` if the rate still rises at the end.
-    pub plateau: Option<u64>,
+    pub(crate) plateau: Option<u64>,
     /// Bandwidth-delay product under load in bytes, as passed to the sweep.
-    pub bdp_bytes: Option<u64>,
+    pub(crate) bdp_bytes: Option<u64>,
     /// Median time of messages up to 64 bytes: half the RTT.
-    pub latency: Option<Duration>,
+    pub(crate) latency: Option<Duration>,
     /// Message size in bytes that reaches half of the maximum rate (n½).
-    pub half_size: Option<u64>,
+    pub(crate) half_size: Option<u64>,
     /// Mean rate of the fastest tenth of a grid's points.
-    pub top_decile: Option<BitRate>,
+    pub(crate) top_decile: Option<BitRate>,
     /// Recommendation in one sentence.
-    pub advice: String,
+    pub(crate) advice: String,
     /// Reason why the sweep ended.
-    pub stopped: Stopped,
+    pub(crate) stopped: Stopped,
 }
 
 /// Planner of a sweep, by the varied parameter.
 #[derive(Clone, Debug)]
-pub enum Planner {
+pub(crate) enum Planner {
     /// Sweep of message sizes.
     Message(MessageSweep),
     /// Sweep of socket buffer sizes.
@@ -168,7 +150,7 @@ pub enum Planner {
 impl Planner {
     /// Returns the next point to measure; `None` at the end. Repeated calls return the same point
     /// until its result is recorded.
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         match self {
             Planner::Message(sweep) => sweep.next(),
             Planner::Buffer(sweep) => sweep.next(),
@@ -179,7 +161,7 @@ impl Planner {
     }
 
     /// Records the result of the point that [`Planner::next`] returned.
-    pub fn record(&mut self, point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
         match self {
             Planner::Message(sweep) => sweep.record(point, measured),
             Planner::Buffer(sweep) => sweep.record(point, measured),
@@ -190,7 +172,7 @@ impl Planner {
     }
 
     /// Records that the point of [`Planner::next`] cannot be measured. Skips it or ends the sweep.
-    pub fn fail(&mut self, point: &Point) {
+    pub(crate) fn fail(&mut self, point: &Point) {
         match self {
             Planner::Message(sweep) => sweep.fail(point),
             Planner::Buffer(sweep) => sweep.fail(point),
@@ -201,7 +183,7 @@ impl Planner {
     }
 
     /// Returns the result of the sweep so far.
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Planner::Message(sweep) => sweep.outcome(),
             Planner::Buffer(sweep) => sweep.outcome(),
@@ -256,13 +238,13 @@ impl Trials {
         median(&self.times).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
-    fn result(&self) -> Option<PointResult> {
-        Some(PointResult {
+    fn result(&self) -> Option<SweepPoint> {
+        Some(SweepPoint {
             size: self.key.0,
             streams: self.key.1,
             rate: Spread::of(&self.rates)?,
-            time: self.time(),
-            cpu_seconds_per_gbit: median(&self.cpu),
+            time_us: self.time().map(|time| time.as_secs_f64() * 1e6),
+            cpu_s_per_gbit: median(&self.cpu),
             got_bytes: self.got_bytes,
             dropout: self.dropout,
             computed: false,
@@ -302,8 +284,8 @@ impl Table {
         self.of(key).map_or(0.0, Trials::median)
     }
 
-    fn results(&self) -> Vec<PointResult> {
-        let mut results: Vec<PointResult> = self.0.iter().filter_map(Trials::result).collect();
+    fn results(&self) -> Vec<SweepPoint> {
+        let mut results: Vec<SweepPoint> = self.0.iter().filter_map(Trials::result).collect();
         results.sort_by_key(|point| (point.size, point.streams));
         results
     }
@@ -317,7 +299,7 @@ fn plateau(rates: &[f64]) -> Option<usize> {
         .position(|rate| best > 0.0 && *rate >= PLATEAU * best)
 }
 
-fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
+fn outcome_of(points: Vec<SweepPoint>, stopped: Stopped) -> Outcome {
     Outcome {
         points,
         plateau: None,
@@ -346,6 +328,24 @@ const PLATEAU: f64 = 0.98;
 const TRIALS: usize = 3;
 /// Duration of one repeat of a point with continuous load.
 const LOAD_TIME: Duration = Duration::from_secs(2);
+
+impl Sweep {
+    /// Returns the report section of a sweep over this link, or over all links if `None`.
+    pub(crate) fn of(kind: SweepKind, link: Option<u32>, outcome: Outcome) -> Sweep {
+        Sweep {
+            kind,
+            link,
+            points: outcome.points,
+            plateau: outcome.plateau,
+            bdp_bytes: outcome.bdp_bytes,
+            latency_us: outcome.latency.map(|time| time.as_secs_f64() * 1e6),
+            half_size_bytes: outcome.half_size,
+            top_decile_bps: outcome.top_decile.map(|rate| rate.0),
+            advice: outcome.advice,
+            stopped: outcome.stopped.to_string(),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,11 @@
 //! Sweep of MTUs.
 
 use super::{
-    Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table,
-    outcome_of, plateau,
+    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
 };
 use nicstripe_proto::{BitRate, theory::Theory};
 
-use crate::statistics::Spread;
+use crate::report::{Spread, SweepPoint};
 
 /// Planner that varies the MTU: 1500, 4000, 9000 and the current one, alternating, three times
 /// each.
@@ -15,7 +14,7 @@ use crate::statistics::Spread;
 /// from the share of payload. Rates of smaller MTUs are also computed if the MTU may not be
 /// changed.
 #[derive(Clone, Debug)]
-pub struct MtuSweep {
+pub(crate) struct MtuSweep {
     sizes: Vec<u32>,
     theory: Theory,
     may_set: bool,
@@ -29,7 +28,7 @@ impl MtuSweep {
     ///
     /// The MTU of `theory` is the smallest of both ends and the path; its line rate is not used.
     /// `may_set` is true if the local MTU may be lowered.
-    pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
+    pub(crate) fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
         let mut sizes: Vec<u32> = SIZES
             .into_iter()
             .filter(|size| *size <= largest)
@@ -47,7 +46,7 @@ impl MtuSweep {
     }
 
     /// Returns the next point to measure, see [`super::Planner::next`].
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         let open = self
             .sizes
             .iter()
@@ -64,7 +63,7 @@ impl MtuSweep {
     }
 
     /// Records the result of a point, see [`super::Planner::record`].
-    pub fn record(&mut self, point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
         if let Some(size) = self
             .sizes
             .iter()
@@ -76,7 +75,7 @@ impl MtuSweep {
 
     /// Records a failed point and skips its MTU, as the path drops such packets; see
     /// [`super::Planner::fail`].
-    pub fn fail(&mut self, point: &Point) {
+    pub(crate) fn fail(&mut self, point: &Point) {
         self.failed.extend(
             self.sizes
                 .iter()
@@ -85,7 +84,7 @@ impl MtuSweep {
     }
 
     /// Returns the result so far, see [`super::Planner::outcome`].
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let mut points = self.table.results();
         points.extend(self.sizes.iter().filter_map(|size| self.computed(*size)));
         points.sort_by_key(|point| point.size);
@@ -97,7 +96,7 @@ impl MtuSweep {
         let measured: Vec<_> = points
             .iter()
             .filter(|point| !point.computed)
-            .map(|point| (point.size, point.rate.median.0 as f64))
+            .map(|point| (point.size, point.rate.median_bps as f64))
             .collect();
         let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
         let mut outcome = outcome_of(points, stopped);
@@ -119,7 +118,7 @@ impl MtuSweep {
 
     /// Computes the result for an MTU that cannot be measured: the rate at the current MTU, scaled
     /// by the shares of payload. Returns `None` if it can be measured.
-    fn computed(&self, size: u32) -> Option<PointResult> {
+    fn computed(&self, size: u32) -> Option<SweepPoint> {
         if self.may_be_tried(size) {
             return None;
         }
@@ -135,40 +134,40 @@ impl MtuSweep {
                 .0,
             )
         };
-        let scaled = |rate: BitRate| {
-            let rate = (u128::from(rate.0) * part(size))
+        let scaled = |bps: u64| {
+            let bps = (u128::from(bps) * part(size))
                 .checked_div(part(self.theory.mtu))
                 .unwrap_or_default();
-            BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
+            u64::try_from(bps).unwrap_or(u64::MAX)
         };
         let rate = Spread {
-            median: scaled(now.median),
-            min: scaled(now.min),
-            max: scaled(now.max),
+            median_bps: scaled(now.median_bps),
+            min_bps: scaled(now.min_bps),
+            max_bps: scaled(now.max_bps),
             ..now
         };
-        Some(PointResult {
+        Some(SweepPoint {
             size: Some(size.into()),
             streams: None,
             rate,
-            time: None,
-            cpu_seconds_per_gbit: None,
+            time_us: None,
+            cpu_s_per_gbit: None,
             got_bytes: None,
             dropout: false,
             computed: true,
         })
     }
 
-    fn advice(&self, points: &[PointResult]) -> String {
+    fn advice(&self, points: &[SweepPoint]) -> String {
         let now = points
             .iter()
             .find(|point| point.size == Some(self.theory.mtu.into()));
         // The first of equal points has the smallest MTU.
         let best = points
             .iter()
-            .filter(|point| point.rate.median.0 > 0)
+            .filter(|point| point.rate.median_bps > 0)
             .rev()
-            .max_by_key(|point| point.rate.median);
+            .max_by_key(|point| point.rate.median_bps);
         let (Some(now), Some(best)) = (now, best) else {
             return "nothing was measured".into();
         };
@@ -219,15 +218,15 @@ impl MtuSweep {
 }
 
 /// Returns the gain in median rate from one point to another in percent.
-fn gain(from: &PointResult, to: &PointResult) -> f64 {
-    (to.rate.median.0 as f64 / from.rate.median.0.max(1) as f64 - 1.0) * 100.0
+fn gain(from: &SweepPoint, to: &SweepPoint) -> f64 {
+    (to.rate.median_bps as f64 / from.rate.median_bps.max(1) as f64 - 1.0) * 100.0
 }
 
 /// Describes the change in CPU time from one point to another; empty if unknown.
-fn processor(from: &PointResult, to: &PointResult) -> String {
+fn processor(from: &SweepPoint, to: &SweepPoint) -> String {
     let cpu = from
-        .cpu_seconds_per_gbit
-        .zip(to.cpu_seconds_per_gbit)
+        .cpu_s_per_gbit
+        .zip(to.cpu_s_per_gbit)
         .filter(|(before, _)| *before > 0.0);
     cpu.map_or(String::new(), |(before, after)| {
         format!(

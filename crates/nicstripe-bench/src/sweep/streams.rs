@@ -3,12 +3,12 @@
 use super::{
     Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
 };
-use crate::statistics::median;
+use crate::{report::SweepPoint, statistics::median};
 
 /// Planner that varies the connections per link: 1, 2, 4, 8, three times each, until a doubling
 /// gains less than 2 % or the connections get unequal rates.
 #[derive(Clone, Debug, Default)]
-pub struct StreamSweep {
+pub(crate) struct StreamSweep {
     table: Table,
     /// Index of the current number in [`COUNTS`].
     index: usize,
@@ -17,12 +17,12 @@ pub struct StreamSweep {
 
 impl StreamSweep {
     /// Creates a sweep that starts with one connection per link.
-    pub fn new() -> StreamSweep {
+    pub(crate) fn new() -> StreamSweep {
         StreamSweep::default()
     }
 
     /// Returns the next point to measure, see [`super::Planner::next`].
-    pub fn next(&self) -> Option<Point> {
+    pub(crate) fn next(&self) -> Option<Point> {
         let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
         let repeat = self.table.count(key(streams)) as u32 + 1;
         Some(Point {
@@ -35,7 +35,7 @@ impl StreamSweep {
     }
 
     /// Records the result of a point, see [`super::Planner::record`].
-    pub fn record(&mut self, _point: &Point, measured: Measured) {
+    pub(crate) fn record(&mut self, _point: &Point, measured: Measured) {
         let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else {
             return;
         };
@@ -47,14 +47,21 @@ impl StreamSweep {
 
     /// Records a failed point and ends the sweep, as more connections would fail as well; see
     /// [`super::Planner::fail`].
-    pub fn fail(&mut self, _point: &Point) {
+    pub(crate) fn fail(&mut self, _point: &Point) {
         self.stopped.get_or_insert(Stopped::Failed);
     }
 
     /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is a number of
     /// connections with equal rates.
-    pub fn outcome(&self) -> Outcome {
-        let mut outcome = outcome_of(self.table.results(), self.stopped.unwrap_or(Stopped::Early));
+    pub(crate) fn outcome(&self) -> Outcome {
+        // `size` holds the swept value, here the number of connections.
+        let points = self.table.results().into_iter().map(|point| SweepPoint {
+            size: point.streams.map(u64::from),
+            streams: None,
+            ..point
+        });
+        let stopped = self.stopped.unwrap_or(Stopped::Early);
+        let mut outcome = outcome_of(points.collect(), stopped);
         let fair: Vec<u32> = COUNTS
             .into_iter()
             .take_while(|streams| self.is_fair(*streams))
@@ -104,7 +111,7 @@ fn key(streams: u32) -> Key {
     (None, Some(streams))
 }
 
-pub(super) const COUNTS: [u32; 4] = [1, 2, 4, 8];
+pub(crate) const COUNTS: [u32; 4] = [1, 2, 4, 8];
 /// Minimum significant gain of a doubling as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
 /// Jain's fairness index from which rates count as equal.

@@ -227,7 +227,7 @@ fn a_disturbance_that_does_not_come_again_is_no_dropout() {
         found
             .points
             .windows(2)
-            .all(|pair| pair[1].rate.median > pair[0].rate.median),
+            .all(|pair| pair[1].rate.median_bps > pair[0].rate.median_bps),
         "the disturbed repeats do not count"
     );
 }
@@ -257,7 +257,7 @@ fn curves_with_noise_are_monotone_but_for_what_is_marked() {
             .points
             .iter()
             .filter(|point| !point.dropout)
-            .map(|point| point.rate.median.0 as f64)
+            .map(|point| point.rate.median_bps as f64)
             .collect();
         assert!(
             good.windows(2).all(|pair| pair[1] > 0.9 * pair[0]),
@@ -562,7 +562,7 @@ fn packets_are_swept_in_turns_up_to_what_the_ends_have() {
         );
         for (a, b) in found.points.iter().zip(&computed.points) {
             assert!(
-                a.rate.median.0.abs_diff(b.rate.median.0) <= 2,
+                a.rate.median_bps.abs_diff(b.rate.median_bps) <= 2,
                 "{a:?} {b:?}"
             );
         }
@@ -680,4 +680,46 @@ fn a_sweep_that_is_interrupted_has_an_outcome() {
             planner.record(&point, rate(1e8 * f64::from(measured + 1)));
         }
     }
+}
+
+#[test]
+fn a_sweep_of_connections_has_them_as_its_sizes() {
+    let mut planner = Planner::Streams(StreamSweep::new());
+    while let Some(point) = planner.next() {
+        let rate = BitRate::from_mbit(if point.streams == Some(1) { 400 } else { 940 });
+        let elapsed = Duration::from_secs(2);
+        planner.record(
+            &point,
+            Measured {
+                rate,
+                elapsed,
+                time: Some(elapsed),
+                ..Measured::default()
+            },
+        );
+    }
+    let found = Sweep::of(SweepKind::Streams, Some(1), planner.outcome());
+    let points: Vec<_> = found
+        .points
+        .iter()
+        .map(|point| {
+            (
+                point.size,
+                point.streams,
+                point.rate.median_bps,
+                point.time_us,
+            )
+        })
+        .collect();
+    assert_eq!(
+        points[..2],
+        [
+            (Some(1), None, 400_000_000, Some(2e6)),
+            (Some(2), None, 940_000_000, Some(2e6))
+        ]
+    );
+    assert_eq!(
+        (found.plateau, found.stopped.as_str()),
+        (Some(2), "the rate does not rise any more")
+    );
 }

@@ -25,6 +25,16 @@ use std::{
 use super::{flap_damping::FlapDamping, flow::Flow, pace::Pace};
 use crate::{units::BitRate, wire::load::LoadOrder};
 
+/// Combines the verification of two connections: false if either failed, otherwise unknown if
+/// either is unknown.
+pub fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        (None, _) | (_, None) => None,
+    }
+}
+
 /// Idle time after which a side sends a heartbeat.
 ///
 /// Five heartbeats fit into [`SUSPECT_AFTER`], so one late wake-up on a busy machine raises no
@@ -483,6 +493,25 @@ mod tests {
     }
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_link_is_verified_if_each_of_its_connections_is() {
+        let [yes, no, unknown] = [Some(true), Some(false), None];
+        assert_eq!(all_verified(yes, yes), yes);
+        assert_eq!(
+            [
+                all_verified(yes, no),
+                all_verified(no, yes),
+                all_verified(no, unknown),
+                all_verified(unknown, no)
+            ],
+            [no; 4]
+        );
+        assert_eq!(
+            [all_verified(yes, unknown), all_verified(unknown, yes)],
+            [unknown; 2]
+        );
+    }
 
     #[test]
     fn silence_makes_a_path_suspect_and_then_ends_it() {

@@ -1,6 +1,8 @@
 //! Accounting of benchmark loads and echoes on one connection: counts and drops loads, and reports
 //! echoes.
 
+use std::time::Duration;
+
 use super::frame::{EchoHeader, LoadHeader, Piece};
 use crate::units::BitRate;
 
@@ -13,6 +15,21 @@ pub struct LoadOrder {
     pub message_bytes: u32,
     /// Maximum rate of this connection; unlimited if `None`.
     pub rate: Option<BitRate>,
+}
+
+/// Order to measure round-trip times with a series of messages, each sent after the previous one
+/// was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PingOrder {
+    /// Number of messages.
+    pub count: u32,
+    /// Size of a message in bytes. Above [`MAX_ECHO`](crate::frame::MAX_ECHO) the message is sent as load frames of the
+    /// run, followed by an empty echo request.
+    pub bytes: u64,
+    /// ID of the benchmark run.
+    pub run: u32,
+    /// Time after which no further message is sent.
+    pub longest: Duration,
 }
 
 /// Benchmark traffic that a session permits on its connections.

@@ -1,39 +1,20 @@
 //! Measures the rates of the links between two machines, alone and together, through the sessions
-//! and paths that copies use.
+//! and paths that copies use. Requires the feature `bench`.
 //!
 //! [`crate::Client::bench`] runs a [`BenchPlan`] and returns a [`BenchReport`]; a [`crate::Daemon`]
-//! takes part within its [`BenchLimits`]. The receiver counts bytes on its own clock; `figures`
-//! merges the samples of both ends into one time line.
+//! takes part within its [`BenchLimits`]. The crate `nicstripe-bench` measures; this module gives it
+//! the client.
 
-mod admission;
-mod baseline;
-mod control;
-mod decided;
-mod disk;
-mod event;
-mod evidence;
-mod figures;
-#[cfg(test)]
-mod fixture;
-mod links;
-mod plan;
-mod report;
-mod run;
-mod sampler;
-mod summary;
-mod sweep;
+mod client;
+mod handle;
+mod packets;
 
-pub use self::{
-    admission::BenchLimits,
-    baseline::compare,
-    event::BenchEvent,
-    plan::{BenchPlan, DiskPlan},
-    report::*,
-    run::Bench,
-    summary::{conclude, summarise},
+#[doc(inline)]
+pub use nicstripe_bench::{
+    BenchEvent, BenchLimits, BenchLink, BenchPlan, BenchReport, Comparison, CpuUse, Direction,
+    DiskPlan, DiskReport, Ends, Flow, HostFacts, InterfaceFacts, Interval, Known, Limiter,
+    LinkSummary, Phase, PlanSummary, RoundTrips, Run, SCHEMA, Spread, Summary, Sweep, SweepKind,
+    SweepPoint, TcpUse, TheoryInputs, Verdict, compare, conclude, summarise,
 };
-pub(crate) use self::{
-    admission::{Admissions, Desk, Ticket},
-    disk::{StopOnDrop, serve as serve_disk},
-    sampler::{CpuSampler, InterfaceCounters, facts},
-};
+
+pub use self::handle::Bench;

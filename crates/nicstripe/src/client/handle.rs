@@ -17,12 +17,11 @@ use super::{
     trees::{TreeDownload, TreeUpload},
 };
 use crate::{
-    bench::{Bench, BenchPlan},
     file::options::CopyOptions,
-    links::{request::MOST_STREAMS, route_keeper::RouteKeeper, survey::LinkSurvey},
+    links::survey::LinkSurvey,
     report::error::Error,
     session::{
-        Command, SessionHandle,
+        Command,
         endpoint::pipe::{PipeSink, PipeSource},
     },
     tree::TreeOptions,
@@ -75,27 +74,6 @@ impl Client {
             name,
             options,
             trial: false,
-        })
-    }
-
-    /// Sends a file like [`Client::put`] for a dry run: the daemon makes it durable and then
-    /// discards it.
-    pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
-        self.start(FileUpload {
-            source: source.to_owned(),
-            name,
-            options: CopyOptions::default(),
-            trial: true,
-        })
-    }
-
-    /// Fetches a file like [`Client::get`] for a dry run: makes it durable and then discards it.
-    pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
-        self.start(FileDownload {
-            name,
-            target: target.to_owned(),
-            options: CopyOptions::default(),
-            trial: true,
         })
     }
 
@@ -288,53 +266,9 @@ impl Client {
         }
     }
 
-    /// Starts a benchmark that measures the rates of the links as `plan` specifies.
-    ///
-    /// The daemon runs one benchmark at a time, and none during copies; others wait in a queue.
-    /// Must be called within a tokio runtime.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let report = client.bench(nicstripe::BenchPlan::default()).finish().await?;
-    /// println!("{}", report.summary.sentence);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn bench(&self, plan: BenchPlan) -> Bench {
-        Bench::start(self.clone(), plan)
-    }
-
-    /// Returns a handle to the running session, or to a new one if it has ended.
-    pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
-        Ok(self.inner.session(None).await?.handle)
-    }
-
     /// Returns the daemon's host name or address as the caller gave it.
     pub(crate) fn host(&self) -> &str {
         &self.inner.host
-    }
-
-    /// Opens another session with the same daemon, optionally with another number of connections
-    /// per link and another socket buffer size in bytes. Fails at once if the daemon has no free
-    /// session.
-    pub(crate) async fn another(
-        &self,
-        streams: Option<u8>,
-        socket_buffer: Option<u64>,
-    ) -> Result<Self, Error> {
-        let mut settings = self.inner.settings.clone();
-        (settings.socket_buffer, settings.queues) = (socket_buffer, false);
-        settings.streams = streams
-            .map(|streams| streams.clamp(1, MOST_STREAMS))
-            .or(settings.streams);
-        settings.identity = Some(self.inner.identity.clone());
-        settings.connect(&self.inner.host).await
-    }
-
-    /// Returns the route keeper, which changes MTUs for a benchmark; `None` without a state
-    /// directory.
-    pub(crate) fn keeper(&self) -> Option<RouteKeeper> {
-        self.inner.settings.session_routes()
     }
 
     /// Closes the session. Running transfers are interrupted and can be resumed.

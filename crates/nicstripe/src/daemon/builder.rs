@@ -10,6 +10,8 @@ use std::{
 use nicstripe_link::InterfaceName;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "bench")]
+use super::bench::Benches;
 use super::{
     connections::Connections,
     gate::Gate,
@@ -20,7 +22,6 @@ use super::{
     trusted::{PeersFile, Trusted},
 };
 use crate::{
-    bench::BenchLimits,
     file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
     links::{
         discovery::{Responder, ResponderConfig},
@@ -54,7 +55,8 @@ pub struct DaemonBuilder {
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
     limits: Limits,
-    bench: BenchLimits,
+    #[cfg(feature = "bench")]
+    pub(super) bench: nicstripe_bench::BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
     descriptors: Option<u64>,
 }
@@ -304,17 +306,6 @@ impl DaemonBuilder {
         self
     }
 
-    /// Sets the limits of benchmarks that peers run against this daemon.
-    ///
-    /// ```
-    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bench(mut self, limits: BenchLimits) -> Self {
-        self.bench = limits;
-        self
-    }
-
     /// Opens the root and the listening sockets, and returns a daemon that is ready to run.
     ///
     /// ```no_run
@@ -399,8 +390,8 @@ impl DaemonBuilder {
             limits: RwLock::new(Arc::new(limits)),
             route_limits: Arc::default(),
             meters: Arc::default(),
-            bench: RwLock::new(self.bench),
-            benches: Arc::default(),
+            #[cfg(feature = "bench")]
+            benches: Benches::of(self.bench),
             ending: CancellationToken::new(),
             routes: self.routes,
         };
@@ -429,7 +420,8 @@ impl Daemon {
             routes: None,
             announce: false,
             limits: Limits::default(),
-            bench: BenchLimits::default(),
+            #[cfg(feature = "bench")]
+            bench: nicstripe_bench::BenchLimits::default(),
             descriptors: descriptors(),
         }
     }

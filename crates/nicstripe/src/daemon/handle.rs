@@ -3,12 +3,12 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{limits::Limits, shared::Shared};
-use crate::{bench::BenchLimits, report::metrics::Metrics};
+use crate::report::metrics::Metrics;
 
 /// Handle to a daemon's metrics and limits. Clones refer to the same daemon, which may have ended.
 #[derive(Debug, Clone)]
 pub struct DaemonHandle {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl DaemonHandle {
@@ -42,17 +42,6 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Returns the current limits of benchmarks that peers run.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// println!("{:?}", handle.bench_limits());
-    /// # }
-    /// ```
-    pub fn bench_limits(&self) -> BenchLimits {
-        self.shared.bench_limits()
-    }
-
     /// Reads the peers file again. Ends sessions whose key was removed or whose rights were
     /// reduced.
     ///
@@ -65,22 +54,6 @@ impl DaemonHandle {
     /// ```
     pub fn reload_peers(&self) {
         self.shared.end_sessions_without_rights();
-    }
-
-    /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
-    /// rejected if no longer allowed. A running benchmark keeps its granted time.
-    ///
-    /// ```no_run
-    /// # fn example(handle: nicstripe::DaemonHandle) {
-    /// handle.set_bench_limits(nicstripe::BenchLimits::default());
-    /// # }
-    /// ```
-    pub fn set_bench_limits(&self, limits: BenchLimits) {
-        *self
-            .shared
-            .bench
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Changes the limits that can change at run time: those of sessions, the greeting time, and

@@ -1,18 +1,15 @@
 //! Service of the daemon, as the session of a peer uses it.
 
-use std::{
-    io,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{io, sync::Arc};
 
-use nicstripe_proto::message::{
-    AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected, Get, GetTree, Put,
-    PutTree,
-};
+#[cfg(not(feature = "bench"))]
+use nicstripe_proto::message::BenchRefusal;
+use nicstripe_proto::message::{AnswerKind, AskKind, Expected, Get, GetTree, Put, PutTree};
+#[cfg(feature = "bench")]
+use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 
 use super::service::Service;
 use crate::{
-    bench::Ticket,
     file::{self, FileError, OF_SOURCE, OF_TARGET, ReadOptions},
     report::metrics::Meters,
     session::{
@@ -123,11 +120,26 @@ impl Serve for Service {
         Self::meters(self)
     }
 
-    fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused> {
+    #[cfg(not(feature = "bench"))]
+    fn bench_refusal(&self) -> Option<BenchRefusal> {
+        Self::bench_refusal(self)
+    }
+
+    #[cfg(feature = "bench")]
+    fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<nicstripe_bench::Ticket<SessionHandle>, BenchRefused> {
         Self::ask_bench(self, ask, session)
     }
 
-    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+    #[cfg(feature = "bench")]
+    fn work_for_bench(
+        &self,
+        order: &DiskOrder,
+        stop: &std::sync::atomic::AtomicBool,
+    ) -> Result<DiskDone, FileError> {
         Self::work_for_bench(self, order, stop)
     }
 }

@@ -1,15 +1,13 @@
 //! Service of the daemon for one session, within the rights of the peer.
 
 use std::{
-    sync::{Arc, MutexGuard, atomic::AtomicBool},
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
     FailCode,
-    message::{
-        BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions,
-    },
+    message::{BenchRefusal, Expected, Hello, Put, PutOptions},
 };
 use tokio::sync::Semaphore;
 
@@ -19,7 +17,6 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    bench::{Desk, Ticket},
     file::{FileError, IoPool, Lease, OF_TREE, Quota, Root},
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
@@ -30,7 +27,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) struct Service {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     key: PublicKey,
     served: Served,
     access: trust::Access,
@@ -216,50 +213,13 @@ impl Service {
             })
     }
 
-    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
-    /// rejection. The queue sends later answers through `session`.
-    pub(crate) fn ask_bench(
-        &self,
-        ask: &BenchAsk,
-        session: SessionHandle,
-    ) -> Result<Ticket, BenchRefused> {
-        let refused = |why| {
-            Err(BenchRefused {
-                why,
-                retry_after_ms: None,
-            })
-        };
+    /// Returns the reason for which the peer may run no benchmark now; `None` if it may.
+    pub(crate) fn bench_refusal(&self) -> Option<BenchRefusal> {
         if self.no_bench {
-            return refused(BenchRefusal::NotPermitted);
+            return Some(BenchRefusal::NotPermitted);
         }
-        if self.shared.ending.is_cancelled() {
-            return refused(BenchRefusal::ShuttingDown);
-        }
-        let shared = self.shared.clone();
-        self.shared
-            .benches
-            .ask(self.key, ask, session, move || Desk {
-                limits: shared.bench_limits(),
-                copies: shared.meters.jobs().running(),
-            })
-    }
-
-    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
-    /// then discards the data. Blocks until done or until `stop` is set.
-    pub(crate) fn work_for_bench(
-        &self,
-        order: &DiskOrder,
-        stop: &AtomicBool,
-    ) -> Result<DiskDone, FileError> {
-        if !order.read {
-            self.check_writable(&"a bench")?;
-        }
-        crate::bench::serve_disk(
-            self.served.root("measure", &"the disk")?,
-            *self.key.as_bytes(),
-            order,
-            stop,
-        )
+        let is_ending = self.shared.ending.is_cancelled();
+        is_ending.then_some(BenchRefusal::ShuttingDown)
     }
 
     pub(super) fn dial_targets(&self) -> &[DialTarget] {

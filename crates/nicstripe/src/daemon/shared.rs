@@ -8,12 +8,13 @@ use std::{
 use nicstripe_proto::SessionId;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "bench")]
+use super::bench::Benches;
 use super::{
     connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
     service::Service, trusted::Trusted,
 };
 use crate::{
-    bench::{Admissions, BenchLimits},
     file::{BufferPool, IoPool, Quota},
     links::{peer_routes::RouteLimits, route_keeper::RouteKeeper},
     report::metrics::Meters,
@@ -52,9 +53,8 @@ pub(crate) struct Shared {
     /// Limits of the host routes that peers request.
     pub(super) route_limits: Arc<RouteLimits>,
     pub(super) meters: Arc<Meters>,
-    pub(super) bench: RwLock<BenchLimits>,
-    /// Running benchmark and queue of the waiting ones.
-    pub(super) benches: Arc<Admissions>,
+    #[cfg(feature = "bench")]
+    pub(super) benches: Benches,
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,
     pub(super) routes: Option<Arc<RouteKeeper>>,
@@ -75,14 +75,6 @@ impl Shared {
     /// Returns the current resource limits, which [`DaemonHandle`](super::DaemonHandle) may change.
     pub(super) fn limits(&self) -> Arc<Limits> {
         self.limits
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Returns the current limits of benchmarks, which [`DaemonHandle`](super::DaemonHandle) may change.
-    pub(super) fn bench_limits(&self) -> BenchLimits {
-        self.bench
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()

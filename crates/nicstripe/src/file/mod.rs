@@ -18,6 +18,8 @@ mod pool;
 mod quota;
 mod root;
 mod source;
+#[cfg(feature = "bench")]
+pub(crate) mod stages;
 mod stored;
 mod target;
 

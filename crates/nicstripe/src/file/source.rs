@@ -85,6 +85,7 @@ impl Opened {
 
 impl Source {
     /// Opens a local file or block device of known size for sending.
+    #[cfg(feature = "bench")]
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         Self::of(file, name, options)

@@ -136,7 +136,8 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         }) {
             Some(other) => {
                 other.streams += 1;
-                other.verified = crate::session::all_verified(other.verified, linked.verified);
+                other.verified =
+                    nicstripe_proto::path::all_verified(other.verified, linked.verified);
             }
             None => links.push(surveyed(
                 linked,

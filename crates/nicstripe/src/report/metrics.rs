@@ -163,6 +163,7 @@ pub(crate) struct JobCounts {
     pub(crate) ended: u64,
 }
 
+#[cfg(feature = "bench")]
 impl JobCounts {
     pub(crate) fn running(self) -> u64 {
         self.begun.saturating_sub(self.ended)
@@ -229,6 +230,7 @@ impl Meters {
         self.state().jobs.ended += 1;
     }
 
+    #[cfg(feature = "bench")]
     pub(crate) fn jobs(&self) -> JobCounts {
         self.state().jobs
     }

@@ -5,9 +5,12 @@ mod account;
 #[cfg(test)]
 mod apply;
 mod asks;
+#[cfg(feature = "bench")]
 mod bench;
 mod ends;
 mod mux;
+#[cfg(not(feature = "bench"))]
+mod no_bench;
 mod paths;
 mod transfers;
 
@@ -26,7 +29,9 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
+pub(crate) use self::bench::BenchInput;
+#[cfg(not(feature = "bench"))]
+use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
     audience::Audience,
@@ -42,7 +47,10 @@ use crate::{
     file::{BufferPool, ChunkBuffer, IoPool},
     report::{error::Error, event::LinkState},
     text::shown_interface,
-    wire::{clock, stream::Outgoing},
+    wire::{
+        clock,
+        stream::{Outgoing, SharedGate},
+    },
 };
 
 pub(crate) struct DriverConfig {
@@ -133,6 +141,8 @@ pub(crate) struct Driver {
     closing: Option<CloseCode>,
     next_generation: u64,
     bench: SessionBench,
+    /// Benchmark load that the connections may carry.
+    gate: Arc<SharedGate>,
     asks: Asks,
     mux: Option<MuxEnds>,
 }
@@ -183,7 +193,8 @@ impl Driver {
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
-            bench: SessionBench::default(),
+            bench: Default::default(),
+            gate: Arc::default(),
             asks: Asks::default(),
             mux: None,
             config,
@@ -334,8 +345,7 @@ impl Driver {
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
             Command::Panic => panic!("a fault, for a test"),
-            Command::Bench(command) => self.on_bench_command(command, now),
-            Command::AnswerBench(body) => self.answer_bench(body, now),
+            Command::Bench(input) => self.on_bench_input(input, now),
             Command::EndIfIdle => {
                 if !self.session.is_connected() && !self.handle.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
@@ -350,7 +360,7 @@ impl Driver {
         loop {
             self.handle_events(now);
             self.hash_ahead();
-            self.sync_gate();
+            self.gate.set(self.session.load_gate());
             self.transmit(now);
             // The last events may have queued frames.
             if !self.handle_events(now) {

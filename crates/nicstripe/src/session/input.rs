@@ -4,9 +4,7 @@ use std::{io, sync::Arc};
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
-    message::{
-        AnswerKind, Ask, AskKind, BenchBody, CloseCode, Expected, OpenTunnels, PeerInterface,
-    },
+    message::{AnswerKind, Ask, AskKind, CloseCode, Expected, OpenTunnels, PeerInterface},
     tree::TreeMessage,
 };
 use tokio::sync::{
@@ -16,7 +14,7 @@ use tokio::sync::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    driver::BenchCommand,
+    driver::BenchInput,
     endpoint::{Sink, SinkOpened, Source, retransmit::Produced},
     io_result::IoResult,
     path_connection::{Established, PathPlan},
@@ -124,10 +122,9 @@ pub(crate) enum Command {
     Expect(Vec<Expected>),
     /// Client: end the session with this error, because no permitted link works.
     GiveUp(Box<Error>),
-    /// Client: control a benchmark.
-    Bench(BenchCommand),
-    /// Daemon: send a message about a benchmark to the client.
-    AnswerBench(BenchBody),
+    /// Control or answer a benchmark.
+    #[cfg_attr(not(feature = "bench"), expect(dead_code))]
+    Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
     SendInterfaces(Vec<PeerInterface>),
     /// Test only: panic in the event loop.

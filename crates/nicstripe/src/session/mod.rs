@@ -21,14 +21,16 @@ mod simulated;
 mod tally;
 mod waiters;
 
+#[cfg(feature = "bench")]
+pub(crate) use self::driver::BenchInput;
 pub(crate) use self::{
     audience::Audience,
-    driver::{BenchCommand, BenchNews, BenchPath, Connect, Driver, DriverConfig, Joining},
+    driver::{Connect, Driver, DriverConfig, Joining},
     input::{Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
     presence::Arriving,
     serve::{Access, Pending, Serve, TargetAttempt},
     shares::ChunkShares,
-    tally::{Tally, all_verified},
+    tally::Tally,
     waiters::{Outcome, SharedProgress, Waiter},
 };

@@ -10,7 +10,6 @@ use std::{
 
 use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
 use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport, path::Path};
-use socket2::SockRef;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{
@@ -253,32 +252,14 @@ impl PathConnection {
         self.send(outgoing)
     }
 
+    /// Returns a second file descriptor of the current connection's socket.
+    pub(super) fn probe(&self) -> Option<&OwnedFd> {
+        self.open.as_ref()?.probe.as_ref()
+    }
+
     /// Returns the kernel's TCP_INFO of the current connection.
     pub(super) fn tcp(&self) -> Option<TcpInfo> {
-        tcp_info(self.open.as_ref()?.probe.as_ref()?).ok()
-    }
-
-    /// Requests send and receive buffers of `bytes` bytes each, and returns the sizes that the
-    /// kernel granted (send, receive).
-    pub(super) fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
-        let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
-        let wanted = usize::try_from(bytes).ok()?;
-        // The kernel may grant less without an error; the sizes are read back.
-        let _ = (
-            socket.set_send_buffer_size(wanted),
-            socket.set_recv_buffer_size(wanted),
-        );
-        self.buffers()
-    }
-
-    /// Returns the sizes of the socket's send and receive buffers in bytes. The kernel reports
-    /// twice the requested size.
-    pub(super) fn buffers(&self) -> Option<(u64, u64)> {
-        let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
-        Some((
-            socket.send_buffer_size().ok()? as u64,
-            socket.recv_buffer_size().ok()? as u64,
-        ))
+        tcp_info(self.probe()?).ok()
     }
 
     fn send(&self, outgoing: Outgoing) -> bool {
@@ -322,11 +303,7 @@ impl PathConnection {
 
     /// Returns the TCP statistics of all connections of this path, summed.
     fn kernel(&self) -> KernelView {
-        let info = self
-            .open
-            .as_ref()
-            .and_then(|open| tcp_info(open.probe.as_ref()?).ok());
-        info.map_or(self.past, |info| add(&self.past, &info))
+        self.tcp().map_or(self.past, |info| add(&self.past, &info))
     }
 
     /// Returns the TCP statistics of this path, with the time in which it had data but no credit to

@@ -1,17 +1,14 @@
 //! Service that a daemon offers to the peer of a session.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{fmt, pin::Pin, sync::Arc};
 
+#[cfg(not(feature = "bench"))]
+use nicstripe_proto::message::BenchRefusal;
+#[cfg(feature = "bench")]
+use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
     Subtree,
-    message::{
-        AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected, Get, GetTree,
-        Put, PutTree,
-    },
+    message::{AnswerKind, AskKind, Expected, Get, GetTree, Put, PutTree},
 };
 
 use super::{
@@ -19,7 +16,6 @@ use super::{
     input::SessionHandle,
 };
 use crate::{
-    bench::Ticket,
     file::{self, FileError},
     report::metrics::Meters,
     tunnel::Dialer,
@@ -74,8 +70,21 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// Prepares host routes for connections that the peer announces.
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;
+    /// Returns the reason for which the peer may run no benchmark now; `None` if it may.
+    #[cfg(not(feature = "bench"))]
+    fn bench_refusal(&self) -> Option<BenchRefusal>;
     /// Queues the peer for a benchmark.
-    fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused>;
+    #[cfg(feature = "bench")]
+    fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<nicstripe_bench::Ticket<SessionHandle>, BenchRefused>;
     /// Runs a disk test for a benchmark. Blocks the thread until done or until `stop` is set.
-    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError>;
+    #[cfg(feature = "bench")]
+    fn work_for_bench(
+        &self,
+        order: &DiskOrder,
+        stop: &std::sync::atomic::AtomicBool,
+    ) -> Result<DiskDone, FileError>;
 }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, PathId, Session, TransferStats, message::StreamReport, path::Path,
+    BitRate, DataHeader, PathId, Session, TransferStats,
+    message::StreamReport,
+    path::{Path, all_verified},
 };
 
 use super::path_connection::{PathConnection, view_of};
@@ -269,16 +271,6 @@ impl Tally {
     }
 }
 
-/// Combines the verification of two connections: false if either failed, otherwise unknown if
-/// either is unknown.
-pub(crate) fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
-    match (one, other) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        (None, _) | (_, None) => None,
-    }
-}
-
 /// Returns true if two paths are connections of the same link.
 fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
     a.interface == b.interface && a.remote == b.remote
@@ -339,25 +331,6 @@ mod tests {
         assert_eq!(
             links,
             [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]
-        );
-    }
-
-    #[test]
-    fn a_link_is_verified_if_each_of_its_connections_is() {
-        let [yes, no, unknown] = [Some(true), Some(false), None];
-        assert_eq!(all_verified(yes, yes), yes);
-        assert_eq!(
-            [
-                all_verified(yes, no),
-                all_verified(no, yes),
-                all_verified(no, unknown),
-                all_verified(unknown, no)
-            ],
-            [no; 4]
-        );
-        assert_eq!(
-            [all_verified(yes, unknown), all_verified(unknown, yes)],
-            [unknown; 2]
         );
     }
 }

@@ -13,13 +13,13 @@ use std::{
 use nicstripe_proto::{
     DataHeader, Decoder, Frame, FrameError, Piece,
     frame::{MAX_LOAD, MAX_PAYLOAD},
-    load::{LoadError, LoadGate, LoadMeter, LoadOrder},
+    load::{LoadError, LoadGate, LoadMeter, LoadOrder, PingOrder},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::load::{BenchBreach, Came, StreamLoad};
-pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
+pub(crate) use self::load::{LoadCounters, Loads, SharedGate};
 use super::{
     clock,
     tls::{TlsError, TlsStream},
@@ -37,6 +37,7 @@ pub(crate) enum Outgoing {
     /// Order to start sending benchmark load; `None` stops it.
     Load(Option<LoadOrder>),
     /// Order to measure round-trip times for a benchmark.
+    #[cfg_attr(not(feature = "bench"), expect(dead_code))]
     Ping(PingOrder),
 }
 

@@ -363,7 +363,7 @@ async fn names_of_unfinished_copies_are_nobodys_in_every_verb() {
         order("peek", true),
         order(beneath, false),
     ] {
-        let done = crate::bench::serve_disk(&root, [7; 32], &order, &Default::default());
+        let done = crate::file::stages::serve(&root, [7; 32], &order, &Default::default());
         assert!(
             matches!(
                 done.unwrap_err().code,

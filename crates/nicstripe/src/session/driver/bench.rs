@@ -2,11 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, atomic::Ordering},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
+use nicstripe_bench::{
+    BenchCommand, BenchNews, BenchPath, CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts,
+};
 use nicstripe_proto::{
     PathId, Role,
     message::{
@@ -14,56 +16,28 @@ use nicstripe_proto::{
         MAX_FACTS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
 };
+use socket2::SockRef;
 use tokio::sync::mpsc;
 
 use super::Driver;
 use crate::{
-    bench::{CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts},
-    report::{event::LinkName, metrics::JobCounts},
+    report::metrics::JobCounts,
     session::{
         SessionHandle,
-        path_connection::{Capacities, PathConnection},
+        input::{Command, Input},
+        path_connection::PathConnection,
         serve::Access,
     },
-    wire::{
-        clock,
-        stream::{Outgoing, PingOrder, SharedGate},
-    },
+    wire::{clock, stream::Outgoing},
 };
 
-/// Command of a client's benchmark to its session.
+/// Input of a benchmark to its session.
 #[derive(Debug)]
-pub(crate) enum BenchCommand {
-    /// Send all [`BenchNews`] to this channel, first the list of paths.
-    Attach(mpsc::Sender<BenchNews>),
-    /// Send an order to the daemon and apply it to the local end.
-    Tell(Box<BenchBody>),
-    /// Measure round-trip times on a path.
-    Ping { path: PathId, order: PingOrder },
-}
-
-#[derive(Debug)]
-pub(crate) enum BenchNews {
-    /// Paths that carry data, and the highest run identifier used so far.
-    Paths(Vec<BenchPath>, u32),
-    /// Message from the daemon, and its time of arrival.
-    Said(BenchBody, Instant),
-    /// Sample of the local end, and its time.
-    Sample(BenchSample, Instant),
-    /// Smallest socket buffer sizes that the local kernel granted for a run.
-    Buffers(RunReady),
-    /// Measured round-trip times; empty if the connection was lost.
-    Pinged { path: PathId, times: Vec<Duration> },
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct BenchPath {
-    pub(crate) id: PathId,
-    pub(crate) link: LinkName,
-    pub(crate) local: Option<IpAddr>,
-    pub(crate) capacity: Capacities,
-    pub(crate) path_mtu: Option<u32>,
-    pub(crate) verified: Option<bool>,
+pub(crate) enum BenchInput {
+    /// Client: command of the running benchmark.
+    Command(BenchCommand),
+    /// Daemon: send this message to the client.
+    Answer(BenchBody),
 }
 
 /// Time without any connection after which a daemon ends the client's benchmark. Long enough to
@@ -72,11 +46,10 @@ const GONE_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(super) struct SessionBench {
-    pub(super) gate: Arc<SharedGate>,
     /// Client: channel to the running benchmark.
     owner: Option<mpsc::Sender<BenchNews>>,
     /// Daemon: ticket in the queue of benchmarks.
-    ticket: Option<Ticket>,
+    ticket: Option<Ticket<SessionHandle>>,
     /// Daemon: end of the time granted for the benchmark.
     over_at: Option<Instant>,
     /// Daemon: time since which the session has had no connection during the benchmark.
@@ -119,7 +92,14 @@ impl SessionBench {
 }
 
 impl Driver {
-    pub(super) fn on_bench_command(&mut self, command: BenchCommand, now: Instant) {
+    pub(super) fn on_bench_input(&mut self, input: BenchInput, now: Instant) {
+        match input {
+            BenchInput::Command(command) => self.on_bench_command(command, now),
+            BenchInput::Answer(body) => self.answer_bench(body, now),
+        }
+    }
+
+    fn on_bench_command(&mut self, command: BenchCommand, now: Instant) {
         match command {
             BenchCommand::Attach(owner) => {
                 self.bench.owner = Some(owner);
@@ -180,7 +160,7 @@ impl Driver {
     }
 
     /// Daemon: sends a benchmark message to the client, unless the client has left the benchmark.
-    pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
+    fn answer_bench(&mut self, body: BenchBody, now: Instant) {
         let is_wanted = self.bench.ticket.is_some();
         if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
             return self.refuse_bench(*refused);
@@ -397,11 +377,6 @@ impl Driver {
     pub(super) fn on_pinged(&self, path: PathId, times: Vec<Duration>) {
         self.bench.tell(BenchNews::Pinged { path, times });
     }
-
-    /// Tells the connections which run's load to count, as both ends have agreed.
-    pub(super) fn sync_gate(&self) {
-        self.bench.gate.set(self.session.load_gate());
-    }
 }
 
 /// Truncates a text to the protocol's limit for texts in benchmark messages.
@@ -418,12 +393,8 @@ fn shortened(mut text: String) -> String {
 
 /// Daemon: sends a benchmark message through the session, from an I/O thread.
 fn send_in_background(session: &SessionHandle, body: BenchBody) {
-    let told = crate::session::Command::AnswerBench(body);
-    drop(
-        session
-            .inputs
-            .blocking_send(crate::session::Input::Command(told)),
-    );
+    let answer = Command::Bench(BenchInput::Answer(body));
+    drop(session.inputs.blocking_send(Input::Command(answer)));
 }
 
 impl PathConnection {
@@ -433,14 +404,41 @@ impl PathConnection {
     }
 
     fn bench_path(&self, id: PathId) -> BenchPath {
+        let link = self.plan.link();
         BenchPath {
             id,
-            link: self.plan.link(),
+            interface: link.interface,
+            peer_interface: link.peer_interface,
             local: self.plan.local,
-            capacity: self.plan.capacity,
+            remote: link.remote,
+            line: self.plan.capacity.rates.line,
+            shapers: self.plan.capacity.rates.shapers,
             path_mtu: self.path_mtu,
             verified: self.verified,
         }
+    }
+
+    /// Requests send and receive buffers of `bytes` bytes each, and returns the sizes that the
+    /// kernel granted (send, receive).
+    fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
+        let socket = SockRef::from(self.probe()?);
+        let wanted = usize::try_from(bytes).ok()?;
+        // The kernel may grant less without an error; the sizes are read back.
+        let _ = (
+            socket.set_send_buffer_size(wanted),
+            socket.set_recv_buffer_size(wanted),
+        );
+        self.buffers()
+    }
+
+    /// Returns the sizes of the socket's send and receive buffers in bytes. The kernel reports
+    /// twice the requested size.
+    fn buffers(&self) -> Option<(u64, u64)> {
+        let socket = SockRef::from(self.probe()?);
+        Some((
+            socket.send_buffer_size().ok()? as u64,
+            socket.recv_buffer_size().ok()? as u64,
+        ))
     }
 
     /// Returns the benchmark load carried by the path, and TCP statistics of its current

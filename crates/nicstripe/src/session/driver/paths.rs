@@ -109,7 +109,7 @@ impl Driver {
             inputs: self.handle.inputs.clone(),
         };
         let loads = Loads {
-            gate: self.bench.gate.clone(),
+            gate: self.gate.clone(),
             counters: connection.load_counters.clone(),
         };
         let task = self.streams.spawn(

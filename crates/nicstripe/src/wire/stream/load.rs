@@ -15,7 +15,7 @@ use std::{
 use nicstripe_proto::{
     BitRate, Piece,
     frame::{EchoHeader, LoadHeader, MAX_ECHO, MAX_LOAD},
-    load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered},
+    load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered, PingOrder},
 };
 
 use crate::wire::{
@@ -61,19 +61,6 @@ pub(crate) struct LoadCounters {
 pub(crate) struct Loads {
     pub(crate) gate: Arc<SharedGate>,
     pub(crate) counters: Arc<LoadCounters>,
-}
-
-/// Order to measure round-trip times with a series of messages, each sent after the previous one
-/// was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PingOrder {
-    pub(crate) count: u32,
-    /// Size of a message in bytes. Above [`MAX_ECHO`] the message is sent as load frames of the
-    /// run, followed by an empty echo request.
-    pub(crate) bytes: u64,
-    pub(crate) run: u32,
-    /// Time after which no further message is sent.
-    pub(crate) longest: Duration,
 }
 
 /// State of running benchmarks on one connection: load and messages to send, and counters.

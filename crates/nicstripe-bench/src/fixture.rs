@@ -1,13 +1,13 @@
 //! Handmade benchmark reports for tests.
 
-use super::report::*;
+use crate::report::*;
 
-pub(super) const THEORY: u64 = 941_482_444;
+pub(crate) const THEORY: u64 = 941_482_444;
 /// Length of the measurement windows, in microseconds.
-pub(super) const WINDOW_US: u64 = 3_000_000;
+pub(crate) const WINDOW_US: u64 = 3_000_000;
 
 /// Returns a gigabit link from `eth<id>` to `enp<id>`.
-pub(super) fn link(id: u32) -> BenchLink {
+pub(crate) fn link(id: u32) -> BenchLink {
     let end = |name: String| InterfaceFacts {
         name,
         mtu: Some(1500),
@@ -46,14 +46,14 @@ pub(super) fn link(id: u32) -> BenchLink {
 }
 
 /// Returns a gigabit link whose line rate neither end knows.
-pub(super) fn link_of_unknown_rate(id: u32) -> BenchLink {
+pub(crate) fn link_of_unknown_rate(id: u32) -> BenchLink {
     let mut link = link(id);
     (link.theory_bps, link.theory) = (None, None);
     link
 }
 
 /// Returns the flow of a link at `mbit` Mbit/s that only its cable limits.
-pub(super) fn flow(link: u32, mbit: f64) -> Flow {
+pub(crate) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {
         link,
@@ -76,13 +76,13 @@ pub(super) fn flow(link: u32, mbit: f64) -> Flow {
 }
 
 /// Returns a flow at `mbit` Mbit/s with TCP counters modified by `change`.
-pub(super) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> Flow {
+pub(crate) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> Flow {
     let mut flow = flow(link, mbit);
     flow.tcp.iter_mut().for_each(change);
     flow
 }
 
-pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
+pub(crate) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
     let cpu = CpuUse {
         user_us: 100_000,
         system_us: 150_000,
@@ -119,7 +119,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
 }
 
 /// Returns six repeats of loads with these flows: each link alone, and all links together.
-pub(super) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
+pub(crate) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
     let mut runs = Vec::new();
     for repeat in 1..=6 {
         runs.extend(
@@ -132,7 +132,7 @@ pub(super) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
     runs
 }
 
-pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
+pub(crate) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     let host = |name: &str| HostFacts {
         name: Some(name.into()),
         cpu_mhz: Some(3000),
@@ -173,7 +173,7 @@ pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
 }
 
 /// Returns a report with its summary, computed by `conclude`.
-pub(super) fn concluded(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
+pub(crate) fn concluded(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     let mut report = report(links, runs);
     super::conclude(&mut report);
     report

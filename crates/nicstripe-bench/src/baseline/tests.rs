@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::fixture::{flow, link, report, run, runs};
+use crate::fixture::{flow, link, report, run, runs};
 
 /// Returns a report of one link with these rates in Mbit/s, one per repeat.
 fn of_rates(phase: Phase, mbit: &[f64]) -> BenchReport {

@@ -11,7 +11,7 @@ use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES,
 
 /// Meter of the processor time since the start of a load.
 #[derive(Debug)]
-pub(crate) struct CpuSampler {
+pub struct CpuSampler {
     meter: CpuMeter,
     first: CpuReading,
 }
@@ -19,7 +19,7 @@ pub(crate) struct CpuSampler {
 impl CpuSampler {
     /// Starts counting. Created for each load, because the process may move to another control
     /// group.
-    pub(crate) fn begin() -> Self {
+    pub fn begin() -> Self {
         let meter = CpuMeter::new();
         Self {
             first: meter.read(),
@@ -29,7 +29,7 @@ impl CpuSampler {
 
     /// Returns the processor time since [`CpuSampler::begin`]; `None` if the system does not report
     /// it.
-    pub(crate) fn sample(&self) -> Option<CpuSample> {
+    pub fn sample(&self) -> Option<CpuSample> {
         let now = self.meter.read();
         let spent = now.since(&self.first);
         let mut cores_us: Vec<u64> = now
@@ -55,11 +55,11 @@ fn micros(time: Duration) -> u64 {
 
 /// Indices of the interfaces whose received and sent bytes are counted, by name.
 #[derive(Debug, Default)]
-pub(crate) struct InterfaceCounters(BTreeMap<String, InterfaceIndex>);
+pub struct InterfaceCounters(BTreeMap<String, InterfaceIndex>);
 
 impl InterfaceCounters {
     /// Looks up the indices of interfaces by name.
-    pub(crate) fn of(names: impl Iterator<Item = String>) -> Self {
+    pub fn of(names: impl Iterator<Item = String>) -> Self {
         let here = interfaces().unwrap_or_default();
         let index = |name: String| {
             here.iter()
@@ -69,7 +69,8 @@ impl InterfaceCounters {
         Self(names.filter_map(index).collect())
     }
 
-    pub(crate) fn read(&self) -> BTreeMap<String, (u64, u64)> {
+    /// Returns the received and sent bytes of each interface, by name.
+    pub fn read(&self) -> BTreeMap<String, (u64, u64)> {
         let read = |(name, index): (&String, &InterfaceIndex)| {
             let counted = counters(*index).ok()?;
             Some((name.clone(), (counted.received, counted.sent)))
@@ -80,7 +81,7 @@ impl InterfaceCounters {
 
 /// Returns the facts about this machine and the named interfaces. Takes some milliseconds, longer
 /// with a slow driver.
-pub(crate) fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
+pub fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
     let here = interfaces().unwrap_or_default();
     let host = HostFacts::read();
     BenchFacts {

@@ -1,17 +1,16 @@
 //! Computes the summary of a benchmark from its loads. Does no I/O.
 
-use nicstripe_bench::{
-    limiter::{self, LinkFinding, Names},
-    metrics, repeat, statistics,
-};
 use nicstripe_proto::BitRate;
 
-use super::{
+use crate::{
     evidence::{Measured, rates, sum},
+    limiter::{self, LinkFinding, Names},
+    metrics, repeat,
     report::{
         BenchLink, BenchReport, CpuUse, Direction, DiskReport, Ends, Flow, HostFacts, Limiter,
         LinkSummary, Phase, Run, Spread, Summary,
     },
+    statistics,
 };
 
 /// Returns the summary of these loads over these links.
@@ -21,8 +20,8 @@ use super::{
 /// unknown; [`conclude`] uses the names.
 ///
 /// ```
-/// # fn example(report: &nicstripe::BenchReport) {
-/// println!("{}", nicstripe::bench::summarise(&report.links, &report.runs).sentence);
+/// # fn example(report: &nicstripe_bench::BenchReport) {
+/// println!("{}", nicstripe_bench::summarise(&report.links, &report.runs).sentence);
 /// # }
 /// ```
 pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
@@ -39,8 +38,8 @@ pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
 /// be called again after further loads.
 ///
 /// ```
-/// # fn example(report: &mut nicstripe::BenchReport) {
-/// nicstripe::bench::conclude(report);
+/// # fn example(report: &mut nicstripe_bench::BenchReport) {
+/// nicstripe_bench::conclude(report);
 /// println!("{}", report.summary.sentence);
 /// # }
 /// ```
@@ -108,24 +107,21 @@ impl<'a> Measured<'a> {
 
     fn link(&self, link: &BenchLink) -> LinkSummary {
         let parts = self.parts(Phase::Together, link.id, Direction::ToDaemon);
-        let together = statistics::Spread::of(&rates(&parts));
+        let together = Spread::of(&rates(&parts));
         let trips: Vec<f64> = parts
             .iter()
             .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
             .collect();
         LinkSummary {
             link: link.id,
-            alone: statistics::Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon)))
-                .map(Spread::from),
-            together: together.map(Spread::from),
+            alone: Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon))),
+            together,
             efficiency: together
-                .and_then(|spread| metrics::efficiency(spread.median, BitRate(link.theory_bps?))),
+                .and_then(|spread| metrics::efficiency(spread.median(), BitRate(link.theory_bps?))),
             retransmitted_bytes: sum(&parts, |tcp| tcp.retransmitted_bytes),
             rtt_loaded_us: statistics::mean(&trips).map(|mean| mean.round() as u64),
             limiter: (!parts.is_empty()).then(|| {
-                limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts))
-                    .limiter
-                    .into()
+                limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts)).limiter
             }),
         }
     }
@@ -134,11 +130,7 @@ impl<'a> Measured<'a> {
     fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
         let of_flow = |flow: &'a Flow| {
             let link = self.links.iter().find(|link| link.id == flow.link)?;
-            Some(
-                limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)]))
-                    .limiter
-                    .into(),
-            )
+            Some(limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)])).limiter)
         };
         run.flows
             .iter()
@@ -151,12 +143,12 @@ impl<'a> Measured<'a> {
             .of_phase(phase)
             .map(|run| BitRate(run.total_bps))
             .collect();
-        statistics::Spread::of(&rates).map(Spread::from)
+        Spread::of(&rates)
     }
 
     /// Returns the median rate of a link without load on the others.
     fn alone_rate(&self, link: &BenchLink, way: Direction) -> Option<BitRate> {
-        statistics::Spread::of(&rates(&self.alone(link.id, way))).map(|spread| spread.median)
+        Spread::of(&rates(&self.alone(link.id, way))).map(Spread::median)
     }
 
     fn scaling(&self, total: Option<BitRate>) -> Option<f64> {
@@ -170,12 +162,12 @@ impl<'a> Measured<'a> {
 
     fn fairness(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| {
-            let goodput = statistics::Spread::of(&rates(&self.parts(
+            let goodput = Spread::of(&rates(&self.parts(
                 Phase::Together,
                 link.id,
                 Direction::ToDaemon,
             )))?
-            .median;
+            .median();
             Some((
                 goodput,
                 link.theory_bps
@@ -270,13 +262,13 @@ impl<'a> Measured<'a> {
             .collect();
         let mut whole = limiter::of_all(&links)?;
         let groups = self.sharing(&names, &links);
-        if whole.finding.limiter == limiter::Limiter::Shared && !groups.is_empty() {
+        if whole.finding.limiter == Limiter::Shared && !groups.is_empty() {
             whole.groups = groups;
         }
         let because = limiter::sentence(&whole, &links, self.machines(way));
         let doubts = self.doubt(phase) + &self.disturbance(phase);
         Some((
-            whole.finding.limiter.into(),
+            whole.finding.limiter,
             format!("{}, {because}{doubts}", self.claim(phase, way, &links)),
         ))
     }

@@ -2,28 +2,20 @@
 
 use nicstripe_proto::BitRate;
 
-use crate::statistics::{as_values, median, median_absolute_deviation};
-
-/// Conclusion of a comparison with earlier results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// No difference beyond noise.
-    Same,
-    /// Faster than before, beyond noise.
-    Better,
-    /// Slower than before, beyond noise.
-    Regression,
-}
+use crate::{
+    report::Verdict,
+    statistics::{as_values, median, median_absolute_deviation},
+};
 
 /// Difference between new and earlier repeats of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub(crate) struct Change {
     /// Change of the median in percent of the earlier median; negative if slower.
-    pub percent: f64,
+    pub(crate) percent: f64,
     /// Noise in percent of the earlier median, at least [`LEAST_NOISE_PERCENT`].
-    pub noise_percent: f64,
+    pub(crate) noise_percent: f64,
     /// Conclusion from change and noise.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
 }
 
 /// Compares new repeats of a rate with earlier ones. Returns `None` if either list is empty, or if
@@ -33,7 +25,7 @@ pub struct Change {
 /// overlap. The noise is [`LEAST_NOISE_PERCENT`] or three times the larger median absolute
 /// deviation, whichever is larger. Simulated with 6 repeats each: noise of 1 % is never reported as
 /// a regression, and a drop of 10 % always is (tests below).
-pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
+pub(crate) fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     let (values, before) = (as_values(now), as_values(earlier));
     let base = median(&before).filter(|base| *base > 0.0)?;
     let percent = (median(&values)? - base) / base * 100.0;
@@ -54,7 +46,7 @@ pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
 }
 
 /// Minimum noise in percent, even if the repeats agree: earlier load on the machine affects a run.
-pub const LEAST_NOISE_PERCENT: f64 = 3.0;
+pub(crate) const LEAST_NOISE_PERCENT: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {

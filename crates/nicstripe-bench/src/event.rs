@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::{
+use crate::report::{
     BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint,
 };
 

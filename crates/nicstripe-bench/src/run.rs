@@ -1,133 +1,33 @@
 //! Runs a benchmark: round trips, loads, sweeps and disk stages in sequence. The report is
 //! consistent at any time.
 
+mod apart;
+mod disk;
+mod given;
+mod sweeps;
+
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
-use nicstripe_bench::{
-    repeat::{self, Planned, RepeatRule, Schedule},
-    window::{self, Progress, SettleRule},
-};
 use nicstripe_proto::{BitRate, message::BenchFacts};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
+    client::{Client, Failure},
     control::{Control, LoadOrder, Loaded},
-    disk,
     event::BenchEvent,
     figures::{self, Window},
     links::{Links, host},
     plan::BenchPlan,
+    repeat::{Planned, RepeatRule, Schedule},
     report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
     sampler::facts,
     summary::conclude,
-    sweep,
+    window::{self, Progress, SettleRule},
 };
-use crate::{client::Client, report::error::Error};
-
-/// Handle of a running benchmark. Dropping it ends the benchmark.
-#[derive(Debug)]
-pub struct Bench {
-    events: mpsc::Receiver<BenchEvent>,
-    stop: CancellationToken,
-    task: tokio::task::JoinHandle<Result<BenchReport, Error>>,
-}
-
-impl Bench {
-    pub(crate) fn start(client: Client, plan: BenchPlan) -> Self {
-        let (events, receiver) = mpsc::channel(EVENTS);
-        let stop = CancellationToken::new();
-        let runner = Runner::new(client, plan.bounded(), events, stop.clone());
-        Self {
-            events: receiver,
-            stop,
-            task: tokio::spawn(runner.run()),
-        }
-    }
-
-    /// Returns the next event, or `None` once the benchmark has ended. Cancel safe. At most 4096
-    /// unread events are queued; further ones are dropped.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut bench = client.bench(nicstripe::BenchPlan::default());
-    /// while let Some(event) = bench.next_event().await {
-    ///     println!("{event:?}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn next_event(&mut self) -> Option<BenchEvent> {
-        self.events.recv().await
-    }
-
-    /// Ends the benchmark early; the report has the results up to then.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let bench = client.bench(nicstripe::BenchPlan::default());
-    /// bench.stop();
-    /// println!("{:?}", bench.finish().await.map(|report| report.summary.sentence));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn stop(&self) {
-        self.stop.cancel();
-    }
-
-    /// Returns a token that lets another task end the benchmark.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let bench = client.bench(nicstripe::BenchPlan::default());
-    /// let stop = bench.stop_token();
-    /// let report = tokio::spawn(bench.finish());
-    /// stop.cancel();
-    /// println!("{:?}", report.await?.map(|report| report.summary.sentence));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn stop_token(&self) -> CancellationToken {
-        self.stop.clone()
-    }
-
-    /// Waits until the benchmark ends.
-    ///
-    /// ```no_run
-    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let report = client.bench(nicstripe::BenchPlan::default()).finish().await?;
-    /// println!("{}", report.summary.sentence);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The benchmark ended before any measurement: the daemon is not reachable, or rejects it. A
-    /// later failure yields an incomplete report and a [`BenchEvent::Note`].
-    pub async fn finish(mut self) -> Result<BenchReport, Error> {
-        self.events.close();
-        match (&mut self.task).await {
-            Ok(result) => result,
-            Err(error) => Err(Error::System {
-                what: "run the bench",
-                source: std::io::Error::other(error),
-            }),
-        }
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-/// Maximum number of unread [`BenchEvent`]s in the queue.
-const EVENTS: usize = 4096;
 
 /// Maximum time to measure the round trips of one link.
 const PINGING: Duration = Duration::from_secs(5);
@@ -142,37 +42,38 @@ const SETTLING: Duration = Duration::from_secs(3);
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
 /// State of a running benchmark at the client.
-pub(super) struct Runner {
-    pub(super) client: Client,
-    pub(super) plan: BenchPlan,
-    pub(super) events: mpsc::Sender<BenchEvent>,
+pub struct Runner<C: Client> {
+    client: C,
+    plan: BenchPlan,
+    events: mpsc::Sender<BenchEvent>,
     stop: CancellationToken,
-    pub(super) began: Instant,
-    pub(super) report: BenchReport,
+    began: Instant,
+    report: BenchReport,
     /// Random benchmark id, shared by all sessions of the benchmark.
-    pub(super) id: [u8; 16],
-    pub(super) links: Links,
+    id: [u8; 16],
+    links: Links,
     /// Total duration of the completed loads.
     loading: Duration,
     /// Load in progress: its parameters, its start and the samples so far.
     under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
     /// Time after which no further measurement starts.
-    pub(super) deadline: Option<Instant>,
+    deadline: Option<Instant>,
     /// True if a part of the plan was not measured.
-    pub(super) is_short: bool,
+    is_short: bool,
     /// Session and MTU changes of the current sweep, released at its end.
-    pub(super) held: sweep::SweepGuard,
+    held: sweeps::SweepGuard<C>,
 }
 
-impl Runner {
-    fn new(
-        client: Client,
+impl<C: Client> Runner<C> {
+    /// Prepares a benchmark. `id` is random.
+    pub fn new(
+        client: C,
+        id: [u8; 16],
         plan: BenchPlan,
         events: mpsc::Sender<BenchEvent>,
         stop: CancellationToken,
     ) -> Self {
-        let (id, began): ([u8; 16], Instant) =
-            (crate::trust::random::random_bytes(), Instant::now());
+        let (plan, began) = (plan.bounded(), Instant::now());
         let report = BenchReport {
             schema: SCHEMA.into(),
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -206,16 +107,22 @@ impl Runner {
             under_way: None,
             deadline,
             is_short: false,
-            held: sweep::SweepGuard::default(),
+            held: sweeps::SweepGuard::default(),
         }
     }
 
-    async fn run(mut self) -> Result<BenchReport, Error> {
+    /// Runs the benchmark until its end, or until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// The benchmark ended before any measurement. A later failure yields an incomplete report and
+    /// a [`BenchEvent::Note`].
+    pub async fn run(mut self) -> Result<BenchReport, C::Error> {
         let stop = self.stop.clone();
         let mut talk = None;
         let result = tokio::select! {
             biased;
-            () = stop.cancelled() => Err(Error::Cancelled { resumable: false }),
+            () = stop.cancelled() => Err(self.client.error(Failure::Cancelled)),
             result = self.measure(&mut talk) => result,
         };
         self.end_sweep().await;
@@ -227,14 +134,14 @@ impl Runner {
         match result {
             Ok(()) => self.report.complete = !self.is_short,
             Err(error) if self.report.links.is_empty() => return Err(error),
-            Err(error) => self.note(crate::text::chain(&error)),
+            Err(error) => self.note(C::text(&error)),
         }
         self.report.elapsed_s = self.began.elapsed().as_secs_f64();
         conclude(&mut self.report);
         Ok(self.report)
     }
 
-    async fn measure(&mut self, place: &mut Option<Control>) -> Result<(), Error> {
+    async fn measure(&mut self, place: &mut Option<Control<C>>) -> Result<(), C::Error> {
         let (talk, paths) = Control::begin(self.client.clone()).await?;
         let talk = place.insert(talk);
         let (time, there) = talk
@@ -244,7 +151,7 @@ impl Runner {
         self.deadline = Some(self.deadline.map_or(over, |deadline| deadline.min(over)));
         let names = paths
             .iter()
-            .map(|path| path.link.interface.clone())
+            .map(|path| path.interface.clone())
             .collect::<std::collections::BTreeSet<_>>();
         let here = facts(names.into_iter());
         self.meet(Links::new(&paths, &here, &there), &here, &there);
@@ -252,8 +159,8 @@ impl Runner {
             links: self.report.links.clone(),
         });
         self.loads(talk).await?;
-        sweep::sweeps(self, talk).await?;
-        disk::flow::measure(self, talk).await
+        sweeps::sweeps(self, talk).await?;
+        disk::measure(self, talk).await
     }
 
     fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
@@ -267,18 +174,18 @@ impl Runner {
         self.links = links;
     }
 
-    pub(super) fn note(&self, text: String) {
+    fn note(&self, text: String) {
         let _ = self.events.try_send(BenchEvent::Note(text));
     }
 
     /// Marks the benchmark as incomplete and notes which part is skipped, and why.
-    pub(super) fn leave_out(&mut self, what: &str, why: &str) {
+    fn leave_out(&mut self, what: &str, why: &str) {
         self.is_short = true;
         self.note(format!("{what} skipped: {why}"));
     }
 
     /// Returns true if the deadline has passed, so that no further measurement starts.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
     }
@@ -298,7 +205,7 @@ impl Runner {
                 .unwrap_or(u32::MAX)
                 .saturating_mul(*self.plan.repeats.end()),
         );
-        let all = all.saturating_add(sweep::longest(&self.plan));
+        let all = all.saturating_add(sweeps::longest(&self.plan));
         self.plan
             .budget
             .unwrap_or(all)
@@ -308,7 +215,7 @@ impl Runner {
             .unwrap_or(u32::MAX)
     }
 
-    async fn idle(&mut self, talk: &mut Control) -> Result<(), Error> {
+    async fn idle(&mut self, talk: &mut Control<C>) -> Result<(), C::Error> {
         for id in self.links.ids() {
             let Some(path) = self.links.path(id) else {
                 continue;
@@ -334,31 +241,24 @@ impl Runner {
         Ok(())
     }
 
-    async fn loads(&mut self, talk: &mut Control) -> Result<(), Error> {
-        let phases: Vec<repeat::Phase> = self
-            .plan
-            .phases
-            .iter()
-            .copied()
-            .map(repeat::Phase::from)
-            .collect();
+    async fn loads(&mut self, talk: &mut Control<C>) -> Result<(), C::Error> {
         let rule = RepeatRule {
             least: *self.plan.repeats.start(),
             most: *self.plan.repeats.end(),
         };
-        let mut schedule = Schedule::new(&phases, &self.links.ids(), rule);
+        let mut schedule = Schedule::new(&self.plan.phases, &self.links.ids(), rule);
         while let Some(planned) = schedule.next() {
             if self.is_over() {
                 self.is_short = true;
                 self.note("time limit reached before all repeats".into());
                 return Ok(());
             }
-            if planned.phase == repeat::Phase::Idle {
+            if planned.phase == Phase::Idle {
                 self.idle(talk).await?;
                 schedule.record(&planned, BitRate::ZERO);
                 continue;
             }
-            self.report_time_left(schedule.loads_left(), sweep::longest(&self.plan));
+            self.report_time_left(schedule.loads_left(), sweeps::longest(&self.plan));
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
@@ -377,7 +277,7 @@ impl Runner {
     /// Sends the estimated remaining time: `loads` further loads plus `after`. Assumes the mean
     /// duration of the completed loads, or before the first one that of a load that settles at
     /// once.
-    pub(super) fn report_time_left(&self, loads: u32, after: Duration) {
+    fn report_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle {
             self.plan.load.min(SETTLING)
         } else {
@@ -398,10 +298,10 @@ impl Runner {
     /// Runs a planned load. Returns its total rate, or `None` if no data arrived.
     async fn load(
         &mut self,
-        talk: &mut Control,
+        talk: &mut Control<C>,
         planned: &Planned,
-    ) -> Result<Option<BitRate>, Error> {
-        let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
+    ) -> Result<Option<BitRate>, C::Error> {
+        let order = self.order(planned.phase, planned.repeat, &planned.links);
         let begun = Instant::now();
         self.run_load(talk, order).await?;
         let Some(run) = self.take_run() else {
@@ -425,7 +325,7 @@ impl Runner {
     }
 
     /// Returns the parameters of a load over the links `ids`, from its phase and the plan.
-    pub(super) fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
+    fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
         let (paths, links) = self.links.loaded(ids);
         LoadOrder {
             phase,
@@ -444,7 +344,7 @@ impl Runner {
     }
 
     /// Runs a load. Keeps its samples in `under_way`, so that an interruption does not lose them.
-    async fn run_load(&mut self, talk: &mut Control, order: LoadOrder) -> Result<(), Error> {
+    async fn run_load(&mut self, talk: &mut Control<C>, order: LoadOrder) -> Result<(), C::Error> {
         let loaded = Arc::new(Mutex::new(Loaded::default()));
         self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
         talk.load(&order, &loaded, &self.events).await
@@ -473,7 +373,7 @@ const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
 /// Computes the results of a load from the samples of both ends; `None` if it has no measurement
 /// window yet, or if no data arrived in it.
-pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
+fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
     let ways = order.ways(loaded);
     let span = window::common(
         &figures::snapshots(&ways, &order.links),

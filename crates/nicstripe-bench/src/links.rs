@@ -3,31 +3,31 @@
 use nicstripe_proto::{
     BitRate, PathId,
     message::{BenchFacts, BenchInterface},
+    path::all_verified,
     theory::Theory,
 };
 
-use super::{
+use crate::{
+    client::BenchPath,
     figures::LoadedLink,
     report::{BenchLink, Ends, HostFacts, InterfaceFacts, TheoryInputs},
 };
-use crate::session::{BenchPath, LinkRates, all_verified};
 
 /// Links of a benchmark's session, with the paths of each.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Links {
-    pub(super) links: Vec<BenchLink>,
+pub(crate) struct Links {
+    pub(crate) links: Vec<BenchLink>,
     paths: Vec<Vec<PathId>>,
 }
 
 impl Links {
     /// Groups paths with the same pair of interfaces into links.
-    pub(super) fn new(paths: &[BenchPath], here: &BenchFacts, there: &BenchFacts) -> Self {
+    pub(crate) fn new(paths: &[BenchPath], here: &BenchFacts, there: &BenchFacts) -> Self {
         let mut groups: Vec<Vec<&BenchPath>> = Vec::new();
         for path in paths {
             let is_its = |group: &&mut Vec<&BenchPath>| {
                 group.first().is_some_and(|first| {
-                    first.link.interface == path.link.interface
-                        && first.link.remote == path.link.remote
+                    first.interface == path.interface && first.remote == path.remote
                 })
             };
             match groups.iter_mut().find(is_its) {
@@ -49,12 +49,12 @@ impl Links {
         }
     }
 
-    pub(super) fn ids(&self) -> Vec<u32> {
+    pub(crate) fn ids(&self) -> Vec<u32> {
         self.links.iter().map(|link| link.id).collect()
     }
 
     /// Returns the largest number of connections on any link.
-    pub(super) fn streams(&self) -> u32 {
+    pub(crate) fn streams(&self) -> u32 {
         self.paths
             .iter()
             .map(|paths| paths.len() as u32)
@@ -62,7 +62,7 @@ impl Links {
             .unwrap_or(1)
     }
 
-    pub(super) fn path(&self, id: u32) -> Option<PathId> {
+    pub(crate) fn path(&self, id: u32) -> Option<PathId> {
         self.paths
             .get(id.checked_sub(1)? as usize)?
             .first()
@@ -71,7 +71,7 @@ impl Links {
 
     /// Returns the paths of the given links, concatenated, and for each link the indices of its
     /// paths.
-    pub(super) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
+    pub(crate) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
         let (mut all, mut loaded) = (Vec::new(), Vec::new());
         for id in ids {
             let Some(paths) = id
@@ -103,9 +103,9 @@ fn link_of(
     there: &BenchFacts,
 ) -> Option<BenchLink> {
     let first = group.first()?;
-    let peer = first.link.peer_interface.clone().unwrap_or_default();
+    let peer = first.peer_interface.clone().unwrap_or_default();
     let ends = Ends {
-        client: interface(here, &first.link.interface),
+        client: interface(here, &first.interface),
         daemon: interface(there, &peer),
     };
     let theory = theory(first, &ends, here, there);
@@ -115,7 +115,7 @@ fn link_of(
             client: first
                 .local
                 .map_or_else(String::new, |address| address.to_string()),
-            daemon: first.link.remote.to_string(),
+            daemon: first.remote.to_string(),
         },
         theory_bps: theory.map(|inputs| Theory::from(inputs).goodput().0),
         theory,
@@ -167,7 +167,7 @@ fn theory(
             .flatten()
             .min()
             .unwrap_or(1500),
-        ip: if path.link.remote.is_ipv6() { 6 } else { 4 },
+        ip: if path.remote.is_ipv6() { 6 } else { 4 },
         timestamps: here.timestamps != Some(false) && there.timestamps != Some(false),
         vlan_tags: 0,
     };
@@ -178,10 +178,11 @@ fn theory(
         }
         .line_of_shaper()
     };
-    let LinkRates { line, shapers } = path.capacity.rates;
-    let slowest = line
+    let shapers = path.shapers.into_iter().flatten();
+    let slowest = path
+        .line
         .into_iter()
-        .chain(shapers.into_iter().flatten().map(line_of_shaper))
+        .chain(shapers.map(line_of_shaper))
         .min()?;
     Some(TheoryInputs {
         line_bps: slowest.0,
@@ -190,7 +191,7 @@ fn theory(
 }
 
 /// Returns the facts of a machine as a struct of the report.
-pub(super) fn host(facts: &BenchFacts) -> HostFacts {
+pub(crate) fn host(facts: &BenchFacts) -> HostFacts {
     HostFacts {
         name: facts.name.clone(),
         os: facts.os.clone(),
@@ -208,27 +209,19 @@ pub(super) fn host(facts: &BenchFacts) -> HostFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{report::event::LinkName, session::Capacities};
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);
 
     /// Returns a link between interfaces with this MTU and these line and shaper rates, for tests.
-    fn link(mtu: u32, rates: LinkRates) -> BenchLink {
-        let link = LinkName {
+    fn link(mtu: u32, line: Option<BitRate>, shapers: [Option<BitRate>; 2]) -> BenchLink {
+        let path = BenchPath {
+            id: PathId(0),
             interface: "eth0".into(),
             peer_interface: Some("eth1".into()),
             local: None,
             remote: std::net::IpAddr::from([10, 0, 0, 2]),
-        };
-        let capacity = Capacities {
-            rates,
-            ..Capacities::default()
-        };
-        let path = BenchPath {
-            id: PathId(0),
-            link,
-            local: None,
-            capacity,
+            line,
+            shapers,
             path_mtu: None,
             verified: None,
         };
@@ -277,13 +270,7 @@ mod tests {
             (9000, 997_344_000, 990_042_044),
         ] {
             let shapers = [None, Some(BitRate(shaper))];
-            let shaped = link(
-                mtu,
-                LinkRates {
-                    line: None,
-                    shapers,
-                },
-            );
+            let shaped = link(mtu, None, shapers);
             assert!(
                 shaped.theory.unwrap().line_bps.abs_diff(GIGABIT.0) < 1000,
                 "{shaped:?}"
@@ -298,38 +285,20 @@ mod tests {
     #[test]
     fn the_slowest_of_the_lines_and_the_shapers_is_what_a_link_has() {
         let half = Some(BitRate::from_mbit(500));
-        let plain = link(
-            1500,
-            LinkRates {
-                line: Some(GIGABIT),
-                shapers: [None, None],
-            },
-        );
+        let plain = link(1500, Some(GIGABIT), [None, None]);
         assert_eq!(
             (plain.theory.unwrap().line_bps, plain.theory_bps),
             (GIGABIT.0, Some(941_482_444))
         );
-        let slowed = link(
-            1500,
-            LinkRates {
-                line: Some(GIGABIT),
-                shapers: [half, Some(BitRate::from_gbit(10))],
-            },
-        );
+        let slowed = link(1500, Some(GIGABIT), [half, Some(BitRate::from_gbit(10))]);
         assert_eq!(slowed.theory.unwrap().line_bps, 507_926_024);
         assert_eq!(
-            link(
-                1500,
-                LinkRates {
-                    line: half,
-                    shapers: [Some(GIGABIT), None]
-                }
-            )
-            .theory
-            .unwrap()
-            .line_bps,
+            link(1500, half, [Some(GIGABIT), None])
+                .theory
+                .unwrap()
+                .line_bps,
             500_000_000
         );
-        assert_eq!(link(1500, LinkRates::default()).theory_bps, None);
+        assert_eq!(link(1500, None, [None; 2]).theory_bps, None);
     }
 }

@@ -5,37 +5,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_bench::{
-    statistics::jain,
-    sweep::{Measured, Point},
-};
 use nicstripe_proto::BitRate;
 use tokio::task::JoinHandle;
 
-use super::{Packets, Swept};
+use super::{Runner, run_of, sweeps::Swept};
 use crate::{
-    bench::{
-        control::{Control, LoadOrder, Loaded},
-        figures::LoadedLink,
-        links::Links,
-        report::{BenchLink, CpuUse, Run, SweepKind},
-        run::{Runner, run_of},
-    },
-    client::Client,
-    report::error::Error,
-    session::BenchPath,
+    client::{BenchPath, Client, Failure, Packets},
+    control::{Control, LoadOrder, Loaded},
+    figures::LoadedLink,
+    links::Links,
+    metrics,
+    report::{BenchLink, CpuUse, Run, SweepKind},
+    statistics::jain,
+    sweep::{Measured, Point},
 };
 
 /// Sweep in progress with its session and MTU changes. They must be released however the benchmark
 /// ends.
-#[derive(Debug, Default)]
-pub(crate) struct SweepGuard {
+#[derive(Debug)]
+pub(super) struct SweepGuard<C: Client> {
     pub(super) sweep: Option<Swept>,
-    pub(super) packets: Option<Packets>,
-    apart: Option<Apart>,
+    pub(super) packets: Option<C::Packets>,
+    apart: Option<Apart<C>>,
 }
 
-impl SweepGuard {
+impl<C: Client> Default for SweepGuard<C> {
+    fn default() -> Self {
+        Self {
+            sweep: None,
+            packets: None,
+            apart: None,
+        }
+    }
+}
+
+impl<C: Client> SweepGuard<C> {
     /// Closes the separate session and restores the MTUs. Returns the sweep.
     pub(super) async fn end(&mut self) -> Option<Swept> {
         if let Some(apart) = self.apart.take() {
@@ -44,7 +48,7 @@ impl SweepGuard {
         if let Some(packets) = self.packets.take()
             && let Err(error) = packets.restore().await
         {
-            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore MTU");
+            tracing::warn!(error = %C::text(&error), "cannot restore MTU");
         }
         self.sweep.take()
     }
@@ -52,17 +56,17 @@ impl SweepGuard {
 
 /// Separate session for the points with one buffer size and connection count.
 #[derive(Debug)]
-struct Apart {
+struct Apart<C: Client> {
     /// Buffer size in bytes and number of connections of the session's points.
     key: (Option<u64>, Option<u32>),
     /// Task that connects. It outlives a dropped caller, so that the session is still closed.
-    connecting: Option<JoinHandle<Result<Client, Error>>>,
-    client: Option<Client>,
+    connecting: Option<JoinHandle<Result<C, C::Error>>>,
+    client: Option<C>,
     /// Control connection and links; set once the daemon has admitted the session.
-    entered: Option<(Control, Links)>,
+    entered: Option<(Control<C>, Links)>,
 }
 
-impl Apart {
+impl<C: Client> Apart<C> {
     async fn end(self) {
         if let Some((talk, _)) = &self.entered {
             talk.leave().await;
@@ -82,13 +86,13 @@ impl Apart {
     }
 }
 
-impl Runner {
+impl<C: Client> Runner<C> {
     /// Loads all links once with the buffer size, connection count or MTU of a point.
     pub(super) async fn load_point(
         &mut self,
         kind: SweepKind,
         point: &Point,
-    ) -> Result<Measured, Error> {
+    ) -> Result<Measured, C::Error> {
         let began = Instant::now();
         let buffer = match kind {
             SweepKind::Buffer | SweepKind::Grid => point.size,
@@ -103,10 +107,8 @@ impl Runner {
         };
         let since = self.began.elapsed();
         let events = self.events.clone();
-        let gone = || Error::Ended {
-            host: String::new(),
-            why: "before the load".into(),
-        };
+        let client = self.client.clone();
+        let gone = || client.error(Failure::Ended("before the load"));
         let (talk, links) = self
             .held
             .apart
@@ -127,10 +129,7 @@ impl Runner {
             self.end_apart().await;
             return Err(error);
         }
-        let nothing = || Error::Ended {
-            host: self.client.host().to_owned(),
-            why: "nothing arrived".into(),
-        };
+        let nothing = || client.error(Failure::Ended("nothing arrived"));
         let run = run_of(&order, since, &loaded)
             .filter(|run| run.total_bps > 0)
             .ok_or_else(nothing)?;
@@ -152,7 +151,7 @@ impl Runner {
         kind: SweepKind,
         point: &Point,
         buffer: Option<u64>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), C::Error> {
         let key = (point.size, point.streams);
         if self
             .held
@@ -179,10 +178,8 @@ impl Runner {
             };
         loop {
             let entered = self.try_apart(key, buffer, mtu).await;
-            let is_final = matches!(
-                entered,
-                Ok(()) | Err(Error::Refused { .. } | Error::Full { .. })
-            ) || Instant::now() >= patience;
+            let is_final =
+                entered.as_ref().err().is_none_or(C::is_refusal) || Instant::now() >= patience;
             if entered.is_err() {
                 self.end_apart().await;
             }
@@ -198,7 +195,7 @@ impl Runner {
         key: (Option<u64>, Option<u32>),
         buffer: Option<u64>,
         mtu: Option<u32>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), C::Error> {
         let (client, streams) = (
             self.client.clone(),
             key.1.and_then(|streams| u8::try_from(streams).ok()),
@@ -211,12 +208,9 @@ impl Runner {
             entered: None,
         });
         let client = match apart.connecting.as_mut() {
-            Some(connecting) => connecting.await.unwrap_or_else(|error| {
-                Err(Error::System {
-                    what: "reconnect",
-                    source: std::io::Error::other(error),
-                })
-            }),
+            Some(connecting) => connecting
+                .await
+                .unwrap_or_else(|error| Err(self.client.error(Failure::Task(error)))),
             None => return Ok(()),
         };
         apart.connecting = None;
@@ -225,17 +219,20 @@ impl Runner {
         let (_, there) = talk.enter(self.id, 0, &self.events).await?;
         let links = Links::new(&paths, &there, &there);
         apart.entered = Some((talk, links.clone()));
-        has_all(&self.report.links, &links.links)?;
+        if let Some(link) = first_missing(&self.report.links, &links.links) {
+            let why = "it did not connect";
+            return Err(self.client.error(Failure::Link { link, why }));
+        }
         let is_narrow = |path: &&BenchPath| {
             path.path_mtu
                 .zip(mtu)
                 .is_some_and(|(found, wanted)| found < wanted)
         };
         if let Some(path) = paths.iter().find(is_narrow) {
-            return Err(Error::Link {
-                link: path.link.interface.clone(),
-                why: "packets of that size are dropped on the path".into(),
-            });
+            return Err(self.client.error(Failure::Link {
+                link: path.interface.clone(),
+                why: "packets of that size are dropped on the path",
+            }));
         }
         Ok(())
     }
@@ -247,32 +244,22 @@ impl Runner {
     }
 }
 
-/// Checks that a session has all links of the benchmark. Its points would not be comparable
-/// otherwise.
-fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
-    let mut left: Vec<&str> = found
-        .iter()
-        .map(|link| link.ends.client.name.as_str())
-        .collect();
-    for name in wanted.iter().map(|link| link.ends.client.name.as_str()) {
-        match left.iter().position(|other| *other == name) {
-            Some(place) => _ = left.swap_remove(place),
-            None => {
-                return Err(Error::Link {
-                    link: name.to_owned(),
-                    why: "it did not connect".into(),
-                });
-            }
-        }
-    }
-    Ok(())
+/// Returns the first link of the benchmark that a session lacks. Its points would not be
+/// comparable.
+fn first_missing(wanted: &[BenchLink], found: &[BenchLink]) -> Option<String> {
+    let name = |link: &BenchLink| link.ends.client.name.clone();
+    let mut left: Vec<String> = found.iter().map(name).collect();
+    wanted.iter().map(name).find(|name| {
+        let place = left.iter().position(|other| other == name);
+        place.map(|place| left.swap_remove(place)).is_none()
+    })
 }
 
 fn cpu_per_gbit(run: &Run) -> Option<f64> {
     let of = |cpu: &CpuUse| cpu.user_us + cpu.system_us + cpu.softirq_us;
     let micros = of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?);
     let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
-    (bytes > 0).then(|| micros as f64 / 1e6 / (bytes as f64 * 8.0 / 1e9))
+    metrics::cpu_seconds_per_gbit(micros as f64 / 1e6, bytes)
 }
 
 /// Returns Jain's fairness index over the connections of a link, for the link with the lowest

@@ -1,5 +1,7 @@
 use std::{fs, os::unix::fs::symlink};
 
+use nicstripe_proto::BitRate;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;

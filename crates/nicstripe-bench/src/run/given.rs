@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use nicstripe_bench::{bdp::bdp, statistics::median};
 use nicstripe_proto::{
     BitRate,
     theory::{IpVersion, Theory},
 };
 
-use crate::bench::{
+use super::Runner;
+use crate::{
+    bdp::bdp,
+    client::Client,
     report::{BenchLink, Direction, Ends, Flow, Phase},
-    run::Runner,
+    statistics::median,
 };
 
-impl Runner {
+impl<C: Client> Runner<C> {
     /// Returns the kind of load that measures a sweep point: reverse if the benchmark measures only
     /// reverse.
     pub(super) fn point_phase(&self) -> Phase {

@@ -5,7 +5,13 @@
 //! `docs/schema/nicstripe-bench-report-1.json` describes the document, and a test validates written
 //! reports against it.
 
+use nicstripe_proto::{
+    BitRate,
+    theory::{IpVersion, Theory},
+};
 use serde::{Deserialize, Serialize};
+
+use crate::statistics::{agree, as_values, deviation, mean, median, percentile};
 
 /// Name and version of the report's JSON format.
 pub const SCHEMA: &str = "nicstripe-bench-report/1";
@@ -212,6 +218,22 @@ pub struct TheoryInputs {
     pub vlan_tags: u8,
 }
 
+impl From<TheoryInputs> for Theory {
+    fn from(inputs: TheoryInputs) -> Self {
+        Self {
+            line: BitRate(inputs.line_bps),
+            mtu: inputs.mtu,
+            ip: if inputs.ip == 6 {
+                IpVersion::V6
+            } else {
+                IpVersion::V4
+            },
+            timestamps: inputs.timestamps,
+            vlan_tags: inputs.vlan_tags,
+        }
+    }
+}
+
 /// Statistics of round-trip times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
@@ -229,6 +251,22 @@ pub struct RoundTrips {
     pub p50_us: f64,
     /// 99th percentile of the round-trip times in microseconds.
     pub p99_us: f64,
+}
+
+impl RoundTrips {
+    /// Returns the statistics of round-trip times in microseconds; `None` without finite ones.
+    pub fn of(micros: &[f64]) -> Option<Self> {
+        let finite = || micros.iter().copied().filter(|time| time.is_finite());
+        Some(Self {
+            count: finite().count() as u64,
+            min_us: finite().min_by(f64::total_cmp)?,
+            avg_us: mean(micros)?,
+            max_us: finite().max_by(f64::total_cmp)?,
+            std_us: deviation(micros)?,
+            p50_us: median(micros)?,
+            p99_us: percentile(micros, 99.0)?,
+        })
+    }
 }
 
 /// Results of one load.
@@ -332,7 +370,7 @@ pub struct TcpUse {
 }
 
 /// Bottleneck of one link or of all links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
     /// The cable is used to capacity, the best case.
@@ -485,8 +523,27 @@ pub struct Spread {
     pub max_bps: u64,
     /// Number of repeats.
     pub n: u32,
-    /// True if the rates of the repeats agree, see `nicstripe_bench::repeat`.
+    /// True if the rates of the repeats agree, by a range of 2 % or the confidence interval of the
+    /// median.
     pub stable: bool,
+}
+
+impl Spread {
+    /// Returns the statistics of repeated rates; `None` without any.
+    pub(crate) fn of(rates: &[BitRate]) -> Option<Self> {
+        let (min, max) = (rates.iter().min()?, rates.iter().max()?);
+        Some(Self {
+            median_bps: median(&as_values(rates))?.round() as u64,
+            min_bps: min.0,
+            max_bps: max.0,
+            n: u32::try_from(rates.len()).unwrap_or(u32::MAX),
+            stable: agree(rates),
+        })
+    }
+
+    pub(crate) fn median(self) -> BitRate {
+        BitRate(self.median_bps)
+    }
 }
 
 /// Rates of the stages of a copy: disk read, network, disk write and all together.
@@ -626,4 +683,25 @@ pub enum Verdict {
     Regression,
     /// The reports differ in links, MTUs, directions or format version.
     NotComparable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_are_told_as_ping_tells_them() {
+        let found = RoundTrips::of(&[40.0, 60.0, 50.0, 50.0]).unwrap();
+        assert_eq!(
+            (
+                found.count,
+                found.min_us,
+                found.avg_us,
+                found.max_us,
+                found.p50_us
+            ),
+            (4, 40.0, 50.0, 60.0, 50.0)
+        );
+        assert_eq!(RoundTrips::of(&[]), None);
+    }
 }

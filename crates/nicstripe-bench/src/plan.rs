@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use nicstripe_proto::Name;
 
-use super::report::{Phase, PlanSummary, SweepKind};
+use crate::report::{Phase, PlanSummary, SweepKind};
 
 /// Plan of a benchmark: the loads, sweeps and disk stages to run.
 ///
@@ -87,7 +87,7 @@ impl Default for BenchPlan {
 
 impl BenchPlan {
     /// Returns the plan with each setting clamped to the limits of the protocol.
-    pub(super) fn bounded(self) -> Self {
+    pub(crate) fn bounded(self) -> Self {
         let (least, most) = (Duration::from_millis(20), Duration::from_secs(60));
         let fewest = (*self.repeats.start()).max(1);
         Self {
@@ -105,7 +105,7 @@ impl BenchPlan {
     }
 
     /// Returns the plan as a struct of the report.
-    pub(super) fn summary(&self, streams: u32) -> PlanSummary {
+    pub(crate) fn summary(&self, streams: u32) -> PlanSummary {
         let millis = |time: Duration| time.as_millis() as u64;
         PlanSummary {
             phases: self.phases.clone(),

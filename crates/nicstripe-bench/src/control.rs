@@ -5,9 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_bench::window::{Progress, SettleRule};
+use crate::window::{Progress, SettleRule};
 use nicstripe_proto::{
     PathId,
+    load::PingOrder,
     message::{
         BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
         RunNumber, RunOrder, RunReady,
@@ -15,24 +16,19 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{
+use crate::{
+    client::{BenchCommand, BenchNews, BenchPath, Client, Failure, Session},
     event::BenchEvent,
     figures::{LoadedLink, Loading, Track, snapshots},
     report::{Direction, Phase},
 };
-use crate::{
-    client::Client,
-    report::error::Error,
-    session::{BenchCommand, BenchNews, BenchPath, Command, SessionHandle},
-    wire::stream::PingOrder,
-};
 
 /// Connection of a benchmark to the session that runs it.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control<C: Client> {
     /// Client whose handle keeps the session open.
-    pub(super) client: Client,
-    session: SessionHandle,
+    pub(crate) client: C,
+    session: C::Session,
     news: mpsc::Receiver<BenchNews>,
     run: u32,
     disk: u32,
@@ -40,30 +36,30 @@ pub(super) struct Control {
 
 /// Parameters of one load.
 #[derive(Debug, Clone)]
-pub(super) struct LoadOrder {
-    pub(super) phase: Phase,
-    pub(super) repeat: u32,
-    pub(super) paths: Vec<u16>,
-    pub(super) links: Vec<LoadedLink>,
-    pub(super) to_daemon: bool,
-    pub(super) to_client: bool,
-    pub(super) warm_up: Duration,
-    pub(super) longest: Duration,
-    pub(super) interval: Duration,
+pub(crate) struct LoadOrder {
+    pub(crate) phase: Phase,
+    pub(crate) repeat: u32,
+    pub(crate) paths: Vec<u16>,
+    pub(crate) links: Vec<LoadedLink>,
+    pub(crate) to_daemon: bool,
+    pub(crate) to_client: bool,
+    pub(crate) warm_up: Duration,
+    pub(crate) longest: Duration,
+    pub(crate) interval: Duration,
     /// Minimum duration after which a settled rate ends the load; `None` runs the load for its full
     /// time.
-    pub(super) settle_after: Option<Duration>,
-    pub(super) message_bytes: u32,
-    pub(super) socket_buffer: Option<u64>,
+    pub(crate) settle_after: Option<Duration>,
+    pub(crate) message_bytes: u32,
+    pub(crate) socket_buffer: Option<u64>,
 }
 
 /// Samples of both ends in a load, also while it runs.
 #[derive(Debug, Default)]
-pub(super) struct Loaded {
-    pub(super) client: Track,
-    pub(super) daemon: Track,
+pub(crate) struct Loaded {
+    pub(crate) client: Track,
+    pub(crate) daemon: Track,
     /// Smallest socket buffer in bytes, send or receive, that a kernel granted to any connection.
-    pub(super) got_buffer: Option<u64>,
+    pub(crate) got_buffer: Option<u64>,
 }
 
 /// Maximum wait for an answer of the daemon outside the queue: the time to detect a lost path and
@@ -73,11 +69,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after its planned end at which the daemon ends a load without a stop message.
 const GRACE: Duration = Duration::from_secs(10);
 
-impl Control {
+impl<C: Client> Control<C> {
     /// Attaches to a client's session. Returns the session's paths.
-    pub(super) async fn begin(client: Client) -> Result<(Self, Vec<BenchPath>), Error> {
-        client.links().await?;
-        let session = client.session_handle().await?;
+    pub(crate) async fn begin(client: C) -> Result<(Self, Vec<BenchPath>), C::Error> {
+        let session = client.session().await?;
         let (owner, news) = mpsc::channel(NEWS);
         let mut talk = Self {
             client,
@@ -97,12 +92,12 @@ impl Control {
 
     /// Requests admission at the daemon and waits for it. Returns the granted duration and the
     /// facts about the daemon's machine.
-    pub(super) async fn enter(
+    pub(crate) async fn enter(
         &mut self,
         id: [u8; 16],
         seconds: u32,
         events: &mpsc::Sender<BenchEvent>,
-    ) -> Result<(Duration, BenchFacts), Error> {
+    ) -> Result<(Duration, BenchFacts), C::Error> {
         self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await?;
         let mut admitted = None;
         // The wait in the queue is unbounded; the end of the session reports a lost daemon.
@@ -131,13 +126,13 @@ impl Control {
     }
 
     /// Measures up to `count` round trips of messages of `bytes` on a path, for at most `longest`.
-    pub(super) async fn ping(
+    pub(crate) async fn ping(
         &mut self,
         path: PathId,
         count: u32,
         bytes: u64,
         longest: Duration,
-    ) -> Result<Vec<Duration>, Error> {
+    ) -> Result<Vec<Duration>, C::Error> {
         self.command(BenchCommand::Ping {
             path,
             order: PingOrder {
@@ -161,7 +156,7 @@ impl Control {
     }
 
     /// Opens a run at both ends without a load, for messages that are too long to be echoed.
-    pub(super) async fn open_run(&mut self, path: PathId) -> Result<(), Error> {
+    pub(crate) async fn open_run(&mut self, path: PathId) -> Result<(), C::Error> {
         let order = LoadOrder {
             phase: Phase::Idle,
             repeat: 1,
@@ -181,12 +176,12 @@ impl Control {
 
     /// Runs a load until the rate has settled or its time is over. `loaded` holds the samples so
     /// far, even if this future is dropped.
-    pub(super) async fn load(
+    pub(crate) async fn load(
         &mut self,
         order: &LoadOrder,
         loaded: &Mutex<Loaded>,
         events: &mpsc::Sender<BenchEvent>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), C::Error> {
         let links: Vec<u32> = order.links.iter().map(|link| link.id).collect();
         let _ = events.try_send(BenchEvent::Began {
             phase: order.phase,
@@ -215,7 +210,11 @@ impl Control {
         self.end_run(order, began, loaded).await
     }
 
-    async fn begin_run(&mut self, order: &LoadOrder, loaded: &Mutex<Loaded>) -> Result<(), Error> {
+    async fn begin_run(
+        &mut self,
+        order: &LoadOrder,
+        loaded: &Mutex<Loaded>,
+    ) -> Result<(), C::Error> {
         self.run += 1;
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let run = RunOrder {
@@ -243,12 +242,12 @@ impl Control {
     }
 
     /// Ends the current load. The receivers take their last sample before the senders stop.
-    pub(super) async fn end_run(
+    pub(crate) async fn end_run(
         &mut self,
         order: &LoadOrder,
         began: Instant,
         loaded: &Mutex<Loaded>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), C::Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run }))
             .await?;
         let stopping = Instant::now();
@@ -263,7 +262,7 @@ impl Control {
     }
 
     /// Ends a run that was opened without a load.
-    pub(super) async fn close_run(&mut self) -> Result<(), Error> {
+    pub(crate) async fn close_run(&mut self) -> Result<(), C::Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run }))
             .await?;
         loop {
@@ -283,7 +282,7 @@ impl Control {
         began: Instant,
         loaded: &Mutex<Loaded>,
         events: Option<&mpsc::Sender<BenchEvent>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, C::Error> {
         let micros = |at: Instant| at.saturating_duration_since(began).as_micros() as u64;
         let loaded = &mut *loaded.lock().unwrap_or_else(PoisonError::into_inner);
         match news {
@@ -327,11 +326,11 @@ impl Control {
     }
 
     /// Runs a disk stage at the daemon and waits for its result.
-    pub(super) async fn disk(
+    pub(crate) async fn disk(
         &mut self,
         mut order: DiskOrder,
         longest: Duration,
-    ) -> Result<DiskDone, Error> {
+    ) -> Result<DiskDone, C::Error> {
         self.disk += 1;
         order.number = self.disk;
         self.tell(BenchBody::Disk(order)).await?;
@@ -344,11 +343,11 @@ impl Control {
     }
 
     /// Tells the daemon that this session has left the benchmark; running loads end.
-    pub(super) async fn leave(&self) {
+    pub(crate) async fn leave(&self) {
         let _ = self.tell(BenchBody::Leave).await;
     }
 
-    async fn said(&mut self, timeout: Duration) -> Result<(BenchBody, Instant), Error> {
+    async fn said(&mut self, timeout: Duration) -> Result<(BenchBody, Instant), C::Error> {
         loop {
             match self.heard(timeout).await? {
                 BenchNews::Said(BenchBody::Refused(refused), _) => {
@@ -360,37 +359,31 @@ impl Control {
         }
     }
 
-    async fn heard(&mut self, timeout: Duration) -> Result<BenchNews, Error> {
+    async fn heard(&mut self, timeout: Duration) -> Result<BenchNews, C::Error> {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),
-            Err(_) => Err(Error::Ended {
-                host: self.client.host().to_owned(),
-                why: "no answer to the bench".into(),
-            }),
+            Err(_) => Err(self.client.error(Failure::Ended("no answer to the bench"))),
         }
     }
 
-    async fn tell(&self, body: BenchBody) -> Result<(), Error> {
+    async fn tell(&self, body: BenchBody) -> Result<(), C::Error> {
         self.command(BenchCommand::Tell(Box::new(body))).await
     }
 
-    async fn command(&self, command: BenchCommand) -> Result<(), Error> {
-        if self.session.command(Command::Bench(command)).await {
+    async fn command(&self, command: BenchCommand) -> Result<(), C::Error> {
+        if self.session.command(command).await {
             Ok(())
         } else {
             Err(self.ended())
         }
     }
 
-    fn ended(&self) -> Error {
-        Error::Ended {
-            host: self.client.host().to_owned(),
-            why: "during a bench".into(),
-        }
+    fn ended(&self) -> C::Error {
+        self.client.error(Failure::Ended("during a bench"))
     }
 
-    fn refused(&self, refused: BenchRefused) -> Error {
+    fn refused(&self, refused: BenchRefused) -> C::Error {
         let why = match refused.why {
             BenchRefusal::Disabled => "bench is disabled".to_owned(),
             BenchRefusal::NotPermitted => "bench is not permitted for this key".to_owned(),
@@ -401,15 +394,13 @@ impl Control {
         let again = refused
             .retry_after_ms
             .map(|millis| format!("; retry in {} s", millis.div_ceil(1000)));
-        Error::Refused {
-            host: self.client.host().to_owned(),
-            why: why + &again.unwrap_or_default(),
-        }
+        self.client
+            .error(Failure::Refused(why + &again.unwrap_or_default()))
     }
 }
 
 impl LoadOrder {
-    pub(super) fn progress(&self, loaded: &Loaded) -> Progress {
+    pub(crate) fn progress(&self, loaded: &Loaded) -> Progress {
         let default = SettleRule::default();
         let rule = SettleRule {
             least: self.settle_after.unwrap_or(default.least),
@@ -419,7 +410,7 @@ impl LoadOrder {
         rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
     }
 
-    pub(super) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
+    pub(crate) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
         let ways = [
             (self.to_daemon, loaded.to_daemon()),
             (self.to_client, loaded.to_client()),

@@ -11,11 +11,6 @@ use nicstripe_proto::message::{
     BenchAdmitted, BenchAsk, BenchBody, BenchQueued, BenchRefusal, BenchRefused,
 };
 
-use crate::{
-    session::{Command, SessionHandle},
-    trust::PublicKey,
-};
-
 /// Limits of benchmarks that peers may run: the table `[bench]` of the daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchLimits {
@@ -37,14 +32,23 @@ impl Default for BenchLimits {
     }
 }
 
-/// Running and queued benchmarks of a daemon.
-#[derive(Debug, Default)]
-pub(crate) struct Admissions(Mutex<State>);
+/// Public key of a client.
+type PeerKey = [u8; 32];
 
-#[derive(Debug, Default)]
-struct State {
+/// Session of a client that waits for its benchmark.
+pub trait Answer: Clone + Send + Sync + 'static {
+    /// Sends a message about the benchmark to the client.
+    fn answer(&self, body: BenchBody) -> impl Future<Output = ()> + Send;
+}
+
+/// Running and queued benchmarks of a daemon.
+#[derive(Debug)]
+pub struct Admissions<S>(Mutex<State<S>>);
+
+#[derive(Debug)]
+struct State<S> {
     running: Option<Running>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting<S>>,
     next: u64,
     /// True while an [`usher`] task polls the queue.
     has_usher: bool,
@@ -52,29 +56,29 @@ struct State {
 
 #[derive(Debug)]
 struct Running {
-    bench: (PublicKey, [u8; 16]),
+    bench: (PeerKey, [u8; 16]),
     until: Instant,
     /// Tickets of the sessions that take part in the running benchmark.
     tickets: Vec<u64>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Waiting<S> {
     ticket: u64,
-    bench: (PublicKey, [u8; 16]),
+    bench: (PeerKey, [u8; 16]),
     wanted: Duration,
-    session: SessionHandle,
+    session: S,
     told: Option<BenchQueued>,
 }
 
 /// Place of a session in the queue or in the running benchmark. Dropping it leaves both.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    admissions: Weak<Admissions>,
+pub struct Ticket<S> {
+    admissions: Weak<Admissions<S>>,
     number: u64,
 }
 
-impl Drop for Ticket {
+impl<S> Drop for Ticket<S> {
     fn drop(&mut self) {
         if let Some(admissions) = self.admissions.upgrade() {
             admissions.state().leave(self.number);
@@ -84,29 +88,49 @@ impl Drop for Ticket {
 
 /// Limits and load of the daemon at one moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk {
-    pub(crate) limits: BenchLimits,
+pub struct Desk {
+    /// Current limits.
+    pub limits: BenchLimits,
     /// Number of running transfers.
-    pub(crate) copies: u64,
+    pub copies: u64,
 }
 
 /// Interval at which the queue is polled.
 const USHER_PAUSE: Duration = Duration::from_millis(100);
 
-impl Admissions {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<S> Default for Admissions<S> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<S> Default for State<S> {
+    fn default() -> Self {
+        Self {
+            running: None,
+            waiting: VecDeque::new(),
+            next: 0,
+            has_usher: false,
+        }
+    }
+}
+
+impl<S> Admissions<S> {
+    fn state(&self) -> MutexGuard<'_, State<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<S: Answer> Admissions<S> {
     /// Queues a session for a benchmark. Returns its ticket or the reason for rejection; answers
-    /// arrive as [`Command::AnswerBench`]. Must be called within a tokio runtime.
-    pub(crate) fn ask(
+    /// arrive through [`Answer`]. Must be called within a tokio runtime.
+    pub fn ask(
         self: &Arc<Self>,
-        key: PublicKey,
+        key: PeerKey,
         ask: &BenchAsk,
-        session: SessionHandle,
+        session: S,
         desk: impl Fn() -> Desk + Send + 'static,
-    ) -> Result<Ticket, BenchRefused> {
+    ) -> Result<Ticket<S>, BenchRefused> {
         let mut state = self.state();
         let number = state.enter(
             (key, ask.id),
@@ -126,7 +150,7 @@ impl Admissions {
 }
 
 /// Admits the next benchmark and sends the others their positions, until the queue is empty.
-async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
+async fn usher<S: Answer>(admissions: Weak<Admissions<S>>, desk: impl Fn() -> Desk) {
     loop {
         let Some(answers) = admissions
             .upgrade()
@@ -136,18 +160,30 @@ async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
         };
         let Some(answers) = answers else { return };
         for (session, body) in answers {
-            session.command(Command::AnswerBench(body)).await;
+            session.answer(body).await;
         }
         tokio::time::sleep(USHER_PAUSE).await;
     }
 }
 
-impl State {
+impl<S> State<S> {
+    fn leave(&mut self, number: u64) {
+        self.waiting.retain(|waiting| waiting.ticket != number);
+        if let Some(running) = &mut self.running {
+            running.tickets.retain(|ticket| *ticket != number);
+            if running.tickets.is_empty() {
+                self.running = None;
+            }
+        }
+    }
+}
+
+impl<S: Clone> State<S> {
     fn enter(
         &mut self,
-        bench: (PublicKey, [u8; 16]),
+        bench: (PeerKey, [u8; 16]),
         wanted: Duration,
-        session: SessionHandle,
+        session: S,
         limits: &BenchLimits,
         now: Instant,
     ) -> Result<u64, BenchRefused> {
@@ -188,24 +224,14 @@ impl State {
         Ok(self.next)
     }
 
-    fn is_of_running(&self, bench: &(PublicKey, [u8; 16])) -> bool {
+    fn is_of_running(&self, bench: &(PeerKey, [u8; 16])) -> bool {
         self.running
             .as_ref()
             .is_some_and(|running| running.bench == *bench)
     }
 
-    fn leave(&mut self, number: u64) {
-        self.waiting.retain(|waiting| waiting.ticket != number);
-        if let Some(running) = &mut self.running {
-            running.tickets.retain(|ticket| *ticket != number);
-            if running.tickets.is_empty() {
-                self.running = None;
-            }
-        }
-    }
-
     /// Returns the answers to send now; `None` when the queue is empty and polling can stop.
-    fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
+    fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(S, BenchBody)>> {
         let Desk {
             limits: BenchLimits { enabled, time, .. },
             copies,
@@ -220,7 +246,7 @@ impl State {
                 .into_iter()
                 .partition(|waiting| self.is_of_running(&waiting.bench));
             self.waiting = stay;
-            let go: VecDeque<Waiting> = go;
+            let go: VecDeque<Waiting<S>> = go;
             answers.extend(
                 go.into_iter()
                     .map(|waiting| (waiting.session, refused.clone())),
@@ -287,24 +313,18 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
     use super::*;
-    use crate::trust::Identity;
 
-    fn session() -> SessionHandle {
-        let (inputs, _) = tokio::sync::mpsc::channel(1);
-        SessionHandle {
-            inputs,
-            presence: Arc::default(),
-            ended: Default::default(),
-        }
-    }
-
-    fn key() -> PublicKey {
-        Identity::generate().unwrap().public_key()
+    /// Returns a public key that no other call returns.
+    fn key() -> PeerKey {
+        static KEYS: AtomicU8 = AtomicU8::new(0);
+        [KEYS.fetch_add(1, Ordering::Relaxed); 32]
     }
 
     struct Daemon {
-        state: State,
+        state: State<()>,
         limits: BenchLimits,
         now: Instant,
     }
@@ -323,11 +343,11 @@ mod tests {
             }
         }
 
-        fn enter(&mut self, key: PublicKey, id: u8) -> Result<u64, BenchRefused> {
+        fn enter(&mut self, key: PeerKey, id: u8) -> Result<u64, BenchRefused> {
             self.state.enter(
                 (key, [id; 16]),
                 Duration::from_secs(30),
-                session(),
+                (),
                 &self.limits,
                 self.now,
             )

@@ -1,33 +1,31 @@
 //! Sweeps: series of measurements that vary one or two quantities.
 //!
-//! `nicstripe_bench::sweep` plans the next point, repeated measurements and the end. This
+//! `crate::sweep` plans the next point, repeated measurements and the end. This
 //! module measures.
-
-mod apart;
-mod given;
-mod packets;
 
 use std::time::{Duration, Instant};
 
-use nicstripe_bench::sweep::{
-    BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
-    StreamSweep,
-};
-use nicstripe_proto::BitRate;
+use nicstripe_proto::{BitRate, PathId};
 
-pub(super) use self::apart::SweepGuard;
-use self::packets::Packets;
-use super::{
+use super::Runner;
+pub(super) use super::apart::SweepGuard;
+use crate::{
+    client::{Client, Failure},
     control::Control,
     event::BenchEvent,
     plan::BenchPlan,
     report::{Sweep, SweepKind, SweepPoint},
-    run::Runner,
+    sweep::{
+        BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
+        StreamSweep,
+    },
 };
-use crate::report::error::Error;
 
 /// Runs the planned sweeps. Skips a point that cannot be measured and continues its sweep.
-pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
+pub(super) async fn sweeps<C: Client>(
+    runner: &mut Runner<C>,
+    talk: &mut Control<C>,
+) -> Result<(), C::Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
         runner.report_time_left(
@@ -46,7 +44,7 @@ pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Control) -> Result<()
 
 /// Sweep in progress: its kind, planner and results.
 #[derive(Debug)]
-struct Swept {
+pub(super) struct Swept {
     kind: SweepKind,
     link: Option<u32>,
     planner: Planner,
@@ -93,18 +91,18 @@ impl Swept {
 
     /// Returns the results so far of one point of the sweep.
     fn known(&self, point: &Point) -> Option<SweepPoint> {
-        let found = self
-            .planner
-            .outcome()
-            .points
+        // A sweep of connections has them as its sizes.
+        let size = point.size.or(point.streams.map(u64::from));
+        let streams = point.streams.filter(|_| point.size.is_some());
+        let points = self.planner.outcome().points;
+        points
             .into_iter()
-            .find(|known| (known.size, known.streams) == (point.size, point.streams));
-        found.map(SweepPoint::from)
+            .find(|known| (known.size, known.streams) == (size, streams))
     }
 }
 
-impl Runner {
-    async fn sweep(&mut self, kind: SweepKind, talk: &mut Control) -> Result<(), Error> {
+impl<C: Client> Runner<C> {
+    async fn sweep(&mut self, kind: SweepKind, talk: &mut Control<C>) -> Result<(), C::Error> {
         let Some(swept) = self.planned(kind).await else {
             return Ok(());
         };
@@ -158,7 +156,7 @@ impl Runner {
             ),
             SweepKind::Mtu => {
                 let theory = self.narrowest();
-                let packets = Packets::claim(&self.client, &self.report.links).await;
+                let packets = self.claim_packets().await;
                 let may_set = packets.is_ok();
                 match packets {
                     Ok(packets) => self.held.packets = Some(packets),
@@ -175,6 +173,12 @@ impl Runner {
         })
     }
 
+    async fn claim_packets(&self) -> Result<C::Packets, String> {
+        let links = self.report.links.iter();
+        let interfaces = links.map(|link| link.ends.client.name.clone()).collect();
+        self.client.claim_packets(interfaces).await
+    }
+
     fn next_point(&mut self) -> Option<Point> {
         let is_over = self.is_over();
         let swept = self.held.sweep.as_mut()?;
@@ -185,7 +189,7 @@ impl Runner {
 
     /// Passes the result of a point to the planner. Sends the point as an event once its repeats
     /// are complete.
-    fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, Error>) {
+    fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, C::Error>) {
         let Some(swept) = self.held.sweep.as_mut() else {
             return;
         };
@@ -200,7 +204,7 @@ impl Runner {
                 Some(format!(
                     "{} could not be measured: {}",
                     named(kind, point),
-                    crate::text::chain(&error)
+                    C::text(&error)
                 ))
             }
         };
@@ -219,10 +223,10 @@ impl Runner {
     /// of messages that are longer than an echo.
     async fn message(
         &self,
-        talk: &mut Control,
-        path: nicstripe_proto::PathId,
+        talk: &mut Control<C>,
+        path: PathId,
         point: &Point,
-    ) -> Result<Measured, Error> {
+    ) -> Result<Measured, C::Error> {
         let size = point.size.unwrap_or(1);
         let least = point.least.min(self.plan.load);
         let (fewest, comes_back) = match point.load {
@@ -236,10 +240,7 @@ impl Runner {
             times.extend(talk.ping(path, u32::MAX, size, left).await?);
         }
         times.sort_unstable();
-        let lost = || Error::Ended {
-            host: self.client.host().to_owned(),
-            why: "connection lost".into(),
-        };
+        let lost = || self.client.error(Failure::Ended("connection lost"));
         let middle = *times.get(times.len() / 2).ok_or_else(lost)?;
         let time = if comes_back { middle / 2 } else { middle };
         Ok(Measured {

@@ -10,30 +10,25 @@ use std::{
 use nicstripe_proto::{
     BitRate, Name,
     message::{DiskDone, DiskOrder},
+    name::printable,
 };
 
-use super::{Moved, StopOnDrop, WritePlace, read_stage, write_stage};
+use super::{Runner, run_of};
 use crate::{
-    bench::{
-        control::{Control, LoadOrder, Loaded},
-        decided::spread,
-        plan::DiskPlan,
-        report::{Direction, DiskReport, Ends, Phase},
-        run::{Runner, run_of},
-    },
-    client::Client,
-    file::{FileError, open_parent},
-    report::error::Error,
+    client::{Client, Moved, StopOnDrop},
+    control::{Control, LoadOrder, Loaded},
+    plan::DiskPlan,
+    report::{Direction, DiskReport, Ends, Phase, Spread},
 };
 
 /// Measures the stages of a copy: read, network, write and the whole copy, repeated in this order.
 /// Updates the report after each stage.
 ///
 /// Notes a stage that fails, and skips it from then on.
-pub(in crate::bench) async fn measure(
-    runner: &mut Runner,
-    talk: &mut Control,
-) -> Result<(), Error> {
+pub(super) async fn measure<C: Client>(
+    runner: &mut Runner<C>,
+    talk: &mut Control<C>,
+) -> Result<(), C::Error> {
     let Some(plan) = runner.plan.disk.clone() else {
         return Ok(());
     };
@@ -83,24 +78,24 @@ impl Stage {
 }
 
 /// Disk measurement in progress: the plan and the rates of each stage.
-struct Flow {
+struct Flow<C> {
     plan: DiskPlan,
     /// File name of the copy at the daemon.
     name: Name,
     /// Number of bytes moved by each stage: initially from the plan, then the size that was read.
     bytes: u64,
-    /// Measured rates in bit/s of each stage: read, network, write and the whole copy.
-    rates: [Vec<u64>; 4],
+    /// Measured rates of each stage: read, network, write and the whole copy.
+    rates: [Vec<BitRate>; 4],
     left_out: [bool; 4],
     systems: Ends<Option<String>>,
     /// Separate session for the copies, because a failed copy ends its session.
-    copier: Option<Client>,
+    copier: Option<C>,
 }
 
 /// Rate of one stage, or the reason why it was not measured.
 type Measured = Result<BitRate, String>;
 
-impl Flow {
+impl<C: Client> Flow<C> {
     /// Returns the minimum number of repeats, reduced for large files, which take long.
     fn repeats(&self, fewest: u32) -> u32 {
         if self.bytes > LARGE {
@@ -110,7 +105,11 @@ impl Flow {
         }
     }
 
-    async fn rounds(&mut self, runner: &mut Runner, talk: &mut Control) -> Result<(), Error> {
+    async fn rounds(
+        &mut self,
+        runner: &mut Runner<C>,
+        talk: &mut Control<C>,
+    ) -> Result<(), C::Error> {
         let mut repeat = 1;
         while repeat <= self.repeats(*runner.plan.repeats.start()) {
             for stage in Stage::ALL {
@@ -122,7 +121,7 @@ impl Flow {
                     continue;
                 }
                 match self.stage(stage, repeat, runner, talk).await? {
-                    Ok(rate) => self.rates[stage as usize].push(rate.0),
+                    Ok(rate) => self.rates[stage as usize].push(rate),
                     Err(why) => {
                         self.left_out[stage as usize] = true;
                         runner.leave_out(stage.what(), &why);
@@ -143,9 +142,9 @@ impl Flow {
         &mut self,
         stage: Stage,
         repeat: u32,
-        runner: &Runner,
-        talk: &mut Control,
-    ) -> Result<Measured, Error> {
+        runner: &Runner<C>,
+        talk: &mut Control<C>,
+    ) -> Result<Measured, C::Error> {
         let is_here = (stage == Stage::Read) != self.plan.reverse;
         Ok(match stage {
             Stage::Network => network(self.way(), repeat, runner, talk).await?,
@@ -166,18 +165,15 @@ impl Flow {
     async fn here(&mut self, stage: Stage) -> Measured {
         let (file, bytes) = (self.plan.file.clone(), self.bytes);
         let done = aside(move |stop| match stage {
-            Stage::Read => read_stage(&file, bytes, stop),
-            _ => write_here(&file, bytes, stop),
+            Stage::Read => C::read_stage(&file, bytes, stop),
+            _ => C::write_stage(&file, bytes, stop),
         });
-        let moved = done
-            .await
-            .unwrap_or_else(|| Err(super::failed("measure", "internal error")));
-        let moved = moved.map_err(|error| crate::text::chain(&error))?;
+        let moved = done.await.unwrap_or_else(|| Err("internal error".into()))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
     }
 
-    async fn there(&mut self, stage: Stage, talk: &mut Control) -> Result<Measured, Error> {
+    async fn there(&mut self, stage: Stage, talk: &mut Control<C>) -> Result<Measured, C::Error> {
         let order = DiskOrder {
             bytes: self.bytes,
             name: Some(self.name.clone()),
@@ -192,9 +188,9 @@ impl Flow {
             ..
         } = talk.disk(order, LONGEST).await?;
         if let Some(error) = error {
-            return Ok(Err(crate::printable(error.as_bytes())));
+            return Ok(Err(printable(error.as_bytes())));
         }
-        let file_system = file_system.map(|name| crate::printable(name.as_bytes()));
+        let file_system = file_system.map(|name| printable(name.as_bytes()));
         self.systems.daemon.clone_from(&file_system);
         Ok(self.take(
             stage,
@@ -217,7 +213,7 @@ impl Flow {
     }
 
     /// Measures a whole copy from disk to disk, without keeping its target.
-    async fn copy(&mut self, runner: &Runner) -> Measured {
+    async fn copy(&mut self, runner: &Runner<C>) -> Measured {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
         let is_all = if self.plan.reverse {
             self.bytes < self.plan.bytes
@@ -236,23 +232,18 @@ impl Flow {
                     .client
                     .another(None, None)
                     .await
-                    .map_err(|error| crate::text::chain(&error))?,
+                    .map_err(|error| C::text(&error))?,
             );
         }
         let client = self.copier.as_ref().unwrap_or(&runner.client);
-        let transfer = match self.plan.reverse {
-            true => client.try_get(self.name.clone(), &self.plan.file),
-            false => client.try_put(&self.plan.file, Some(self.name.clone())),
-        };
-        transfer
-            .finish()
+        client
+            .try_copy(self.way(), &self.plan.file, &self.name)
             .await
-            .map(|report| report.goodput())
-            .map_err(|error| crate::text::chain(&error))
+            .map_err(|error| C::text(&error))
     }
 
     fn report(&self) -> DiskReport {
-        let [read, network, write, all] = self.rates.clone().map(spread);
+        let [read, network, write, all] = self.rates.clone().map(|rates| Spread::of(&rates));
         let stages = [("read", read), ("network", network), ("write", write)];
         let narrowest = stages
             .iter()
@@ -273,28 +264,13 @@ impl Flow {
     }
 }
 
-/// Writes `bytes` to the local target of a reverse copy, and deletes them.
-fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
-    let into = file.join(DIRECTORY_NAME);
-    let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
-    write_stage(
-        WritePlace {
-            dir,
-            name,
-            peer_key: [0; 32],
-        },
-        bytes,
-        stop,
-    )
-}
-
 /// Measures the network rate over all links, from memory to memory.
-async fn network(
+async fn network<C: Client>(
     way: Direction,
     repeat: u32,
-    runner: &Runner,
-    talk: &mut Control,
-) -> Result<Measured, Error> {
+    runner: &Runner<C>,
+    talk: &mut Control<C>,
+) -> Result<Measured, C::Error> {
     let phase = if way == Direction::ToDaemon {
         Phase::Together
     } else {
@@ -334,6 +310,3 @@ const LARGE: u64 = 256 << 20;
 
 /// Maximum of the minimum repeats for files larger than [`LARGE`].
 const MOST_OF_LARGE: u32 = 3;
-
-/// Name of the written file if the target is a directory.
-const DIRECTORY_NAME: &str = "nicstripe-bench";

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::{
+use crate::{
     fixture::{
         THEORY, WINDOW_US, concluded, flow, flow_with, link, link_of_unknown_rate, report, run,
         runs,

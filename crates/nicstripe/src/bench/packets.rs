@@ -5,14 +5,13 @@ use std::time::Duration;
 use nicstripe_link::interfaces;
 
 use crate::{
-    bench::report::BenchLink,
     client::Client,
     links::{request::RoutePolicy, route_keeper::RouteKeeper},
     report::error::Error,
 };
 
-/// Local interfaces of a benchmark's links, whose MTU may be changed. [`Packets::restore`] and drop
-/// restore the original values. After a kill, the helper process that changed them restores them.
+/// Local interfaces of a benchmark's links, whose MTU may be changed. [`restore`](nicstripe_bench::Packets::restore) and
+/// drop restore the original values. After a kill, the helper process that changed them restores them.
 #[derive(Debug)]
 pub(super) struct Packets {
     keeper: RouteKeeper,
@@ -23,20 +22,20 @@ pub(super) struct Packets {
 impl Packets {
     /// Checks the permission to change MTUs and returns the reason if it is missing. Changes
     /// nothing.
-    pub(super) async fn claim(client: &Client, links: &[BenchLink]) -> Result<Self, String> {
+    pub(super) async fn claim(client: &Client, names: Vec<String>) -> Result<Self, String> {
         let keeper = client.keeper().ok_or("no record of changes is kept")?;
         if keeper.policy() == RoutePolicy::Never {
             return Err("changes of interfaces are disabled together with host routes".into());
         }
         let here = interfaces().map_err(|error| crate::text::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();
-        for name in links.iter().map(|link| &link.ends.client.name) {
+        for name in names {
             let interface = here
                 .iter()
-                .find(|interface| interface.is_called(name))
+                .find(|interface| interface.is_called(&name))
                 .ok_or_else(|| format!("{name} is gone"))?;
             if !found.iter().any(|(index, ..)| *index == interface.index.0) {
-                found.push((interface.index.0, name.clone(), interface.mtu));
+                found.push((interface.index.0, name, interface.mtu));
             }
         }
         let packets = Self {
@@ -51,16 +50,19 @@ impl Packets {
                 .await
                 .map_err(|error| format!("{name}: {}", crate::text::chain(&error)))?;
         }
-        packets
-            .restore()
+        nicstripe_bench::Packets::restore(&packets)
             .await
             .map_err(|error| crate::text::chain(&error))?;
         Ok(packets)
     }
+}
+
+impl nicstripe_bench::Packets for Packets {
+    type Error = Error;
 
     /// Caps the MTU of all interfaces at `mtu` bytes: lowers larger ones and restores the others to
     /// their original value.
-    pub(super) async fn set(&self, mtu: u32) -> Result<(), Error> {
+    async fn set(&self, mtu: u32) -> Result<(), Error> {
         for (index, name, own) in &self.interfaces {
             let set = match *own > mtu {
                 true => self.keeper.set_mtu(*index, mtu, LONGEST).await.map(drop),
@@ -72,7 +74,7 @@ impl Packets {
     }
 
     /// Restores the original MTU of all interfaces; returns the first error.
-    pub(super) async fn restore(&self) -> Result<(), Error> {
+    async fn restore(&self) -> Result<(), Error> {
         let mut first = Ok(());
         for (index, name, _) in &self.interfaces {
             if let Err(error) = self.keeper.restore_mtu(*index).await {

@@ -1,28 +1,30 @@
 //! Comparison of a benchmark report with an earlier one. Does no I/O.
 
-use nicstripe_bench::{compare as proto, statistics};
 use nicstripe_proto::BitRate;
 
-use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
+use crate::{
+    change,
+    report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict},
+};
 
 /// Compares a report with an earlier one by the rate of all links together. Falls back to reverse,
 /// then to both directions, if either report lacks a phase.
 ///
 /// Reports are not comparable if links, packet sizes, directions or the document version differ. A
 /// baseline without such a load counts as a spread of zero repeats. See
-/// `nicstripe_bench::compare` for the noise. A slower line, other buffers, connection counts
+/// `change.rs` for the noise. A slower line, other buffers, connection counts
 /// or machines do not prevent a comparison, because their effect is its purpose.
 ///
 /// ```
-/// # fn example(now: &nicstripe::BenchReport, before: &nicstripe::BenchReport) {
-/// println!("{:?}", nicstripe::bench::compare(now, before).verdict);
+/// # fn example(now: &nicstripe_bench::BenchReport, before: &nicstripe_bench::BenchReport) {
+/// println!("{:?}", nicstripe_bench::compare(now, before).verdict);
 /// # }
 /// ```
 pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let phase = common_phase(report, baseline);
     let rates = |report: &BenchReport| phase.map(|phase| totals(report, phase)).unwrap_or_default();
-    let change = proto::compare(&rates(report), &rates(baseline));
-    let spread = statistics::Spread::of(&rates(baseline)).map_or(NOTHING, Spread::from);
+    let change = change::compare(&rates(report), &rates(baseline));
+    let spread = Spread::of(&rates(baseline)).unwrap_or(NOTHING);
     let no_rate = || {
         change
             .is_none()
@@ -31,12 +33,12 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let why = obstacle(report, baseline).or_else(no_rate);
     let verdict = change
         .filter(|_| why.is_none())
-        .map_or(Verdict::NotComparable, |change| change.verdict.into());
+        .map_or(Verdict::NotComparable, |change| change.verdict);
     Comparison {
         id: baseline.id.clone(),
         baseline: spread,
         change_pct: change.map_or(0.0, |change| change.percent),
-        noise_pct: change.map_or(proto::LEAST_NOISE_PERCENT, |change| change.noise_percent),
+        noise_pct: change.map_or(change::LEAST_NOISE_PERCENT, |change| change.noise_percent),
         verdict,
         why,
     }

@@ -1,37 +1,37 @@
 //! Evidence about a link's bottleneck from its loads, as input of
-//! `nicstripe_bench::limiter`.
+//! `limiter.rs`.
 
 use std::time::Duration;
 
-use nicstripe_bench::{
-    limiter::{Buffer, Evidence, Processor},
-    statistics::{as_values, mean, median},
-};
 use nicstripe_proto::BitRate;
 
-use super::report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse};
+use crate::{
+    limiter::{Buffer, Evidence, Processor},
+    report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse},
+    statistics::{as_values, mean, median},
+};
 
 /// Measured loads with their links, machines and buffer setting.
 #[derive(Clone, Copy)]
-pub(super) struct Measured<'a> {
-    pub(super) links: &'a [BenchLink],
-    pub(super) runs: &'a [Run],
+pub(crate) struct Measured<'a> {
+    pub(crate) links: &'a [BenchLink],
+    pub(crate) runs: &'a [Run],
     /// Facts about both machines, if known.
-    pub(super) hosts: Option<&'a Ends<HostFacts>>,
+    pub(crate) hosts: Option<&'a Ends<HostFacts>>,
     /// Requested socket buffer size, in bytes.
-    pub(super) socket_buffer_bytes: Option<u64>,
+    pub(crate) socket_buffer_bytes: Option<u64>,
 }
 
 /// A load, and one link's flow in it.
 type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
-    pub(super) fn of_phase(&self, phase: Phase) -> impl Iterator<Item = &'a Run> + use<'a> {
+    pub(crate) fn of_phase(&self, phase: Phase) -> impl Iterator<Item = &'a Run> + use<'a> {
         self.runs.iter().filter(move |run| run.phase == phase)
     }
 
     /// Returns the flows of a link in one direction in all loads of a phase.
-    pub(super) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
+    pub(crate) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
         let parts = self
             .of_phase(phase)
             .flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
@@ -42,7 +42,7 @@ impl<'a> Measured<'a> {
 
     /// Returns the flows of a link without other load; for the only link, also those of the loads
     /// over all links.
-    pub(super) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
+    pub(crate) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
         let solo = self.parts(Phase::Solo, link, way);
         if !solo.is_empty() || self.links.len() != 1 {
             return solo;
@@ -59,7 +59,7 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the evidence about one link and direction from these flows.
-    pub(super) fn evidence(
+    pub(crate) fn evidence(
         &self,
         link: &BenchLink,
         way: Direction,
@@ -137,7 +137,7 @@ fn loss(parts: &[Part<'_>]) -> Option<f64> {
 }
 
 /// Returns the sum of a TCP counter over the loads; `None` if no load has it.
-pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
+pub(crate) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
     let values: Vec<u64> = parts
         .iter()
         .filter_map(|(_, flow)| of(flow.tcp.as_ref()?))
@@ -145,7 +145,7 @@ pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Op
     (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
 }
 
-pub(super) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
+pub(crate) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
     parts
         .iter()
         .map(|(_, flow)| BitRate(flow.goodput_bps))

@@ -1,17 +1,19 @@
 //! Computes the results of one load from the samples of both ends. Does no I/O and reads no clock.
 //!
-//! [`nicstripe_bench::window`] decides which samples count and if the rate is stable. This
+//! [`window`] decides which samples count and if the rate is stable. This
 //! module puts the samples of both ends on one clock and evaluates them in that window.
 
 use std::time::Duration;
 
-use nicstripe_bench::window::{self, Snapshot, Span};
 use nicstripe_proto::{
     BitRate,
     message::{BenchSample, PathSample, TcpSample},
 };
 
-use super::report::{CpuUse, Direction, Ends, Flow, Interval, Limiter, TcpUse};
+use crate::{
+    report::{CpuUse, Direction, Ends, Flow, Interval, Limiter, TcpUse},
+    window::{self, Snapshot, Span},
+};
 
 /// Samples of one end in one load, with the offset of its clock to the client's clock.
 #[derive(Debug, Default, Clone)]

@@ -3,10 +3,7 @@
 //!
 //! Both use the code and the thread count of copies: the hashing reader, and the target with part
 //! file, journal, direct writes and syncs. The functions block the calling thread. Files have no
-//! name while they are written, so that a killed process leaves none. [`flow`] runs the stages of
-//! both ends in sequence.
-
-pub(super) mod flow;
+//! name while they are written, so that a killed process leaves none.
 
 use std::{
     ffi::OsStr,
@@ -16,56 +13,32 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use nicstripe_bench::Moved;
 use nicstripe_link::file_system;
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId,
+    ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId,
     SessionConfig, SourceIdentity, Subtree, TransferId,
     hash_tree::chunk_value,
     message::{DiskDone, DiskOrder, PutOptions},
 };
 use rustix::fs::{Advice, fadvise};
 
-use crate::file::{
-    Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest,
-    WriteError,
+use super::{
+    arrived::{Arrived, WriteError},
+    attributes::Attributes,
+    buffer::BufferPool,
+    error::FileError,
+    root::Root,
+    source::{ReadOptions, Source},
+    target::{Target, TargetRequest, open_parent},
 };
-
-/// Result of one disk stage: bytes moved, duration and file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Moved {
-    pub(crate) bytes: u64,
-    pub(crate) elapsed: Duration,
-    pub(crate) file_system: Option<String>,
-}
-
-impl Moved {
-    pub(crate) fn rate(&self) -> BitRate {
-        BitRate::from_bytes_over(self.bytes, self.elapsed)
-    }
-}
-
-/// Guard that sets the stop flag of a disk stage when dropped.
-#[derive(Debug, Default)]
-pub(crate) struct StopOnDrop(Arc<AtomicBool>);
-
-impl StopOnDrop {
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        self.0.clone()
-    }
-}
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Runs the disk stage that a client ordered, beneath the daemon's root. Writes at most 64 GiB.
 pub(crate) fn serve(
@@ -230,6 +203,25 @@ pub(crate) fn write_stage(
         elapsed: began.elapsed(),
         file_system,
     })
+}
+
+/// Writes `bytes` to the local target of a reverse copy, and deletes them.
+pub(crate) fn write_stage_here(
+    file: &Path,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<Moved, FileError> {
+    let into = file.join(NO_NAME);
+    let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
+    write_stage(
+        WritePlace {
+            dir,
+            name,
+            peer_key: [0; 32],
+        },
+        bytes,
+        stop,
+    )
 }
 
 /// Copy target that is written from memory, and the progress of its writes.
@@ -482,7 +474,7 @@ fn stopped() -> FileError {
         .with_code(FailCode::Cancelled)
 }
 
-/// Name of the target file if the client's order has none.
+/// Name of the target file if the order has none, or names a directory.
 const NO_NAME: &str = "nicstripe-bench";
 /// Maximum number of bytes that a client can make the daemon write.
 const MOST_WRITTEN: u64 = 64 << 30;
