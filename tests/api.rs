@@ -1,5 +1,5 @@
-//! Checks that the public items of the library are exactly those listed in
-//! `docs/api/nicstripe.txt`, one per line.
+//! Checks that the public items of the library, with all its features, and of `nicstripe-bench` are
+//! exactly those listed in `docs/api`, one per line.
 //!
 //! Run by `cargo test --test api`. With `NICSTRIPE_API=write` it writes the list. The version of
 //! rustdoc's JSON format comes with the toolchain. If the crate `public-api` expects another
@@ -21,15 +21,17 @@ const FORMAT: u64 = 57;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trial = Trial::ignorable_test(
-        "the_public_items_of_the_library_are_those_of_the_list",
-        compare,
-    );
-    libtest_mimic::run(&arguments, vec![trial]).exit();
+    let trials = ["nicstripe", "nicstripe-bench"].map(|package| {
+        Trial::ignorable_test(
+            format!("the_public_items_of_{package}_are_those_of_the_list"),
+            move || compare(package),
+        )
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit();
 }
 
-fn compare() -> Result<Completion, Failed> {
-    let path = document()?;
+fn compare(package: &str) -> Result<Completion, Failed> {
+    let path = document(package)?;
     let text = fs::read_to_string(&path)?;
     let format = serde_json::from_str::<serde_json::Value>(&text)?["format_version"].as_u64();
     if format != Some(FORMAT) {
@@ -42,7 +44,7 @@ fn compare() -> Result<Completion, Failed> {
         .omit_auto_trait_impls(true)
         .omit_auto_derived_impls(true);
     let found = api.build()?.to_string();
-    let listed = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/nicstripe.txt");
+    let listed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/api/{package}.txt"));
     if std::env::var_os("NICSTRIPE_API").is_some_and(|what| what == "write") {
         fs::write(&listed, found)?;
         return Ok(Completion::Completed);
@@ -69,7 +71,7 @@ fn compare() -> Result<Completion, Failed> {
 /// Runs rustdoc with JSON output, and returns the path of the JSON file.
 ///
 /// Sets `RUSTC_BOOTSTRAP` only for rustdoc: with it, cargo would rebuild everything.
-fn document() -> Result<PathBuf, Failed> {
+fn document(package: &str) -> Result<PathBuf, Failed> {
     let folder = tempfile::tempdir()?;
     let rustdoc = folder.path().join("rustdoc");
     fs::write(
@@ -83,8 +85,9 @@ fn document() -> Result<PathBuf, Failed> {
         "--locked",
         "--quiet",
         "-p",
-        "nicstripe",
+        package,
         "--lib",
+        "--all-features",
         "--manifest-path",
     ]);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
@@ -110,5 +113,5 @@ fn document() -> Result<PathBuf, Failed> {
         .ancestors()
         .nth(3)
         .ok_or("the test is in no target directory")?;
-    Ok(target.join("doc/nicstripe.json"))
+    Ok(target.join(format!("doc/{}.json", package.replace('-', "_"))))
 }
