@@ -10,6 +10,8 @@
 mod accept;
 #[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "bench")]
+mod benches;
 mod builder;
 mod connections;
 mod gate;
@@ -18,8 +20,10 @@ mod handle;
 #[cfg(test)]
 pub(crate) mod hostile;
 mod limits;
+mod listings;
 mod objects;
 mod refusals;
+mod revocation;
 mod rights;
 mod running;
 mod serve;

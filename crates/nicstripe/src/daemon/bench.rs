@@ -1,8 +1,8 @@
-//! Benchmarks that peers run against a daemon: their limits, their queue and their disk stages.
+//! Benchmarks that peers run against a daemon.
 
-use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
 
-use nicstripe_bench::{Admissions, Answer, BenchLimits, Desk, Ticket};
+use nicstripe_bench::{Answer, BenchLimits, Desk, Ticket};
 use nicstripe_proto::message::{BenchAsk, BenchBody, BenchRefused, DiskDone, DiskOrder};
 
 use super::{builder::DaemonBuilder, handle::DaemonHandle, service::Service};
@@ -10,31 +10,6 @@ use crate::{
     file::{FileError, stages},
     session::{BenchInput, Command, SessionHandle},
 };
-
-/// Limits of the benchmarks of all peers, and their queue.
-#[derive(Debug, Default)]
-pub(super) struct Benches {
-    limits: RwLock<BenchLimits>,
-    queue: Arc<Admissions<SessionHandle>>,
-}
-
-impl Benches {
-    pub(super) fn of(limits: BenchLimits) -> Self {
-        Self {
-            limits: RwLock::new(limits),
-            ..Self::default()
-        }
-    }
-
-    fn limits(&self) -> BenchLimits {
-        let limits = self.limits.read();
-        limits.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_limits(&self, limits: BenchLimits) {
-        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
-    }
-}
 
 impl Answer for SessionHandle {
     async fn answer(&self, body: BenchBody) {

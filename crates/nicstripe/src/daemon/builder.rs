@@ -11,7 +11,7 @@ use nicstripe_link::InterfaceName;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "bench")]
-use super::bench::Benches;
+use super::benches::Benches;
 use super::{
     connections::Connections,
     gate::Gate,

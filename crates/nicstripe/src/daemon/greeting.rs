@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     gate::Admission,
-    rights::{Rights, revoke},
+    revocation::revoke,
+    rights::Rights,
     service::Service,
     shared::{Entry, Shared},
     shares::{Share, Shares},

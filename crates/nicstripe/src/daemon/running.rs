@@ -6,7 +6,7 @@ use nicstripe_proto::message::CloseCode;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{handle::DaemonHandle, rights, shared::Shared, watch::Watch};
+use super::{handle::DaemonHandle, revocation, shared::Shared, watch::Watch};
 use crate::{
     links::{
         discovery::Responder,
@@ -88,7 +88,7 @@ impl Daemon {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = watch.run() => {}
-            () = rights::watch(self.shared.clone()) => {}
+            () = revocation::watch(self.shared.clone()) => {}
         }
         self.shared.ending.cancel();
         let sessions: Vec<SessionHandle> = self

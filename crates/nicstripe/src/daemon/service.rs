@@ -12,7 +12,7 @@ use nicstripe_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    objects::{KeptListings, Listings},
+    listings::{KeptListings, Listings},
     rights::Rights,
     shared::Shared,
 };

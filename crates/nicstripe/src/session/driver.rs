@@ -12,6 +12,7 @@ mod mux;
 #[cfg(not(feature = "bench"))]
 mod no_bench;
 mod paths;
+mod reports;
 mod transfers;
 
 use std::{
@@ -29,7 +30,6 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::bench::BenchInput;
 #[cfg(not(feature = "bench"))]
 use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};

@@ -14,7 +14,6 @@ use tokio::sync::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    driver::BenchInput,
     endpoint::{Sink, SinkOpened, Source, retransmit::Produced},
     io_result::IoResult,
     path_connection::{Established, PathPlan},
@@ -144,6 +143,17 @@ pub(crate) enum TreeOutput {
     Walked(WalkProgress),
     /// Result of the tree; the last message of the thread.
     Finished(Result<TreeReport, FileError>),
+}
+
+/// Input of a benchmark to its session; there is none without the feature `bench`.
+#[derive(Debug)]
+pub(crate) enum BenchInput {
+    /// Client: command of the running benchmark.
+    #[cfg(feature = "bench")]
+    Command(nicstripe_bench::BenchCommand),
+    /// Daemon: send this message to the client.
+    #[cfg(feature = "bench")]
+    Answer(nicstripe_proto::message::BenchBody),
 }
 
 /// Event of a client's path for the path planner.

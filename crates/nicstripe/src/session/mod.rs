@@ -22,7 +22,7 @@ mod tally;
 mod waiters;
 
 #[cfg(feature = "bench")]
-pub(crate) use self::driver::BenchInput;
+pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
     audience::Audience,
     driver::{Connect, Driver, DriverConfig, Joining},

@@ -12,7 +12,6 @@ use nicstripe_proto::{
     message::{AnswerKind, AskKind, CloseCode},
 };
 
-use super::Driver;
 use crate::{
     report::{
         error::Error,
@@ -251,6 +250,41 @@ impl Account {
         self.lost.push((clock::now(), loss));
     }
 
+    /// Returns true if [`REPORT_INTERVAL`] has passed since the last report.
+    pub(super) fn is_due(&self) -> bool {
+        clock::now() - self.reported_at >= REPORT_INTERVAL
+    }
+
+    /// Returns the running transfers.
+    pub(super) fn transfers(&self) -> Vec<TransferId> {
+        self.jobs.keys().copied().collect()
+    }
+
+    /// Reports paths, running transfers and bytes to the metrics. `moved` is what each interface
+    /// carried since the last report. `running` counts the bytes that running transfers
+    /// retransmitted or received twice.
+    pub(super) fn report(
+        &mut self,
+        paths: PathCounts,
+        moved: &[(String, InterfaceBytes)],
+        running: u64,
+    ) {
+        for (_, bytes) in moved {
+            self.moved.received += bytes.received;
+            self.moved.sent += bytes.sent;
+        }
+        let repeated = self.repeated_bytes + running;
+        let live = Live {
+            paths,
+            transfers: self.jobs.len() as u64,
+        };
+        let new = repeated.saturating_sub(self.reported_bytes);
+        self.meters.report(self.meter, live, moved, new);
+        self.reported_bytes = self.reported_bytes.max(repeated);
+        self.count_losses();
+        self.reported_at = clock::now();
+    }
+
     /// Adds the path losses that the session has survived for [`REPORT_INTERVAL`] to the metrics.
     fn count_losses(&mut self) {
         for (_, loss) in self
@@ -269,7 +303,7 @@ impl Account {
         self.meters.digest_mismatch();
     }
 
-    fn closed(&mut self, code: CloseCode, links: usize) {
+    pub(super) fn closed(&mut self, code: CloseCode, links: usize) {
         let seconds = ((clock::now() - self.begun).as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
         let InterfaceBytes {
@@ -324,94 +358,6 @@ impl Drop for Account {
             .filter(|job| !job.is_entry)
             .for_each(|_| self.meters.job_ended());
         self.meters.session_ended(self.meter);
-    }
-}
-
-impl Driver {
-    /// Reports to the metrics if [`REPORT_INTERVAL`] has passed since the last report.
-    pub(super) fn report_now_and_then(&mut self) {
-        if self
-            .account
-            .as_ref()
-            .is_some_and(|account| clock::now() - account.reported_at >= REPORT_INTERVAL)
-        {
-            self.report();
-        }
-    }
-
-    /// Reports the session's paths, running transfers and bytes to the metrics.
-    pub(super) fn report(&mut self) {
-        let Some(account) = &mut self.account else {
-            return;
-        };
-        let mut paths = PathCounts::default();
-        let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
-        for connection in self.connections.values_mut() {
-            if !connection.retired {
-                paths.count(&connection.state);
-            }
-            let bytes = std::mem::take(&mut connection.moved);
-            account.moved.received += bytes.received;
-            account.moved.sent += bytes.sent;
-            moved.push((connection.plan.interface.clone(), bytes));
-        }
-        let running: u64 = account
-            .jobs
-            .keys()
-            .map(|transfer| self.session.stats(*transfer).repeated_bytes)
-            .sum();
-        let repeated = account.repeated_bytes + running;
-        let live = Live {
-            paths,
-            transfers: account.jobs.len() as u64,
-        };
-        account.meters.report(
-            account.meter,
-            live,
-            &moved,
-            repeated.saturating_sub(account.reported_bytes),
-        );
-        account.reported_bytes = account.reported_bytes.max(repeated);
-        account.count_losses();
-        account.reported_at = clock::now();
-    }
-
-    /// Reports to the metrics and logs the end of a daemon's session.
-    ///
-    /// A client closes its session when it has everything, so the close may overtake the end of its
-    /// last transfer. Such a transfer counts as successful if all its data has arrived.
-    pub(super) fn close_account(&mut self, code: CloseCode) {
-        let open = self
-            .account
-            .iter()
-            .flat_map(|account| account.jobs.keys().copied())
-            .collect::<Vec<_>>();
-        for transfer in open {
-            let stats = self.session.stats(transfer);
-            let is_whole =
-                stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
-            let done = Outcome {
-                digest: None,
-                size: stats.size,
-                tree: None,
-            };
-            let cancelled = Error::Cancelled { resumable: true };
-            let result = if code == CloseCode::Done && is_whole {
-                Ok(done)
-            } else {
-                Err(cancelled)
-            };
-            self.account_mut(|account| account.ended(transfer, &result, &stats));
-        }
-        self.report();
-        let links = self
-            .connections
-            .values()
-            .filter(|connection| connection.generation > 0)
-            .count();
-        if let Some(account) = &mut self.account {
-            account.closed(code, links);
-        }
     }
 }
 

@@ -23,22 +23,12 @@ use super::Driver;
 use crate::{
     report::metrics::JobCounts,
     session::{
-        SessionHandle,
-        input::{Command, Input},
+        input::{BenchInput, Command, Input, SessionHandle},
         path_connection::PathConnection,
         serve::Access,
     },
     wire::{clock, stream::Outgoing},
 };
-
-/// Input of a benchmark to its session.
-#[derive(Debug)]
-pub(crate) enum BenchInput {
-    /// Client: command of the running benchmark.
-    Command(BenchCommand),
-    /// Daemon: send this message to the client.
-    Answer(BenchBody),
-}
 
 /// Time without any connection after which a daemon ends the client's benchmark. Long enough to
 /// move a cable to another port.

@@ -9,11 +9,7 @@ use nicstripe_proto::{
 };
 
 use super::Driver;
-use crate::session::serve::Access;
-
-/// Input of a benchmark to its session, of which there is none.
-#[derive(Debug)]
-pub(crate) enum BenchInput {}
+use crate::session::{input::BenchInput, serve::Access};
 
 #[derive(Debug, Default)]
 pub(super) struct SessionBench;
