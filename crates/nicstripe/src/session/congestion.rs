@@ -33,8 +33,8 @@ pub(super) enum Advice {
 
 #[derive(Debug)]
 enum State {
-    /// No measurement: the remaining number of windows to ignore, at the start because slow start
-    /// fills queues, and after a failed trial.
+    /// No measurement for this number of windows: at the start, because slow start fills queues,
+    /// and after a failed trial.
     Resting(u32),
     /// Measurement of the default algorithm: rates of the latest consecutive lossy windows, in
     /// bytes per second.
@@ -194,13 +194,13 @@ const WINDOW: Duration = Duration::from_millis(90);
 const YOUNG: u32 = 1;
 
 /// Ratio of retransmitted to sent bytes that indicates random loss, such as from a bad cable. A
-/// full queue of 1000 packets at 1 Gbit/s costs cubic one loss in some thousands of packets.
+/// full queue of 1000 packets at 1 Gbit/s costs cubic one loss in several thousand packets.
 const LOSSY: f64 = 0.002;
 
 /// Number of consecutive lossy windows required before a trial, to exclude chance.
 const LOSSY_WINDOWS: usize = 2;
 
-/// Number of windows for bbr to settle: some round trips, and time to drain a queue.
+/// Number of windows for bbr to settle: several round trips, and time to drain a queue.
 const PAUSE: u32 = 2;
 
 /// Number of windows measured in a trial of bbr.

@@ -61,7 +61,7 @@ pub(crate) struct DriverConfig {
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
-    /// Daemon only: the session's share of the chunk memory.
+    /// Daemon only: the session's part of the chunk memory that all sessions share.
     pub(crate) share: Option<ChunkShare>,
     /// Client only: establishes the connections of paths.
     pub(crate) connector: Option<Arc<dyn Connect>>,
@@ -100,12 +100,14 @@ const TIDYING: Duration = Duration::from_secs(5);
 /// without delaying the reads of data to send.
 const HASHING_AT_ONCE: u32 = 2;
 
-/// Number of zero extents hashed concurrently: keeps two threads busy, one millisecond per extent.
+/// Maximum number of zero extents hashed concurrently. Each takes about one millisecond; four keep
+/// two threads busy.
 const ZEROING_AT_ONCE: u32 = 4;
 
-/// Number of connections with a protocol violation, without a valid chunk in between, that end a
-/// session. A single one may be a fault of one connection. Without a limit, a peer that only violates the protocol
-/// would be reconnected to indefinitely, since each handshake succeeds.
+/// Number of consecutive connections with a protocol violation after which the session ends. A
+/// valid chunk resets the count. One violation may be a fault of one connection. Without a limit,
+/// the session would reconnect forever to a peer that always violates the protocol, since each
+/// handshake succeeds.
 const MOST_BREACHES: u32 = 5;
 
 /// Number of concurrent chunk reads from an existing file for a delta transfer: enough to keep one
@@ -118,7 +120,7 @@ pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
     inputs: mpsc::Receiver<Input>,
-    /// Number of the session's own senders of inputs.
+    /// Number of input senders that the driver itself holds; see `is_orphaned`.
     own_senders: usize,
     handle: SessionHandle,
     connections: BTreeMap<PathId, PathConnection>,
@@ -241,7 +243,7 @@ impl Driver {
         self.end().await;
     }
 
-    /// Returns true if nobody can send another input: no handle, connection or job is left.
+    /// Returns true if no handle, connection or job is left that could send another input.
     fn is_orphaned(&self) -> bool {
         self.inputs.is_empty() && self.inputs.sender_strong_count() <= self.own_senders
     }
@@ -663,9 +665,9 @@ impl Driver {
         self.handle.ended.cancel();
     }
 
-    /// Waits until the connections are flushed, at most [`LINGER`], and until tree threads have
-    /// removed their unnamed files, at most [`TIDYING`], since that may wait for the disk.
-    /// Meanwhile drains the input channel, so that no sender blocks on it.
+    /// Waits until the connections have flushed their queues, at most [`LINGER`], and until tree
+    /// threads have removed their unnamed files, at most [`TIDYING`], since the disk may be slow.
+    /// Drains the input channel meanwhile, so that no sender blocks on it.
     async fn wait_for_others(&mut self) {
         let Self {
             streams,
@@ -690,7 +692,7 @@ impl Driver {
     }
 }
 
-/// Error of a connection whose queue is full or whose task has ended.
+/// Failure to pass a frame to a connection: its queue is full or its task has ended.
 struct QueueFull;
 
 /// Guard that marks the session as ended when its task finishes or panics. A panic thus affects no
@@ -707,7 +709,7 @@ impl Drop for Ending {
     }
 }
 
-/// Returns the text for the peer's reason to close a session.
+/// Returns an error text for the code with which the peer closed the session.
 fn close_text(code: CloseCode) -> String {
     match code {
         CloseCode::Done => "it closed the session",

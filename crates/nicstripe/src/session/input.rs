@@ -72,7 +72,8 @@ pub(crate) enum Input {
         transfer: TransferId,
         result: Result<SinkOpened, FileError>,
     },
-    /// Daemon: a name request is answered. `ends_changes` is true for the last change of a batch.
+    /// Daemon: a name request has its answer. `ends_changes` is true if the request was the last of
+    /// the changes that run one after the other in one I/O job.
     Done {
         ask: Ask,
         answer: AnswerKind,
@@ -121,7 +122,7 @@ pub(crate) enum Command {
     Expect(Vec<Expected>),
     /// Client: end the session with this error, because no permitted link works.
     GiveUp(Box<Error>),
-    /// Control or answer a benchmark.
+    /// Client: command of a benchmark to this session. Daemon: benchmark message to the client.
     #[cfg_attr(not(feature = "bench"), expect(dead_code))]
     Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
@@ -145,7 +146,7 @@ pub(crate) enum TreeOutput {
     Finished(Result<TreeReport, FileError>),
 }
 
-/// Input of a benchmark to its session; there is none without the feature `bench`.
+/// Input from a benchmark to its session. Has no variants without the feature `bench`.
 #[derive(Debug)]
 pub(crate) enum BenchInput {
     /// Client: command of the running benchmark.
@@ -156,7 +157,7 @@ pub(crate) enum BenchInput {
     Answer(nicstripe_proto::message::BenchBody),
 }
 
-/// Event of a client's path for the path planner.
+/// Event of a path that a client's session reports to the path planner.
 #[derive(Debug)]
 pub(crate) enum LinkNews {
     /// A path has connected. `verified` is true if it reached the intended interface of the peer,
@@ -187,8 +188,8 @@ pub(crate) struct SessionHandle {
     pub(crate) ended: CancellationToken,
 }
 
-/// Sends an input from an I/O job, which blocks while the session's queue is full. Returns false if
-/// the session has ended; the input is then irrelevant.
+/// Sends an input from an I/O job. Blocks while the session's input queue is full. Returns false if
+/// the session has ended.
 pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
     match inputs.try_send(input) {
         Err(TrySendError::Full(input)) => inputs.blocking_send(input).is_ok(),
@@ -215,8 +216,8 @@ impl SessionHandle {
         self.presence.is_awaiting()
     }
 
-    /// Counts a new connection that will be handed to the session. Drop the guard when the session
-    /// has it.
+    /// Counts a new connection that will be passed to the session. The caller drops the guard once
+    /// the session has received the connection.
     pub(crate) fn await_connection(&self) -> Arriving {
         self.presence.await_connection()
     }
@@ -228,8 +229,8 @@ impl SessionHandle {
     }
 }
 
-/// Guard that ends the session if its thread or task panics. Without it, the session would wait for
-/// the result forever. Other sessions are not affected.
+/// Guard that ends the session if its thread or task panics. Without it, the session would wait
+/// forever for the result. Other sessions are not affected.
 pub(crate) struct Fault(mpsc::Sender<Input>);
 
 impl Fault {

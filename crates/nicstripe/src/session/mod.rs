@@ -1,10 +1,10 @@
 //! Running sessions: one task per session owns its state and applies inputs from connections, disks
 //! and commands.
 //!
-//! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
+//! `nicstripe-proto` makes the decisions, and this module carries them out. [`driver`] is the event
 //! loop and [`input`] its inputs. [`endpoint`] has the sources and sinks of transfers, one file for
 //! each kind, and [`serve`] the service that a daemon offers to the peer. [`path_connection`] holds
-//! a path's connections, [`congestion`] selects their congestion control.
+//! a path's connections, and [`congestion`] selects their congestion control.
 
 mod audience;
 mod congestion;

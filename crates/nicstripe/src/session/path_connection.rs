@@ -52,7 +52,8 @@ pub(crate) struct PathPlan {
 }
 
 impl PathPlan {
-    /// Plans a path on an interface to a peer's address; nothing else is known or asked of it.
+    /// Creates the plan of a path from a local interface to the peer's address, without other
+    /// constraints or known properties.
     pub(crate) fn new(interface: String, remote: SocketAddr) -> Self {
         Self {
             interface,
@@ -222,8 +223,8 @@ impl PathConnection {
         self.open = None;
     }
 
-    /// Records that the peer violated the protocol. Returns true if it is the first time on this
-    /// connection: what was queued when it was closed may violate it again.
+    /// Records that the peer violated the protocol. Returns true if it is the first violation on
+    /// this connection. Frames that were queued before it was closed may cause further ones.
     pub(super) fn misbehaved(&mut self) -> bool {
         self.misbehaved.replace(self.generation) != Some(self.generation)
     }
@@ -306,8 +307,7 @@ impl PathConnection {
         self.tcp().map_or(self.past, |info| add(&self.past, &info))
     }
 
-    /// Returns the TCP statistics of this path, with the time in which it had data but no credit to
-    /// send.
+    /// Returns the TCP statistics of this path, including the time in which data waited for credit.
     pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
         KernelView {
             starved: path.map(Path::starved),

@@ -13,8 +13,8 @@ pub(crate) struct Presence {
     arriving: AtomicUsize,
 }
 
-/// Guard that counts a new connection until its session has it. The peer may already use this
-/// connection and have closed all others.
+/// Guard that counts a new connection until its session has received it. The peer may already use
+/// this connection and have closed all others.
 #[derive(Debug)]
 pub(crate) struct Arriving(Arc<Presence>);
 

@@ -1,4 +1,4 @@
-//! Service that a daemon offers to the peer of a session.
+//! Service of a daemon for the peer of a session.
 
 use std::{fmt, pin::Pin, sync::Arc};
 
@@ -21,28 +21,28 @@ use crate::{
     tunnel::Dialer,
 };
 
-/// Rights of the peer to files of this machine.
+/// Rights of the peer to access files of this machine.
 #[derive(Debug, Clone)]
 pub(crate) enum Access {
-    /// No rights: this end is the client.
+    /// No rights: this machine is the client.
     Client,
     /// Rights granted by the daemon's service for this peer.
     Daemon(Arc<dyn Serve>),
 }
 
-/// Result that takes time, because the peer's quota or an earlier session delays it.
+/// Future of an operation that the peer's quota or an earlier session may delay.
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> + Send>>;
 
-/// Attempt to open the target of a standalone file, which may be repeated.
+/// Closure that tries to open the target of a standalone file, and may be called repeatedly.
 pub(crate) type TargetAttempt =
     Box<dyn FnMut() -> Pending<(file::Target, Vec<Subtree>)> + Send + Sync>;
 
-/// Service for the peer of one session, within the peer's rights and quotas. What takes time ends
-/// with the session.
+/// Service for the peer of one session, within the peer's rights and quotas. The end of the session
+/// cancels pending operations.
 pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// Opens a file that the peer fetches.
     fn open_source(self: Arc<Self>, get: Get, session: SessionHandle) -> Pending<Box<dyn Source>>;
-    /// Opens a standalone file that the peer fetches, by `open`.
+    /// Opens a standalone file of a tree that the peer fetches. `open` is the future that opens it.
     fn open_entry_source(
         self: Arc<Self>,
         open: Pending<file::Source>,
@@ -51,8 +51,8 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// Opens a file that the peer sends. Waits while an earlier session of the same peer has it
     /// open.
     fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened>;
-    /// Opens a standalone file that the peer sends, by `attempt`. Waits like
-    /// [`open_sink`](Self::open_sink).
+    /// Opens a standalone file of a tree that the peer sends. `attempt` tries to open it. Waits
+    /// like [`open_sink`](Self::open_sink).
     fn open_entry_sink(
         self: Arc<Self>,
         attempt: TargetAttempt,
@@ -63,14 +63,14 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     -> Pending<Box<dyn Source>>;
     /// Prepares to receive a tree, once earlier sessions of the peer have ended.
     fn receive_tree(self: Arc<Self>, put: PutTree, session: SessionHandle) -> Pending<SinkOpened>;
-    /// Carries out a name request. Blocks the thread.
+    /// Executes a name request, such as list or remove. Blocks the thread.
     fn answer(&self, ask: &AskKind) -> AnswerKind;
     /// Returns the dialer for the peer's tunnels. `peer` is its name, for the log.
     fn dialer(&self, peer: String) -> Dialer;
     /// Prepares host routes for connections that the peer announces.
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;
-    /// Returns the reason for which the peer may run no benchmark now; `None` if it may.
+    /// Returns the reason why the peer may not run a benchmark now; `None` if it may.
     #[cfg(not(feature = "bench"))]
     fn bench_refusal(&self) -> Option<BenchRefusal>;
     /// Queues the peer for a benchmark.

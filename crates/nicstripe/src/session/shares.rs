@@ -118,7 +118,7 @@ impl Drop for ChunkShare {
 mod tests {
     use super::*;
 
-    /// Simulated session that always uses its full budget, up to the capacity of its links.
+    /// Simulated session with enough data to use its full budget, up to the capacity of its links.
     struct Busy {
         share: ChunkShare,
         has: u64,

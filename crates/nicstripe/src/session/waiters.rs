@@ -125,7 +125,7 @@ impl Waiters {
         }
     }
 
-    /// Returns the statistics that a transfer counts towards: its own, or its tree's.
+    /// Returns the statistics to which a transfer is added: its own, or those of its tree.
     fn tally(&mut self, transfer: TransferId) -> Option<&mut Tally> {
         let whole = match self.0.get(&transfer)? {
             Awaited::Whole { .. } => transfer,

@@ -52,7 +52,7 @@ pub(super) struct Account {
 struct TransferRecord {
     name: String,
     direction: Direction,
-    /// True for a standalone file of a tree; the tree has a log record of its own.
+    /// True for a standalone file of a tree, which has no log record because the tree has one.
     is_entry: bool,
     begun: Instant,
     sync_begun: Option<Instant>,

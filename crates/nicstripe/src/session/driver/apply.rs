@@ -1,4 +1,5 @@
-//! Tests of [`Driver::apply`]: every input in and out of season, without the event loop.
+//! Tests that pass every input to [`Driver::apply`], also at unexpected times, without the event
+//! loop.
 
 use std::{
     io,
@@ -34,12 +35,12 @@ use crate::{
 
 const P: PathId = PathId(0);
 const T: TransferId = TransferId(1);
-/// Transfer that the session has never heard of, as after its end.
+/// Identifier of a transfer that the session does not know, like one that has ended.
 const GONE: TransferId = TransferId(77);
 
 type Ended = oneshot::Receiver<Result<(Outcome, Tally), Error>>;
 
-/// Connector that counts the attempts, which never end.
+/// Connector that counts connection attempts and completes none.
 #[derive(Default)]
 struct Attempts(AtomicUsize);
 
@@ -50,7 +51,7 @@ impl Connect for Attempts {
     }
 }
 
-/// Client's session that applies inputs one by one.
+/// Session of a client, to which the tests apply one input at a time.
 struct Applied {
     driver: Driver,
     attempts: Arc<Attempts>,
@@ -74,7 +75,7 @@ impl Applied {
         Self { driver, attempts }
     }
 
-    /// Returns a session with the connected path [`P`].
+    /// Returns a session whose path [`P`] is connected.
     async fn connected() -> Self {
         let mut applied = Self::new();
         applied.command(Command::AddPaths(vec![(P, plan(0))]));
@@ -101,7 +102,7 @@ impl Applied {
         self.apply(Input::Command(command));
     }
 
-    /// Starts to get a file.
+    /// Starts to fetch a file. Returns the receiver of the result.
     fn get(&mut self) -> Ended {
         let (waiter, ended) = waiter();
         let get = Get {

@@ -15,14 +15,14 @@ use crate::{
     },
 };
 
-/// Name requests without an answer: the client's own, or in a daemon those of the peer.
+/// Unanswered name requests: those of the client, or in a daemon those of the peer.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     next: u32,
     /// Requests that exceed the session's limit of open requests; sent as others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
     open: BTreeMap<u32, AskReply>,
-    /// Daemon: requested changes that are not yet started.
+    /// Daemon: requests to change names (remove, rename, mkdir) that have not started.
     changes: Vec<Ask>,
     is_changing: bool,
 }
@@ -117,8 +117,8 @@ impl Driver {
         });
     }
 
-    /// Daemon: sends the answer to a finished request. Starts the waiting changes after the last
-    /// change of a batch.
+    /// Daemon: sends the answer to a finished request. If `ends_changes`, starts the changes that
+    /// were requested in the meantime.
     pub(super) fn on_done(&mut self, ask: &Ask, answer: AnswerKind, ends_changes: bool) {
         self.account_mut(|account| account.answered(&ask.ask, &answer));
         self.session.answer(Answer { id: ask.id, answer });

@@ -1,4 +1,5 @@
-//! Benchmark of a session: the client's orders, the daemon's answers, and samples at both ends.
+//! Benchmark support of a session: orders of the client, answers of the daemon, and samples of
+//! both.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +46,7 @@ pub(super) struct SessionBench {
     /// Daemon: time since which the session has had no connection during the benchmark.
     alone_since: Option<Instant>,
     sampling: Option<Sampling>,
-    /// Daemon: running disk test, which stops when this is dropped.
+    /// Daemon: guard of the running disk test, which stops when the guard is dropped.
     disk: Option<StopOnDrop>,
 }
 

@@ -46,14 +46,14 @@ pub(super) struct Ends {
 #[derive(Debug)]
 struct Outgoing {
     source: Box<dyn Source>,
-    /// Unacknowledged chunks of a stream that has started.
+    /// Retransmit buffer of a stream that has started.
     buffer: Option<RetransmitBuffer>,
 }
 
 #[derive(Debug)]
 struct Incoming {
     sink: Box<dyn Sink>,
-    /// Chunks of a stream that wait for earlier ones.
+    /// Reorder buffer of a stream: chunks that wait for earlier ones.
     order: ReorderBuffer,
     /// Digest of a stream that both ends agreed on; `None` until all data has arrived.
     digest: Option<Digest>,
@@ -411,8 +411,8 @@ impl Driver {
         }
     }
 
-    /// Handles the peer's message that it has everything of a transfer. A local tree sender ends
-    /// the transfer after earlier messages.
+    /// Handles the receiver's message that a transfer is committed. A local tree sender ends the
+    /// transfer after earlier messages.
     pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
         if !self.ends.trees.on_committed(transfer) {
             self.on_committed(transfer, digest);

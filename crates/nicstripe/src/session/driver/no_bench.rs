@@ -1,5 +1,5 @@
-//! Stand-in for the benchmark of a session in a library without the feature `bench`: a daemon
-//! rejects every benchmark, and a client starts none.
+//! Benchmark support of sessions without the feature `bench`: a daemon rejects every benchmark, and
+//! a client starts none.
 
 use std::time::{Duration, Instant};
 

@@ -380,7 +380,8 @@ impl Driver {
     }
 }
 
-/// Sends a connection's events to the session, tagged with its path and sequence number.
+/// Event sink of one connection. Sends the events to the session with the path and the connection's
+/// sequence number.
 struct PathSink {
     path: PathId,
     generation: u64,
@@ -400,8 +401,8 @@ impl EventSink for PathSink {
     }
 }
 
-/// Returns the end that a misdirected path reached: `Some(Some(interface))` for another interface
-/// of the peer, `Some(None)` for another machine. Returns `None` for any other error.
+/// Returns where a misdirected connection arrived: `Some(Some(interface))` for another interface of
+/// the peer, `Some(None)` for another machine. Returns `None` for any other error.
 ///
 /// An unexpected key counts as another machine only if the session is connected. Otherwise the peer
 /// itself may have been replaced.

@@ -1,4 +1,4 @@
-//! Reports of a daemon's session to its account.
+//! Reports of a daemon's session to its log and metrics.
 
 use nicstripe_proto::message::CloseCode;
 

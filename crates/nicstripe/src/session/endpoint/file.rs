@@ -14,7 +14,7 @@ use crate::{
     trust::random::random_bytes,
 };
 
-/// Open file that this end sends.
+/// Source of a file that is open for reading.
 #[derive(Debug)]
 pub(crate) struct FileSource {
     file: Arc<file::Source>,
@@ -23,7 +23,7 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    /// Source that the peer has requested.
+    /// Creates the source of a file that the peer has requested.
     pub(crate) fn requested(file: file::Source) -> Self {
         Self {
             file: Arc::new(file),
@@ -31,7 +31,7 @@ impl FileSource {
         }
     }
 
-    /// Source that the peer is asked to store, by a request whose offer is replaced.
+    /// Creates the source of a file that the peer is asked to store. Replaces the offer in `put`.
     pub(crate) fn stored(file: file::Source, put: Box<Put>) -> Self {
         Self {
             put: Some(put),

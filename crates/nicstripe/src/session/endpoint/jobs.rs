@@ -24,7 +24,7 @@ pub(crate) struct Jobs {
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) inputs: mpsc::Sender<Input>,
-    /// Threads of trees, for which an ending session waits.
+    /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
 }
 
@@ -43,12 +43,12 @@ impl Jobs {
         self.pool.run(self.reporting(move || Input::Io(job())));
     }
 
-    /// Runs a job in an I/O thread that reports its result itself.
+    /// Runs a job in an I/O thread. The job itself reports its result to the session.
     pub(crate) fn aside(&self, job: impl FnOnce() + Send + 'static) {
         self.pool.run(job);
     }
 
-    /// Opens a source in a task, and reports it to the session.
+    /// Opens a source in a task, which then passes it to the session.
     pub(crate) fn open_source(
         &self,
         transfer: TransferId,
@@ -60,7 +60,7 @@ impl Jobs {
         });
     }
 
-    /// Opens a sink in a task, and reports it to the session.
+    /// Opens a sink in a task, which then passes it to the session.
     pub(crate) fn open_sink(
         &self,
         transfer: TransferId,
@@ -72,7 +72,8 @@ impl Jobs {
         });
     }
 
-    /// Runs a task and reports its input to the session. Ends the session if the task panics.
+    /// Runs a task and sends its result to the session as an input. Ends the session if the task
+    /// panics.
     fn spawn(&self, task: impl Future<Output = Input> + Send + 'static) {
         let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
         tokio::spawn(async move {
@@ -81,7 +82,8 @@ impl Jobs {
         });
     }
 
-    /// Hashes zeros that are not sent, at low priority. A peer can announce terabytes of zeros.
+    /// Hashes an extent of zeros, which is not sent. Runs at low priority, because a peer can
+    /// announce terabytes of zeros.
     pub(crate) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
         self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros).map_err(|error| {

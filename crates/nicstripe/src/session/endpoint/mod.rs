@@ -1,8 +1,9 @@
 //! Sources and sinks of transfers: one file for each kind.
 //!
-//! The session calls [`Source`] and [`Sink`], and knows no kind. A source is either read at any
-//! offset, like a [`file`], or streams its chunks through a [`retransmit`] buffer. A sink is either
-//! a target that is written at any offset, or takes its chunks from a [`reorder`] buffer.
+//! The session uses the traits [`Source`] and [`Sink`] and does not depend on the kind. A source is
+//! either read at any offset, like a [`file`], or streams its chunks through a [`retransmit`]
+//! buffer. A sink is either a target that is written at any offset, or takes its chunks from a
+//! [`reorder`] buffer.
 
 pub(crate) mod entry;
 pub(crate) mod file;
@@ -29,7 +30,7 @@ use crate::{
     storage::Target,
 };
 
-/// One transfer, and the state of the session that its source or sink uses.
+/// Context that the session passes to the source or sink of one transfer.
 pub(crate) struct Scope<'a> {
     pub(super) transfer: TransferId,
     pub(super) session: &'a mut Session,
@@ -37,7 +38,8 @@ pub(crate) struct Scope<'a> {
     pub(super) jobs: &'a Jobs,
     /// Channel for events to the transfer's owner; `None` in a daemon.
     pub(super) events: Option<mpsc::Sender<Event>>,
-    /// Memory of the peer for entries of a tree in bytes, if it has accepted and announced one.
+    /// Memory in bytes that the peer has announced for the entries of a tree; `None` if it has
+    /// announced none.
     pub(super) memory: Option<u64>,
 }
 
@@ -65,21 +67,23 @@ pub(crate) trait Source: fmt::Debug + Send {
 
 /// Sink of one transfer, from the request to the end of the transfer.
 pub(crate) trait Sink: fmt::Debug + Send {
-    /// Requests the data from the peer. The peer itself has announced the data of a daemon's sink.
+    /// Requests the data from the peer. Does nothing in a daemon, whose peer has already announced
+    /// the data.
     fn request(&mut self, _at: &mut Scope<'_>) {}
 
-    /// Returns true if the sink takes chunks of this kind.
+    /// Returns true if the sink accepts an offer of this kind.
     fn takes(&self, kind: Option<OfferKind>) -> bool {
         kind != Some(OfferKind::Batches)
     }
 
-    /// Opens the sink for the offered data. Returns false if that takes time: then
-    /// [`Input::SinkOpened`](super::input::Input) reports the sink that replaces it.
+    /// Opens the sink for the offered data. Returns false if it is opened in the background. In
+    /// this case [`Input::SinkOpened`](super::input::Input) later reports the sink that replaces
+    /// it.
     fn open(&mut self, _offer: &Offer, _at: &mut Scope<'_>) -> bool {
         true
     }
 
-    /// Starts to receive. Returns the conditions of the acceptance.
+    /// Starts to receive. Returns the conditions that the session sends with its acceptance.
     fn start(&mut self, _at: &mut Scope<'_>) -> io::Result<Acceptance> {
         Ok(Acceptance::default())
     }
@@ -102,14 +106,14 @@ pub(crate) trait Sink: fmt::Debug + Send {
     /// Takes the next chunk of a stream.
     fn take(&mut self, _chunk: ChunkBuffer) {}
 
-    /// Handles the end of a stream. All chunks were taken.
+    /// Handles the end of a stream, after its last chunk.
     fn end(&mut self) {}
 }
 
-/// Opened sink, with the subtrees of the data that it has.
+/// Opened sink, with the subtrees of the data that it already has.
 pub(crate) type SinkOpened = (Box<dyn Sink>, Vec<Subtree>);
 
-/// Identifier in a message whose transfer has none yet. The session replaces it.
+/// Placeholder for a transfer identifier in a message. The session replaces it when it assigns one.
 pub(crate) const UNNUMBERED: TransferId = TransferId(0);
 
 /// Returns the offer of a stream, whose size is unknown.
@@ -124,7 +128,7 @@ pub(crate) fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> 
     }
 }
 
-/// Sends the request to store a stream.
+/// Requests that the peer stores a stream.
 fn announce_stream(put: &Put, at: &mut Scope<'_>) {
     let offer = Offer {
         transfer: at.transfer,
@@ -137,14 +141,14 @@ fn announce_stream(put: &Put, at: &mut Scope<'_>) {
     debug_assert!(offered.is_ok(), "{offered:?}");
 }
 
-/// Offers the batches that the peer has requested.
+/// Offers batches of records to the peer, which has requested them.
 fn offer_batches(at: &mut Scope<'_>) {
     let offer = stream_offer(at.transfer, OfferKind::Batches, 0);
     let offered = at.session.offer(offer);
     debug_assert!(offered.is_ok(), "{offered:?}");
 }
 
-/// Sends the request for a file.
+/// Requests a file from the peer.
 fn request(get: &Get, at: &mut Scope<'_>) {
     at.session.get(Get {
         transfer: at.transfer,

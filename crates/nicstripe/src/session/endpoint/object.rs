@@ -1,4 +1,4 @@
-//! Objects of a program: chunks from its writer or to its reader, over bounded channels.
+//! Objects that a program writes or reads in chunks over bounded channels.
 
 use std::io;
 
@@ -44,7 +44,7 @@ pub(crate) enum Read {
     Chunk(ChunkBuffer),
 }
 
-/// Writer of an object, whose chunks are sent until its end.
+/// Source of an object: takes chunks from its writer until the writer ends it.
 #[derive(Debug)]
 pub(crate) struct ObjectSource {
     put: Box<Put>,
@@ -79,7 +79,7 @@ impl Source for ObjectSource {
     }
 }
 
-/// Sends the chunks of a writer until its end, or the end of the transfer.
+/// Sends the chunks of a writer until the object or the transfer ends.
 async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<Written>, pool: IoPool) {
     // Holds the latest chunk back until the next: a chunk's hash depends on whether it is the only
     // one.
@@ -114,13 +114,14 @@ async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<Written>, po
     }
 }
 
-/// Reader of an object, which takes the chunks in order.
+/// Sink of an object: passes chunks to its reader in order.
 #[derive(Debug)]
 pub(crate) struct ObjectSink {
     get: Box<Get>,
     to: Option<mpsc::Sender<Read>>,
     opened: Option<SourceIdentity>,
-    /// Chunks for the reader, which the reorder buffer bounds; `None` before the start.
+    /// Channel to the task that feeds the reader; `None` before the start. The reorder buffer
+    /// bounds the number of chunks in it.
     items: Option<mpsc::UnboundedSender<Item>>,
 }
 
@@ -184,7 +185,7 @@ impl Sink for ObjectSink {
     }
 }
 
-/// Forwards chunks to a reader until the end of the data or of the transfer.
+/// Forwards chunks to a reader until the object or the transfer ends.
 async fn give_all(
     transfer: TransferId,
     mut items: mpsc::UnboundedReceiver<Item>,

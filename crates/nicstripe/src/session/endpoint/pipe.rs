@@ -1,4 +1,4 @@
-//! Pipes: a reader or writer of the program, used by a thread of its own.
+//! Pipes: a reader or writer of the program, which a dedicated thread uses.
 
 use std::{fmt, io, sync::mpsc as threads, thread};
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Reader whose bytes are sent until end of file.
+/// Source that sends the bytes of a reader until end of file.
 pub(crate) struct PipeSource {
     reader: Option<Box<dyn io::Read + Send>>,
     put: Box<Put>,
@@ -52,12 +52,12 @@ impl Source for PipeSource {
     }
 }
 
-/// Writer that receives the bytes in order, such as standard output.
+/// Sink that passes the received bytes in order to a writer, such as standard output.
 pub(crate) struct PipeSink {
     get: Box<Get>,
     writer: Option<Box<dyn io::Write + Send>>,
     size: u64,
-    /// Channel to the thread that writes; `None` before the start.
+    /// Channel to the thread that writes the chunks; `None` before the start.
     items: Option<threads::Sender<WriteItem>>,
 }
 

@@ -1,4 +1,5 @@
-//! Reorder buffers: chunks arrive in any order, and a stream's sink takes them in order.
+//! Reorder buffers: hold chunks that arrive in any order, until a stream's sink can take them in
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +7,10 @@ use nicstripe_proto::{Acceptance, ChunkId, ChunkSize};
 
 use crate::file::{ChunkBuffer, options::PIPE_WINDOW};
 
-/// Capacity of a pipe's reorder buffer: chunks received and not yet consumed.
+/// Capacity of a pipe's reorder buffer, in chunks.
 const REORDER_CHUNKS: u64 = PIPE_WINDOW / ChunkSize::DEFAULT.bytes();
 
-/// Returns the conditions on which a stream is accepted.
+/// Returns the acceptance of a stream, with the capacity of its reorder buffer.
 pub(super) fn in_order() -> Acceptance {
     Acceptance {
         room: Some(REORDER_CHUNKS),

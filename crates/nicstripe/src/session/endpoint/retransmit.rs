@@ -1,5 +1,5 @@
-//! Chunks of streamed sources, which cannot be read twice. Sent chunks stay in the retransmit buffer
-//! until acknowledged.
+//! Retransmit buffers of streamed sources. A source cannot be read twice, so the buffer keeps sent
+//! chunks until they are acknowledged.
 
 use std::{
     collections::BTreeMap,
@@ -31,25 +31,25 @@ pub(crate) enum Produced {
     Failed(FileError),
 }
 
-/// Chunk in the retransmit buffer, which cannot be read from its source again.
+/// Chunk in the retransmit buffer, since its source cannot be read again.
 #[derive(Debug)]
 pub(crate) struct BufferedChunk {
     pub(crate) buffer: Arc<ChunkBuffer>,
     pub(crate) value: ChainingValue,
-    /// True if the source knew that this chunk is the last one.
+    /// True if the source already knew that this chunk is its last one.
     pub(crate) last: bool,
     _permit: Permit,
 }
 
-/// Retransmit buffer of one transfer: its chunks that are not yet acknowledged.
+/// Retransmit buffer of one transfer, which holds its unacknowledged chunks.
 #[derive(Debug)]
 pub(crate) struct RetransmitBuffer {
     pub(crate) chunks: BTreeMap<ChunkId, BufferedChunk>,
     window: SendWindow,
 }
 
-/// Returns the sender of a streamed source's chunks and their retransmit buffer, for `permits`
-/// chunks.
+/// Returns the sender of a streamed source's chunks, and the retransmit buffer that holds up to
+/// `permits` of them.
 pub(super) fn stream(
     transfer: TransferId,
     permits: usize,
@@ -173,7 +173,8 @@ impl ChunkSender {
         self.next == ChunkId(0)
     }
 
-    /// Waits until the transfer has ended. Not to be called while another call waits for a permit.
+    /// Waits until the transfer has ended. Must not be called while another call waits for a
+    /// permit.
     pub(super) async fn closed(&self) {
         while !self.window.lock().is_closed {
             self.window.0.task.notified().await;

@@ -1,5 +1,5 @@
-//! Trees: batches of records from a thread at one end to a thread at the other, and the threads'
-//! channels to the session.
+//! Trees as source and sink: batches of records between the threads of sender and receiver, and the
+//! threads' channels to the session.
 
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
@@ -31,7 +31,7 @@ use crate::{
 /// Channel on which a tree announces its standalone files: entry and size in bytes.
 pub(crate) type StandaloneFiles = mpsc::UnboundedSender<(EntryId, u64)>;
 
-/// Files and directories that this end sends.
+/// Source of a tree: files and directories that this machine sends.
 #[derive(Debug)]
 pub(crate) struct TreeSource {
     run: Option<SenderRun>,
@@ -42,7 +42,7 @@ pub(crate) struct TreeSource {
 }
 
 impl TreeSource {
-    /// Source that the peer has requested.
+    /// Creates the source of trees that the peer has requested.
     pub(crate) fn requested(run: SenderRun) -> Self {
         Self {
             run: Some(run),
@@ -51,7 +51,7 @@ impl TreeSource {
         }
     }
 
-    /// Source that the peer is asked to store.
+    /// Creates the source of a tree that the peer is asked to store.
     pub(crate) fn stored(run: SenderRun, put: Box<PutTree>, standalone: StandaloneFiles) -> Self {
         Self {
             run: Some(run),
@@ -91,18 +91,18 @@ impl Source for TreeSource {
     }
 }
 
-/// Files and directories that this end receives.
+/// Sink of a tree: files and directories that this machine receives.
 #[derive(Debug)]
 pub(crate) struct TreeSink {
     run: Option<ReceiverRun>,
-    /// Request to send the trees; `None` in a daemon, whose peer sends on its own.
+    /// Request to send the trees; `None` in a daemon, whose peer sends without a request.
     get: Option<Box<GetTree>>,
     standalone: Option<StandaloneFiles>,
     batches: Option<threads::Sender<ReceiverInput>>,
 }
 
 impl TreeSink {
-    /// Sink of a tree that the peer sends on its own.
+    /// Creates the sink of a tree that the peer sends without a request.
     pub(crate) fn announced(run: ReceiverRun) -> Self {
         Self {
             run: Some(run),
@@ -112,7 +112,7 @@ impl TreeSink {
         }
     }
 
-    /// Sink of trees that the peer is asked to send.
+    /// Creates the sink of trees that the peer is asked to send.
     pub(crate) fn fetched(
         run: ReceiverRun,
         get: Box<GetTree>,
@@ -218,7 +218,8 @@ impl Trees {
         Ok(())
     }
 
-    /// Tells a local sender that its receiver has everything. Returns false if there is none.
+    /// Tells the local sender of a tree that the receiver has everything. Returns false if the
+    /// transfer has no such sender.
     pub(crate) fn on_committed(&self, tree: TransferId) -> bool {
         let sender = self.sender(tree);
         // A thread that has ended has reported why.
@@ -285,10 +286,10 @@ struct SessionChannel<T> {
     end: T,
 }
 
-/// State of a tree's receiver in the channel: none.
+/// Receiver's state in a [`SessionChannel`]; empty.
 struct ReceiverEnd;
 
-/// State of a tree's sender in the channel.
+/// Sender's state in a [`SessionChannel`].
 struct SenderEnd {
     chunks: ChunkSender,
     /// Memory that the receiver has for entries, in bytes, if it announced one.

@@ -1,4 +1,5 @@
-//! Tunnel multiplexer: batches of records in both directions, for as long as the session lasts.
+//! Tunnel multiplexer as source and sink: batches of records in both directions until the session
+//! ends.
 
 use std::{io, sync::Arc};
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{file::ChunkBuffer, tunnel::TunnelMux};
 
-/// Batches that the multiplexer sends.
+/// Source of the batches that the tunnel multiplexer sends.
 #[derive(Debug)]
 pub(crate) struct TunnelSource(pub(crate) Arc<TunnelMux>);
 
@@ -28,7 +29,7 @@ impl Source for TunnelSource {
     }
 }
 
-/// Batches that the multiplexer receives.
+/// Sink of the batches that the tunnel multiplexer receives.
 #[derive(Debug)]
 pub(crate) struct TunnelSink(pub(crate) Arc<TunnelMux>);
 
@@ -45,7 +46,8 @@ impl Sink for TunnelSink {
         self.0.take_in(chunk.bytes());
     }
 
-    /// The transfer must last as long as the session: the session reports the violation.
+    /// Ends the multiplexer. The session reports the end as a violation, since the transfer must
+    /// last as long as the session.
     fn end(&mut self) {
         self.0.end();
     }

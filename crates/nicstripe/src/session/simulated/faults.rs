@@ -22,14 +22,14 @@ const LIMIT: Duration = secs(120);
 /// Number of data frames in flight on a path.
 const CREDIT: u64 = 32;
 
-/// Time from the start within which the connections are made.
+/// Time after the start by which the connections are established.
 const CONNECTED: Duration = ms(10);
 
 async fn two_links() -> Lab {
     Lab::new(3, &[100, 100]).await
 }
 
-/// Copies a file of [`SIZE`] bytes while `faults` occur, and returns the time that it took.
+/// Copies a file of [`SIZE`] bytes. Returns the duration and the client's statistics.
 async fn copy(lab: &mut Lab, direction: Direction) -> (Duration, Tally) {
     let began = lab.now();
     let copy = lab.copy(direction, SIZE).await;
@@ -117,7 +117,7 @@ fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
     }
 }
 
-/// Returns the time after `heal` until a chunk has arrived over link 0.
+/// Measures the time from `heal` until link 0 has delivered 256 KiB from this end.
 fn carries_again(lab: &Lab, from: End, heal: Duration) -> tokio::task::JoinHandle<Duration> {
     let (links, wait) = (lab.links.clone(), heal - lab.now());
     tokio::spawn(async move {

@@ -1,4 +1,5 @@
-//! Tests of files that are partly at the receiver or consist partly of holes: only the rest is sent.
+//! Tests with files that have holes or that the receiver has in part: only the missing data is
+//! sent.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
@@ -8,8 +9,9 @@ use super::lab::{Direction, Lab, in_virtual_time, ms, secs};
 
 const CHUNK: u64 = 256 << 10;
 
-/// Copies a file of which the receiver has the first `old` chunks, each `every`th with other bytes.
-/// `holes` are ranges of chunks. Returns the client's statistics.
+/// Copies a file whose chunk ranges `holes` are holes. In a delta transfer, the receiver already
+/// has the first `old` chunks, with every `every`th of them changed. Returns the client's
+/// statistics.
 async fn copy(
     lab: &mut Lab,
     direction: Direction,

@@ -1,4 +1,4 @@
-//! Tests with links that flap, and of their cost for the other links.
+//! Tests of flapping links, and of their effect on the other links.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::lab::{Direction, Lab, in_virtual_time, mib, ms, secs};
 enum Away {
     Cut,
     Silent,
-    /// Silence of the data from this end only.
+    /// The link silently drops the data from this end, but not from the other.
     Mute(End),
 }
 
-/// Schedules outages of link 0, each `away` long with service for `there` between them, from 1 s
-/// on.
+/// Schedules outages of link 0 from 1 s to 60 s. Each lasts `away`, and the link works for `there`
+/// between them.
 fn flap(lab: &Lab, how: Away, away: Duration, there: Duration) {
     let mut at = secs(1);
     while at < secs(60) {
@@ -32,8 +32,8 @@ fn flap(lab: &Lab, how: Away, away: Duration, there: Duration) {
     }
 }
 
-/// Returns the duration of a transfer with a flapping link, relative to the ideal duration over the
-/// steady link of 100 Mbit/s alone.
+/// Returns the duration of a transfer with a flapping link, relative to the ideal duration over
+/// only the steady link of 100 Mbit/s.
 fn cost(size: u64, mbit: u64, how: Away, (away, there): (u64, u64)) -> f64 {
     let mut cost = 0.0;
     in_virtual_time(async {

@@ -1,4 +1,4 @@
-//! Harness: a client and a daemon, the simulated links between them, and a virtual clock.
+//! Test harness: a client and a daemon, simulated links between them, and a virtual clock.
 
 use std::{
     net::SocketAddr,
@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// Runs a test in virtual time.
+/// Runs a test on a runtime with virtual time.
 pub(super) fn in_virtual_time(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -100,7 +100,7 @@ pub(super) struct Lab {
     seed: u64,
 }
 
-/// Links of a lab, with their faults.
+/// Simulated links of a [`Lab`], to which tests add faults.
 #[derive(Clone)]
 pub(super) struct Links {
     pub(super) network: SimulatedNetwork,
@@ -108,14 +108,14 @@ pub(super) struct Links {
     client: mpsc::Sender<Input>,
 }
 
-/// Transfer under way.
+/// Copy that was started and may still run.
 pub(super) struct Copy {
     pub(super) transfer: TransferId,
     ended: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
 }
 
 impl Copy {
-    /// Waits for the end of the transfer, at most until `limit` from now.
+    /// Waits for the end of the copy, for at most `limit`.
     pub(super) async fn end(self, limit: Duration) -> Result<(Outcome, Tally), Error> {
         timeout(limit, self.ended)
             .await
@@ -125,13 +125,13 @@ impl Copy {
 }
 
 impl Lab {
-    /// Starts both sessions, over links with these rates in Mbit/s and a delay of 0.1 ms.
+    /// Starts both sessions, connected by links with these rates in Mbit/s and a delay of 0.1 ms.
     pub(super) async fn new(seed: u64, rates: &[u64]) -> Self {
         Self::with(seed, rates, SessionConfig::default(), None).await
     }
 
-    /// Like [`new`](Self::new), with a configuration of both sessions, and a limit of the client's
-    /// first path.
+    /// Like [`new`](Self::new), with a configuration of both sessions, and a rate limit of the
+    /// client's first path.
     pub(super) async fn with(
         seed: u64,
         rates: &[u64],
@@ -148,7 +148,7 @@ impl Lab {
         lab
     }
 
-    /// Starts both sessions with these links, of which the client knows none yet.
+    /// Starts both sessions with these links. The client has no paths yet.
     pub(super) async fn over(seed: u64, links: Vec<LinkConfig>, config: SessionConfig) -> Self {
         let (network, news) = SimulatedNetwork::new(seed, SEGMENT);
         let ids: Vec<LinkId> = links
@@ -212,7 +212,7 @@ impl Lab {
         self.links.network.now()
     }
 
-    /// Does something to the links at a time since the start.
+    /// Schedules `action` for this virtual time since the start.
     pub(super) fn at(&self, at: Duration, action: impl FnOnce(&Links) + Send + 'static) {
         let links = self.links.clone();
         let wait = at.saturating_sub(self.now());
@@ -222,12 +222,12 @@ impl Lab {
         });
     }
 
-    /// Returns the path of the file at an end.
+    /// Returns the path of the copied file at this end.
     pub(super) fn file(&self, end: End) -> PathBuf {
         self.folder.path().join(FOLDERS[end as usize]).join("file")
     }
 
-    /// Writes a file of `size` random bytes at an end.
+    /// Writes a file of `size` random bytes at this end.
     pub(super) fn write(&self, end: End, size: u64) {
         let mut bytes = vec![0; size as usize];
         blake3::Hasher::new()
@@ -243,7 +243,7 @@ impl Lab {
         self.copy_again(direction).await
     }
 
-    /// Starts to copy the file that the sender has.
+    /// Starts to copy the existing file of the sender.
     pub(super) async fn copy_again(&mut self, direction: Direction) -> Copy {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
@@ -302,7 +302,7 @@ impl Lab {
         })
     }
 
-    /// Asserts that both ends have the same file, and nothing else.
+    /// Asserts that both ends have equal files, and no other files.
     pub(super) fn assert_delivered(&self) {
         let [ours, served] = End::BOTH.map(|end| std::fs::read(self.file(end)).unwrap());
         assert!(ours == served, "another file arrived");
@@ -334,7 +334,7 @@ impl Links {
         });
     }
 
-    /// Heals a cut link. The client learns of the carrier.
+    /// Restores a link that was cut, and reports the carrier to the client.
     pub(super) fn heal(&self, index: usize) {
         self.heal_silently(index);
         let client = self.client.clone();
@@ -345,12 +345,12 @@ impl Links {
         });
     }
 
-    /// Ends the silence of a link, without a change of carrier.
+    /// Restores a link that dropped data silently, without a carrier event.
     pub(super) fn heal_silently(&self, index: usize) {
         self.network.apply(|net| net.heal(self.ids[index]));
     }
 
-    /// Returns the number of bytes from an end that have arrived over a link.
+    /// Returns the number of bytes from this end that the link has delivered.
     pub(super) fn delivered(&self, index: usize, from: End) -> u64 {
         let mut delivered = 0;
         self.network
@@ -371,10 +371,11 @@ fn link(mbit: u64) -> LinkConfig {
     LinkConfig::new(mbit * 1_000_000, Duration::from_micros(100)).handshake_round_trips(1)
 }
 
-/// Maximum length in bytes of what the network delivers at once.
+/// Maximum number of bytes that the network delivers in one piece.
 const SEGMENT: usize = 16 << 10;
 
-/// Returns a folder in memory, if this system has one.
+/// Returns a directory in memory, or the temporary directory of the system if there is no
+/// `/dev/shm`.
 fn in_memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() {
@@ -388,13 +389,13 @@ fn interface(index: usize) -> String {
     format!("eth{index}")
 }
 
-/// Returns the plan of the path over the link with this number.
+/// Returns the plan of the path over the link with this index.
 pub(in crate::session) fn plan(index: usize) -> PathPlan {
     let remote = SocketAddr::from(([10, 0, index as u8, 1], 7747));
     PathPlan::new(interface(index), remote)
 }
 
-/// Returns a connection of a client, and its other end.
+/// Returns a client's established connection, and the daemon's stream of it.
 pub(in crate::session) async fn pair() -> (Established, TlsStream) {
     let (network, mut news) = SimulatedNetwork::new(1, SEGMENT);
     let link = network.add_link(LinkConfig::new(1_000_000_000, Duration::ZERO));
@@ -444,7 +445,8 @@ async fn daemon(root: &Path, pool: IoPool) -> Access {
     Access::Daemon(daemon.service_of(&client, pool))
 }
 
-/// Hands accepted connections to the daemon's session, and lost carriers to that of their end.
+/// Passes accepted connections to the daemon's session, and carrier losses to the session of the
+/// affected end.
 async fn listen(mut news: mpsc::UnboundedReceiver<News>, sessions: [SessionHandle; 2]) {
     let tls = Arc::new(daemon_tls());
     while let Some(news) = news.recv().await {
@@ -488,7 +490,7 @@ fn established(tls: TlsStream) -> Established {
     }
 }
 
-/// Connects the client's paths, each over the link with its number.
+/// Connector of the client's paths. Each path uses the link with the same index.
 struct Connector {
     tls: ClientTls,
     network: SimulatedNetwork,

@@ -1,4 +1,4 @@
-//! Tests of rate limits set by the user, and of the rates without one.
+//! Tests of rate limits set by the user, and of the rates without limits.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests with random links, faults and cancellations: the file is always delivered once and intact.
+//! Tests with random links, faults and cancellations: each file is delivered once and intact.
 //!
 //! `NICSTRIPE_SEEDS=1000 cargo test --release -p nicstripe --lib whatever_happens` runs more seeds,
 //! `NICSTRIPE_SEED=7` only that one.
@@ -14,7 +14,7 @@ use crate::session::Command;
 
 const SEEDS: u64 = 25;
 
-/// Virtual time by which all faults have ended.
+/// Virtual time by which all faults have ended, in milliseconds.
 const FAULTS_UNTIL: u64 = 12_000;
 
 /// Time limit of a copy: 5 MiB at 5 Mbit/s take 9 s.
@@ -106,7 +106,7 @@ fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// Schedules a random fault. Most begin in the first second, during the transfer.
+/// Schedules a random fault. Most faults begin in the first second, during the transfer.
 fn add_fault(lab: &Lab, rng: &mut Rng, links: usize) {
     let at = {
         let latest = pick(rng, &[30, 300, 1_000, 8_000]);
