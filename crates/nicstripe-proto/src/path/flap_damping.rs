@@ -2,8 +2,8 @@
 //!
 //! A flapping path keeps its share of data. Measured (`tests/session/flaps.rs`): an equally fast
 //! link that is up half of the time makes a copy a third faster than the other link alone. A slow
-//! one costs nothing, as each link takes what it can carry. However, its reconnects do not restart
-//! from the shortest pause, and control messages avoid it.
+//! one costs nothing, as each link takes only the data it can carry. However, control messages
+//! avoid a flapping path, and its back-off continues across connections.
 //!
 //! A path that damages data is quarantined for a time that doubles with each damage.
 
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Uninterrupted uptime of a path after which its earlier outages no longer count.
 ///
-/// Ten times the interval seen with a loose contact. A rebooting switch takes longer and then stays
-/// up (picked by eye).
+/// Ten times the interval between outages seen with a loose contact. A rebooting switch takes
+/// longer and then stays up (picked by eye).
 pub(crate) const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 /// Consecutive outages, each within [`STEADY_AFTER`] of the previous one, after which a path counts
@@ -36,9 +36,9 @@ const MOST_REMEMBERED: u32 = 6;
 /// History of outages and damaged data of a path, over all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct FlapDamping {
-    /// Time since which the path is up; `None` during an outage.
+    /// Start of the path's current uptime; `None` during an outage.
     since: Option<Instant>,
-    /// Number of outages, each within [`STEADY_AFTER`] of the previous one.
+    /// Number of consecutive outages, each within [`STEADY_AFTER`] of the previous one.
     troubles: u32,
     /// Number of damaged chunks or connections, less those forgiven; at most [`MOST_REMEMBERED`].
     damaged: u32,
@@ -47,7 +47,7 @@ pub(crate) struct FlapDamping {
 }
 
 impl FlapDamping {
-    /// Records that the path is up after an outage.
+    /// Records that the path is connected, or no longer silent.
     pub(crate) fn on_open(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }

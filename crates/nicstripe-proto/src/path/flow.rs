@@ -25,7 +25,7 @@ const FIRST_AHEAD: u64 = crate::path::stripe::FIRST_ASSIGNMENT;
 /// Invariants: `sent + reading ≤ credit`; frames granted but not arrived plus frames held ≤ window.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Chunks that are being read for this connection and whose frames have not begun.
+    /// Chunks being read for this connection, whose frames have not begun.
     reading: BTreeSet<(TransferId, ChunkId)>,
     /// Number of frames begun and not completely written to the socket.
     unflushed: u64,
@@ -49,8 +49,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if another chunk may be read for a path with this rate and a limit of `window`
-    /// chunks: the read-ahead is not full, and the peer's credit suffices.
+    /// Returns true if another chunk may be read for a path of this rate: fewer chunks than the
+    /// read-ahead (at most `window`) are being read or sent, and the peer's credit suffices.
     pub(crate) fn may_hand_out(
         &self,
         rate: Option<BitRate>,

@@ -64,12 +64,12 @@ pub(crate) const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 /// State of a path, as seen by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
-    /// Being connected. From: initial, `Failed`. To: `Open`, `Failed`.
+    /// Connection attempt in progress. From: initial, `Failed`. To: `Open`, `Failed`.
     Probing,
     /// Connected and in use. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
     Open,
-    /// Connected, but silent for the suspect timeout. It gets no new chunks, and other paths may
-    /// retransmit its chunks. From: `Open`. To: `Open`, `Failed`.
+    /// Connected, but silent for longer than the suspect timeout. It gets no new chunks, and other
+    /// paths may retransmit its chunks. From: `Open`. To: `Open`, `Failed`.
     Suspect,
     /// Not connected. From: all others. To: `Probing` after a back-off, on the client only.
     Failed {
@@ -128,11 +128,11 @@ pub struct Path {
     pub(crate) carries_data: bool,
     /// Rate limit set by the user for this path, if any.
     pub(crate) pace: Option<Pace>,
-    /// Benchmark load that the path's connection was told to send, if any.
+    /// Benchmark load that the path's connection was ordered to send, if any.
     pub(crate) loading: Option<LoadOrder>,
     /// True if the frame that closes the session was sent on this connection.
     pub(crate) close_sent: bool,
-    /// Latest timestamp of a peer's heartbeat, to be echoed in the next one.
+    /// Latest heartbeat timestamp of the peer, to be echoed in the next heartbeat.
     echo: Option<u64>,
     rtt: Option<Duration>,
     /// Minimum RTT measured on the current connection.
@@ -145,7 +145,7 @@ pub struct Path {
     pub(crate) starved_since: Option<Instant>,
     /// Number of connections that this path has lost.
     pub(crate) failures: u32,
-    /// Number of connections lost because data was damaged.
+    /// Number of connections that this path has lost because data was damaged.
     damages: u32,
     steadiness: FlapDamping,
     /// Time at which an acknowledgement of a control message was last overdue. Cleared by the echo
@@ -190,19 +190,19 @@ impl Path {
         self.failures
     }
 
-    /// Returns the number of connections lost because data was damaged.
+    /// Returns the number of connections that this path has lost because data was damaged.
     pub fn damages(&self) -> u32 {
         self.damages
     }
 
-    /// Returns true if the path is flapping: it was lost or silent several times in short
+    /// Returns true if the path is flapping: it was lost or silent several times in quick
     /// succession, and has not been stable since.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         self.steadiness.is_unsteady(now)
     }
 
-    /// Returns the end of the quarantine after damaged data, if in the future. Until then the path
-    /// carries no data if another path can.
+    /// Returns the end of the quarantine after damaged data, or `None` if it has passed. Until then
+    /// the path carries no data if another path can.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
     }

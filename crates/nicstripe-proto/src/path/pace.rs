@@ -8,7 +8,7 @@ use crate::units::BitRate;
 /// limited link, long enough to cover a wake-up.
 const BURST: Duration = Duration::from_millis(20);
 
-/// Token bucket: rate limit, and the part of its budget in use.
+/// Token bucket: rate limit of a path or session, and the part of its budget in use.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: BitRate,

@@ -53,7 +53,7 @@ struct Outgoing {
     /// Path of the latest transmission; `None` if the message is unsent or must be retransmitted on
     /// any path.
     on: Option<PathId>,
-    /// Time at which the message is retransmitted on another path, unless acknowledged before.
+    /// Time at which the message is sent on another path as well, unless acknowledged before.
     resend_at: Option<Instant>,
     times: u32,
 }
@@ -89,7 +89,7 @@ pub enum ReliableError {
         /// Number of messages sent in this direction.
         sent: u64,
     },
-    /// Sequence number more than 64 ahead of the expected one.
+    /// Sequence number too far ahead of the next expected one: 64 or more.
     #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
         /// Sequence number of the message.

@@ -1,4 +1,4 @@
-//! Requests of the client about files and directories, and the daemon's answers.
+//! Client requests about files and directories, and the daemon's answers.
 //!
 //! Both are control messages: they survive the loss of any path and end with the session. Answers
 //! may come in any order.

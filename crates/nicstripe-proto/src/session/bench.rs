@@ -1,6 +1,6 @@
 //! Benchmark state of a session: admission, current run, and paths under load.
 //!
-//! Load frames bypass the session. It only tells connections to send them
+//! Load frames bypass the session. It only orders connections to send them
 //! ([`Transmit::Load`](super::event::Transmit::Load)) and defines which ones count
 //! ([`Session::load_gate`](crate::Session::load_gate)).
 
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct BenchState {
     standing: Standing,
     run: Option<UnderWay>,
-    /// Highest run ID so far.
+    /// Highest run ID so far in this session.
     latest: u32,
     /// True if the daemon has ever admitted the client to a benchmark.
     was_admitted: bool,
@@ -48,8 +48,8 @@ impl BenchState {
     /// Applies the effects of a message that this end is about to send. Returns false if it is not
     /// allowed now.
     ///
-    /// A client needs admission. A run needs an ID above all earlier ones, and no other current
-    /// run.
+    /// Runs and disk requests need admission. The ID of a run must exceed all earlier ones, and no
+    /// other run may be active.
     pub(super) fn say(&mut self, role: Role, body: &BenchBody) -> bool {
         if body.is_clients() != (role == Role::Client) || !body.is_bounded() {
             return false;
@@ -71,8 +71,12 @@ impl BenchState {
         may
     }
 
-    /// Applies the effects of a message of the peer. Returns false if it is late: it crossed the
-    /// end of a bench or run.
+    /// Applies the effects of a message of the peer. Returns false for a late message: the peer
+    /// sent it before it learned that the benchmark or run had ended.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] if the message violates the protocol.
     pub(super) fn hear(&mut self, role: Role, body: &BenchBody) -> Result<bool, PathError> {
         if body.is_clients() != (role == Role::Daemon) {
             return Err(PathError::Unexpected("the other end's part of a bench"));

@@ -1,4 +1,4 @@
-//! Chunks of a session: selection for each path, arrivals, writes, syncs, and memory.
+//! Chunks of a session: selection for each path, arrival, writes, syncs, and memory limits.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Session {
-    /// Returns a chunk that the receiver already has, to be read and hashed for the digest. Then
-    /// call [`Session::handle_chunk_hashed`].
+    /// Returns the next chunk to read and hash only for the digest, because the receiver already
+    /// has it. Then call [`Session::handle_chunk_hashed`].
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
@@ -33,7 +33,7 @@ impl Session {
             .find_map(|(id, sender)| Some((id, sender.next_to_hash()?)))
     }
 
-    /// Handles the hash of a chunk from [`Session::poll_hash`].
+    /// Records the hash of a chunk from [`Session::poll_hash`].
     pub fn handle_chunk_hashed(
         &mut self,
         transfer: TransferId,
@@ -109,7 +109,7 @@ impl Session {
         self.arrive(id, header, now)
     }
 
-    /// Handles a chunk again that was deferred by [`Incoming::Later`].
+    /// Handles the header of a chunk that [`Incoming::Later`] deferred.
     ///
     /// # Errors
     ///
@@ -420,7 +420,7 @@ impl Session {
     /// Sets the maximum number of chunks in memory, per direction and over all paths. Each path may
     /// have one chunk regardless.
     ///
-    /// Chunks above the limit stay, and granted credit stays valid. The session reads and grants no
+    /// Keeps chunks and granted credit that exceed a lower limit. The session reads and grants no
     /// more until it is within the limit.
     pub fn set_chunk_budget(&mut self, chunks: u64) {
         self.chunk_budget = chunks;

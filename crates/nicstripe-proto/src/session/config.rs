@@ -10,8 +10,8 @@ pub struct SessionConfig {
     /// Number of data frames that the peer may have in flight on each path: 32, at most 8 MiB of
     /// memory per path.
     ///
-    /// 8 MiB carry 10 Gbit/s at 6.7 ms; the queue of a gigabit interface (1000 frames) is 12 ms and
-    /// 1.5 MB.
+    /// 8 MiB cover 10 Gbit/s with an RTT of 6.7 ms; the queue of a gigabit interface (1000 frames)
+    /// is 12 ms and 1.5 MB.
     pub credit_window: u64,
     /// Number of bytes written that trigger a sync: 16 MiB. A crash costs the retransmission of at
     /// most that and the bytes in flight.

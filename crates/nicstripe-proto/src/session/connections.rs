@@ -1,4 +1,4 @@
-//! Changes of a session's paths: connected, silent, lost, limited, retired.
+//! Path changes of a session: connected, silent, lost, rate-limited, retired.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// Limits the rate of all paths together. A lower limit that was set before remains.
+    /// Limits the total rate of all paths. A lower limit set earlier stays in force.
     pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
         let limit = self
             .config

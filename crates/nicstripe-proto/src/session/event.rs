@@ -45,7 +45,7 @@ pub enum Event {
     /// Client only: connect or reconnect this path, then call [`crate::Session::handle_path_open`]
     /// or [`crate::Session::handle_path_lost`].
     Connect(PathId),
-    /// Close the connection of this path, which was given up.
+    /// Close the connection of this path, which was silent for too long.
     Disconnect(PathId),
     /// The state of a path has changed.
     PathChanged {
@@ -56,7 +56,7 @@ pub enum Event {
         /// Reason for the loss of the path's connection, if it was lost.
         loss: Option<PathLoss>,
     },
-    /// Damaged data arrived on a path. The path reconnects, but carries no data for `pause` while
+    /// Damaged data arrived on a path. The path reconnects, but carries no data for `pause` if
     /// another path can.
     Damaged {
         /// ID of the path.
@@ -72,14 +72,15 @@ pub enum Event {
     /// The client wants to download a file: open the source, then call [`crate::Session::offer`] or
     /// [`crate::Session::fail`].
     GetRequested(Get),
-    /// The client wants to upload a tree: call [`crate::Session::accept`] with room, or
-    /// [`crate::Session::fail`].
+    /// The client wants to upload a tree: call [`crate::Session::accept`] with a window (`room`),
+    /// or [`crate::Session::fail`].
     TreePutRequested(PutTree),
     /// The client wants to download trees: call [`crate::Session::offer`] or
     /// [`crate::Session::fail`].
     TreeRequested(GetTree),
-    /// The client wants to open tunnels: call [`crate::Session::accept`] with room for one transfer
-    /// and [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
+    /// The client wants to open tunnels: call [`crate::Session::accept`] with a window (`room`) for
+    /// one transfer and [`crate::Session::offer`] batches for the other, or
+    /// [`crate::Session::fail`] for both.
     TunnelsRequested(OpenTunnels),
     /// The receiver of a tree has sent a message to this end, the sender.
     TreeMessageReceived {
@@ -125,7 +126,7 @@ pub enum Event {
         /// Subtrees of the file that the sync makes durable.
         subtrees: Vec<Subtree>,
     },
-    /// The list of holes is complete: punch them or fill them with zeros, then call
+    /// The list of holes is complete: punch them into the file or fill them with zeros, then call
     /// [`crate::Session::handle_holes_made`].
     Holes {
         /// ID of the file's transfer.
@@ -212,7 +213,7 @@ pub enum Incoming {
 pub enum Reason {
     /// Heartbeat, suspect timeout or connection retry is due on this path.
     Path(PathId),
-    /// An acknowledgement that was delayed is due.
+    /// A delayed acknowledgement is due.
     Acknowledge,
     /// A sync of written data is due.
     Sync,
@@ -220,6 +221,6 @@ pub enum Reason {
     Abandon,
     /// A rate limit permits another chunk.
     Pace,
-    /// A chunk is late, and an idle path may send it as well.
+    /// A chunk is late, so an idle path may send a second copy (hedge).
     Hedge,
 }

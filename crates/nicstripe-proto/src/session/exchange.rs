@@ -1,4 +1,5 @@
-//! Exchanges with the peer outside of transfers: requests about files, benchmarks, interfaces.
+//! Exchanges with the peer outside of transfers: file and directory requests, benchmarks,
+//! interfaces.
 
 use super::{
     error::PathError,
@@ -37,7 +38,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of unanswered requests.
+    /// Returns the number of requests that are not answered yet.
     pub fn open_asks(&self) -> usize {
         self.asks.len()
     }
@@ -66,8 +67,8 @@ impl Session {
     /// Sends a benchmark message to the peer and applies its effects. Returns false if the message
     /// is not allowed now.
     ///
-    /// A client needs admission. A run needs an ID above all earlier ones, and no other current
-    /// run.
+    /// Runs and disk requests need admission. The ID of a run must exceed all earlier ones, and no
+    /// other run may be active.
     pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
         let may = self.bench.say(self.role, &body);
         if may {
@@ -89,7 +90,7 @@ impl Session {
         self.bench.end_run();
     }
 
-    /// Returns the current run, and true if both ends count received load frames.
+    /// Returns the current run, and true if both ends already count received load frames.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
         self.bench.run()
     }
@@ -99,7 +100,8 @@ impl Session {
         self.bench.load_gate()
     }
 
-    /// Returns the load to start or stop on a path, once after each change.
+    /// Returns the load to start or stop on a path, or `None` if it has not changed since the last
+    /// call.
     pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
         let path = self.paths.get_mut(id)?;
         let wanted = self
@@ -114,8 +116,8 @@ impl Session {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 
-    /// Announces connections that the client is about to make, at most [`MAX_EXPECTED`]; client
-    /// only.
+    /// Announces to the daemon the connections that the client is about to make; client only. Omits
+    /// all after the first [`MAX_EXPECTED`].
     pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
         connections.truncate(MAX_EXPECTED);
         self.send(&Message::Expect(Expect { connections }));

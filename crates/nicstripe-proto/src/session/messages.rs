@@ -1,4 +1,4 @@
-//! Control messages of the peer: the part that handles each, and those about transfers.
+//! Dispatch of the peer's control messages, and handling of those about transfers.
 
 use std::time::Instant;
 
@@ -238,8 +238,8 @@ impl Session {
     }
 }
 
-/// Returns the initial state of a transfer of batches that the peer begins. Batches have no digest,
-/// so the digest cannot be replaced.
+/// Returns the initial state of a batch transfer that the peer begins. Such a transfer has no
+/// digest, so no end can replace it.
 fn batches() -> Transfer {
     Transfer::Deciding {
         shape: Shape::Batches(ChunkSize::DEFAULT),

@@ -1,4 +1,4 @@
-//! Paths of a session: lookup, comparison with each other, and rate limits.
+//! Paths of a session: lookup, selection, and rate limits.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -112,7 +112,7 @@ impl Paths {
                     .any(|other| other.state() == PathState::Open && may(other)))
     }
 
-    /// Returns the measured rate of a path, and true if the path is suspect.
+    /// Returns the measured rate of a path (`None` if unknown), and true if the path is suspect.
     pub(super) fn rate_of(&self, id: PathId) -> (Option<BitRate>, bool) {
         let path = self.get(id);
         let suspect = path.is_none_or(|path| path.state() != PathState::Open);

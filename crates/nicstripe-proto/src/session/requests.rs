@@ -1,4 +1,5 @@
-//! What the driver of a session asks for about transfers, and what it is told about their ends.
+//! Calls of a session's driver to start, accept, feed and end transfers, and events about their
+//! ends.
 
 use super::{
     error::PathError,

@@ -11,14 +11,14 @@ use crate::id::TransferId;
 /// tree itself, which has the small files.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// Transfer of the tree by the transfer of each of its standalone files.
+    /// Map from the transfer of each standalone file to that of its tree.
     trees: BTreeMap<TransferId, TransferId>,
     /// Transfer, or tree, that sent the most recent chunk.
     served: Option<TransferId>,
 }
 
 impl RoundRobin {
-    /// Registers the transfer `entry` as that of a standalone file of `tree`.
+    /// Registers `entry` as the transfer of a standalone file of `tree`.
     pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
         self.trees.insert(entry, tree);
     }
@@ -27,7 +27,7 @@ impl RoundRobin {
         self.trees.remove(&transfer);
     }
 
-    /// Returns the transfers `sending` in the order in which they may send.
+    /// Returns the transfers in `sending`, in the order in which they may send.
     pub(super) fn order(&self, sending: impl Iterator<Item = TransferId>) -> Vec<TransferId> {
         let mut order: Vec<TransferId> = sending.collect();
         order.sort_by_key(|transfer| {

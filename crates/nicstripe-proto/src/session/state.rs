@@ -1,4 +1,4 @@
-//! State machine of a session: which part handles each frame, timer and message.
+//! State machine of a session: dispatch of frames, timers and messages to the other modules.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ use crate::{
 pub struct Session {
     pub(super) role: Role,
     pub(super) config: SessionConfig,
-    /// Origin of the timestamps in this end's heartbeats.
+    /// Origin of the heartbeat timestamps that this end sends.
     epoch: Instant,
     pub(super) reliable: Reliable,
     pub(super) paths: Paths,
@@ -38,11 +38,12 @@ pub struct Session {
     /// connection.
     pub(super) alone_since: Option<Instant>,
     pub(super) closed: Option<CloseCode>,
-    /// True once [`Event::Closed`] was emitted; the peer sends a close frame on each path.
+    /// True once [`Event::Closed`] was emitted. The peer sends a close frame on each path; only the
+    /// first one counts.
     peer_closed: bool,
     pub(super) hedge_at: Option<Instant>,
-    /// Time of the latest timeout. Frames due by then are sent when their path is ready, without
-    /// another timeout.
+    /// Time of the latest `handle_timeout` call. A frame due by then needs no further timeout: it
+    /// is sent once its path can take it.
     reminded: Instant,
     pub(super) bench: BenchState,
     pub(super) asks: Asks,
@@ -185,7 +186,7 @@ impl Session {
         })
     }
 
-    /// Returns the next event, or `None` if all were returned.
+    /// Returns the next event, or `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -252,7 +253,7 @@ impl Session {
         self.alone_since
     }
 
-    /// Returns true if any path is connected, even a suspect one.
+    /// Returns true if any path has a connection, even a suspect one.
     pub fn is_connected(&self) -> bool {
         self.paths.is_connected()
     }

@@ -13,7 +13,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     transfers: BTreeMap<TransferId, Transfer>,
-    /// Highest ID so far. A lower ID that is not in `transfers` has ended.
+    /// Highest transfer ID so far. A lower one that is not in `transfers` belongs to an ended
+    /// transfer.
     last: Option<TransferId>,
     pub(super) turns: RoundRobin,
     /// Properties of sources whose transfers the receiver has not accepted yet.
@@ -70,7 +71,7 @@ impl Transfers {
             .filter_map(|(id, transfer)| Some((id, transfer.receiver_mut()?)))
     }
 
-    /// Returns the transfers that may send, in the order of their turns.
+    /// Returns the transfers that may send, in round-robin order.
     pub(super) fn in_turn(&self) -> Vec<TransferId> {
         let sending = self
             .transfers
@@ -191,7 +192,8 @@ impl Transfers {
         !self.transfers.values().all(Transfer::has_ended)
     }
 
-    /// Ends a transfer, and keeps its progress and unsynced subtrees for a while.
+    /// Ends a transfer. Keeps its progress and unsynced subtrees while it is one of the latest
+    /// `ENDED_KEPT` ended ones.
     pub(super) fn end(&mut self, id: TransferId) {
         self.offerings.remove(&id);
         self.turns.forget(id);
@@ -218,7 +220,7 @@ impl Transfers {
 pub(super) enum Transfer {
     /// Receiver of a download: the request was sent. To: `Deciding`.
     Asked {
-        /// True if the receiver's digest may replace the sender's, as in `Deciding`.
+        /// True if the client allows the source to change; see `Deciding`.
         may_change: bool,
     },
     /// Sender of a download: requested by the peer, while the driver opens the source. To:
@@ -228,8 +230,8 @@ pub(super) enum Transfer {
     /// `Ended`.
     Deciding {
         shape: Shape,
-        /// True if the receiver's digest may replace the sender's: the user allows a changing
-        /// source, or is at the sender.
+        /// True if the receiver's digest may replace the sender's, because the source may change
+        /// while it is read. Always true for an upload.
         may_change: bool,
     },
     /// Sender: the offer was sent. To: `Sending`, `Ended`.
@@ -245,7 +247,8 @@ pub(super) enum Transfer {
     /// Either end: the transfer was committed or has failed.
     Ended {
         stats: TransferStats,
-        /// Subtrees that were written and are not durable. The driver takes them to resume later.
+        /// Subtrees that were written but are not durable. The driver takes them for a later
+        /// resume.
         unsynced: Vec<Subtree>,
     },
 }

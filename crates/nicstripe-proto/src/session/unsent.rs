@@ -206,7 +206,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the receiver the list of equal chunks to keep, if it is due.
+    /// Sends the receiver the list of equal chunks to keep, if such a message is due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
         while let Some(ranges) = self
             .transfers
