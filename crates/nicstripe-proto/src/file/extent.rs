@@ -59,8 +59,8 @@ impl fmt::Display for ChunkId {
 
 /// Range of `count` contiguous chunks from `first`.
 ///
-/// A range is cut at `u64::MAX`. No file has that many chunks (at most 2⁵² of the smallest size),
-/// so only invalid numbers are cut.
+/// A range that would exceed `u64::MAX` ends there. No file has that many chunks (at most 2⁵² of
+/// the smallest size), so only invalid numbers are affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct ChunkRange {
     /// Index of the first chunk.
@@ -128,7 +128,7 @@ impl fmt::Display for ChunkRange {
 
 /// Set of chunks, stored as ranges: memory grows with the number of gaps, not of chunks.
 ///
-/// Ranges are cut at `u64::MAX` like a [`ChunkRange`], so that ID is never in a set.
+/// Like a [`ChunkRange`], a set ends at `u64::MAX`, so it never contains that ID.
 /// [`insert`](ChunkSet::insert) and [`remove`](ChunkSet::remove) take logarithmic time plus one
 /// step per range that disappears; [`len`](ChunkSet::len) is a field.
 ///
@@ -242,7 +242,7 @@ impl ChunkSet {
             .map(|(_, &end)| ChunkId(end - 1))
     }
 
-    /// Returns the ranges of the set in ascending order, each as long as possible.
+    /// Returns the ranges of the set in ascending order; adjacent chunks are in one range.
     pub fn ranges(&self) -> Ranges<'_> {
         Ranges(self.ranges.iter())
     }

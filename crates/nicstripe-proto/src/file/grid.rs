@@ -21,13 +21,13 @@ pub struct ChunkSize {
 }
 
 impl ChunkSize {
-    /// Smallest size: 4 KiB.
+    /// Smallest chunk size: 4 KiB.
     pub const MIN: ChunkSize = ChunkSize { log2: 12 };
 
-    /// Largest size: 4 MiB.
+    /// Largest chunk size: 4 MiB.
     pub const MAX: ChunkSize = ChunkSize { log2: 22 };
 
-    /// Default size: 256 KiB.
+    /// Default chunk size: 256 KiB.
     ///
     /// A frame carries at most 256 KiB, so a chunk is one frame. An assignment can be cut after any
     /// frame without leaving half a chunk on an abandoned path. On a 10 Mbit/s link, the slowest of
@@ -112,7 +112,7 @@ pub enum InvalidChunkSize {
     /// Base-2 logarithm that is out of range.
     #[error("invalid chunk size 2^{log2}: expected 2^{} to 2^{}", ChunkSize::MIN.log2, ChunkSize::MAX.log2)]
     Log2 {
-        /// Requested base-2 logarithm.
+        /// Base-2 logarithm of the requested size in bytes.
         log2: u8,
     },
 }
@@ -162,7 +162,7 @@ impl Grid {
         self.size.div_ceil(self.chunk_size.bytes())
     }
 
-    /// Returns all chunks of the file; an empty range for an empty file.
+    /// Returns the range of all chunks of the file; empty for an empty file.
     pub const fn all_chunks(self) -> ChunkRange {
         ChunkRange {
             first: ChunkId(0),

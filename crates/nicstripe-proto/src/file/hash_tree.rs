@@ -93,7 +93,7 @@ pub enum ParseDigestError {
     Character {
         /// Index of the character in the text, from 0.
         index: usize,
-        /// Character found instead of a digit.
+        /// Character found instead of a hexadecimal digit.
         found: char,
     },
 }
@@ -366,7 +366,7 @@ pub struct HashTree {
     /// Invariant: the subtrees are disjoint, and each has the lowest level that covers its chunks.
     /// No two are siblings, except for the first in an open grid.
     nodes: BTreeMap<u64, Node>,
-    /// Number of chunks in the tree.
+    /// Number of chunks that the tree's subtrees cover.
     covered: u64,
 }
 

@@ -15,8 +15,8 @@ pub const MAX_HOLES: usize = 65_536;
 /// Maximum number of holes in one message: 38 KiB, at up to 19 bytes each.
 pub const HOLES_PER_MESSAGE: usize = 2_000;
 
-/// Maximum length of zeros hashed without interruption, in bytes. 4 MiB take about 1 ms (5 GB/s per
-/// core, measured).
+/// Maximum length of zeros hashed in one call, in bytes. 4 MiB take about 1 ms (5 GB/s per core,
+/// measured).
 pub const ZEROS_AT_ONCE: u64 = 4 << 20;
 
 /// Holes of one file.
@@ -141,7 +141,7 @@ impl HoleMap {
 /// Subtree of zeros, whose chaining value is to be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zeros {
-    /// First chunk; a multiple of 2^`level`.
+    /// Index of the first chunk; a multiple of 2^`level`.
     pub first: ChunkId,
     /// Base-2 logarithm of the number of chunks.
     pub level: u8,

@@ -83,10 +83,10 @@ pub struct SourceIdentity {
     /// Size of the file in bytes.
     #[n(0)]
     pub size: u64,
-    /// Time of the last content change.
+    /// Modification time of the source (`st_mtim`).
     #[n(1)]
     pub mtime: Timestamp,
-    /// Time of the last change of content or attributes.
+    /// Change time of the source's content or attributes (`st_ctim`).
     #[n(2)]
     pub ctime: Timestamp,
     /// Inode number of the file (`st_ino`).
@@ -408,7 +408,7 @@ impl Replay {
     }
 }
 
-/// Contents of a journal, from [`Replay::finish`] or [`replay`].
+/// Valid contents of a journal, from [`Replay::finish`] or [`replay`].
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Header of the journal.

@@ -1,4 +1,4 @@
-//! A tree's chunk, called a batch: consecutive records.
+//! Batches, the chunks of a tree transfer: each consists of consecutive records.
 //!
 //! Each record is a header of 16 bytes and a body.
 //!
@@ -33,7 +33,7 @@ pub enum Record<'a> {
         /// ID of the directory's entry.
         id: EntryId,
         /// True if the sender could read the whole directory. Only then may the receiver delete
-        /// other entries of its directory as surplus.
+        /// surplus objects in its own directory.
         complete: bool,
     },
     /// Part of the content of a file that the receiver wants. Parts of a file come in order and
@@ -291,7 +291,7 @@ pub enum BatchError {
     /// Body of a record that is not valid for its kind.
     #[error("peer sent a batch with a malformed {what}: {error}")]
     Body {
-        /// Content of the record, for the error text.
+        /// Kind of the malformed content, for the error text.
         what: &'static str,
         /// Reason why the body is invalid.
         error: String,

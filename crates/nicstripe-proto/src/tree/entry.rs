@@ -17,7 +17,7 @@ pub struct Entry {
     /// ID of the entry; one more than that of the previous entry.
     #[n(0)]
     pub id: EntryId,
-    /// Directory of the entry, which must not have ended; `None` for an entry directly in the
+    /// ID of the parent directory, whose end was not sent yet; `None` for an entry directly in the
     /// target.
     #[n(1)]
     pub parent: Option<EntryId>,
@@ -98,8 +98,8 @@ pub enum Content {
         /// Size of the file in bytes.
         #[n(0)]
         size: u64,
-        /// True for a standalone file, which is large or has holes, and is sent in its own
-        /// transfer.
+        /// True if the file is sent in a separate transfer, because it is large or has holes (a
+        /// standalone file).
         #[n(1)]
         alone: bool,
         /// BLAKE3 digest of the file, if files are compared by digest.
@@ -116,7 +116,7 @@ pub enum Content {
         #[cbor(n(0), with = "minicbor::bytes")]
         target: Vec<u8>,
     },
-    /// Another name (hard link) of a file that was announced before.
+    /// Another name (hard link) of a file that was announced earlier.
     #[n(3)]
     HardLink {
         /// ID of that file's entry.

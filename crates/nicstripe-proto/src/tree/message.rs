@@ -18,7 +18,7 @@ pub enum TreeMessage {
         #[n(1)]
         verdicts: Vec<Verdict>,
     },
-    /// Results of wanted entries. A directory is done when its whole content is.
+    /// Results of wanted entries. A directory is done once its whole content is.
     #[n(1)]
     Results {
         /// Entries that are in place, as ranges of IDs: the first ID and the number of entries.
@@ -31,8 +31,8 @@ pub enum TreeMessage {
         /// `--dry-run`.
         #[n(2)]
         deleted: Vec<Name>,
-        /// Number of further entries that lose set-user-ID or set-group-ID bits or root's
-        /// attributes, which the sender is not permitted to set.
+        /// Number of further entries stored without set-user-ID or set-group-ID bits or root-only
+        /// attributes, because the sender may not set them.
         #[n(3)]
         stripped: Option<u64>,
     },

@@ -38,7 +38,7 @@ pub const MOST_PENDING: usize = 16_384;
 
 /// Maximum [weight](Entry::weight) in bytes of all entries without a result: 16 MiB.
 ///
-/// Excludes the last of these entries and open directories, at most as many as a name has
+/// Does not count the last of these entries and open directories, at most as many as a name has
 /// components.
 pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
 

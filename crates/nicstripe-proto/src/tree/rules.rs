@@ -32,7 +32,7 @@ pub struct TreeRules {
     /// True to delete objects that the sender does not have, in directories that it has.
     #[n(6)]
     pub delete: bool,
-    /// True to decide and report without changing anything.
+    /// True to compute and report verdicts without changing the target (`--dry-run`).
     #[n(7)]
     pub dry_run: bool,
     /// Exclude patterns in order; a leading `!` includes again. Excluded entries are neither
@@ -53,10 +53,12 @@ pub struct TreeRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Verdict {
-    /// No object exists at the target path: the sender must send the file; other types are created.
+    /// No object exists at the target path. The sender must send a file's content; other types are
+    /// created.
     #[n(0)]
     Create,
-    /// The existing object differs: the sender must send the file; other types are replaced.
+    /// The existing object differs. The sender must send a file's content; other types are
+    /// replaced.
     #[n(1)]
     Replace,
     /// The existing object has the same content. The receiver may have set its attributes.
@@ -71,8 +73,8 @@ pub enum Verdict {
     /// The entry cannot be received; the results state the reason.
     #[n(5)]
     Refused,
-    /// The entry's directory cannot be received, which was reported. The entry has no result and is
-    /// not counted.
+    /// The entry's directory cannot be received, which was reported. The entry itself has no result
+    /// and is not counted.
     #[n(6)]
     Blocked,
     /// The entry is a device that the receiver does not create. It has no result and counts as
@@ -113,7 +115,7 @@ pub enum Existing {
 
 /// Returns the verdict on an entry other than a hard link.
 ///
-/// Times are equal if the seconds are and the receiver's time has no nanoseconds, as on some file
+/// Two times with equal seconds are equal if the receiver's has no nanoseconds, as on some file
 /// systems. Directories and files never replace each other, since that would delete more than
 /// requested.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {

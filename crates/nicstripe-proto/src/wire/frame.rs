@@ -73,7 +73,7 @@ pub enum FrameType {
     Data = 6,
     /// Acknowledgement of chunks that were verified and written.
     Ack = 7,
-    /// Flow control: total number of data frames that may be sent on this connection.
+    /// Grant of credit: total number of data frames that the receiver permits on this connection.
     Credit = 8,
     /// Keep-alive and RTT measurement.
     Heartbeat = 9,
@@ -177,7 +177,8 @@ impl DataHeader {
         }
     }
 
-    /// Returns the header for the chunk compressed to `len` bytes, fewer than its own length.
+    /// Returns this header for the chunk compressed to `len` bytes, which must be fewer than its
+    /// uncompressed length.
     pub fn packed(self, len: u32) -> Self {
         Self {
             len,

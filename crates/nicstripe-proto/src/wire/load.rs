@@ -1,4 +1,4 @@
-//! Accounting of benchmark loads and echoes on one connection: counts and drops loads, and reports
+//! Accounting of the benchmark frames of one connection: counts and drops loads, and reports
 //! echoes.
 
 use std::time::Duration;
@@ -46,9 +46,9 @@ pub struct LoadGate {
 /// Result of metering a part of a load or echo frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metered {
-    /// Nothing to count or answer.
+    /// No payload of the active run and no complete echo.
     Nothing,
-    /// Number of payload bytes that belong to the active run.
+    /// Number of received payload bytes that belong to the active run.
     Counted(u64),
     /// Complete echo request, to be answered with the same token and length.
     Asked(EchoHeader),

@@ -1,4 +1,4 @@
-//! What travels over a connection: frames, and the control messages in them.
+//! Wire format of a connection: frames, and the control messages in them.
 
 pub mod frame;
 pub mod load;

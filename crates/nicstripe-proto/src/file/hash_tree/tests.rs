@@ -1,5 +1,5 @@
-//! Equality with `blake3::hash` for many sizes, orders and subtree levels; rejection of invalid
-//! subtrees.
+//! Tests of the hash tree: equality with `blake3::hash` for many sizes, orders and subtree levels,
+//! and rejection of invalid subtrees.
 
 use proptest::prelude::*;
 

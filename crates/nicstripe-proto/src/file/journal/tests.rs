@@ -1,4 +1,4 @@
-//! The journal's layout, byte for byte, and every kind of damage to it.
+//! Tests of the journal's layout, byte for byte, and of its replay after every kind of damage.
 
 use proptest::prelude::*;
 

@@ -127,7 +127,7 @@ pub struct BenchFacts {
     /// Host name of the machine.
     #[n(1)]
     pub name: Option<String>,
-    /// Name and version of the operating system.
+    /// Name of the Linux distribution, or of the kernel if that is unknown.
     #[n(2)]
     pub os: Option<String>,
     /// Release of the running kernel.

@@ -100,7 +100,8 @@ pub enum AnswerKind {
         /// Entries of the directory in byte order of their names, without duplicates.
         #[n(0)]
         entries: Vec<ObjectEntry>,
-        /// True if the directory has entries after the last one listed; never with an empty list.
+        /// True if the directory has entries after the last one listed; always false for an empty
+        /// list.
         #[n(1)]
         more: bool,
     },

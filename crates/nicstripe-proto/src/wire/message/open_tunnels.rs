@@ -9,11 +9,11 @@ use crate::id::TransferId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OpenTunnels {
-    /// ID of the transfer from the client to the daemon, which counts as offered.
+    /// ID of the transfer from the client to the daemon; it needs no separate offer.
     #[n(0)]
     pub up: TransferId,
-    /// ID of the transfer from the daemon to the client, which counts as requested; greater than
-    /// `up`.
+    /// ID of the transfer from the daemon to the client, greater than `up`; it needs no separate
+    /// request.
     #[n(1)]
     pub down: TransferId,
 }
