@@ -176,7 +176,6 @@ impl Measure {
     }
 }
 
-/// Conversion of the arguments to the plan of the measurement.
 impl Measure {
     /// Returns the load phases to measure, in the order of their first run.
     pub(crate) fn phases(&self) -> Vec<Phase> {
@@ -248,7 +247,8 @@ impl From<Sweep> for SweepKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) source: PathBuf,
-    /// Path at the daemon in whose directory data is written; `None` for the daemon's root.
+    /// File at the daemon, relative to its root; `None` uses the local file name. An existing file
+    /// is not modified.
     pub(crate) target: Option<Name>,
 }
 
@@ -277,8 +277,8 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Parses a link, and rejects a rate limit in it: the bench would measure the limit and not the
-/// link.
+/// Parses a link, and rejects a rate limit in it, since the bench would measure the limit instead
+/// of the link.
 fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     match parse_link(text)? {
         LinkRequest { cap: Some(_), .. } => {
@@ -342,7 +342,8 @@ const MOST_REPEATS: u32 = 12;
 const LOAD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 const BUFFER: RangeInclusive<u64> = 4096..=1 << 30;
-/// Allowed message sizes in bytes. Each message is sent in one frame, which holds up to 256 KiB.
+/// Allowed values of `--length` in bytes. Each message is sent in one frame, which holds up to 256
+/// KiB.
 const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
 
 const LINK: &str =

@@ -9,7 +9,7 @@ use crate::failure::{CommandError, exit::Exit};
 pub(crate) enum BenchError {
     #[error("cannot read {path:?}")]
     Read { path: PathBuf, source: io::Error },
-    /// The file is not a bench report.
+    /// The file is not a bench report, or has another schema version.
     #[error("{path:?} is not a bench report of this version")]
     NoReport {
         path: PathBuf,

@@ -20,7 +20,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Checks that a report can be written to `path`, before minutes are spent on measuring.
+/// Checks that a report can be written to `path`. Called before the measurement, which takes
+/// minutes.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::Write {
         path: path.to_owned(),

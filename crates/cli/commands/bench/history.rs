@@ -1,4 +1,4 @@
-//! Stored bench reports, one file each in a directory. The oldest are deleted.
+//! History of bench reports, stored as one file per report in one directory.
 
 use std::{
     fs, io,
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Returns a report started in this minute. Its ID begins with the minute.
+    /// Returns a report that started at this minute of an hour. Its ID begins with the minute.
     fn at(minute: u32) -> BenchReport {
         BenchReport {
             id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"),

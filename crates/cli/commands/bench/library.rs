@@ -97,7 +97,7 @@ async fn connect(
     setup::connect(builder, host).await
 }
 
-/// Bench of the library, with its client, which must be closed at the end.
+/// Running bench of the library, with its client, which must be closed afterwards.
 struct Library {
     client: Client,
     bench: bench::Bench,

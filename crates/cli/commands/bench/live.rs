@@ -38,7 +38,7 @@ struct Link {
     facts: BenchLink,
     /// Current rate in bits per second, to the daemon and from it.
     rates: [Option<u64>; 2],
-    /// Highest rate of one direction so far, in bits per second. It is the full bar if the
+    /// Highest rate of one direction so far, in bits per second. Represents a full bar if the
     /// theoretical rate is unknown.
     most: u64,
     is_loaded: bool,
@@ -53,7 +53,7 @@ struct Load {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Fill level of the bar from 0 to 1, the theoretical rate.
+    /// Fill level of the bar from 0 to 1. A full bar is the theoretical rate.
     pub(crate) part: f64,
     /// Text next to the bar: rates and remaining time.
     pub(crate) text: String,

@@ -11,7 +11,7 @@ use nicstripe::{
 
 use super::unit::RateUnit;
 
-/// Bench report with the queries that printing it needs.
+/// Bench report, with accessors for the values that the table, the page and the metrics print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub(crate) report: &'a BenchReport,
@@ -245,7 +245,7 @@ impl<'a> Reading<'a> {
         ))
     }
 
-    /// Returns the loads whose repeats differ too much, one text each.
+    /// Returns a text for each load whose repeats differ too much.
     pub(crate) fn unstable(self) -> Vec<String> {
         let told = |name: &str, spread: &Spread| {
             format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))

@@ -126,8 +126,8 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     }
 }
 
-/// Returns the quoted name of an interface and those of TSO, GSO and GRO that are off. `None` if
-/// all are on, or unknown.
+/// Returns the name of an interface, quoted for a shell, and those of its offloads TSO, GSO and GRO
+/// that are off. `None` if all are on, or unknown.
 fn lacking(interface: &InterfaceFacts) -> Option<(String, Vec<&'static str>)> {
     let on = interface.offloads.as_ref()?;
     let off: Vec<&str> = ["tso", "gso", "gro"]

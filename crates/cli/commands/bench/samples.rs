@@ -8,7 +8,7 @@ use nicstripe::bench::{
 
 use super::reading::{Reading, median};
 
-/// Cable of the model, with its rates and faults.
+/// Simulated cable, with its rates and faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Cable {
     names: [&'static str; 2],
@@ -459,7 +459,7 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
-/// Report of two gigabit cables that reach their theoretical rate.
+/// Returns a report of two gigabit cables that reach their theoretical rate.
 pub(crate) fn good() -> BenchReport {
     let cables = vec![
         Cable::gigabit("eth1", "enp2s0"),
@@ -472,7 +472,7 @@ pub(crate) fn good() -> BenchReport {
     .report()
 }
 
-/// Report of two gigabit cables on one bus of 1.2 Gbit/s.
+/// Returns a report of two gigabit cables on one bus of 1.2 Gbit/s.
 pub(crate) fn shared() -> BenchReport {
     let on_bus = |name, peer, bps| Cable {
         together_bps: bps,
@@ -491,7 +491,7 @@ pub(crate) fn shared() -> BenchReport {
     .report()
 }
 
-/// Report of a gigabit cable, and of one at 100 Mbit/s with packet loss.
+/// Returns a report of a gigabit cable, and of one at 100 Mbit/s with packet loss.
 pub(crate) fn mixed() -> BenchReport {
     let slow = Cable {
         line_bps: 100_000_000,
@@ -513,7 +513,7 @@ pub(crate) fn mixed() -> BenchReport {
     .report()
 }
 
-/// Report of four 10 Gbit/s cables with jumbo frames, measured only from the daemon.
+/// Returns a report of four 10 Gbit/s cables with jumbo frames, measured only from the daemon.
 pub(crate) fn jumbo() -> BenchReport {
     let cable = |name| Cable {
         line_bps: 10_000_000_000,
@@ -536,7 +536,8 @@ pub(crate) fn jumbo() -> BenchReport {
     .report()
 }
 
-/// Report of a bench that a signal ended after one load of one link, whose line rate is unknown.
+/// Returns a report of a bench that a signal ended after one load of one link, whose line rate is
+/// unknown.
 pub(crate) fn partial() -> BenchReport {
     let mut report = Model {
         phases: vec![Phase::Solo],
@@ -574,7 +575,7 @@ pub(crate) fn partial() -> BenchReport {
     report
 }
 
-/// Report of a bench that ended before its first load.
+/// Returns a report of a bench that ended before its first load.
 pub(crate) fn empty() -> BenchReport {
     let mut report = partial();
     report.runs.clear();
@@ -586,13 +587,13 @@ pub(crate) fn empty() -> BenchReport {
     report
 }
 
-/// Report of two gigabit cables, with every sweep.
+/// Returns a report of two gigabit cables, with every sweep.
 pub(crate) fn swept() -> BenchReport {
     let sweeps = vec![messages(), buffers(), streams(), grid(), packets()];
     BenchReport { sweeps, ..good() }
 }
 
-/// Report of two gigabit cables and the disks of both machines, slower than its baseline.
+/// Returns a report of two gigabit cables and the disks of both machines, slower than its baseline.
 pub(crate) fn with_disk() -> BenchReport {
     let rate = |mbit: u64| Some(point_rate(mbit as f64 * 1e6, 3));
     let disk = DiskReport {
@@ -620,7 +621,7 @@ pub(crate) fn with_disk() -> BenchReport {
     }
 }
 
-/// All generated reports with their names.
+/// Returns all generated reports with their names.
 pub(crate) fn all() -> Vec<(&'static str, BenchReport)> {
     vec![
         ("good", good()),

@@ -17,7 +17,7 @@ pub(crate) trait Measurement {
     /// Returns the next event of the bench; `None` after the last. Cancel safe.
     async fn next_event(&mut self) -> Option<BenchEvent>;
 
-    /// Requests an early end. The report then has the data measured so far.
+    /// Requests an early end. The report then contains the data measured so far.
     fn stop(&self);
 
     /// Waits for the report, and closes the connections.
@@ -39,7 +39,7 @@ pub(crate) struct Session<'a> {
 /// Result of a bench, and the signal that ended it, if any.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Report of the bench, which exists even if a signal ended it.
+    /// Report of the bench, also if a signal ended it early, or the error that ended it.
     pub(crate) report: Result<BenchReport, Failure>,
     pub(crate) stop: Option<Stop>,
 }
@@ -123,8 +123,8 @@ impl<'a> Session<'a> {
         html.unwrap_or(Ok(())).and(prom.unwrap_or(Ok(())))
     }
 
-    /// Checks the report against its baseline, then against the minimum rate: a regression says
-    /// more.
+    /// Checks the report against its baseline first, since a regression says more than a missed
+    /// minimum rate.
     fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
         report
             .baseline
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Compares the rates of two reports. Slower by more than 5 % is a regression.
+    /// Compares the rates of two reports. A rate that is lower by more than 5 % is a regression.
     fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
         let rate = |report: &BenchReport| {
             report

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::text::table::aligned_rows;
 
-/// Returns the lines of all sweeps in a report. On a wide terminal, points have ranges.
+/// Returns the lines of all sweeps in a report. With `wide`, the rates of buffer, connection and
+/// MTU sweeps have ranges.
 pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
     reading
         .report
@@ -228,7 +229,7 @@ fn micros(micros: f64) -> String {
     }
 }
 
-/// Reasons for the end of a sweep that are normal and not printed.
+/// Normal reasons for ending a sweep, which are not printed.
 const EXPECTED: [&str; 2] = [
     "all points were measured",
     "the rate does not rise any more",

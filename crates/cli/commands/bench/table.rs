@@ -1,4 +1,4 @@
-//! Bench report as text: a table, the conclusions, and a sentence.
+//! Bench report as text: a table, the conclusions, and a closing sentence.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Line {
     }
 }
 
-/// Returns the report as lines: the table, the conclusions, and the sentence last. Below [`WIDE`]
+/// Returns the report as lines: the table, the conclusions, and a closing sentence. Below [`WIDE`]
 /// columns, rates have no ranges.
 pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
@@ -514,10 +514,10 @@ const ALONE: usize = 1;
 /// Index of the table column with round-trip times, which a narrow terminal omits.
 const ROUND_TRIPS: usize = 5;
 
-/// Minimum columns of a terminal for a table with round-trip times.
+/// Minimum width of a terminal, in columns, for a table with round-trip times.
 const ROUND_TRIPS_FROM: usize = 90;
 
-/// Minimum columns of a terminal for a table with ranges.
+/// Minimum width of a terminal, in columns, for a table with ranges.
 const WIDE: usize = 120;
 
 /// Width of a range such as `[1144.1..1150.0]`, in columns.

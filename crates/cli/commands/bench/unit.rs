@@ -1,4 +1,4 @@
-//! Units of printed rates. All rates of a column or axis have the same.
+//! Units of printed rates. All rates of a column or axis use the same unit.
 
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ impl RateUnit {
     }
 }
 
-/// Formats a rate in bytes: SI first, powers of two in brackets, `143.3 MB/s (136.7 MiB/s)`.
+/// Formats a rate in bits per second as bytes per second: SI units first, powers of two in
+/// brackets, `143.3 MB/s (136.7 MiB/s)`.
 pub(crate) fn bytes_a_second(bps: u64) -> String {
     let bytes = bps as f64 / 8.0;
     match bytes < 10e9 {
@@ -75,7 +76,7 @@ pub(crate) fn bytes_a_second(bps: u64) -> String {
     }
 }
 
-/// Formats a share of 1 in per cent: `69.8 %`.
+/// Formats a fraction as a percentage: 0.698 becomes `69.8 %`.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }

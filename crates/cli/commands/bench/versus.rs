@@ -100,7 +100,7 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     aligned(&rows)
 }
 
-/// Value of the earlier and the later report.
+/// Row of the comparison: one value of the earlier and of the later report.
 struct Pair {
     name: String,
     before: Option<f64>,

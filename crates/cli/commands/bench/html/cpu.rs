@@ -49,7 +49,7 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Processor time per gigabit"))
 }
 
-/// Bar of the chart: CPU seconds per gigabit, each with the CSS class of its part.
+/// Bar of the chart. Each part has a CSS class and a length in CPU seconds per gigabit.
 struct Bar {
     name: String,
     parts: Vec<(&'static str, f64)>,
@@ -96,7 +96,8 @@ fn loads(reading: Reading<'_>) -> Vec<Bar> {
         .collect()
 }
 
-/// Returns one bar per packet size. It adds both machines, because a sweep has only their sum.
+/// Returns one bar per packet size, for both machines together, because a sweep records only their
+/// sum.
 fn packets(reading: Reading<'_>) -> Vec<Bar> {
     let sweeps = reading
         .report

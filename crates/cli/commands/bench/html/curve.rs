@@ -1,4 +1,4 @@
-//! Charts of sweeps over one parameter, with the rate over the swept size.
+//! Charts of sweeps over one parameter: the rate as a function of the swept value.
 
 use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
 
@@ -71,7 +71,8 @@ fn label(kind: SweepKind, value: u64) -> String {
     }
 }
 
-/// Writes the sizes that fit below the axis: powers of two, or all sizes if they are few.
+/// Draws the ticks and labels of the horizontal axis: all packet sizes, or the powers of two of
+/// another parameter. Omits labels that would overlap.
 fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
     let mut values: Vec<u64> = points.iter().map(|(size, _)| *size).collect();
     values.sort_unstable();
@@ -92,8 +93,8 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
     }
 }
 
-/// Draws the reference lines of a sweep: half the rate, bandwidth × delay, and the kernel's own
-/// setting.
+/// Draws the reference lines of a sweep: half the rate, the bandwidth-delay product, and the
+/// kernel's default.
 fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
     let upright = [
         (sweep.half_size_bytes, "half the rate"),

@@ -1,4 +1,4 @@
-//! Chart of the stages of a copy, drawn as a pipe whose width is the rate of each stage.
+//! Chart of the stages of a copy: a pipe whose segments are as thick as the rate of their stage.
 
 use nicstripe::bench::{DiskReport, Spread};
 

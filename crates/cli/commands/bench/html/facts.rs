@@ -6,7 +6,7 @@ use nicstripe::{BitRate, escaped};
 use super::svg::escape;
 use crate::commands::bench::{reading::Reading, unit::size};
 
-/// Writes the properties of both machines side by side. Unknown properties have no row.
+/// Renders the properties of both machines side by side. Unknown properties have no row.
 pub(super) fn hosts(reading: Reading<'_>) -> String {
     let hosts = &reading.report.hosts;
     let versions = &reading.report.versions;
@@ -27,7 +27,7 @@ pub(super) fn hosts(reading: Reading<'_>) -> String {
     table(["", &ours, &theirs], rows)
 }
 
-/// Writes the properties of the interfaces, one row per interface of a link.
+/// Renders the properties of the interfaces, one row per interface of a link.
 pub(super) fn interfaces(reading: Reading<'_>) -> String {
     let [ours, theirs] = reading.machines();
     let mut html = String::from(

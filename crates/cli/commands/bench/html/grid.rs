@@ -83,7 +83,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish("Rates by buffer and number of connections"))
 }
 
-/// Returns the buffer size of a point in bytes. The kernel's own size is 0 and sorts first.
+/// Returns the buffer size of a point in bytes; 0 for the kernel's default, so that it sorts first.
 fn column(point: &SweepPoint) -> u64 {
     point.size.unwrap_or(OWN)
 }
@@ -92,8 +92,8 @@ fn row(point: &SweepPoint) -> u32 {
     point.streams.unwrap_or(1)
 }
 
-/// Draws a cell with a bar as high as its rate, so that it is readable without colours and on
-/// paper.
+/// Draws a cell with a bar whose height shows the rate, so that the chart is readable without
+/// colours and on paper.
 fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     let [x, y, width, height] = area;
     svg.rect("faint", area, "");
@@ -110,7 +110,7 @@ fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     );
 }
 
-/// Returns the lowest rate in the best tenth of the points, in bits per second.
+/// Returns the lowest rate among the fastest tenth of the points, in bits per second.
 fn best_tenth(sweep: &Sweep) -> Option<u64> {
     let mut rates: Vec<u64> = sweep
         .points
@@ -121,7 +121,7 @@ fn best_tenth(sweep: &Sweep) -> Option<u64> {
     rates.get(rates.len().div_ceil(10).checked_sub(1)?).copied()
 }
 
-/// Key of the kernel's own buffer size, since no requested buffer has 0 bytes.
+/// Column key of the kernel's default buffer size. No requested buffer has 0 bytes.
 const OWN: u64 = 0;
 const LEFT: f64 = 48.0;
 const TOP: f64 = 20.0;

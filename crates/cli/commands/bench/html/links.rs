@@ -62,7 +62,7 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     Some(svg.finish("All links together versus theory"))
 }
 
-/// Draws the rates of each link, alone and in each phase that loads all, with a mark at its
+/// Draws the rate of each link, alone and in each phase that loads all links, with a mark at its
 /// theoretical rate.
 pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     let report = reading.report;

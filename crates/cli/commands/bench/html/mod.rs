@@ -472,7 +472,7 @@ fn table(rows: &[Vec<String>]) -> String {
     html
 }
 
-/// Turns a text into a sentence with a capital and a full stop; `None` if it is empty.
+/// Formats a text as a sentence, with a leading capital and a full stop; `None` if it is empty.
 fn sentence(text: &str) -> Option<String> {
     let text = printable(text.as_bytes());
     let text = text.trim_end_matches('.');

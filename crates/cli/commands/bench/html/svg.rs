@@ -126,7 +126,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Maps `values[0]` to `places[0]` and `values[1]` to `places[1]`.
+    /// Creates a linear scale that maps `values[0]` to `places[0]` and `values[1]` to `places[1]`.
     pub(super) fn linear(values: [f64; 2], places: [f64; 2]) -> Self {
         let [from, to] = values;
         Self {
@@ -138,7 +138,8 @@ impl Scale {
         }
     }
 
-    /// Like [`Scale::linear`], on a logarithmic scale. Values must be positive.
+    /// Creates a logarithmic scale with the same arguments as [`Scale::linear`]. Values must be
+    /// positive.
     pub(super) fn logarithmic(values: [f64; 2], places: [f64; 2]) -> Self {
         let from = values[0].max(f64::MIN_POSITIVE).ln();
         let to = values[1].max(f64::MIN_POSITIVE).ln();
@@ -151,7 +152,7 @@ impl Scale {
         }
     }
 
-    /// Returns the coordinate of a value. A value outside the scale gets the nearest end.
+    /// Returns the coordinate of a value. Clamps values outside the scale to its nearest end.
     pub(super) fn place(self, value: f64) -> f64 {
         let value = if self.logarithmic {
             value.max(f64::MIN_POSITIVE).ln()

@@ -229,7 +229,7 @@ impl Chart<'_> {
         }
     }
 
-    /// Returns the positions of links that retransmitted in the run.
+    /// Returns the indexes of the links that retransmitted in the run.
     fn strips(&self) -> Vec<usize> {
         let again = |position: &usize| {
             self.intervals.iter().any(|interval| {
@@ -242,7 +242,8 @@ impl Chart<'_> {
         (0..self.links.len()).filter(again).collect()
     }
 
-    /// Draws the retransmissions of a link: a stroke per interval, as high as the bytes.
+    /// Draws the retransmissions of one link: a bar per interval, whose height is proportional to
+    /// the retransmitted bytes.
     fn strip(&self, svg: &mut Svg, position: usize, y: f64) {
         let again = |interval: &Interval| {
             interval
@@ -279,7 +280,7 @@ impl Chart<'_> {
     }
 }
 
-/// Returns a point in the middle of an area, and the height of the area there.
+/// Returns the y coordinate of the middle of an area, and the height of the area at that point.
 fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
     match (upper.get(upper.len() / 2), lower.get(lower.len() / 2)) {
         (Some([_, top]), Some([_, bottom])) => ((top + bottom) / 2.0, bottom - top),
