@@ -41,7 +41,7 @@ impl Bars {
         }
     }
 
-    /// Draws the state of the copy. To be called after every event, and several times a second.
+    /// Draws the state of the copy. Must be called after every event and several times a second.
     pub(crate) fn draw(&mut self, view: &View) {
         let Some(progress) = &view.progress else {
             return;
@@ -179,13 +179,13 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// Layout of the bars.
+/// Templates of the progress bars, for a range of terminal widths.
 #[derive(Debug)]
 struct Layout {
     is_narrow: bool,
     total: &'static str,
     link: &'static str,
-    /// Columns of the name, the prefix of a bar.
+    /// Width of the source or link name before each bar, in columns.
     name: usize,
 }
 

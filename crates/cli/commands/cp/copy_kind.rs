@@ -1,5 +1,5 @@
-//! Copy kinds, by direction and type of source. A trailing slash on a path selects the content of a
-//! directory.
+//! Kinds of copy, by direction and type of source. A trailing slash on a path selects the content
+//! of a directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -32,18 +32,18 @@ pub(crate) enum CopyKind {
         sources: Vec<PathBuf>,
         /// Target directory at the daemon; `None` is the daemon's root.
         name: Option<Name>,
-        /// True if the only source is renamed to the target name. A directory of that name, if it
-        /// exists, gets the source inside instead.
+        /// True if the only source gets the target's name. If a directory of that name exists, the
+        /// source is copied into it instead.
         as_name: bool,
     },
     /// Files and trees are received from the daemon.
     GetTree {
-        /// Name of each source at the daemon, or `None` for its root, and true if only the content
-        /// of that directory is copied.
+        /// Name of each source at the daemon (`None` for its root), and true if only the content of
+        /// that directory is copied.
         sources: Vec<(Option<Name>, bool)>,
         target: PathBuf,
-        /// True if the only source is renamed to the target name. A directory of that name, if it
-        /// exists, gets the source inside instead.
+        /// True if the only source gets the target's name. If a directory of that name exists, the
+        /// source is copied into it instead.
         as_name: bool,
     },
     /// Standard input is sent to a file at the daemon.

@@ -1,4 +1,4 @@
-//! Errors of `cp` before it copies.
+//! Errors that `cp` reports before it copies.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub(crate) enum PlanError {
         /// Port in the URL.
         url: u16,
     },
-    /// A source has no file name, as `..`.
+    /// A source has no file name, such as `..`.
     #[error("{path:?} has no file name to keep")]
     NoName { path: PathBuf },
     /// A source at the daemon is a directory, and `-r` is missing.
@@ -60,8 +60,8 @@ pub(crate) enum PlanError {
     /// `--delete` was given with `--files-from`, and would delete all files that the list omits.
     #[error("--delete cannot be used with --files-from: it would delete all unlisted files")]
     DeleteFilesFrom,
-    /// `--delete` was given with several sources, of which one has a trailing slash: its copy would
-    /// delete the files of the others.
+    /// `--delete` was given with several sources, one of which ends in a slash. Copying its content
+    /// would delete the files of the others.
     #[error(
         "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
     )]
@@ -69,7 +69,7 @@ pub(crate) enum PlanError {
     /// A pattern in a remote source matches no name.
     #[error("no file on the daemon matches \"{pattern}\"")]
     NoMatch { pattern: String },
-    /// A pattern in a remote source matches more names than one request may have.
+    /// A pattern in a remote source matches more names than one request may contain.
     #[error("more than 1,024 names match \"{pattern}\"")]
     ManyMatches { pattern: String },
     /// A pattern of `--include` or `--exclude` is invalid.

@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
-    /// True if progress sizes are those of a single file, so that the total is known from the
+    /// True if the transfer is that of a single file, so that its total size is known from the
     /// start.
     sized: bool,
     broken: Option<io::Error>,
@@ -53,7 +53,7 @@ impl EventStream {
         stream
     }
 
-    /// Sets if later progress is that of a single file, whose size is known at the start.
+    /// Sets whether the transfer is that of a single file, whose size is known at the start.
     pub(crate) fn sized(self, sized: bool) -> Self {
         Self { sized, ..self }
     }

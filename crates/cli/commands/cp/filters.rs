@@ -21,8 +21,8 @@ pub(crate) enum Filter {
 impl Filters {
     /// Returns the first pattern if it is an `--include`.
     ///
-    /// rsync expects this order, since the first match decides there. Here the last match decides,
-    /// so an include has no effect before an exclude.
+    /// In rsync, the first match decides, so that an include precedes the exclude that it limits.
+    /// Here the last match decides, so that an include before any exclude has no effect.
     pub(crate) fn idle_include(&self) -> Option<&str> {
         match self.0.first() {
             Some(Filter::Include(pattern)) => Some(pattern),
@@ -30,8 +30,8 @@ impl Filters {
         }
     }
 
-    /// Returns an invalid pattern: an empty one, a lone `!`, or an `--include` that begins with
-    /// `!`.
+    /// Returns the first invalid pattern: an empty one, a lone `!`, or an `--include` that begins
+    /// with `!`.
     pub(crate) fn senseless(&self) -> Option<&str> {
         self.0.iter().find_map(|filter| match filter {
             Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => {
@@ -46,8 +46,8 @@ impl Filters {
 }
 
 impl Filter {
-    /// Returns the pattern as a line of gitignore(5). `None` for a pattern file, which has such
-    /// lines already.
+    /// Returns the pattern as a line of gitignore(5); `None` for a pattern file, whose lines
+    /// already have that syntax.
     pub(crate) fn line(&self) -> Option<String> {
         match self {
             Self::Exclude(pattern) => Some(literal(pattern)),

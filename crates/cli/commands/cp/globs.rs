@@ -1,7 +1,7 @@
 //! Expansion of shell patterns in remote sources.
 //!
 //! The client lists remote directories and selects the matching names; the daemon sees no pattern.
-//! A name that exists with the pattern characters in it is used literally.
+//! If a file is literally named like the pattern, only that file is selected.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{connect::location::LocationError, failure::Failure};
 
-/// Replaces each remote source that is a pattern by the names that match it.
+/// Replaces each remote source that is a pattern with the names that match it.
 pub(super) async fn expand(
     client: &Client,
     kind: CopyKind,
@@ -116,8 +116,8 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> 
     }
 }
 
-/// Returns the remote names that match a pattern, which is given by path component. Stops at the
-/// first name above [`MOST_MATCHES`].
+/// Returns the remote names that match a pattern, given as one [`Pattern`] per path component.
+/// Stops at the first name above [`MOST_MATCHES`].
 async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
     let mut found: Vec<Option<Name>> = vec![None];
     // A directory that only a pattern matched may be unreadable.

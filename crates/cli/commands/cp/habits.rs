@@ -36,7 +36,7 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     }
 }
 
-/// Returns the hint for an option in a table of [`NEEDLESS`] or [`ABSENT`] ones.
+/// Returns the hint for an option from `table`, either [`NEEDLESS`] or [`ABSENT`].
 fn answer_in(table: &'static str, option: &str) -> Option<&'static str> {
     let mut rows = table.lines().filter_map(|row| row.split_once(": "));
     let (_, answer) = rows.find(|(options, _)| options.split(' ').any(|word| word == option))?;
@@ -110,7 +110,8 @@ impl CommandError for ScpValue {
         Exit::Usage
     }
 
-    /// Returns the hint for the value, with the equivalent command.
+    /// Returns the hint for the value, with the command that has the equivalent option of
+    /// `nicstripe cp`.
     fn hint(&self, invocation: &Invocation) -> Option<String> {
         let Self { letter, value } = self;
         let valued = VALUED.iter().find(|valued| valued.letter == *letter)?;
@@ -152,14 +153,16 @@ fn option_of(error: &Error) -> Option<&str> {
     }
 }
 
-/// Options that can be omitted, because `nicstripe cp` always does what they ask for, and the hint.
+/// Options of scp and rsync that are unnecessary, because `nicstripe cp` always does what they
+/// request. Each line has the options, a colon and the hint.
 const NEEDLESS: &str = "\
 --partial --partial-dir --append --append-verify: partial files are always kept; the same command resumes
 --info: a terminal shows progress by default, --progress=always enables it elsewhere
 -s --protect-args --secluded-args: names are always sent literally
 -W --whole-file: files are sent whole unless --delta is given";
 
-/// Other options, and the hint.
+/// Options of scp, rsync and cp that `nicstripe cp` lacks. Each line has the options, a colon and
+/// the hint.
 const ABSENT: &str = "\
 -1 -2 -5 -7 -8 -9 --limit: to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit
 -3: one end of a copy must be local: run it on one of the two machines

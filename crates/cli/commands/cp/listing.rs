@@ -2,7 +2,7 @@
 
 use nicstripe::{EntryOutcome, Name, Verdict};
 
-/// Selection of the tree entries to print, and of their wording.
+/// Options for the printed lines of tree entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listing {
     pub(crate) dry_run: bool,

@@ -18,7 +18,8 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
     listed.or_else(|| failure.hint(invocation))
 }
 
-/// Returns the hint for a missing source; `None` unless [`listing`] has a command.
+/// Returns the hint for a missing source, with the command of [`listing`]; `None` if there is no
+/// such command.
 pub(super) fn list_existing(invocation: &Invocation) -> Option<String> {
     Some(format!("list existing files: {}", listing(invocation)?))
 }
@@ -39,7 +40,7 @@ fn listing(invocation: &Invocation) -> Option<String> {
     Some(invocation.listing(flag, source, parent(source)))
 }
 
-/// `cp` with its arguments.
+/// Parser of the arguments of `cp` alone.
 #[derive(Parser)]
 struct CommandLine {
     #[command(flatten)]

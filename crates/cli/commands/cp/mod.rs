@@ -222,7 +222,7 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// Rejects a local target that must be a directory and is something else.
+/// Rejects a local target that must be a directory but exists as another type of file.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
     let (target, is_wrong) = match &plan.kind {
         CopyKind::Get { target, .. } => {
@@ -339,7 +339,7 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
     }
 }
 
-/// Errors and values of `cp` for the tests of what is below it.
+/// Re-exports of errors and test helpers of `cp`, for tests of modules that `cp` uses.
 #[cfg(test)]
 pub(crate) mod tests {
     pub(crate) use super::{

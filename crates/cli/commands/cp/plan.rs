@@ -151,7 +151,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::commands::cp::arguments::tests::parse;
 
-    /// Returns the plan of `nicstripe cp` with these arguments, for tests.
+    /// Returns the plan for `nicstripe cp` with the arguments `words`, for tests.
     pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
         Plan::of(&parse(words).unwrap())
     }

@@ -128,7 +128,7 @@ impl Show {
         self.draw();
     }
 
-    /// Redraws values that depend on the time, such as the rate. To be called every [`TICK`].
+    /// Redraws values that depend on the time, such as the rate. Must be called every [`TICK`].
     pub(crate) fn on_tick(&mut self) {
         self.draw();
     }
@@ -181,7 +181,7 @@ impl Show {
     }
 }
 
-/// Interval of calls of [`Show::on_tick`], equal to that of redraws.
+/// Interval between calls of [`Show::on_tick`], equal to the redraw interval of the bars.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Progress as one line per interval, for output that cannot be redrawn.

@@ -143,7 +143,7 @@ impl Single<'_> {
 
 /// Source and target of a single-file copy, and the state of the target.
 struct SingleCopy {
-    /// The same copy as that of a tree, with the target's full name.
+    /// Equivalent tree copy of the one file, with the full name of the target.
     kind: CopyKind,
     source: FileInfo,
     found: ExistingFile,
@@ -163,7 +163,7 @@ struct FileInfo {
     modified: SystemTime,
 }
 
-/// File, nothing, or an obstacle at the target path.
+/// State of the target path: a file, nothing, or an obstacle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ExistingFile {
     Nothing,
@@ -317,8 +317,8 @@ impl FileInfo {
         }
     }
 
-    /// Compares two files as tree entries are compared, except that the content decides if only the
-    /// times differ. A copy made without `-p` has the time at which it was made.
+    /// Compares two files as a tree copy does, except that the content decides if only the times
+    /// differ: the target of a copy without `-p` has the time of that copy.
     fn judge(&self, found: &Self) -> Judgement {
         match self.is_file && found.is_file && self.size == found.size {
             false => Judgement::Differs,
@@ -412,9 +412,9 @@ enum Obstacle {
     /// A different file exists, and `-f` was not given.
     Differs,
     Directory,
-    /// A parent directory of the target is missing. Its path.
+    /// A parent directory of the target is missing. Contains its path.
     NoParent(String),
-    /// A parent of the target is not a directory. Its path.
+    /// A parent of the target is not a directory. Contains its path.
     NotADirectory(String),
 }
 

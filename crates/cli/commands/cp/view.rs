@@ -1,4 +1,5 @@
-//! State of a running copy, updated by its events and formatted as text. Draws nothing.
+//! State of a running copy, updated by its events and formatted as text. Drawing it is up to
+//! `bars`.
 
 use std::time::Duration;
 
@@ -24,14 +25,14 @@ pub(crate) struct View {
     pub(crate) progress: Option<Progress>,
     /// Progress of each known link, in planning order once there is progress.
     pub(crate) links: Vec<LinkProgress>,
-    /// Time for which no link has been connected; `None` if one is.
+    /// Time without any connected link; `None` while one is connected.
     pub(crate) waiting: Option<Duration>,
     /// Duration of the copy, once finished.
     pub(crate) done: Option<Duration>,
 }
 
 impl View {
-    /// Updates the state by an event, and returns a message if the event needs one at once.
+    /// Updates the state by an event. Returns a message if the user must see one immediately.
     pub(crate) fn apply(&mut self, event: &Event) -> Option<Notice> {
         match event {
             Event::Connected { key, name } => {

@@ -1,4 +1,4 @@
-//! A running transfer: its events, the progress and the signals.
+//! Event loop of a running transfer, which also handles signals and updates the output.
 
 use std::io;
 
