@@ -136,7 +136,8 @@ mod tests {
     use super::*;
     use crate::routes::HostRoute;
 
-    /// Returns a link message as Linux 6.18 sends it, with all attributes that the parser uses.
+    /// Returns an `RTM_NEWLINK` message in the format of Linux 6.18, with all attributes that the
+    /// parser reads.
     fn link(name: &[u8], kind: &[u8], alternative: &[u8]) -> Vec<u8> {
         let (mut info, mut properties) = (Vec::new(), Vec::new());
         push_attribute(&mut info, 1, kind);
@@ -183,7 +184,8 @@ mod tests {
             .encode(0, 1)
     }
 
-    /// Returns messages about an htb with a default class below a top class, and about a tbf.
+    /// Returns traffic-control messages: an htb with a top class and a default class below it, and
+    /// a tbf.
     fn limiters() -> Vec<u8> {
         let tc = |kind: u16, handle: u32, parent: u32, name: &[u8], options: &[(u16, Vec<u8>)]| {
             let mut nested = Vec::new();

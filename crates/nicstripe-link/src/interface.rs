@@ -74,8 +74,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Describes an interface that is up, with carrier and an MTU of 1500, and without other
-    /// properties.
+    /// Creates the description of an interface that is up, with carrier and an MTU of 1500, and
+    /// without other properties.
     ///
     /// For tests and simulations; [`interfaces`](crate::interfaces) reads real ones.
     pub fn new(index: InterfaceIndex, name: InterfaceName, kind: InterfaceKind) -> Self {
@@ -246,7 +246,7 @@ pub enum LeftOut {
     /// Loopback interface, which reaches only this machine.
     #[error("loopback")]
     Loopback,
-    /// Port of this bridge or bond, which is used instead.
+    /// Port of this bridge or bond; nicstripe uses the bridge or bond instead.
     #[error("a port of {0}, which speaks for it")]
     PortOf(InterfaceName),
     /// Bridge whose ports are all virtual and local.
@@ -279,7 +279,7 @@ const BRIDGE_DEPTH: usize = 8;
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns an interface that is up, with carrier and the addresses given as `ip/len`.
+    /// Returns a test interface that is up, with carrier and the addresses given as `ip/len`.
     pub(crate) fn interface(
         index: u32,
         name: &str,

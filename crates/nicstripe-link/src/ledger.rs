@@ -27,7 +27,7 @@ use tracing::warn;
 /// administrator or the package creates it, with a group that the helper belongs to.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
-/// Type of record, with the names of its files in the state directory.
+/// Type that is stored in a record file, and the names of its files in the state directory.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
     /// Name of the record file.
     const FILE: &'static str;
@@ -169,8 +169,8 @@ pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
     Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
 }
 
-/// Records of one type, with the lock held until drop. No other process or thread can change them
-/// meanwhile.
+/// Records of one type in a state directory. They are locked against changes by other processes and
+/// threads until this value is dropped.
 pub(crate) struct Ledger<'d, R> {
     directory: &'d Path,
     pub(crate) records: Vec<R>,

@@ -1,4 +1,4 @@
-//! MTU changes, and why one fails. `manager` makes, records and undoes them.
+//! Temporary MTU changes: their errors and limits. `manager` makes, records and undoes them.
 
 use std::{io, path::PathBuf, time::Duration};
 

@@ -146,8 +146,8 @@ fn is_mapped(ip: Ipv6Addr) -> bool {
     ip.to_ipv4_mapped().is_some()
 }
 
-/// Socket options that query a connection's packet information, and the location of the interface
-/// index in the result.
+/// Socket options for querying the packet information of a TCP connection in one IP version, and
+/// the position of the interface index in the result.
 struct PacketInfo {
     level: libc::c_int,
     enable: libc::c_int,

@@ -24,8 +24,8 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// Connection to the helper, which installs host routes and changes MTUs. It undoes both when this
-/// value is dropped or this process ends.
+/// Connection to the helper, which installs host routes and changes MTUs. The helper undoes both
+/// when this value is dropped or this process ends.
 ///
 /// The helper enforces the policy itself ([`may_install`](crate::may_install), at most
 /// [`MAX_ROUTES`](crate::MAX_ROUTES)). It records each route before installation
@@ -233,9 +233,9 @@ fn connection() -> io::Result<(UnixStream, UnixStream)> {
 
 const PROGRAM: &str = "nicstripe-routes";
 
-/// Timeout for an answer of the helper: more than it waits for the lock on the records (2 s) and
-/// the kernel (5 s).
+/// Timeout for an answer of the helper, longer than the helper itself waits for the lock on the
+/// records (2 s) and for the kernel (5 s).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for the end of the helper: more than it waits for the lock on the records (2 s). The
-/// helper removes the routes even if it takes longer.
+/// Timeout for the exit of the helper, longer than the helper itself waits for the lock on the
+/// records (2 s). The helper removes the routes even if that takes longer.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

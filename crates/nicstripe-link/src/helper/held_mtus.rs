@@ -1,5 +1,5 @@
-//! MTU changes that the helper makes for its caller, and restores on expiry, on request, and at its
-//! end.
+//! MTU changes that the helper makes for its caller, and restores when they expire, on request, or
+//! when the helper ends.
 
 use std::{
     path::Path,
@@ -15,7 +15,8 @@ use crate::{
 
 pub(crate) struct HeldMtus<'d> {
     state_dir: &'d Path,
-    /// Changed interfaces, each with the time at which its MTU is restored. At most [`MAX_ROUTES`].
+    /// Indexes of the changed interfaces, at most [`MAX_ROUTES`], each with the time at which its
+    /// MTU is restored.
     held: Vec<(InterfaceIndex, Instant)>,
     is_ending: bool,
 }

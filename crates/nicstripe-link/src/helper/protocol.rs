@@ -137,7 +137,8 @@ fn seconds(bytes: &[u8; REQUEST_LEN]) -> Option<u32> {
     Some(number(bytes, 12)).filter(|seconds| (1..=MAX_MTU_SECONDS).contains(seconds))
 }
 
-/// Writes an address to `place`, and returns its family: 4, 6, or 0 for none.
+/// Encodes an address into its 16-byte message field `place`, and returns its family: 4, 6, or 0
+/// for none.
 fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
     match address {
         None => 0,
@@ -152,8 +153,8 @@ fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
     }
 }
 
-/// Reads an address of `family`; the inner `None` means no address, the outer one an unknown
-/// family.
+/// Decodes an address of `family` at `offset` of a message. Returns `None` for an unknown family,
+/// and `Some(None)` for family 0, which means no address.
 fn address(family: u8, bytes: &[u8], offset: usize) -> Option<Option<IpAddr>> {
     let place: [u8; 16] = *bytes.get(offset..)?.first_chunk()?;
     match family {
@@ -567,8 +568,8 @@ fn not_an_answer() -> io::Error {
     io::Error::other("the helper answered another request")
 }
 
-/// Returns the index of the interface with this name, or zero, which is never valid, if it has
-/// disappeared.
+/// Returns the index of the interface with this name. Returns zero, which is never a valid index,
+/// if the interface no longer exists.
 fn index_of(name: InterfaceName) -> InterfaceIndex {
     let all = interfaces().unwrap_or_default();
     all.iter()
@@ -576,7 +577,8 @@ fn index_of(name: InterfaceName) -> InterfaceIndex {
         .map_or(InterfaceIndex(0), |interface| interface.index)
 }
 
-/// Returns the name of the interface with this index, or the index as text if it has disappeared.
+/// Returns the name of the interface with this index, or the index as text if the interface no
+/// longer exists.
 fn name_of(index: InterfaceIndex) -> InterfaceName {
     let all = interfaces().unwrap_or_default();
     let name = all
@@ -705,8 +707,8 @@ mod tests {
         }
     }
 
-    /// Sets each byte of each request to each value; if the result decodes, it must encode to the
-    /// same bytes.
+    /// Overwrites each byte of each request with each value; if the result decodes, it must encode
+    /// to the same bytes.
     #[test]
     fn nothing_is_said_in_two_ways_and_nothing_panics() {
         // Miri is a thousand times slower.

@@ -85,8 +85,8 @@ pub(crate) fn share_directory(directory: &Path) {
     }
 }
 
-/// Guard that passes the calling thread's `CAP_NET_ADMIN` to programs it executes, until it is
-/// dropped.
+/// Guard that lets programs inherit `CAP_NET_ADMIN` from the calling thread. Dropping it ends the
+/// inheritance.
 ///
 /// Programs that root executes inherit the capability anyway; those of other users inherit only the
 /// ambient set.

@@ -1,5 +1,5 @@
-//! Server of the route helper, which changes routes and MTUs. It accepts one type of request over a
-//! pipe, enforces the policy itself, and undoes its changes when the pipe closes.
+//! Server of the route helper, which changes routes and MTUs. It reads requests from a pipe,
+//! enforces the policy itself, and undoes its changes when the pipe closes.
 //!
 //! It parses no network input: requests have a fixed length and come from its parent, facts come
 //! from the kernel, and the only files it reads are its records and the machine's resolver files.
@@ -318,7 +318,7 @@ struct Woken {
     told_to_end: bool,
 }
 
-/// Waits until a request, a change of an interface, a signal, or the time `until`.
+/// Waits until a request, an interface change or a signal arrives, or until the time `until`.
 fn wait(
     input: &impl AsFd,
     changes: &NetlinkSocket,

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-/// Reader of CPU times. Locates the files once; a reading takes about 50 µs, and longer with more
-/// cores.
+/// Reader of the CPU times of the machine, this process and its control groups. Locates the files
+/// once; a reading takes about 50 µs, and longer with more cores.
 #[derive(Debug)]
 pub struct CpuMeter {
     /// Duration of one clock tick, the unit of `/proc/stat`.
@@ -270,7 +270,7 @@ enum GroupVersion {
     Two,
 }
 
-/// Location of the files of this process's control group.
+/// Directory of this process's control group, as mount point and relative path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupPlace {
     version: GroupVersion,

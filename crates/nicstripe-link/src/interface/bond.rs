@@ -20,7 +20,7 @@ pub struct Bond {
 }
 
 impl Bond {
-    /// Describes a bond without members.
+    /// Creates the description of a bond without members.
     ///
     /// For tests and simulations; [`interfaces`](crate::interfaces) reads real bonds.
     pub fn new(mode: Option<BondMode>, hash: Option<TransmitHash>) -> Self {

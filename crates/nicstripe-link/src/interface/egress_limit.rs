@@ -81,7 +81,7 @@ fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
     Some(if peak.0 == 0 { rate } else { rate.min(peak) })
 }
 
-/// Hierarchical token bucket at the root of an interface.
+/// Hierarchical token bucket (htb) that is the root queueing discipline of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Htb {
     interface: InterfaceIndex,

@@ -44,8 +44,8 @@ impl fmt::Display for Duplex {
     }
 }
 
-/// Queries the ethtool details of an interface of the calling thread's network namespace. Needs no
-/// privileges, and takes several system calls.
+/// Queries the ethtool details of an interface in the calling thread's network namespace, with
+/// about ten system calls. Needs no privileges.
 pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     let Ok(socket) = socket_with(
         AddressFamily::INET,

@@ -52,7 +52,7 @@ pub(crate) struct Survey {
     pub(crate) host_routes: Vec<(IpAddr, u8)>,
 }
 
-/// Reads the routes of all routing tables.
+/// Reads the gateways and the foreign host routes of all routing tables.
 pub(crate) fn survey() -> io::Result<Survey> {
     let mut survey = Survey::default();
     dump(ANY_PROTOCOL, |entry| {

@@ -74,7 +74,8 @@ impl UserTimeout {
     }
 }
 
-/// TCP user timeout below [`MIN_USER_TIMEOUT`], which could close healthy connections.
+/// TCP user timeout that is shorter than [`MIN_USER_TIMEOUT`], and could therefore close healthy
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
@@ -94,7 +95,7 @@ pub struct Keepalive {
     pub probes: u32,
 }
 
-/// Name of one of the [`StreamOptions`].
+/// One of the [`StreamOptions`], printed as the name of its socket option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamOption {
@@ -102,9 +103,9 @@ pub enum StreamOption {
     NoDelay,
     /// `TCP_NOTSENT_LOWAT` (Linux 3.12).
     NotsentLowat,
-    /// `SO_KEEPALIVE` and its timing options.
+    /// `TCP_USER_TIMEOUT`.
     UserTimeout,
-    /// `SO_KEEPALIVE` and its times.
+    /// `SO_KEEPALIVE` and the options for its timing.
     Keepalive,
     /// `TCP_CONGESTION`.
     Congestion,

@@ -508,7 +508,7 @@ fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
 
 const SENT: usize = 300_000;
 
-/// Lab with a state directory, and this executable under the helper's name.
+/// Lab with a state directory, and a symbolic link to this executable under the helper's name.
 pub(crate) struct Stage {
     pub(crate) bench: RouteLab,
     program: PathBuf,

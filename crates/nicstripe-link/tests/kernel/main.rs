@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 type Test = (&'static str, fn());
 
-/// Lists functions as tests, with their names.
+/// Defines the constant `TESTS`: the named functions, each with its name.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         pub(crate) const TESTS: &[crate::Test] = &[$((stringify!($name), $name)),*];

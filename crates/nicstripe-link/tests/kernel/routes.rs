@@ -396,7 +396,7 @@ impl RouteLab {
         }
     }
 
-    /// Adds a route of another program, without nicstripe-link.
+    /// Adds a route as another program would, without nicstripe-link.
     pub(crate) fn add_foreign(
         &self,
         to: &str,
@@ -417,7 +417,7 @@ impl RouteLab {
             .netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
     }
 
-    /// Returns the IPv4 routing table, as another program reads it.
+    /// Reads the kernel's IPv4 routes without nicstripe-link.
     pub(crate) fn table(&self) -> Vec<RouteMessage> {
         self.lab.near.netlink(|handle| async move {
             let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
