@@ -129,13 +129,14 @@ impl AsFd for Netlink {
     }
 }
 
-/// Raw netlink socket that discards datagrams of other processes.
+/// Netlink socket that sends encoded requests to the kernel, and discards datagrams from other
+/// processes.
 #[derive(Debug)]
 pub struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
-    /// Opens a socket, which is safe between fork and exec, and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
-    /// `protocol` of `None` means rtnetlink.
+    /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
+    /// `protocol` of `None` means rtnetlink. Safe between fork and exec.
     pub fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
         let socket =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
@@ -269,7 +270,7 @@ pub struct Message<'a> {
     /// Flags of the message (`NLM_F_*`).
     pub flags: u16,
     sequence: u32,
-    /// Bytes after the header.
+    /// Content of the message after its netlink header.
     pub body: &'a [u8],
 }
 
@@ -408,8 +409,8 @@ pub fn ip(value: &[u8]) -> Option<IpAddr> {
         .map(|octets| Ipv6Addr::from(octets).into())
 }
 
-/// Timeout for an answer of the kernel, which it gives inside the system call unless another
-/// process holds the RTNL lock (picked by eye).
+/// Timeout for an answer of the kernel (picked by eye). The kernel answers within the system call
+/// unless another process holds the RTNL lock.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum attempts for a dump that changes keep interrupting (picked by eye; one retry is already
 /// rare).
@@ -418,8 +419,8 @@ const DUMP_ATTEMPTS: usize = 8;
 /// buffer (`netlink_dump`, net/netlink/af_netlink.c).
 pub const BUFFER_LEN: usize = 65_536;
 
-/// Length of the buffer for an acknowledgement, in bytes. An error repeats the request, which has a
-/// few hundred.
+/// Length of the buffer for an acknowledgement, in bytes. The kernel's error message repeats the
+/// request, which has a few hundred bytes.
 const ERROR_LEN: usize = 2048;
 
 const ALIGNMENT: usize = 4;
@@ -432,7 +433,7 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Flag of every request.
+/// Flag that marks a message to the kernel as a request.
 pub const NLM_F_REQUEST: u16 = 0x001;
 /// Flag of a request that the kernel acknowledges.
 pub const NLM_F_ACK: u16 = 0x004;
