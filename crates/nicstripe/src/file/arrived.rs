@@ -4,7 +4,7 @@ use nicstripe_proto::{DataHeader, Grid, PathId, hash_tree::piece_value};
 
 use super::{buffer::ChunkBuffer, compress::unpack, error::FileError};
 
-/// Received chunk with its header and path.
+/// Received chunk with its header and the path it arrived on.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) path: PathId,
@@ -22,13 +22,13 @@ pub(crate) enum WriteError {
 }
 
 impl Arrived {
-    /// Decompresses the chunk if it is compressed, and checks its bytes against the hash in its
+    /// Decompresses the chunk if it is compressed, and compares its bytes with the hash in its
     /// header.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Damaged`] if the frame is invalid or the hash differs; the buffer's content is
-    /// then undefined.
+    /// [`WriteError::Damaged`] if the compressed frame is invalid or the hash differs. The content
+    /// of the buffer is then undefined.
     pub(crate) fn verify(&mut self, grid: Grid) -> Result<(), WriteError> {
         if self.header.raw_len > 0 {
             let room = self.buffer.another();

@@ -32,9 +32,9 @@ pub(crate) struct Attributes {
     /// They also stay if they would grant the rights of an owner other than the sender's.
     pub(crate) mode: Option<u32>,
     pub(crate) mtime: Option<Timestamp>,
-    /// User and group of the file, set if this process has the right to.
+    /// User and group to set, if the process has the privilege.
     pub(crate) owner: Option<Owner>,
-    /// Extended attributes of the file, set if the file system supports them. Existing ones of the
+    /// Extended attributes to set, if the file system supports them. Existing attributes of the
     /// same namespaces are removed.
     pub(crate) xattrs: Option<Vec<Xattr>>,
     /// True if the sender may set set-user-ID, set-group-ID, file capabilities and other root-only
@@ -103,8 +103,8 @@ impl Attributes {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// Returns true if mode, owner or time differ from those of the existing file. Extended
-    /// attributes are not compared, as they must be read first.
+    /// Returns true if the mode, owner or modification time differ from those of the existing file.
+    /// Does not compare extended attributes, which require separate reads.
     pub(crate) fn differ(&self, stat: &Stat) -> bool {
         self.mode
             .is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
@@ -112,8 +112,8 @@ impl Attributes {
             || self.owner.is_some_and(|owner| owner != owner_of(stat))
     }
 
-    /// Sets the attributes that differ from those of `file`. The order keeps one step from undoing
-    /// another: owner, extended attributes, mode, times.
+    /// Sets the attributes that differ from those of `file`, in the order owner, extended
+    /// attributes, mode, times: a change of owner clears mode bits, and an ACL changes the mode.
     pub(crate) fn apply(&self, file: impl AsFd) -> io::Result<()> {
         let file = file.as_fd();
         let stat = fstat(file)?;
@@ -177,8 +177,9 @@ impl Attributes {
         }
     }
 
-    /// Sets owner, extended attributes and time of a new symbolic link. A link has no mode, and
-    /// only privileged extended attributes, which need root and owners.
+    /// Sets owner, extended attributes and modification time of a new symbolic link, which has no
+    /// mode. Sets extended attributes only as root, for a privileged sender, and if the owner was
+    /// set.
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
@@ -233,8 +234,8 @@ fn times_of(mtime: Timestamp) -> Timestamps {
     }
 }
 
-/// Sets user and group of a file. Returns true if both were set. Without the right to do so, it
-/// sets only the group, as users may for groups they belong to.
+/// Sets user and group of a file; returns true if both were set. A process without the privilege
+/// sets only the group, which must be one of its own.
 fn own(
     chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
     owner: Owner,
@@ -289,8 +290,8 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
     Ok(())
 }
 
-/// Sets the extended attributes of a symbolic link. No system call takes directory and name, so the
-/// path leads through `/proc`. Sets none if `/proc` is not mounted.
+/// Sets the extended attributes of a symbolic link through its path in `/proc`, because no system
+/// call takes a directory and a name. Sets none if `/proc` is not mounted.
 fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
     let path = Path::new("/proc/self/fd")
         .join(dir.as_raw_fd().to_string())
@@ -307,8 +308,8 @@ fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<
     Ok(())
 }
 
-/// Replaces the misleading "no space" error of setting an extended attribute: it does not mean that
-/// the disk is full.
+/// Replaces the errors for an extended attribute that is too large: `ENOSPC` would suggest a full
+/// disk.
 fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
     match set {
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {

@@ -7,8 +7,8 @@ use rustix::{
     io::Result,
 };
 
-/// Opens the entry `name` of a directory with `access`. Creates it with mode 0600 if that has
-/// `O_CREAT`. Does not block on a FIFO.
+/// Opens the entry `name` of a directory with the flags `access`. With `O_CREAT`, a new file gets
+/// mode 0600. Does not block on a FIFO.
 pub(crate) fn open_entry<P: rustix::path::Arg>(
     dir: &OwnedFd,
     name: P,
@@ -18,8 +18,8 @@ pub(crate) fn open_entry<P: rustix::path::Arg>(
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Opens a path beneath a directory that contains no symbolic link; an empty one is the directory
-/// itself.
+/// Opens `path` beneath `dir`; an empty path opens `dir` itself. Fails if the path contains a
+/// symbolic link.
 pub(crate) fn open_confined(dir: &OwnedFd, path: &Path, access: OFlags) -> Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() {
         Path::new(".")
@@ -29,7 +29,7 @@ pub(crate) fn open_confined(dir: &OwnedFd, path: &Path, access: OFlags) -> Resul
     openat2(dir, path, access | OFlags::CLOEXEC, Mode::empty(), CONFINED)
 }
 
-/// Returns the entries of a directory other than itself and its parent.
+/// Returns the entries of a directory without `.` and `..`.
 pub(crate) fn entries_of(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<DirEntry>>> {
     let is_entry = |entry: &Result<DirEntry>| {
         !entry
@@ -39,12 +39,12 @@ pub(crate) fn entries_of(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<Di
     Ok(Dir::read_from(dir)?.filter(is_entry))
 }
 
-/// Returns device and inode number, which tell whether two open files are the same.
+/// Returns the device and inode number, which identify a file.
 pub(crate) fn inode_of(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// openat2 flags that stay beneath the directory and follow no symbolic link.
+/// `openat2` flags that confine a path to the directory and reject symbolic links in it.
 pub(crate) const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);

@@ -33,7 +33,8 @@ impl ChunkBuffer {
         &self.memory[self.start..self.start + self.len]
     }
 
-    /// Sets the length to `len` bytes and returns them to overwrite; they still hold old data.
+    /// Sets the buffer's length to `len` bytes and returns them for overwriting; they contain old
+    /// data.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         self.len = len.min(self.capacity());
         &mut self.memory[self.start..self.start + self.len]

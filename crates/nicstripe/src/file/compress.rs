@@ -30,8 +30,9 @@ impl Packer {
         }
     }
 
-    /// Returns a chunk as a zstd frame if the frame is shorter and compression pays off at the
-    /// links' total `rate`. Always tries chunks with `has_zeros`.
+    /// Compresses a chunk into a zstd frame. Returns `None` if the frame is not shorter, or if
+    /// compression would not pay off at the links' total `rate`. Always tries chunks with
+    /// `has_zeros`.
     pub(crate) fn pack(
         &self,
         bytes: &[u8],
@@ -130,7 +131,7 @@ struct Policy {
     threads: u32,
     /// Raw size divided by compressed size, smoothed; `None` before the first sample.
     ratio: Option<f64>,
-    /// Compression time per byte on one thread, in seconds, smoothed.
+    /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
     cost: f64,
     /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
     share: f64,

@@ -8,7 +8,7 @@ use nicstripe_proto::FailCode;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} \"{name}\"")]
 pub struct FileError {
-    /// Failed operation, as a verb.
+    /// Verb that names the failed operation, such as "open".
     pub operation: &'static str,
     /// Name of the file, escaped for display.
     pub name: String,
@@ -41,7 +41,7 @@ impl FileError {
         }
     }
 
-    /// Returns the error with another kind of failure.
+    /// Returns the error with its code replaced by `code`.
     pub fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }
     }
@@ -59,7 +59,8 @@ impl FileError {
     }
 }
 
-/// Rule of the daemon that denies a peer a name, independent of the file system's permissions.
+/// Rule by which the daemon denies a peer access to a name, whatever the file system's permissions
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Barred {
     #[error("names like this are reserved for partial files")]

@@ -33,18 +33,17 @@ pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// Returns true if a name has the form of [`hidden_name`].
+/// Returns true if a name is one that [`hidden_name`] creates.
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.starts_with(b".")
         && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
-/// Checks a name that a peer looks up: for a peer, part files and journals do not exist, neither as
-/// files nor as directories.
+/// Checks a name that a peer looks up. Hidden files and directories do not exist for peers.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`] if a component is a hidden name.
+/// [`io::ErrorKind::NotFound`] if a component of the name is hidden.
 pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) {
         Err(Errno::NOENT.into())
@@ -53,11 +52,11 @@ pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
     }
 }
 
-/// Checks a name that a peer gives to a new file or directory.
+/// Checks the name of a file or directory that a peer wants to create.
 ///
 /// # Errors
 ///
-/// [`Barred::Hidden`] if a component is a hidden name.
+/// [`Barred::Hidden`] if a component of the name is hidden.
 pub(crate) fn check_given(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) {
         Err(Barred::Hidden.into())

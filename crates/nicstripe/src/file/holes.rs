@@ -1,4 +1,4 @@
-//! Holes of sparse files: finds them in a source, and creates them in a target.
+//! Holes of sparse files: detection in a source, creation in a target.
 
 use std::{
     fs::File,
@@ -13,7 +13,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Returns the holes of a regular file found within [`MOST_TIME`]. The remainder counts as data.
+/// Returns the holes of a regular file. Stops after [`MOST_TIME`]; the remainder then counts as
+/// data.
 pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
     let (size, mut holes) = (stat.st_size as u64, HoleMap::default());
     if size < LEAST_SIZE || stat.st_blocks as u64 * 512 >= size {
@@ -66,8 +67,8 @@ pub(super) fn make_zeros(file: &File, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns those whole blocks of an extent into holes that hold only zeros, in a file of `size`
-/// bytes.
+/// Punches a hole for each part of an extent that contains only zeros, in whole blocks. `size` is
+/// the size of the file in bytes.
 pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<()> {
     let Some(Extent { mut offset, len }) = whole_blocks(extent, size) else {
         return Ok(());
@@ -121,7 +122,8 @@ fn punch(file: &File, extent: Extent) -> rustix::io::Result<()> {
     )
 }
 
-/// Minimum size in bytes of a file examined for holes; a smaller one would save less than a frame.
+/// Minimum size in bytes of a file that is searched for holes. Holes in a smaller file would save
+/// less than one frame.
 const LEAST_SIZE: u64 = 64 * 1024;
 
 /// Time limit of the search for holes: 65,536 holes take 50 ms on ext4 (measured); a network file

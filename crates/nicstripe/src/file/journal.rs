@@ -160,8 +160,8 @@ fn foreign(name: &OsStr) -> io::Error {
     )
 }
 
-/// Maximum number of other users' files removed to create one journal. A user who keeps creating
-/// them can block the transfer.
+/// Maximum number of other users' files removed while creating one journal. A user who keeps
+/// creating such files can block the transfer.
 const MOST_FOREIGN: usize = 8;
 
 /// Size of a read during replay in bytes: 1024 records.

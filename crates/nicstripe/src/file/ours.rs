@@ -1,5 +1,5 @@
-//! Owner and mode checks of part files and journals: any user who can write to the directory may
-//! have created a file with such a name.
+//! Owner and mode checks of part files and journals, because any user with write access to the
+//! directory can create a file of that name.
 
 use std::{fs::File, io};
 

@@ -53,20 +53,20 @@ struct Crews {
     background: Crew,
 }
 
-/// Threads with a common queue, which is closed on drop.
+/// Threads that share one queue. The queue is closed on drop.
 #[derive(Debug)]
 enum Crew {
     Threads(Arc<Queue>),
-    /// Tasks of the test's runtime instead of threads.
+    /// Tasks on the test's runtime that run the jobs in place of threads.
     #[cfg(test)]
     Simulated(SimulatedDisk),
 }
 
 /// Queue of jobs that wait for a thread.
 ///
-/// An idle thread sleeps at once. A channel whose receivers spin and yield first takes CPU from the
-/// decrypting threads: two sched_yield calls per chunk, on a machine that four gigabit links keep
-/// busy.
+/// An idle thread sleeps immediately. With a channel whose receivers spin and yield before
+/// sleeping, two `sched_yield` calls per chunk took CPU time from the decrypting threads, on a
+/// machine kept busy by four gigabit links.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -75,7 +75,8 @@ struct Queue {
 struct State {
     turns: RoundRobin<Task>,
     idle: usize,
-    /// True while a woken thread has not yet run; it wakes the next one if there are more jobs.
+    /// True from the wake-up of a thread until it runs. That thread wakes the next one if more jobs
+    /// wait.
     is_woken: bool,
     is_closed: bool,
 }
@@ -91,8 +92,8 @@ impl State {
 }
 
 impl IoPool {
-    /// Starts one I/O thread per core, at least 2 and at most 8, a spare one, and the background
-    /// threads.
+    /// Starts one I/O thread per core, at least 2 and at most 8, one spare thread, and the
+    /// background threads.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
         let count = thread::available_parallelism()
@@ -215,8 +216,8 @@ impl Queue {
         }
     }
 
-    /// Accounts for the finished job `done` and waits for the next one; returns `None` once the
-    /// queue is closed and empty.
+    /// Records the time of the finished job `done` and waits for the next job. Returns `None` once
+    /// the queue is closed and empty.
     fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
         let mut state = self.lock();
         if let Some((owner, took)) = done {

@@ -1,4 +1,4 @@
-//! Fair quotas of a daemon's peers for file descriptors and for the memory of trees.
+//! Quotas that share file descriptors and the memory of tree copies fairly among a daemon's peers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,10 +21,12 @@ pub(crate) const OF_TARGET: usize = 5;
 /// and some for the files being read or written.
 pub(crate) const OF_TREE: usize = 48;
 
-/// Maximum wait for a fixed number of descriptors: files that stay open longer may never be closed.
+/// Maximum wait for a fixed number of descriptors. Without it, a request could wait forever for
+/// files that are never closed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Divisor of a small quota: one lease takes at most 1/4 of it.
+/// Divisor of the whole quota: a request asks for at most a quarter of it, so that a small quota
+/// can still meet it.
 const MOST_PART: usize = 4;
 
 /// Returns the number of directories of one kind that a tree may keep open: `most`, capped at a
@@ -185,8 +187,8 @@ impl Quota {
 }
 
 impl State {
-    /// Takes units for the next waiting request that can be met. Returns its owner and the number
-    /// of units.
+    /// Takes units for the next waiting request that the quota can meet. Returns its owner and the
+    /// number of units.
     fn next(&mut self) -> Option<(Owner, usize, oneshot::Sender<Lease>)> {
         for share in self.owners.values_mut() {
             share.waiting.retain(|waiting| !waiting.granted.is_closed());

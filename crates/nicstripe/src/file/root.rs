@@ -1,4 +1,4 @@
-//! Directory that a daemon serves. This is the only module that opens paths in it.
+//! Root directory of a daemon. No other module opens paths in it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -26,8 +26,8 @@ use crate::trust::Home;
 
 /// Served directory, held open. The kernel resolves names beneath it (`openat2`, Linux 5.6).
 ///
-/// Every name from a peer is checked here. Part files and journals are inaccessible, even through a
-/// symbolic link.
+/// Every name from a peer is checked here. Peers cannot access part files and journals, even
+/// through a symbolic link.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
@@ -99,14 +99,14 @@ impl Root {
         self.open_sought(Some(name), flags)
     }
 
-    /// Opens the parent directory of a name that is looked up. Returns it with the name's last
-    /// component.
+    /// Opens the parent directory of an existing name. Returns it with the name's last component.
     pub(crate) fn open_parent_of<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_sought(name)?;
         self.open_parent(name)
     }
 
-    /// Opens the parent directory of a name to create. Returns it with the name's last component.
+    /// Opens the parent directory of a name that is about to be created. Returns it with the name's
+    /// last component.
     pub(crate) fn open_place_for<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_given(name)?;
         self.open_parent(name)
@@ -184,10 +184,10 @@ impl Root {
         open_confined(&self.dir, path, flags)
     }
 
-    /// Resolves the symbolic links of a path into an equivalent path without links.
+    /// Resolves the symbolic links in a path and returns the equivalent path without links.
     ///
-    /// The kernel could follow them too, but would not reveal their target, which must not be an
-    /// unfinished copy.
+    /// The kernel could follow the links, but would not report their target, which must not be a
+    /// part file or journal.
     fn resolved(&self, path: &Path) -> io::Result<PathBuf> {
         let mut ahead: Vec<OsString> = Vec::new();
         push_components(&mut ahead, path)?;

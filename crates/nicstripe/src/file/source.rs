@@ -47,7 +47,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Content {
     File(File),
-    /// File that the kernel generates on read, such as /proc.
+    /// File whose content the kernel generates on read, such as one in `/proc`.
     Made(File),
     Stored(Box<dyn StoredFile>),
 }

@@ -101,7 +101,15 @@ pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<M
     )
 }
 
-/// Like [`read_stage`], for a file beneath a daemon's root.
+/// Reads the first `bytes` of a local file or block device, or all of a shorter one, bypassing the
+/// page cache.
+///
+/// Evicts its pages from the page cache before and after. Pages that other processes have open or
+/// mapped may remain, and the files of a tmpfs exist only in memory.
+///
+/// # Errors
+///
+/// The file is unreadable or empty. The source is [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn read_stage_beneath(
     root: &Root,
     name: &Name,
@@ -125,8 +133,8 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(|error| FileError::new("open", path.display(), error))
 }
 
-/// Reads and hashes the first `bytes` of a source. `file` is a second handle of the source, for
-/// dropping its pages from the page cache.
+/// Reads and hashes the first `bytes` of a source. `file` is a second handle of the source, used to
+/// evict its pages from the page cache.
 fn read_source(
     source: &Source,
     file: &File,
@@ -205,7 +213,7 @@ pub(crate) fn write_stage(
     })
 }
 
-/// Writes `bytes` to the local target of a reverse copy, and deletes them.
+/// Like [`write_stage`], for a local file or directory.
 pub(crate) fn write_stage_here(
     file: &Path,
     bytes: u64,
@@ -474,7 +482,7 @@ fn stopped() -> FileError {
         .with_code(FailCode::Cancelled)
 }
 
-/// Name of the target file if the order has none, or names a directory.
+/// Name of the target file if the client's order names a directory or nothing.
 const NO_NAME: &str = "nicstripe-bench";
 /// Maximum number of bytes that a client can make the daemon write.
 const MOST_WRITTEN: u64 = 64 << 30;

@@ -147,7 +147,7 @@ enum Syncs {
 enum TargetState {
     /// In a hidden part file, renamed when complete.
     Part,
-    /// In an unlinked file, for a trial: deleted when closed, even after a kill.
+    /// In an unlinked file of a write benchmark, deleted when closed, even after a kill.
     Unnamed,
     /// In the complete file under its final name, which only needs a sync.
     Named,
@@ -307,7 +307,7 @@ impl Target {
         }
     }
 
-    /// Attaches a descriptor lease, held while the files are open.
+    /// Attaches a lease of file descriptors, released after the files are closed.
     pub(crate) fn keep(&mut self, lease: Lease) {
         self.lease = Some(lease);
     }
@@ -467,8 +467,8 @@ impl Drop for Target {
     }
 }
 
-/// Returns the type of an existing file of the target's name. Fails if the options do not allow to
-/// replace or overwrite it.
+/// Returns the type of an existing file with the target's name. Fails if the options allow neither
+/// replacing nor overwriting it.
 fn refuse_existing(
     request: &TargetRequest<'_>,
     shown: &str,
@@ -693,8 +693,8 @@ pub(crate) fn earlier_source(
     replayed.map(|replayed| replayed.header.source)
 }
 
-/// Rejects a trial write if an interrupted copy of this name exists, because both use the same part
-/// file name.
+/// Rejects a write benchmark if an interrupted copy of this name exists, because both use the same
+/// part file name.
 fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
@@ -751,8 +751,9 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 
 /// Opens the part file a second time, for direct writes.
 ///
-/// 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs): direct 1.4 to 1.8
-/// s and 0.42 CPU s/GB at the receiver, through the page cache 2.4 to 3.0 s and 1.05 CPU s/GB.
+/// Measured with 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs):
+/// direct I/O took 1.4 to 1.8 s and 0.42 CPU s/GB at the receiver, the page cache 2.4 to 3.0 s and
+/// 1.05 CPU s/GB.
 fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
@@ -780,8 +781,9 @@ fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOption
     }
 }
 
-/// Maximum number of bytes written during a sync. The sync itself covers as many. A crash therefore
-/// loses at most 64 MiB plus the data in flight, even if the disk is slower than the links.
+/// Maximum number of bytes written while a sync runs. The sync itself covers as many. A crash
+/// therefore loses at most 64 MiB plus the data in flight, even if the disk is slower than the
+/// links.
 const MOST_UNSYNCED: u64 = 32 << 20;
 
 /// Alignment and granularity of direct writes in bytes, see [`super::buffer`].

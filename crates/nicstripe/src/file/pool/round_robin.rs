@@ -8,11 +8,11 @@ use std::{
 /// Owner of a job: a peer's key, or zeros for local work.
 pub(crate) type Owner = [u8; 32];
 
-/// Assumed duration of a running job until its end.
+/// Duration charged for a running job until its actual duration is known.
 const ADVANCE: Duration = Duration::from_millis(1);
 
-/// Queue of jobs of several owners, which get equal time (start-time fair queueing, Goyal et al.
-/// 1996).
+/// Queue of jobs of several owners. Each owner gets equal time (start-time fair queueing, Goyal et
+/// al. 1996).
 ///
 /// An owner that was idle starts level with the others: it has neither debt nor credit.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Crew, Crews, IoPool, Owner, Task};
 
-/// Disk whose jobs take virtual time. The files are real ones.
+/// Simulated disk: reads and writes real files, and delays each job in virtual time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SimulatedDisk(Arc<Mutex<State>>);
 
@@ -42,7 +42,7 @@ impl SimulatedDisk {
         self.lock().delay = delay;
     }
 
-    /// Lets no job finish from `after` to `until`, from now.
+    /// Stalls all jobs from `after` to `until`, both measured from now.
     pub(crate) fn stall(&self, after: Duration, until: Duration) {
         let (disk, now) = (self.clone(), Instant::now());
         tokio::spawn(async move {
@@ -76,7 +76,7 @@ impl SimulatedDisk {
         state.most_waiting = state.most_waiting.max(state.waiting);
     }
 
-    /// Returns the time until which a job that began at `began` waits, if it does.
+    /// Returns the time at which a job started at `began` may finish; `None` if it may finish now.
     fn busy_until(&self, began: Instant) -> Option<Instant> {
         let state = self.lock();
         let at = state.stalled_until.max(Some(began + state.delay))?;

@@ -27,8 +27,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Returns temporary folders, one in memory (`/dev/shm`) and one in the system's folder for
-/// temporary files.
+/// Returns two temporary directories, one in memory (`/dev/shm`) and one in the system's default
+/// location.
 fn folders() -> Vec<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm");
     [memory, tempfile::tempdir()]
@@ -247,8 +247,8 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
     }
 }
 
-/// Returns the bytes that this process has read from storage (`read_bytes` of `/proc/self/io`);
-/// `None` if not reported.
+/// Returns the number of bytes that this process has read from disks (`read_bytes` in
+/// `/proc/self/io`); `None` if the kernel does not report it.
 fn read_from_disks() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines()

@@ -35,7 +35,7 @@ impl Target {
         })
     }
 
-    /// Runs the final sync of the target. Later syncs have no effect.
+    /// Runs the final sync of the target; later syncs have no effect.
     fn sync_last(&self) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         self.sync_part(*syncs, File::sync_all)?;
@@ -65,8 +65,8 @@ impl Target {
         how(&self.part).map_err(|cause| self.poison(cause))
     }
 
-    /// Syncs and renames the file, so that it is durable under its name (a trial has none).
-    /// Verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
+    /// Syncs and renames the file, so that it is durable under its final name. Reads it back and
+    /// verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
     /// agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         if self.place == TargetState::Named {
@@ -123,8 +123,8 @@ impl Target {
         Ok(())
     }
 
-    /// Deletes a name that may not be durable, unless it replaced another file, whose content is
-    /// gone. Also deletes the journal, which can no longer be trusted.
+    /// Deletes the target's name, which may not be durable, and its journal, which can no longer be
+    /// trusted. Keeps the name if the file replaced another one, whose content is lost.
     fn withdraw(&self) {
         let is_ours = || {
             let (found, ours) = (
@@ -139,7 +139,8 @@ impl Target {
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
     }
 
-    /// Deletes the received data. An in-place target stays, because its old content is gone.
+    /// Deletes the received data. Keeps a file that was written in place, because its old content
+    /// is lost.
     pub(crate) fn discard(&self) {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);

@@ -1,4 +1,5 @@
-//! Recovery of a file that was renamed by a process that ended before it acknowledged the commit.
+//! Recovery of a file whose previous transfer was interrupted between its rename and its
+//! acknowledgement.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -9,7 +10,7 @@ use super::{TargetRequest, is_same};
 use crate::file::{beneath::open_entry, journal::JournalFile};
 use crate::file::{hidden::hidden_name, root::exists};
 
-/// Complete file under its final name, and the journal left beside it.
+/// Complete file under its final name, and its remaining journal.
 ///
 /// A commit interrupted right after its rename leaves a journal without a part file. Both ends then
 /// hash the file. If their digests differ, the journal is removed and the transfer starts from

@@ -23,16 +23,16 @@ use crate::file::{
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
 };
 
-/// Holes and reused chunks of a target file.
+/// Parts of a target file that are not transferred: holes and reused chunks.
 #[derive(Debug, Default)]
 pub(super) struct Spared {
     pub(super) holes: OnceLock<HoleMap>,
-    /// Chunks written completely although they may contain holes; the holes are punched before the
+    /// Chunks that were written as a whole and may contain holes; the holes are punched before the
     /// commit.
     pub(super) written_whole: Mutex<ChunkSet>,
     /// Existing file to compare with in a delta transfer.
     pub(super) basis: Option<Basis>,
-    /// Chunks made durable by an earlier attempt; only the same bytes may be written to them.
+    /// Chunks made durable by an earlier attempt. They may only be overwritten with the same bytes.
     pub(super) durable: ChunkSet,
     /// True if the part file was created empty, so that unwritten parts read as zeros.
     pub(super) is_new: bool,
@@ -41,9 +41,10 @@ pub(super) struct Spared {
 /// Existing file from which the delta receiver takes unchanged chunks.
 #[derive(Debug)]
 pub(super) struct Basis {
-    /// File to copy chunks from; `None` if the target already has its data, as a clone or in place.
+    /// File to copy chunks from; `None` if the target already contains its data, as a clone or an
+    /// in-place target does.
     copied_from: Option<File>,
-    /// True if the target can share extents of the file instead of a copy (reflink).
+    /// True if the target can share extents with the file instead of copying them (reflink).
     can_share: bool,
     /// Number of leading chunks that the existing file holds completely.
     chunks: u64,
@@ -135,8 +136,7 @@ impl Target {
         Ok(())
     }
 
-    /// Returns true if parts of the target that were not received may hold something other than
-    /// zeros.
+    /// Returns true if ranges of the target that were not received may contain non-zero bytes.
     fn holds_old_data(&self) -> bool {
         !self.spared.is_new
             || !matches!(self.place, TargetState::Part | TargetState::Unnamed)
@@ -163,8 +163,8 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the parts of a chunk to write. Omits parts that are holes at the sender, hold zeros,
-    /// and already read as zeros in the target.
+    /// Returns the ranges of a chunk to write. Omits zeros in the sender's holes if the target
+    /// already reads as zeros there.
     pub(super) fn parts_to_write(
         &self,
         chunk: ChunkId,
@@ -181,7 +181,8 @@ impl Target {
         }
     }
 
-    /// Marks a chunk whose zeros may be holes at the sender; they are punched before the commit.
+    /// Marks a chunk that is written whole although it may contain holes. The sender's holes in it
+    /// are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
             self.spared
@@ -302,7 +303,8 @@ fn share(old: &File, target: &File, extent: Extent) -> bool {
     true
 }
 
-/// Returns the parts of an extent other than zeros in holes, in a file of `size` bytes.
+/// Returns the ranges of an extent to write: all except zeros in holes. `size` is the size of the
+/// file in bytes.
 fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
     let end = extent.offset + extent.len;
     let of = |part: &Extent| {

@@ -79,7 +79,8 @@ fn what_was_discarded_does_not_take_its_successor_along() {
     assert_eq!(names(dir.path()), 0);
 }
 
-/// Receives the first chunk of a file and stops. Returns the paths of journal and part file.
+/// Simulates an interrupted transfer after the first chunk. Returns the paths of its journal and
+/// part file.
 fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
     let (target, _) = open(dir, &offer(1 << 20));
     let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
