@@ -207,7 +207,7 @@
 //!
 //! # Features
 //!
-//! - `bench`, off by default: [`Client::bench`] and [`bench`], which measure what the links carry.
+//! - `bench`, off by default: [`Client::bench`] and [`mod@bench`], which measure what the links carry.
 //!   Without it, a daemon rejects benchmarks as disabled.
 //!
 //! The crate runs on Linux.

@@ -39,8 +39,9 @@ impl Daemon {
         }
     }
 
-    /// Returns the listening addresses at the time of [`bind`](DaemonBuilder::bind). A running
-    /// daemon also listens on new interfaces, unless interfaces or addresses were set explicitly.
+    /// Returns the listening addresses at the time of [`bind`](crate::DaemonBuilder::bind). A
+    /// running daemon also listens on new interfaces, unless interfaces or addresses were set
+    /// explicitly.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -70,8 +71,8 @@ impl Daemon {
     /// Serves until `shutdown` is cancelled, then closes all sessions so that transfers can be
     /// resumed.
     ///
-    /// All sessions together have [`Limits::shutdown_time`] for this. A resumed transfer
-    /// retransmits data that was not durable by then.
+    /// All sessions together have [`Limits::shutdown_time`](crate::Limits::shutdown_time) for this.
+    /// A resumed transfer retransmits data that was not durable by then.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,11 +1,11 @@
 //! Shared parts of the benches: the two hosts, the compared programs, measurements and output.
 //!
-//! [`arguments`] has command-line arguments, [`cables`] the cables, [`place`] the folders and
-//! [`sample`] the file to copy; a [`scene`] combines them. [`contender`] has the commands of
-//! nicstripe and each rival, [`daemon`] starts nicstripe's daemon and waits until it listens,
-//! [`process`] supervises the processes, [`copy`] measures one copy and [`comparison`] many. A
-//! [`stage`] measures any other command, and [`tree`] creates and compares trees. [`ballast`]
-//! avoids page faults of the virtual machine. [`spread`] and [`table`] print.
+//! `arguments` has command-line arguments, `cables` the cables, `place` the folders and
+//! `sample` the file to copy; a `scene` combines them. `contender` has the commands of
+//! nicstripe and each rival, `daemon` starts nicstripe's daemon and waits until it listens,
+//! `process` supervises the processes, `copy` measures one copy and `comparison` many. A
+//! `stage` measures any other command, and `tree` creates and compares trees. `ballast`
+//! avoids page faults of the virtual machine. `spread` and `table` print.
 //!
 //! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail if a copy is
 //! wrong, never for speed: the output shows the threshold next to the value.
