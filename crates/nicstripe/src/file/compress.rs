@@ -131,7 +131,7 @@ struct Policy {
     threads: u32,
     /// Raw size divided by compressed size, smoothed; `None` before the first sample.
     ratio: Option<f64>,
-    /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
+    /// Compression time per byte on one thread, in seconds, smoothed.
     cost: f64,
     /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
     share: f64,

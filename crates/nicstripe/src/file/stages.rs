@@ -86,7 +86,7 @@ pub(crate) fn serve(
 /// Reads the first `bytes` of a local file or block device, or all of a shorter one, bypassing the
 /// page cache.
 ///
-/// Drops its pages from the page cache before and after. Pages that other processes have open or
+/// Evicts its pages from the page cache before and after. Pages that other processes have open or
 /// mapped may remain, and the files of a tmpfs exist only in memory.
 ///
 /// # Errors
@@ -101,15 +101,7 @@ pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<M
     )
 }
 
-/// Reads the first `bytes` of a local file or block device, or all of a shorter one, bypassing the
-/// page cache.
-///
-/// Evicts its pages from the page cache before and after. Pages that other processes have open or
-/// mapped may remain, and the files of a tmpfs exist only in memory.
-///
-/// # Errors
-///
-/// The file is unreadable or empty. The source is [`io::ErrorKind::Interrupted`] if `stop` was set.
+/// Like [`read_stage`], for a file beneath a daemon's root.
 pub(crate) fn read_stage_beneath(
     root: &Root,
     name: &Name,

@@ -31,8 +31,8 @@ pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames
     AclNames::new(names)
 }
 
-/// Replaces the sender's IDs in ACLs by the local IDs of the same names, and restores the order of
-/// entries that ACLs require.
+/// Replaces the sender's IDs in ACLs by the local IDs of the same names, and sorts the entries as
+/// ACLs require.
 pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Owners) {
     let local: HashMap<(AclKind, u32), u32> = names
         .as_slice()

@@ -1,4 +1,4 @@
-//! Memory limits of a tree copy at one end.
+//! Memory limits of the sender or receiver of a tree copy.
 //!
 //! A client's own tree uses the limits of the protocol. In a daemon, one key may have many trees:
 //! each takes a memory lease from a shared quota, and limits that fit into the lease.
@@ -8,7 +8,7 @@ use nicstripe_proto::tree::{MOST_PENDING_WEIGHT, PACKED_MOST};
 /// Memory quota of all trees of a daemon in bytes, 256 MiB; one key gets half of it at most.
 pub(crate) const MOST_OF_ALL: usize = 256 << 20;
 
-/// Size of a batch's chunk in bytes. Alignment overhead is part of [`SLACK`].
+/// Size in bytes of the buffer of one batch. Alignment overhead is part of [`SLACK`].
 const CHUNK: usize = 256 << 10;
 
 /// Maximum number of batches that are unconsumed at the receiver, or unacknowledged at the sender.
@@ -16,7 +16,7 @@ const CHUNK: usize = 256 << 10;
 /// Together 8 MiB: four gigabit links carry them in 18 ms, one 10 Gbit/s link in 7 ms.
 const MOST_CHUNKS: usize = 32;
 
-/// Minimum number of batches: one arrives while another is consumed.
+/// Minimum number of batches: one can arrive while another is being consumed.
 const LEAST_CHUNKS: usize = 2;
 
 /// Memory in bytes that a receiver needs beyond the limit it announces: open directories and the
@@ -26,12 +26,12 @@ const SLACK: usize = 1 << 20;
 /// Memory limits of the receiver of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receiving {
-    /// Number of batches that may wait in the reorder buffer: 8 MiB. Their file pieces are buffered
-    /// separately.
+    /// Maximum number of batches in the reorder buffer. Their file pieces are buffered separately.
     pub(crate) kept: u64,
-    /// Number of batches with pieces that may wait for the I/O threads.
+    /// Maximum number of batches whose file pieces wait for the I/O threads.
     pub(crate) written: usize,
-    /// Memory of entries in bytes: footprints of waiting entries, and state of others.
+    /// Maximum memory of entries in bytes: footprints of entries that wait, and state of the
+    /// others.
     pub(crate) entries: usize,
     /// Limit of `entries` announced to the sender in bytes; `None` if the sender does not honour
     /// one.
@@ -41,13 +41,13 @@ pub(crate) struct Receiving {
 /// Memory limits of the sender of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sending {
-    /// Number of batches in the retransmit buffer.
+    /// Maximum number of batches in the retransmit buffer.
     pub(crate) given: usize,
-    /// Read-ahead of small files in bytes; a single file may exceed it.
+    /// Maximum read-ahead of small files in bytes; a single file may exceed it.
     pub(crate) read: u64,
-    /// Footprints of entries that wait for the receiver, in bytes.
+    /// Maximum total footprint, in bytes, of entries that wait for the receiver.
     pub(crate) entries: usize,
-    /// Size of unprocessed messages from the receiver, in bytes.
+    /// Maximum total size, in bytes, of unprocessed messages from the receiver.
     pub(crate) messages: usize,
 }
 
@@ -55,8 +55,8 @@ impl Receiving {
     /// Smallest memory lease of a receiver, and the largest useful one, in bytes.
     pub(crate) const LEASE: (usize, usize) = (4 << 20, 32 << 20);
 
-    /// Memory lease in bytes for a tree whose sender only honours the protocol's limits; a smaller
-    /// one is not enough.
+    /// Memory lease in bytes for a tree whose sender ignores announced limits and only honours the
+    /// protocol's. A smaller lease is not enough.
     pub(crate) const UNHEEDING: usize = 64 << 20;
 
     /// Limits of a client's own tree: those of the protocol.
@@ -86,8 +86,8 @@ impl Sending {
     /// Smallest memory lease of a sender, and the largest useful one, in bytes.
     pub(crate) const LEASE: (usize, usize) = (8 << 20, 32 << 20);
 
-    /// Limits of a client's own tree. The messages hold the names of deleted files: about half a
-    /// million while the caller reads no entry events.
+    /// Limits of a client's own tree. The messages may hold the names of about half a million
+    /// deleted files while the caller reads no entry events.
     pub(crate) const OWN: Self = Self {
         given: MOST_CHUNKS,
         read: MOST_READ,

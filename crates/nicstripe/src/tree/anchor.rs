@@ -1,4 +1,4 @@
-//! Base directories of the sources of a tree copy, and opening files beneath them.
+//! Base directories of the sources of a tree copy; files are opened beneath them.
 
 use std::{
     ffi::OsStr,
@@ -16,11 +16,11 @@ use crate::file::{Root, inode_of, is_hidden_name, open_confined};
 /// Parent directory of a source, or the source itself if only its contents are copied.
 ///
 /// The kernel opens all files beneath it by relative path without following symbolic links
-/// (`openat2`). So no descriptor is kept for files that are opened later.
+/// (`openat2`). Files to be opened later thus need no descriptor.
 #[derive(Debug)]
 pub(super) struct Anchor {
     base: Base,
-    /// True if a symbolic link that the user gave as the source is followed.
+    /// True if the source itself, as the user named it, may be a symbolic link to follow.
     follows: bool,
     identity: (u64, u64),
     dir: Mutex<Option<Arc<OwnedFd>>>,
@@ -29,13 +29,13 @@ pub(super) struct Anchor {
 /// Location of an [`Anchor`], used to open it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Base {
-    /// Path that the local user typed.
+    /// Path as the local user typed it.
     Path(PathBuf),
     /// Directory beneath a daemon's root; `None` is the root itself.
     Beneath(BeneathRoot, Option<Name>),
 }
 
-/// Root of a daemon, compared by pointer.
+/// Root directory of a daemon, compared by pointer.
 #[derive(Debug, Clone)]
 pub(super) struct BeneathRoot(pub(super) Arc<Root>);
 
@@ -58,8 +58,7 @@ impl Base {
         }
     }
 
-    /// Returns true if the file name is that of a part file or journal at a daemon, which clients
-    /// cannot see.
+    /// Returns true for the name of a part file or journal at a daemon, which clients must not see.
     pub(super) fn hides(&self, leaf: &[u8]) -> bool {
         matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
     }
@@ -96,7 +95,7 @@ impl Anchor {
     ///
     /// # Errors
     ///
-    /// I/O errors, and `ENOENT` if another directory has taken its place.
+    /// I/O errors, and `ENOENT` if the path now leads to another directory.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(dir) = &*self.held() {
             return Ok(dir.clone());

@@ -23,8 +23,8 @@ use super::{
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
-/// Calls from a tree's thread into its session. They may block; once a call has returned false, the
-/// transfer has ended.
+/// Calls from the thread of a tree copy to its session. They may block. Those that return false do
+/// so once the transfer has ended.
 pub(crate) trait TreeChannel: Send {
     /// Starts the transfer of a standalone file, or requests it from the peer. A daemon's channel
     /// ignores this call.
@@ -33,12 +33,12 @@ pub(crate) trait TreeChannel: Send {
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
     /// Reports the progress of the walk to the local user; a daemon's channel ignores it.
     fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// Ends the tree copy with its result: all entries are received and durable, or this end
-    /// failed.
+    /// Ends the tree copy. The result is a report if all entries are received and durable, or the
+    /// error of this machine's sender or receiver.
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
-/// Calls of a tree's sender into its session.
+/// Calls from the sender of a tree to its session.
 pub(crate) trait SenderChannel: TreeChannel {
     /// Returns the memory limit for entries that the receiver announced, in bytes; `None` without
     /// one.
@@ -49,25 +49,25 @@ pub(crate) trait SenderChannel: TreeChannel {
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a batch of records; blocks while the retransmit buffer is full.
     fn send(&mut self, batch: ChunkBuffer) -> bool;
-    /// Announces that no batch follows, so that the session ends the receiver's input.
+    /// Announces that no batch follows, so that the session closes the receiver's input.
     ///
     /// Results may still arrive. The receiver finishes after the last result, when all files are
     /// durable; the session then sends [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
 }
 
-/// Shortest time between two reports of progress to the session.
+/// Minimum time between two progress reports to the session.
 pub(super) const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WalkProgress {
-    /// Number of regular files found by the walk.
+    /// Number of regular files found so far.
     pub(crate) files: u64,
     /// Total size of these files in bytes.
     pub(crate) bytes: u64,
-    /// Size of the files that need not be sent, in bytes.
+    /// Total size in bytes of the files that need not be sent.
     pub(crate) skipped_bytes: u64,
-    /// Number of regular files that are in place or need not be sent.
+    /// Number of regular files that are complete at the receiver or need not be sent.
     pub(crate) files_done: u64,
     /// True if the walk has ended.
     pub(crate) complete: bool,
@@ -75,7 +75,7 @@ pub(crate) struct WalkProgress {
 
 /// Input of a tree's sender thread.
 pub(crate) enum SenderInput {
-    /// Message from the receiver of the tree.
+    /// Message from the receiver of the tree, counted towards its backlog.
     Message(Queued),
     /// Request to open this standalone file and to answer with the source.
     OpenStandalone { id: EntryId, answer: Answer<Source> },
@@ -84,17 +84,17 @@ pub(crate) enum SenderInput {
         id: EntryId,
         result: Result<(), EntryError>,
     },
-    /// The receiver has all files in place and durable, and has sent all results. Deletions and
-    /// failures may still arrive.
+    /// Notice that the receiver has all files in place and durable, and has sent all results.
+    /// Deletions and failures may still arrive.
     Committed,
-    /// A job of the sender on the I/O threads has ended; boxed because its type is private to the
+    /// Result of a job of the sender on the I/O threads. Boxed because its type is private to the
     /// sender.
     Job(Box<dyn std::any::Any + Send>),
-    /// The transfer has ended: the thread stops.
+    /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
 
-/// Calls of a tree's receiver into its session.
+/// Calls from the receiver of a tree to its session.
 pub(crate) trait ReceiverChannel: TreeChannel {
     fn send(&mut self, message: TreeMessage) -> bool;
     /// Reports that a batch was consumed, so that the sender may send another.
@@ -105,7 +105,7 @@ pub(crate) trait ReceiverChannel: TreeChannel {
 pub(crate) enum ReceiverInput {
     /// Next batch of records, in the order sent.
     Batch(ChunkBuffer),
-    /// No batch follows.
+    /// End of the records: no batch follows.
     End,
     /// Request to open the target of this standalone file and to answer with it.
     OpenStandalone {
@@ -119,14 +119,14 @@ pub(crate) enum ReceiverInput {
         id: EntryId,
         result: Result<(), EntryError>,
     },
-    /// A job of the receiver on the I/O threads has ended; boxed because its type is private to the
+    /// Result of a job of the receiver on the I/O threads. Boxed because its type is private to the
     /// receiver.
     Job(Box<dyn std::any::Any + Send>),
-    /// The transfer has ended: the thread stops.
+    /// Request to stop the thread, because the transfer has ended.
     Stop,
 }
 
-/// Limit on the memory of a peer's messages that the tree's thread has not yet processed.
+/// Limit on the memory of a peer's messages that the tree's thread has not processed yet.
 ///
 /// The thread may block on the session while its peer keeps sending messages. Pending entries bound
 /// the messages about entries, but nothing bounds those about deletions.
@@ -157,7 +157,7 @@ impl Backlog {
         }
     }
 
-    /// Counts a message towards the limit; returns `None` if the backlog is full.
+    /// Adds a message to the backlog; returns `None` if the backlog is full.
     pub(crate) fn queue(&self, mut message: TreeMessage) -> Option<Queued> {
         let unnamed = match &mut message {
             TreeMessage::Results { deleted, .. } if !self.names => {
@@ -182,14 +182,15 @@ impl Backlog {
 }
 
 impl Queued {
-    /// Releases the message, and returns it with the number of deletions whose names were dropped.
+    /// Removes the message from the backlog. Returns it with the number of deletions whose names
+    /// were dropped.
     pub(crate) fn take(self) -> (TreeMessage, u64) {
         self.backlog.bytes.fetch_sub(self.weight, Ordering::Relaxed);
         (self.message, self.deleted)
     }
 }
 
-/// Returns the approximate memory of a message in bytes.
+/// Returns the approximate size of a message in memory, in bytes.
 fn weight_of(message: &TreeMessage) -> usize {
     let parts = match message {
         TreeMessage::Verdicts { verdicts, .. } => verdicts.len(),
@@ -221,7 +222,7 @@ pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryError {
     pub(crate) code: FailCode,
-    /// Message of the failure in one line, escaped.
+    /// Error message in one line, escaped.
     pub(crate) text: String,
 }
 
@@ -239,7 +240,8 @@ pub(crate) struct ReceiverRun {
 
 type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
 
-/// Both ends of the input channel of a tree's thread. The thread's jobs send to it as well.
+/// Sending and receiving half of the input channel of a tree's thread. Jobs on the I/O threads also
+/// send to it.
 pub(crate) struct Inputs<T> {
     pub(crate) sender: mpsc::Sender<T>,
     pub(crate) receiver: mpsc::Receiver<T>,

@@ -27,7 +27,7 @@ impl Filters {
             .map_err(|error| refused("", error))
     }
 
-    /// Parses exclude patterns without compiling them, which takes most of the time.
+    /// Parses exclude patterns without compiling them. Compilation takes most of the time.
     pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
@@ -41,8 +41,8 @@ impl Filters {
     /// Returns true if a path, relative to its source, is excluded. The source itself (an empty
     /// path) is never excluded.
     ///
-    /// Callers do not ask about paths in an excluded directory, which is neither entered nor
-    /// deleted.
+    /// Callers need not check paths inside an excluded directory, because excluded directories are
+    /// neither entered nor deleted.
     pub(crate) fn excludes(&self, path_beneath_source: &Path, is_directory: bool) -> bool {
         !path_beneath_source.as_os_str().is_empty()
             && self
@@ -58,8 +58,8 @@ fn refused(pattern: &str, error: ignore::Error) -> FileError {
     FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
 }
 
-/// Function that returns true if the filters exclude a path relative to the source; the flag is
-/// true for a directory.
+/// Function that takes a path relative to the source, and true if it is a directory, and returns
+/// true if the filters exclude the path.
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use rustix::{
 
 use super::anchor::path_of_bytes;
 
-/// Minimum size in bytes of a file that is checked for holes. In smaller files, holes save less
+/// Minimum size in bytes of a file that is checked for holes. In a smaller file, holes save less
 /// than a standalone transfer costs.
 const FEWEST_SPARSE: u64 = 64 * 1024;
 
@@ -62,7 +62,8 @@ pub(super) fn has_hole(file: impl AsFd, stat: &Stat) -> bool {
     seek(file, SeekFrom::Hole(0)).is_ok_and(|at| at < stat.st_size as u64)
 }
 
-/// Returns the extended attributes of an open file or directory that the receiver can set.
+/// Returns the extended attributes of an open file or directory, except those that no receiver can
+/// set.
 ///
 /// # Errors
 ///
@@ -81,7 +82,7 @@ pub(super) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
 
 /// Returns the extended attributes of a symbolic link itself.
 ///
-/// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
+/// Uses a path in `/proc`, because no system call takes a directory and a name. If `/proc` is not
 /// mounted, the list is empty.
 pub(super) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<Xattr>> {
     let path = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());

@@ -1,6 +1,6 @@
 //! Copies of directory trees: the sender walks and sends, the receiver compares and writes.
 //!
-//! Each end runs one thread per tree. [`sender`] walks, packs and reads ahead;
+//! Sender and receiver each run one thread per tree. [`sender`] walks, packs and reads ahead;
 //! [`Receiver`](receiver) compares and writes. Both leave file reads and writes to the I/O threads.
 //! The session's loop carries batches and messages between the two threads. A tree's thread waits
 //! for the loop only when the loop has promised to accept its data.

@@ -61,12 +61,12 @@ pub struct TreeOptions {
 pub enum EntryOutcome {
     /// The entry was copied, or would be in a dry run.
     Copied {
-        /// Reason for the copy: [`Verdict::Create`] or [`Verdict::Replace`].
+        /// Verdict that caused the copy: [`Verdict::Create`] or [`Verdict::Replace`].
         verdict: Verdict,
         /// Size of the file in bytes, 0 for other types.
         bytes: u64,
     },
-    /// The entry is unchanged at the target, or newer there.
+    /// The entry was not sent: it is unchanged at the target, or newer there.
     Skipped(Verdict),
     /// The entry was skipped: it is a socket, a FIFO or a device.
     Special,

@@ -1,7 +1,7 @@
 //! Mapping of user and group IDs to names at the sender, and of names to local IDs at the receiver.
 //!
-//! A lookup may block on a directory service. Therefore the tree's thread does it, once per user or
-//! group, within a bounded cache.
+//! A lookup may block on a directory service. The tree's thread therefore looks up each user or
+//! group once, and caches a bounded number of results.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -11,8 +11,8 @@ use nix::unistd::{Gid, Group, Uid, User};
 /// Maximum number of cached lookups per map; a full map is cleared.
 const MOST_KNOWN: usize = 4096;
 
-/// Functions that look up users or groups, either by ID or by name. Unknown ones and failed lookups
-/// both yield `None`.
+/// Functions that look up users or groups by ID or by name. They return `None` for unknown ones and
+/// for failed lookups.
 #[derive(Clone, Copy)]
 struct Lookup {
     name_of: fn(u32) -> Option<String>,
@@ -74,7 +74,8 @@ impl Owners {
         Self { users, groups }
     }
 
-    /// Returns the user and group name to send for an owner; `None` if neither ID has a name.
+    /// Returns the names to send for the user and group of an owner; `None` if neither ID has a
+    /// name.
     pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
         let names = OwnerNames {
             user: self.users.name_of(owner.uid),
@@ -84,7 +85,8 @@ impl Owners {
         (names != OwnerNames::default()).then_some(names)
     }
 
-    /// Returns the local IDs of the sender's names; keeps the sender's ID of an unknown name.
+    /// Returns the local IDs for the sender's user and group names. Keeps the sender's ID for an
+    /// unknown name.
     pub(super) fn local(
         &mut self,
         owner: Owner,

@@ -1,10 +1,10 @@
 //! Receives a tree: compares announced entries with existing files, and writes the wanted ones.
 //!
-//! One thread owns all state. It reads batches, examines the place of each entry, and creates
-//! directories and links. Contents are left to the I/O threads, which hash, write and group-commit
-//! small files ([`commit_group`]). A standalone file is opened as a
-//! [`Target`](crate::file::Target). No file gets its final name before its content is durable. The
-//! end is reported when everything is durable.
+//! One thread owns all state. It reads batches, examines the existing file of each entry, and
+//! creates directories and links. The I/O threads hash and write contents, and commit small files
+//! in groups ([`commit_group`]). A standalone file is opened as a [`Target`](crate::file::Target).
+//! No file gets its final name before its content is durable, and the receiver reports the end only
+//! when everything is durable.
 //!
 //! A peer cannot reach anything outside the target. The kernel opens directories beneath it without
 //! following symbolic links ([`place`]). Every operation on a name takes a single component in an
@@ -73,14 +73,14 @@ use super::{
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
-/// Target and options of the receiver of a tree.
+/// Request to receive a tree: its target and options.
 pub(crate) struct ReceiverRequest {
     /// Directory to which the peer's paths are confined.
     pub(crate) root: Arc<Root>,
     /// Path of the target beneath `root`; `None` is the root itself.
     pub(crate) target: Option<Name>,
-    /// True if the single top-level entry gets the target's name, unless the target is an existing
-    /// directory.
+    /// True if the single top-level entry is stored under the target's name, unless the target is
+    /// an existing directory.
     pub(crate) as_name: bool,
     pub(crate) rules: TreeRules,
     pub(crate) peer_key: [u8; 32],
@@ -90,7 +90,7 @@ pub(crate) struct ReceiverRequest {
     pub(crate) privileged: bool,
     /// True if the local user gets an event for each entry.
     pub(crate) list: bool,
-    /// Entries that the sender must announce, if the local side requested them.
+    /// Entries that the sender must announce; `None` unless the local side requested them.
     pub(crate) promised: Option<Promised>,
     pub(crate) excludes: Excludes,
     pub(crate) allowance: Receiving,
@@ -108,7 +108,7 @@ impl ReceiverRequest {
 
 /// Receives a tree on its own thread, and reports the result through `channel`.
 ///
-/// The I/O threads report finished jobs through `self_handle`, which is connected to `inputs`.
+/// The I/O threads report finished jobs through `self_handle`, the sending half of `inputs`.
 fn run(
     request: ReceiverRequest,
     inputs: mpsc::Receiver<ReceiverInput>,
@@ -128,11 +128,11 @@ fn run(
 }
 
 enum Completion {
-    /// An existing file was hashed; `None` if it cannot be read.
+    /// Digest of an existing file; `None` if the file cannot be read.
     Hashed(EntryId, Option<Digest>),
-    /// Pieces of files were written, or their writes failed.
+    /// Results of writing pieces of files.
     Wrote(Vec<Wrote>),
-    /// A group commit has ended, with these results.
+    /// Results of a group commit.
     Committed(Vec<Committed>),
 }
 
@@ -143,11 +143,11 @@ struct Receiver {
     jobs: mpsc::Sender<ReceiverInput>,
     pool: IoPool,
     out: Outbox,
-    /// Destination of the top-level entries, set by the first one.
+    /// Target of the top-level entries, determined by the first one.
     top: Option<Top>,
     next: u64,
     directories: HashMap<EntryId, Directory>,
-    /// Number of directories whose end the sender has not announced.
+    /// Number of announced directories that the sender has not ended.
     open_directories: usize,
     /// One directory on each file system in the tree, by device number.
     devices: BTreeMap<u64, Arc<TreeDir>>,
@@ -155,7 +155,7 @@ struct Receiver {
     announced: ToldNames,
     /// Files that wait for their comparison by BLAKE3.
     undecided: HashMap<EntryId, Candidate>,
-    /// Files to compare whose hashing has not begun.
+    /// Files to compare by BLAKE3 whose hashing has not begun.
     to_hash: VecDeque<EntryId>,
     hashing: usize,
     /// True once the tree has ended early, which cancels running hash jobs.
@@ -166,24 +166,24 @@ struct Receiver {
     /// Sizes in bytes of failed files whose pieces still arrive.
     dropped: HashMap<EntryId, u64>,
     failed: HashSet<EntryId>,
-    /// Keys of names that are undecided or wanted. A second file of such a name is rejected as
-    /// busy.
+    /// Keys of names whose file is undecided or being received. A second file of such a name is
+    /// rejected as busy.
     busy_names: HashSet<u64>,
-    /// Hard links that wait for their file, by the file's ID.
+    /// Hard links that wait until their file is in place, by the file's ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
     writing: Writing,
     commit_group: CommitGroup,
     is_committing: bool,
-    /// Number of batches handled but not yet reported as consumed.
+    /// Number of batches that were processed but not yet reported as consumed.
     owed: usize,
     /// Size of buffered extended attributes in bytes.
     weight: usize,
     /// Memory footprint of waiting entries in bytes.
     footprint: usize,
-    /// True once the last batch of the sender was handled.
+    /// True once the receiver has processed the sender's last batch.
     has_ended: bool,
-    /// True if a write failed for lack of space, and no free space was found since.
+    /// True if a write failed for lack of space and no free space was seen since.
     is_full: bool,
 }
 
@@ -273,7 +273,7 @@ impl Receiver {
         })
     }
 
-    /// Returns true if no file is being compared or received: small files may still wait for a
+    /// Returns true if no file is being compared or received. Small files may still wait for a
     /// group commit.
     fn is_idle(&self) -> bool {
         self.undecided.is_empty() && self.coming == 0
@@ -316,8 +316,8 @@ impl Receiver {
         }
     }
 
-    /// Starts the jobs and sends the results that are due after inputs. `is_quiet` is true if no
-    /// input arrived within [`Receiver::patience`].
+    /// Starts jobs and sends results that are due. `is_quiet` is true if no input arrived within
+    /// [`Receiver::patience`].
     fn turn(&mut self, is_quiet: bool) -> Result<(), Halt> {
         self.hash_more();
         self.write_more();
@@ -418,8 +418,8 @@ impl Receiver {
         }
     }
 
-    /// Checks that the entries are within their memory limit. A sender that honours the announced
-    /// limit stays below it.
+    /// Checks that the entries stay within their memory limit. A sender that honours the announced
+    /// limit does.
     fn check_memory(&self) -> Result<(), Halt> {
         if self.footprint + self.out.kept() <= self.request.allowance.entries {
             return Ok(());
@@ -430,8 +430,8 @@ impl Receiver {
         )))
     }
 
-    /// Replaces the sender's IDs of the owner and in ACLs by local ones. Drops the names, so that
-    /// they take no memory while the entry waits.
+    /// Replaces the sender's user and group IDs, also those in ACLs, by local ones. Drops the
+    /// names, so that they take no memory while the entry waits.
     fn own_by_name(&mut self, entry: &mut Entry) {
         let rules = &self.request.rules;
         let Some(OwnerNames { user, group, acl }) =
@@ -483,8 +483,8 @@ impl Receiver {
         }
     }
 
-    /// Skips an entry in a directory that cannot be received. The directory's failure was already
-    /// reported.
+    /// Skips an entry of a directory that cannot be received. The directory's failure has already
+    /// been reported.
     fn pass_over(&mut self, entry: Entry) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Blocked);
         self.note_skipped(&entry);
@@ -502,7 +502,7 @@ impl Receiver {
         }
     }
 
-    /// Adds a file that need not be sent to the progress.
+    /// Counts a file that need not be sent in the progress.
     fn note_skipped(&mut self, entry: &Entry) {
         if let Content::File { size, .. } = entry.content {
             self.out.progress.files_done += 1;
@@ -536,7 +536,7 @@ impl Receiver {
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
     }
 
-    /// Checks that the sender has announced all requested entries, or reported a failure: the user
+    /// Checks that the sender has announced all requested entries or reported a failure. The user
     /// would not notice an omission.
     fn check_promised(&self) -> Result<(), Halt> {
         match self.request.promised.as_ref().and_then(Promised::missing) {
@@ -564,7 +564,7 @@ impl Receiver {
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
-    /// Stops the jobs after an early end: waits for the I/O threads, and deletes partial files.
+    /// Stops an unfinished tree: waits for running jobs, and deletes partial files.
     fn abort(&mut self, inputs: &mpsc::Receiver<ReceiverInput>) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.writing.forget_waiting();
@@ -600,9 +600,9 @@ impl Receiver {
 struct Leaf {
     place: Arc<TreeDir>,
     name: OsString,
-    /// Name of the entry at the sender; `None` for a directory that is named by the target.
+    /// Name of the entry at the sender; `None` for a directory whose name the target determines.
     announced: Option<Vec<u8>>,
-    /// True if the entry is a source itself, false for an entry in it.
+    /// True if the entry is a source itself, false if it lies in one.
     is_source: bool,
 }
 
@@ -635,18 +635,18 @@ impl Leaf {
     }
 }
 
-/// Maximum number of inputs handled before results are sent.
+/// Maximum number of inputs processed before results are sent.
 const MOST_INPUTS: usize = 64;
 
-/// Time without input after which a group commit is not delayed further. The sender then waits for
-/// results; gaps in a stream are shorter (picked by eye).
+/// Time without input after which a pending group commit starts. The sender then probably waits for
+/// results, since gaps in a stream are shorter (picked by eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
 /// Divisor of the entry memory: 1/4 of it may hold names of special files.
 const SHARE_OF_SPECIALS: usize = 4;
 
-/// Maximum number of directories announced and not ended. A depth-first walk has at most one per
-/// component of a name.
+/// Maximum number of directories that the sender has announced and not ended. A depth-first walk
+/// has at most one per component of a name.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
 
 /// Limit on the extended attributes of unfinished entries in bytes. Four times the limit of a

@@ -1,9 +1,9 @@
 //! Sends a tree: walks it, packs entries and small files into batches, and handles the receiver's
 //! messages.
 //!
-//! [`run`] is the thread's function. Its one loop handles input, packs contents that were read, and
-//! walks on while the receiver keeps up. It flushes a partial batch if there is nothing to add, and
-//! only then waits. The I/O threads read contents ahead of packing, in any order.
+//! [`run`] is the thread's function. Its loop handles input, packs contents that were read, and
+//! continues the walk while the receiver keeps up. If it has nothing to add, it flushes a partial
+//! batch and then waits. The I/O threads read contents ahead of packing, in any order.
 //!
 //! Each wanted file that is not standalone ends with its last piece or with an `Abandoned` record,
 //! even if it failed at the receiver meanwhile.
@@ -44,17 +44,19 @@ use crate::file::{FileError, IoPool, Source};
 
 /// Maximum time that a partial batch waits while files are being read.
 ///
-/// Without it each file read by the two I/O threads is sent in a separate batch: 375 batches for
-/// 1000 files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
+/// Without it, each file read by the two I/O threads is sent in a separate batch: 375 batches for
+/// 1000 files of 500 bytes on average. Longer than a read and too short for a user to notice
+/// (picked by eye).
 const BATCH_PATIENCE: Duration = Duration::from_millis(5);
 
-/// Sources and options of the sender of a tree.
+/// Request to send a tree: its sources and options.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SenderRequest {
     /// Sources to send. Each has a name at the target, or its contents are copied into the target
     /// itself.
     pub(crate) sources: Vec<SendSource>,
-    /// Rules sent to the receiver; the metadata to read and the exclude filters follow from them.
+    /// Rules sent to the receiver. They determine which metadata the sender reads and which files
+    /// it excludes.
     pub(crate) rules: TreeRules,
     /// True to copy directories recursively, see [`crate::TreeOptions::recursive`].
     pub(crate) recursive: bool,
@@ -87,7 +89,8 @@ impl SenderRequest {
 /// Sends a tree and returns when it has ended.
 ///
 /// Reports the result through `channel`, unless the channel is closed or [`SenderInput::Stop`]
-/// arrives. The I/O threads answer through `self_handle`, which is connected to `inputs`.
+/// arrives. The I/O threads report finished jobs through `self_handle`, the sending half of
+/// `inputs`.
 fn run(
     request: SenderRequest,
     inputs: Receiver<SenderInput>,
@@ -136,10 +139,10 @@ struct Sender {
     /// Walk of the sources; `None` once it has ended.
     walk: Option<Walk>,
     outgoing: VecDeque<Outgoing>,
-    /// Digests of queued entries; `None` for a file that cannot be read.
+    /// Digests of queued files; `None` for a file that cannot be read.
     digests: HashMap<EntryId, Option<Digest>>,
     ledger: Ledger,
-    /// Last entry packed into the current batch.
+    /// ID of the last entry packed into the current batch.
     last_packed: Option<EntryId>,
     reads: Reads,
     inputs: Receiver<SenderInput>,
@@ -232,14 +235,15 @@ impl Sender {
         }
     }
 
-    /// Returns the time that a partial batch may still wait for running reads; `None` if it need
+    /// Returns the time that a partial batch may still wait for running reads; `None` if it must
     /// not wait.
     fn patience(&self) -> Option<Duration> {
         let left = BATCH_PATIENCE.saturating_sub(self.outlet.batch_age()?);
         (self.reads.is_reading() && !left.is_zero()).then_some(left)
     }
 
-    /// Waits for input up to `patience`, and reports progress in the meantime.
+    /// Waits for input for at most `patience`; `None` waits without limit. Reports progress in the
+    /// meantime.
     fn wait(&mut self, patience: Option<Duration>) -> Result<(), Ended> {
         let until_progress = self.outlet.progress()?;
         let input = match patience.into_iter().chain(until_progress).min() {
@@ -253,7 +257,7 @@ impl Sender {
         self.handle(input)
     }
 
-    /// Sends the last batch and announces the end, once no record can follow.
+    /// Sends the last batch and announces the end, if no record can follow.
     fn flush_last(&mut self) -> Result<(), Ended> {
         let is_last = self.walk.is_none()
             && self.outgoing.is_empty()
@@ -266,7 +270,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Walks one step unless the receiver is behind. Returns true if it walked.
+    /// Continues the walk by one step unless the receiver is behind. Returns true if it did.
     fn walk_on(&mut self) -> Result<bool, Ended> {
         let Some(walk) = self
             .walk
@@ -441,7 +445,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Announces that a wanted file will not be sent, and counts the failure unless the receiver
+    /// Announces that a requested file will not be sent, and counts the failure unless the receiver
     /// has already dropped the file.
     fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
         if let Some(pending) = self.ledger.end(id) {
@@ -456,7 +460,7 @@ impl Sender {
     }
 }
 
-/// Builds the reason for a failure, with its text cut to the length limit of a record.
+/// Returns the reason for a failure, with the text truncated to the length limit of a record.
 fn reason(code: FailCode, text: &str) -> Reason {
     Reason {
         code,
@@ -468,7 +472,7 @@ fn short(text: &str) -> String {
     text.chars().take(MOST_REASON).collect()
 }
 
-/// Returns the reason for a file that the sender abandons because it failed at the receiver.
+/// Returns the reason for not sending a file that has failed at the receiver.
 fn given_up() -> Reason {
     reason(FailCode::Io, "abandoned by the receiver")
 }

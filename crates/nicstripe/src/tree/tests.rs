@@ -1,4 +1,4 @@
-//! Tests of both ends of a tree copy, connected without a session.
+//! Tests of a tree's sender and receiver, connected without a session.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::file::{BufferPool, ChunkBuffer, FileError, IoPool, Root};
 
 type Result<T> = std::result::Result<T, FileError>;
 
-/// Test channel from the sender to the receiver of a tree.
+/// Simulated channel of the sender, connected to the receiver of a tree.
 struct There {
     memory: Option<u64>,
     buffers: BufferPool,
@@ -74,7 +74,7 @@ impl TreeChannel for There {
     }
 }
 
-/// Test channel from the receiver to the sender of a tree. The sender starts later.
+/// Simulated channel of the receiver, connected to the sender of a tree, which starts later.
 struct Back {
     sender: Arc<OnceLock<mpsc::Sender<SenderInput>>>,
     done: mpsc::Sender<Result<TreeReport>>,
@@ -121,13 +121,13 @@ impl TreeChannel for Back {
     }
 }
 
-/// Copies the contents of `source` into the existing directory `target`. Asserts equal reports,
-/// except for counts that only the sender has.
+/// Copies the contents of `source` into the existing directory `target`. Asserts that sender and
+/// receiver report equal counts, except those that only the sender has.
 fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
     copy_within(source, target, rules, Receiving::OWN, Sending::OWN)
 }
 
-/// Like `copy`, within memory limits for both ends.
+/// Like `copy`, with these memory limits for sender and receiver.
 fn copy_within(
     source: &Path,
     target: &Path,
@@ -225,7 +225,8 @@ fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
     found
 }
 
-/// Creates directories, files of several sizes, symbolic and hard links, and various modes.
+/// Creates directories, files of several sizes, symbolic and hard links, and files with various
+/// modes.
 fn plant(dir: &Path) {
     for index in 0..40 {
         let sub = dir.join(format!("d{}/e{index}", index % 3));

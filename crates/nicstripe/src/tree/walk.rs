@@ -65,32 +65,33 @@ pub(super) struct WalkOptions {
 pub(super) enum WalkItem {
     /// File, directory or link to announce to the receiver.
     Entry(Box<FoundEntry>),
-    /// End of a directory; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
+    /// End of a directory; for `complete` see [`nicstripe_proto::tree::Record::EndDirectory`].
     EndDirectory { id: EntryId, complete: bool },
     /// Socket, FIFO or device that is not copied.
     Special { name: Name },
-    /// Entry that cannot be sent; `name` is `None` if its name cannot be sent either.
+    /// Entry that cannot be sent; `name` is `None` if the name itself cannot be sent.
     Failed {
         name: Option<Name>,
         failure: FailedEntry,
     },
 }
 
-/// Entry that a walk found, with the state that the sender keeps of it.
+/// Entry found by a walk, with the state that the sender keeps for it.
 #[derive(Debug)]
 pub(super) struct FoundEntry {
     pub(super) entry: Entry,
     pub(super) location: Location,
     pub(super) identity: SourceIdentity,
-    /// Content of a file whose reported size is meaningless: the walk has read it to its end.
+    /// Content of a file whose reported size is meaningless; the walk has read it to its end.
+    /// `None` for other files.
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// Maximum number of directory levels held open, given 1024 descriptors or more. Higher levels are
-/// reopened on the way back.
+/// Maximum number of directory levels kept open, given 1024 descriptors or more. Higher levels are
+/// reopened when the walk returns to them.
 const MOST_OPEN_LEVELS: usize = 64;
 
-/// Maximum number of anchors held open while entries beneath them wait; others are reopened on
+/// Maximum number of anchors kept open while entries beneath them wait; others are reopened on
 /// demand.
 const MOST_OPEN_ANCHORS: usize = 64;
 
@@ -104,10 +105,10 @@ pub(super) struct Walk {
     /// that directory.
     is_merging: bool,
     top_names: HashSet<Box<[u8]>>,
-    /// Length in bytes of the part of a path that precedes the path relative to the source.
+    /// Length in bytes of the prefix to remove from a path to make it relative to the source.
     skip: usize,
     device: u64,
-    /// Cache of the last device, and true if the sizes of its files are meaningless.
+    /// Last device examined, and true if the sizes of its files are meaningless.
     sizes: Option<(u64, bool)>,
     next_id: u64,
     stack: Vec<Level>,
@@ -121,28 +122,28 @@ pub(super) struct Walk {
 struct Level {
     id: EntryId,
     directory: Arc<Directory>,
-    /// Open directory; `None` if it was closed while the walk is many levels below.
+    /// Open directory; `None` while it is closed because the walk is many levels below it.
     dir: Option<Arc<OwnedFd>>,
     identity: (u64, u64),
     children: vec::IntoIter<Child>,
     complete: bool,
 }
 
-/// Name in a directory, and the selected part of its contents.
+/// Name in a directory, and the part of its contents that is selected.
 struct Child {
     leaf: Box<[u8]>,
     selection: Selection,
 }
 
-/// Announced entry for the first name of a file with several hard links.
+/// Entry announced for the first name of a file with several hard links.
 struct FirstName {
     id: EntryId,
     path: Name,
-    /// Number of further names that the walk has not found yet.
+    /// Number of further names of the file that the walk has not found yet.
     left: usize,
 }
 
-/// File found by the walk, with its metadata, before classification.
+/// File found by the walk, with its metadata; not yet classified.
 struct StatEntry {
     parent: Option<EntryId>,
     /// Name of the file in its parent directory.
@@ -297,8 +298,8 @@ impl Walk {
         );
     }
 
-    /// Reads and announces a file that the kernel generates on read (such as in /proc). Its size is
-    /// unknown before.
+    /// Reads and announces a file that the kernel generates on read, such as one in `/proc`. Its
+    /// size is unknown before.
     fn find_made_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
         let opened = self
             .open_leaf(&looked, dir, FILE)
@@ -402,7 +403,8 @@ impl Walk {
         }
     }
 
-    /// Assigns an ID to the entry and queues it, followed by any failure to read its attributes.
+    /// Assigns an ID to the entry and queues it. Then queues the failure to read its attributes, if
+    /// any.
     fn tell(
         &mut self,
         looked: StatEntry,
@@ -566,8 +568,8 @@ impl Iterator for Walk {
     }
 }
 
-/// Flags to open a source file. Non-blocking, so that a file replaced by a FIFO does not block
-/// `open`.
+/// Flags to open a source file. Non-blocking, so that `open` does not block if a FIFO has replaced
+/// the file.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -614,7 +616,8 @@ fn failure(
     FailedEntry { name, code, text }
 }
 
-/// Returns the failure code of a missing name, which came from the directory or from a user's list.
+/// Returns the failure code of a missing name, which depends on whether the directory or the user's
+/// list contained the name.
 fn missing(selection: &Selection) -> FailCode {
     match selection {
         Selection::All => FailCode::SourceChanged,

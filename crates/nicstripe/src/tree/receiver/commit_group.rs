@@ -1,4 +1,4 @@
-//! Group commit of small files: syncs the data of many, then renames them.
+//! Group commit of small files: syncs the data of many files at once, then renames them.
 //!
 //! One `fsync` per file writes to the file system's journal each time; one `syncfs` costs the same
 //! for thousands of files.
@@ -37,7 +37,7 @@ impl CommitGroup {
         self.parts.is_empty()
     }
 
-    /// Returns the time left to wait for more files; `None` if the group is empty.
+    /// Returns the time to wait for more files before the commit; `None` if the group is empty.
     pub(super) fn patience(&self) -> Option<Duration> {
         let is_full = self.bytes >= MOST_BYTES || self.parts.len() >= MOST_FILES;
         self.since.map(|since| {
@@ -57,7 +57,7 @@ impl CommitGroup {
 #[derive(Debug)]
 pub(super) struct Committed {
     pub(super) id: EntryId,
-    /// Result of the commit: the failed operation and its error.
+    /// Result of the commit; an error comes with the verb for the failed operation.
     pub(super) result: Result<(), (&'static str, io::Error)>,
 }
 

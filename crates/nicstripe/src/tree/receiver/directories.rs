@@ -1,4 +1,4 @@
-//! Directories at the receiver: placement of entries in them, and their completion.
+//! Directories at the receiver: locating the entries in them, and completing them.
 
 use std::{
     collections::HashSet,
@@ -39,18 +39,19 @@ pub(super) struct Top {
     announced: HashSet<Option<Vec<u8>>>,
 }
 
-/// Directory of the tree whose entries are not all finished.
+/// Received directory with unfinished entries.
 #[derive(Debug)]
 pub(super) struct Directory {
     parent: Option<EntryId>,
-    /// Local directory; `None` if no entry can be received into it.
+    /// Local directory; `None` if the directory cannot be received.
     place: Option<Arc<TreeDir>>,
     verdict: Verdict,
     attributes: Attributes,
     footprint: usize,
     /// Number of unfinished entries in the directory.
     pub(super) pending: usize,
-    /// Set once the sender has announced the end of the directory: true if it could read all of it.
+    /// True if the sender could read the whole directory; `None` until it announces the end of the
+    /// directory.
     ended: Option<bool>,
     /// True if an entry in the directory failed.
     failed: bool,
@@ -257,7 +258,7 @@ impl Receiver {
         }
     }
 
-    /// Handles the entry of the root directory itself, which the sender announces if its contents
+    /// Processes the entry of the root directory itself, which the sender announces if its contents
     /// were requested.
     pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
         let is_shared = self.note_announced(&entry, None);
@@ -472,8 +473,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Finishes one directory: deletes surplus and sets attributes. Returns true if the directory
-    /// itself failed.
+    /// Finishes one directory: deletes surplus files and sets attributes. Returns true if the
+    /// directory itself failed.
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
         self.footprint -= directory.footprint;
@@ -563,5 +564,5 @@ impl Receiver {
     }
 }
 
-/// Permission bits that a directory needs while entries are received into it.
+/// Permission bits that a directory needs while the receiver creates entries in it.
 const FILL_BITS: u32 = 0o700;

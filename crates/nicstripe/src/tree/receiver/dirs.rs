@@ -25,7 +25,7 @@ pub(super) struct RootDir {
     dir: Option<Arc<OwnedFd>>,
     /// Random hash keys, so that a peer cannot predict [`TreeDir::key`].
     seed: RandomState,
-    /// Directories that are open, oldest first; `None` after `close_all`.
+    /// Open directories, oldest first; `None` after `close_all`.
     open: Mutex<Option<VecDeque<Arc<TreeDir>>>>,
 }
 
@@ -53,7 +53,8 @@ impl RootDir {
         })
     }
 
-    /// Records an open directory, and closes the oldest one beyond the limit of [`MOST_OPEN`].
+    /// Adds an open directory to the queue, and closes the oldest one if more than [`MOST_OPEN`]
+    /// are open.
     fn keep_open(&self, place: &Arc<TreeDir>) {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
@@ -70,7 +71,7 @@ impl RootDir {
         }
     }
 
-    /// Closes all directories and keeps no further ones open, which breaks the reference cycle with
+    /// Closes all directories and lets no new ones stay open, which breaks the reference cycle with
     /// them.
     pub(super) fn close_all(&self) {
         let open = lock(&self.open).take();
@@ -93,7 +94,7 @@ pub(super) struct TreeDir {
     /// Length of the directory's path with a trailing slash, in bytes.
     len: usize,
     key: u64,
-    /// True if the directory is a source itself, false for a directory in a source.
+    /// True if the directory is a source itself, false if it lies in one.
     is_source: bool,
     state: Mutex<State>,
 }
@@ -101,8 +102,8 @@ pub(super) struct TreeDir {
 #[derive(Debug, Default)]
 struct State {
     dir: Option<Arc<OwnedFd>>,
-    /// Device and inode, known once the directory was opened; detects another directory of the same
-    /// name.
+    /// Device and inode number, known once the directory was opened. Detects that another directory
+    /// has taken the name.
     identity: Option<(u64, u64)>,
 }
 
@@ -123,7 +124,7 @@ impl TreeDir {
         })
     }
 
-    /// Returns the directory `name` in this one; `None` if its path exceeds the limits of a
+    /// Returns the subdirectory `name`; `None` if its path exceeds the limits of a
     /// [`nicstripe_proto::Name`].
     pub(super) fn child(
         self: &Arc<Self>,
@@ -183,8 +184,8 @@ impl TreeDir {
         }
     }
 
-    /// Returns a keyed hash of the directory's path: equal for equal paths in this process, and
-    /// unpredictable for the peer.
+    /// Returns a keyed hash of the directory's path. Equal paths have equal hashes in this process;
+    /// a peer cannot predict them.
     pub(super) fn key(&self) -> u64 {
         self.key
     }
@@ -194,8 +195,8 @@ impl TreeDir {
         self.ground.seed.hash_one((self.key, name))
     }
 
-    /// Returns the open directory, opening it if necessary. Fails if another directory has taken
-    /// its place.
+    /// Returns the open directory, opening it if necessary. Fails if the path now leads to another
+    /// directory.
     pub(super) fn open(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
         let mut state = lock(&self.state);
         if let Some(dir) = &state.dir {

@@ -1,4 +1,4 @@
-//! Regular files at the receiver: comparison, reception and commit.
+//! Regular files at the receiver: comparison, writing and commit.
 
 use std::{
     collections::VecDeque,
@@ -215,7 +215,8 @@ impl Receiver {
         }
     }
 
-    /// Deletes part file and journal of an earlier attempt that was killed right after its rename.
+    /// Deletes the part file and journal that an earlier attempt left when it was killed right
+    /// after its rename.
     fn forget_earlier(&self, entry: &Entry, leaf: &Leaf) {
         if matches!(entry.content, Content::File { alone: true, .. })
             && !self.request.rules.dry_run
@@ -226,7 +227,8 @@ impl Receiver {
         }
     }
 
-    /// Sets the requested attributes of an existing file with the same content, if they differ.
+    /// Sets the requested attributes of an existing file whose content is unchanged, if they
+    /// differ.
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes =
             Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum)
@@ -266,7 +268,7 @@ impl Receiver {
         None
     }
 
-    /// Keeps the existing file and sends the verdict: the sender need not send the file.
+    /// Skips a file that the sender need not send, and sends the verdict.
     pub(super) fn skip(&mut self, entry: Entry, leaf: &Leaf, verdict: Verdict) -> Result<(), Halt> {
         self.out.decide(entry.id, verdict);
         self.note_skipped(&entry);
@@ -275,8 +277,8 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    /// Keeps a differing file that may not be replaced. The sender derives the failure from the
-    /// verdict.
+    /// Keeps an existing file that differs but may not be replaced. The sender derives the failure
+    /// from the verdict.
     pub(super) fn leave(&mut self, entry: Entry, leaf: &Leaf) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Exists);
         self.note_skipped(&entry);
@@ -345,8 +347,8 @@ impl Receiver {
         }
     }
 
-    /// Adds the attributes and the footprint of an entry to the totals, both in bytes. Fails if too
-    /// many attributes are pending.
+    /// Adds the size of an entry's attributes and its footprint, in bytes, to the totals. Fails if
+    /// too many attributes are pending.
     fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
         self.footprint += footprint;
@@ -425,7 +427,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Drops a piece of a file that has failed; the sender does not know of the failure yet.
+    /// Discards a piece of a file that has failed, as the sender does not know of the failure yet.
     fn on_dropped_piece(&mut self, id: EntryId, end: Option<u64>, last: bool) -> Result<(), Halt> {
         match self.dropped.get(&id) {
             Some(size) if end.is_some_and(|end| end <= *size) => {
@@ -546,7 +548,8 @@ impl Receiver {
         self.settle(file.parent, true)
     }
 
-    /// Handles a file that the sender cannot send. The sender has counted the failure.
+    /// Processes the sender's report that it cannot send a file. The sender has counted the
+    /// failure.
     pub(super) fn on_abandoned(&mut self, id: EntryId, reason: &Reason) -> Result<(), Halt> {
         if self.dropped.remove(&id).is_some() || self.failed.contains(&id) {
             return Ok(());

@@ -6,7 +6,7 @@ use nicstripe_proto::FailCode;
 
 use crate::file::FileError;
 
-/// Early end of the receiver: stopped, or failed as a whole.
+/// Early end of a tree's receiver: stopped by the session, or failed.
 #[derive(Debug)]
 pub(super) enum Halt {
     Stopped,

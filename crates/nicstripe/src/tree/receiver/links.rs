@@ -102,7 +102,7 @@ impl Receiver {
         })
     }
 
-    /// Resumes the hard links that waited for a file, once it was decided, is in place, or has
+    /// Continues the hard links that waited for a file, which was decided, is in place, or has
     /// failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {
@@ -204,8 +204,8 @@ impl Receiver {
         Ok(verdict)
     }
 
-    /// Finds the file of the tree that a hard link names. Returns its directory, its name in it and
-    /// its metadata.
+    /// Finds the file of the tree to which a hard link refers. Returns its directory, its name in
+    /// that directory and its metadata.
     fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
         check_sought(path)?;
         let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else {

@@ -31,13 +31,13 @@ impl Receiver {
         )
     }
 
-    /// Returns true if the sender may create a node of this kind: a device requires a privileged
-    /// sender and a receiver that runs as root. Access to a device is equivalent to root.
+    /// Returns true if the sender may create a node of this kind. A device requires a privileged
+    /// sender and a receiver that runs as root, because access to a device is equivalent to root.
     pub(super) fn may_have(&self, kind: NodeKind) -> bool {
         !kind.is_device() || (self.request.privileged && rustix::process::geteuid().is_root())
     }
 
-    /// Skips a device that this sender may not create; an existing file stays.
+    /// Skips a device that this sender may not create; an existing file of that name stays.
     fn leave_out(&mut self, entry: &Entry, leaf: &Leaf) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::LeftOut);
         self.out.report.special += 1;
@@ -91,8 +91,8 @@ impl Receiver {
     }
 }
 
-/// Opens a FIFO, socket file or device with `O_PATH`: a FIFO does not block, and no driver is
-/// called.
+/// Opens a FIFO, socket file or device with `O_PATH`, which neither blocks on a FIFO nor calls a
+/// device driver.
 fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let node = openat(
         dir,

@@ -1,4 +1,4 @@
-//! Output of a tree's receiver: verdicts in order, results and local events.
+//! Output of a tree's receiver: verdicts in order, results, and events for the local user.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -24,9 +24,10 @@ use crate::{
 ///
 /// A result waits for the verdict of its entry: the sender rejects results of undecided entries.
 pub(super) struct Outbox {
-    /// Names of special files that the sender has but does not copy; they are not surplus.
+    /// Names of special files that the sender has but does not copy. They are not deleted as
+    /// surplus.
     specials: HashSet<Name>,
-    /// Memory of these names in bytes, and its limit. Above the limit no file counts as surplus.
+    /// Memory of `specials` in bytes, and its limit. Above the limit no file counts as surplus.
     special_bytes: usize,
     most_special_bytes: usize,
     channel: Box<dyn ReceiverChannel>,
@@ -37,7 +38,8 @@ pub(super) struct Outbox {
     failed: Vec<EntryFailure>,
     failed_bytes: usize,
     deleted: Vec<Name>,
-    /// Number of entries stored without privileged attributes that was not yet sent.
+    /// Number of entries stored without privileged attributes that were not yet reported to the
+    /// sender.
     stripped: u64,
     progress_told: Option<Instant>,
     pub(super) report: TreeReport,
@@ -45,7 +47,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Creates an empty outbox. The names of special files may take `most_special_bytes`.
+    /// Creates an empty outbox. `most_special_bytes` limits the memory for names of special files.
     pub(super) fn new(
         channel: Box<dyn ReceiverChannel>,
         list: bool,
@@ -70,17 +72,17 @@ impl Outbox {
         }
     }
 
-    /// Adds the next entry, whose verdict is still open.
+    /// Adds the next entry to the queue; its verdict is still open.
     pub(super) fn expect_verdict(&mut self) {
         self.verdicts.push_back(None);
     }
 
-    /// Returns the number of entries whose verdict was not yet sent.
+    /// Returns the number of entries whose verdict has not been sent.
     pub(super) fn untold(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// Returns the memory of queued failures and names of special files in bytes.
+    /// Returns the memory of queued failures and of the names of special files, in bytes.
     pub(super) fn kept(&self) -> usize {
         self.failed_bytes + self.special_bytes
     }
@@ -98,8 +100,8 @@ impl Outbox {
         self.done.push(id.0);
     }
 
-    /// Counts a failure and queues it for the sender; `id` is `None` if the sender expects no
-    /// result for it.
+    /// Counts a failure and queues it for the sender. `id` is `None` if the sender expects no
+    /// result for the entry.
     pub(super) fn fail(
         &mut self,
         id: Option<EntryId>,
@@ -116,7 +118,7 @@ impl Outbox {
         self.note_failure(name, error.code, text)
     }
 
-    /// Counts and reports a failure that the sender already knows.
+    /// Counts a failure that the sender already knows, and reports it to the local user.
     pub(super) fn note_failure(
         &mut self,
         name: Option<Name>,
@@ -127,7 +129,7 @@ impl Outbox {
         self.note(shown, name, code, text)
     }
 
-    /// Counts and reports a file that the sender cannot send.
+    /// Counts a file that the sender cannot send, and reports it to the local user.
     pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
         let Trouble {
             name,
@@ -352,7 +354,8 @@ fn go_on(is_open: bool) -> Result<(), Halt> {
     if is_open { Ok(()) } else { Err(Halt::Stopped) }
 }
 
-/// Returns the ranges of consecutive numbers in a sorted list, each as first number and count.
+/// Returns the ranges of consecutive numbers in a sorted list, each as its first number and its
+/// length.
 fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &id in sorted {
@@ -376,10 +379,10 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Maximum number of verdicts in a message: one byte each, besides the surrounding fields.
+/// Maximum number of verdicts in a message: each takes one byte.
 const MOST_VERDICTS: usize = MOST_MESSAGE - MESSAGE_LEN;
 
-/// Upper bound of the CBOR fields around the lists of a message, in bytes.
+/// Upper bound of the size of the CBOR fields around the lists of a message, in bytes.
 const MESSAGE_LEN: usize = 64;
 
 /// Maximum length of a CBOR number in bytes.
@@ -397,7 +400,7 @@ const COMPONENT_LEN: usize = 3;
 /// Maximum length of a failure's text in bytes, see [`EntryFailure::text`].
 const MOST_TEXT: usize = 1024;
 
-/// Maximum number of queued names of deleted files; more are sent at once.
+/// Maximum number of queued names of deleted files. The receiver sends them when the queue is full.
 const MOST_UNTOLD_DELETED: usize = 256;
 
 /// Returns the text of a failure that the sender reported, escaped and truncated.

@@ -27,8 +27,8 @@ pub(super) struct Part {
     hidden: OsString,
     replace: bool,
     attributes: Attributes,
-    /// Device and inode of the part file once it exists. Detects a file that another transfer of
-    /// the same peer created under the hidden name.
+    /// Device and inode number of the part file once it exists. Detects that another transfer of
+    /// the same peer has replaced it.
     identity: Mutex<Option<(u64, u64)>>,
 }
 
@@ -50,8 +50,8 @@ impl Part {
         }
     }
 
-    /// Writes a piece to the part file. The first piece creates the file, the last one sets its
-    /// attributes.
+    /// Writes a piece of the file to the part file. The first piece creates the part file, the last
+    /// one sets its attributes.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {
         let dir = self.place.open()?;
         let file = if offset == 0 {

@@ -18,8 +18,9 @@ use crate::{
 };
 
 impl Receiver {
-    /// Compares an entry with the existing file, and creates it with `make` if it is wanted. `keep`
-    /// adapts an existing file that is the same. `operation` names the creation in an error.
+    /// Compares an entry with the existing file, and creates the entry with `make` if it is wanted.
+    /// `keep` updates an existing file that is the same. `operation` is the verb for the creation
+    /// in errors.
     pub(super) fn place(
         &mut self,
         entry: Entry,
@@ -65,7 +66,7 @@ impl Receiver {
         self.placed(&entry, &leaf, verdict)
     }
 
-    /// Sends the result of an entry that is in place, after its verdict.
+    /// Sends the verdict and the result of an entry that is in place.
     pub(super) fn placed(
         &mut self,
         entry: &Entry,
@@ -113,7 +114,7 @@ impl Receiver {
     }
 }
 
-/// Returns the error for a file that an append-only peer may not replace.
+/// Returns the error for a peer that may only add files and tries to replace one.
 pub(super) fn only_adds(leaf: &Leaf) -> FileError {
     let cause = io::Error::new(
         io::ErrorKind::PermissionDenied,

@@ -1,6 +1,6 @@
 //! Check that the sender announces all requested sources and listed names.
 //!
-//! Mirrors the sender's walk: a parent directory of listed names is tracked from its announcement
+//! Follows the sender's walk: a parent directory of listed names is tracked from its announcement
 //! to its end. Memory grows with the listed names announced in directories that have not ended.
 
 use std::{
@@ -23,15 +23,15 @@ use crate::tree::walk::selection::{Listed, Selection};
 
 /// Requested entries that the sender must announce.
 pub(crate) struct Promised {
-    /// Requested sources that were not announced yet.
+    /// Requested sources that the sender has not announced yet.
     sources: Vec<Source>,
     /// Listed names of each source that the sender must announce.
     selection: Selection,
     recursive: bool,
     one_file_system: bool,
-    /// Directories that contain listed names and have not ended.
+    /// Announced directories that contain listed names and have not ended.
     directories: HashMap<EntryId, Entered>,
-    /// First listed name that was missing at the end of its directory.
+    /// First listed name that the sender had not announced at the end of its directory.
     missing: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Deletion of surplus: files in the target that the sender does not have.
 //!
-//! Announced names are stored as 64-bit keys. A collision of two keys only keeps a surplus file; it
-//! is as likely as guessing a key.
+//! Announced names are stored as 64-bit hashes. If two hashes collide, a surplus file may stay;
+//! this is as likely as guessing a hash key.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,13 +24,13 @@ use super::{dirs::TreeDir, halt::Halt, outbox::Outbox};
 use crate::file::{CONFINED, FileError, entries_of, is_hidden_name};
 use crate::tree::filter::Excludes;
 
-/// Announced names in directories that are not finished: for each directory's key, the number of
-/// its users and the keys of the names.
+/// Announced names in unfinished directories, by the directory's key: the number of its users and
+/// the keys of the names.
 #[derive(Debug, Default)]
 pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
 
 impl ToldNames {
-    /// Starts recording the names announced in a directory, until the same number of calls of
+    /// Starts recording the names announced in a directory. Each call requires a call of
     /// [`ToldNames::leave`].
     pub(super) fn enter(&mut self, place: &TreeDir) {
         self.0.entry(place.key()).or_default().0 += 1;
@@ -48,7 +48,8 @@ impl ToldNames {
             .is_none_or(|(_, names)| names.contains(&place.key_of(name)))
     }
 
-    /// Ends one use of a directory; forgets its names after the last one.
+    /// Releases a directory. Forgets its names when each [`ToldNames::enter`] call has been
+    /// matched.
     pub(super) fn leave(&mut self, place: &TreeDir) {
         if let Some((users, _)) = self.0.get_mut(&place.key()) {
             *users -= 1;
@@ -64,7 +65,7 @@ pub(super) struct Deleter<'a> {
     pub(super) excludes: &'a Excludes,
     pub(super) out: &'a mut Outbox,
     pub(super) dry_run: bool,
-    /// Device number of the file system that the deletion stays on.
+    /// Device number of the file system to which the deletion is confined.
     device: u64,
 }
 
@@ -99,7 +100,8 @@ impl<'a> Deleter<'a> {
         Ok(())
     }
 
-    /// Deletes one surplus file or directory. Returns true if it is gone, or would be in a dry run.
+    /// Deletes one surplus file or directory. Returns true if it was deleted, or would be in a dry
+    /// run.
     fn delete(
         &mut self,
         dir: &OwnedFd,
@@ -192,8 +194,8 @@ fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns all names in a directory. They are collected before any deletion, because deleting while
-/// reading makes some file systems skip names.
+/// Returns all names in a directory, read before any deletion: some file systems skip names if
+/// files are deleted while the directory is read.
 fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
     let name = |entry: rustix::io::Result<DirEntry>| {
         Ok(OsString::from_vec(entry?.file_name().to_bytes().to_vec()))

@@ -1,4 +1,4 @@
-//! Write jobs at the receiver for pieces of small files.
+//! Writing of received pieces of small files on the I/O threads.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use nicstripe_proto::tree::EntryId;
 use super::part::Part;
 use crate::file::ChunkBuffer;
 
-/// Received batch with pieces of files that are not yet written.
+/// Buffer of a received batch with pieces of files that are not written yet.
 #[derive(Debug)]
 pub(super) struct Batch {
     buffer: ChunkBuffer,
@@ -55,7 +55,7 @@ impl Piece {
     }
 }
 
-/// Pieces that wait to be written, in groups: one job writes several small files.
+/// Queue of pieces to write, in groups: one job writes several small files.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     group: Vec<Piece>,
@@ -66,7 +66,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Wraps a received batch, which counts as held until all its pieces are written.
+    /// Wraps the buffer of a received batch, which counts as held until all its pieces are written.
     pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Batch> {
         self.held.fetch_add(1, Ordering::AcqRel);
         Arc::new(Batch {
@@ -75,7 +75,7 @@ impl Writing {
         })
     }
 
-    /// Returns the number of batches held in memory.
+    /// Returns the number of received batches held in memory.
     pub(super) fn batches(&self) -> usize {
         self.held.load(Ordering::Acquire)
     }
@@ -150,11 +150,11 @@ pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     group.into_iter().map(write).collect()
 }
 
-/// Maximum number of files in a group. This and `GROUP_BYTES` make a job's overhead small (picked
-/// by eye).
+/// Maximum number of files in a group that one job writes. This and `GROUP_BYTES` keep the overhead
+/// per job small (picked by eye).
 const GROUP_FILES: usize = 16;
 const GROUP_BYTES: usize = 128 * 1024;
 
-/// Maximum number of groups queued on the I/O threads at once: reads and writes of other transfers
-/// share the queue.
+/// Maximum number of groups queued on the I/O threads at once, because other transfers use the same
+/// queue.
 const MOST_RUNNING: usize = 16;

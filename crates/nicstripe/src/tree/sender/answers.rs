@@ -109,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// Handles a verdict that requests an entry: sends a file or starts its transfer. Other entries
-    /// only wait for their result.
+    /// Handles a verdict that requests an entry: sends the file or starts its standalone transfer.
+    /// An entry that is not a file only waits for its result.
     fn wanted(
         &mut self,
         id: EntryId,
@@ -172,7 +172,8 @@ impl Sender {
         }
     }
 
-    /// Ends the tree if every entry has its result. Otherwise the peer has violated the protocol.
+    /// Ends the tree if every entry has its result. A missing result is a protocol violation by the
+    /// peer.
     fn committed(&mut self) -> Result<(), Ended> {
         if !self.is_last_told {
             return Err(protocol(LedgerError::Early));

@@ -20,7 +20,7 @@ pub(super) struct Announced {
     footprint: usize,
     /// Content of the file, if the walk has already read it.
     pub(super) content: Option<Vec<u8>>,
-    /// True if the receiver reported a failure of the entry before its verdict.
+    /// True if the receiver reported that the entry failed before it sent the verdict.
     is_failed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
 }
 
 impl Announced {
-    /// Creates the state of an entry, taking over the content that the walk has read.
+    /// Creates the state of an entry and takes the content that the walk has read.
     pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
             Content::File { size, alone, .. } => Kind::File {
@@ -95,8 +95,8 @@ const MOST_KEPT: usize = 1 << 20;
 pub(super) struct Pending {
     pub(super) announced: Announced,
     pub(super) verdict: Verdict,
-    /// True if the content was sent completely, or if the standalone transfer succeeded. The file
-    /// cannot be in place before.
+    /// True if the content was sent completely, or if the standalone transfer succeeded. The
+    /// receiver cannot complete the file before that.
     has_gone: bool,
 }
 
@@ -110,31 +110,31 @@ impl Pending {
     }
 }
 
-/// State of the sender's entries, from announcement to completion.
+/// State of all announced entries of a tree, from announcement to completion.
 ///
 /// An entry is undecided until its verdict; verdicts arrive in the order of the walk. It then waits
 /// for a result or is settled. A directory is settled once its end was found and all entries in it
-/// are settled. The receiver keeps a directory as long, whatever its verdict.
+/// are settled. The receiver keeps a directory just as long, whatever its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     undecided: VecDeque<Announced>,
     first_undecided: u64,
-    /// ID of the first entry that is in no sent batch.
+    /// ID of the first entry that no sent batch contains.
     unsent: u64,
     pending: BTreeMap<EntryId, Pending>,
     directories: HashMap<EntryId, Unsettled>,
     /// Number of unsettled entries that are not directories.
     others: usize,
-    /// Size of the extended attributes of unsettled entries in bytes. Excludes directories whose
-    /// end is not found: only the walk ends them, so it must not wait for them.
+    /// Size of the extended attributes of unsettled entries in bytes. Excludes directories that the
+    /// walk has not left: the walk must not wait for them, since only it ends them.
     weight: usize,
-    /// Memory footprint of these entries at the receiver, in bytes.
+    /// Memory footprint of unsettled entries at the receiver, in bytes.
     footprint: usize,
-    /// Limit of `footprint` in bytes, at which the walk waits.
+    /// Value of `footprint` in bytes at which the walk waits.
     most_footprint: usize,
     /// Size of the content buffered for undecided entries, in bytes.
     kept: usize,
-    /// Standalone files whose local transfer has not ended.
+    /// Standalone files whose transfer has not ended locally.
     alone: BTreeSet<EntryId>,
 }
 
@@ -147,7 +147,7 @@ struct Unsettled {
     children: usize,
     /// True once the walk has found the end of the directory.
     is_ended: bool,
-    /// True if the directory itself waits for neither verdict nor result.
+    /// True if the directory itself waits neither for a verdict nor for a result.
     is_resolved: bool,
 }
 
@@ -174,8 +174,8 @@ impl Ledger {
         self.pending.keys().next().copied()
     }
 
-    /// Returns true if no further file can become wanted or abandoned, apart from those waiting to
-    /// be read.
+    /// Returns true if every entry has its verdict and no standalone transfer is running, so that
+    /// no file becomes wanted or abandoned any more.
     pub(super) fn is_decided(&self) -> bool {
         self.undecided.is_empty() && self.alone.is_empty()
     }
@@ -288,7 +288,7 @@ impl Ledger {
         self.settle_directories(parent);
     }
 
-    /// Settles a directory if all of it is complete, and then its parents.
+    /// Settles a directory if it is complete, and then its parents.
     fn settle_directories(&mut self, first: Option<EntryId>) {
         let mut next = first;
         while let Some(id) = next {
@@ -348,7 +348,7 @@ impl Ledger {
         Some(pending)
     }
 
-    /// Removes and returns the entries of an ID range that the peer reports as in place. Skips
+    /// Removes and returns the entries of an ID range that the peer reports as complete. Skips
     /// those that ended before or await no result.
     pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
         let end = first

@@ -129,7 +129,7 @@ impl Outlet {
         }
     }
 
-    /// Counts and reports a device that the receiver does not create.
+    /// Counts and reports a device that the receiver skips.
     pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Ended> {
         self.report.special += 1;
         self.tell(announced, EntryOutcome::Special)
@@ -178,13 +178,13 @@ impl Outlet {
         }
     }
 
-    /// Adds the size of an entry that need not be sent, or cannot be, to the progress.
+    /// Counts the size of an entry that will not be sent in the progress.
     pub(super) fn will_not_be_sent(&mut self, announced: &Announced) {
         self.progress.skipped_bytes += announced.kind.size();
         self.is_told = false;
     }
 
-    /// Counts and reports a failure at the receiver; escapes the peer's text.
+    /// Counts and reports a failure that the receiver announced. Escapes the peer's text.
     pub(super) fn failed_there(
         &mut self,
         announced: Option<&Announced>,
@@ -223,7 +223,7 @@ impl Outlet {
         }
     }
 
-    /// Counts deletions whose names the local user does not need.
+    /// Counts deletions at the receiver whose names the local user does not need.
     pub(super) fn deleted_unnamed(&mut self, count: u64) {
         self.report.deleted = self.report.deleted.saturating_add(count);
     }
@@ -245,8 +245,8 @@ impl Outlet {
         }
     }
 
-    /// Reports progress if it changed and the interval has elapsed. Returns the time to wait if it
-    /// has not.
+    /// Reports progress if it changed and [`PROGRESS_PAUSE`] has elapsed. Returns the remaining
+    /// time if it has not.
     pub(super) fn progress(&mut self) -> Result<Option<Duration>, Ended> {
         if self.is_told {
             return Ok(None);

@@ -20,7 +20,7 @@ use crate::{
     tree::{anchor::Location, channel::SenderInput, walk::code_of},
 };
 
-/// Maximum number of files that are being read, or were read and are not packed.
+/// Maximum number of files that are being read, or were read and wait to be packed.
 const MOST_READS: usize = 64;
 
 const MOST_DIGESTS: usize = 64;
@@ -51,13 +51,14 @@ pub(super) enum Done {
     },
 }
 
-/// Read jobs of a tree's sender on the I/O threads. Dropping this cancels those not begun.
+/// Read jobs of a tree's sender on the I/O threads. Dropping it cancels jobs that have not begun.
 pub(super) struct Reads {
     pool: IoPool,
     done: mpsc::Sender<SenderInput>,
     stopped: Arc<AtomicBool>,
     allow_changing: bool,
-    /// Limit on the bytes being read, or read and not packed; a single file may exceed it.
+    /// Limit in bytes on contents that are being read, or wait to be packed. A single file may
+    /// exceed it.
     most_bytes: u64,
     waiting: VecDeque<ReadRequest>,
     ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
@@ -148,7 +149,7 @@ impl Reads {
         self.ready.push_back((id, size, content));
     }
 
-    /// Returns the next file that was read. This lets further reads begin.
+    /// Returns the next file that was read, which makes room for further reads.
     pub(super) fn next(&mut self) -> Option<(EntryId, Result<Vec<u8>, FileError>)> {
         let (id, size, content) = self.ready.pop_front()?;
         (self.files, self.bytes) = (self.files - 1, self.bytes - size);
@@ -179,8 +180,8 @@ impl Drop for Reads {
     }
 }
 
-/// File whose digest is being computed, a few MiB per job so that large files do not occupy a
-/// thread.
+/// File whose digest is being computed. Each job hashes a few MiB, so that a large file does not
+/// occupy a thread.
 struct Digesting {
     wanted: ReadRequest,
     allow_changing: bool,
@@ -238,8 +239,8 @@ pub(super) fn open_standalone(
     )
 }
 
-/// Reads a whole file. Fails if its identity differs from the one the walk found, before or after
-/// the read.
+/// Reads a whole file. Fails if its identity, before or after the read, differs from the one that
+/// the walk found.
 fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(wanted, allow_changing)?;
     let mut bytes = vec![0; wanted.identity.size as usize];
@@ -288,8 +289,8 @@ fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
     }
 }
 
-/// Flags to open a source file. Non-blocking, so that a file replaced by a FIFO does not block
-/// `open`.
+/// Flags to open a source file. Non-blocking, so that `open` does not block if a FIFO has replaced
+/// the file.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)

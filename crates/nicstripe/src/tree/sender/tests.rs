@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Call of the sender on its channel, as recorded by the test.
+/// Recorded call of the sender on its channel.
 enum ChannelCall {
     Batch(Vec<u8>),
     Last,
@@ -71,7 +71,7 @@ impl TreeChannel for FakeChannel {
     }
 }
 
-/// Simulated receiver whose answers each test chooses.
+/// Simulated receiver; each test chooses its answers.
 struct Peer {
     inputs: mpsc::Sender<SenderInput>,
     given: Receiver<ChannelCall>,
@@ -155,7 +155,7 @@ impl Peer {
         });
     }
 
-    /// Handles the sender's next call; returns false if none arrives within `timeout`.
+    /// Records the sender's next call; returns false if none arrives within `timeout`.
     fn take(&mut self, timeout: Duration) -> bool {
         match self.given.recv_timeout(timeout) {
             Ok(ChannelCall::Batch(batch)) => self.take_batch(&batch),
@@ -224,7 +224,7 @@ impl Peer {
         }
     }
 
-    /// Handles the sender's calls until it is idle.
+    /// Records the sender's calls until it is idle.
     fn take_all(&mut self) {
         while self.take(QUIET) {}
     }

@@ -1,4 +1,4 @@
-//! Entry of a walk into its sources and their directories.
+//! First steps of a walk into a source or a directory.
 
 use super::*;
 use crate::{
@@ -95,8 +95,8 @@ impl Walk {
         self.classify(looked, dir, self.selection.clone());
     }
 
-    /// Returns the target of a symbolic link to a non-directory in a non-recursive copy, which
-    /// follows links as cp(1) does.
+    /// Returns the file to which a symbolic link leads, unless it is a directory. Only
+    /// non-recursive copies follow links, like cp(1).
     fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
         if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
@@ -109,7 +109,8 @@ impl Walk {
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then_some((anchor, stat))
     }
 
-    /// Opens the base directory of a source, or reuses that of the previous source.
+    /// Returns the base directory of a source: that of the previous source if it is the same,
+    /// otherwise newly opened.
     fn anchor(&mut self, base: Base, follows: bool) -> io::Result<Arc<Anchor>> {
         if let Some(anchor) = self
             .last_anchor
@@ -287,8 +288,8 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(at)
 }
 
-/// Returns the failure code of an error on a source. A missing source is `NotFound`, not a source
-/// that changed.
+/// Returns the failure code of an error on a source. A missing source is `NotFound`; a file missing
+/// during the walk counts as changed.
 fn code_of_source(error: &io::Error) -> FailCode {
     match error.kind() {
         io::ErrorKind::NotFound => FailCode::NotFound,

@@ -22,7 +22,7 @@ pub(in crate::tree) struct Listed {
 }
 
 impl Selection {
-    /// Selects the listed `names` and their parent directories, or everything without a list.
+    /// Selects the listed `names` and their parent directories, or everything if `names` is `None`.
     pub(in crate::tree) fn of(names: Option<&[Name]>) -> Self {
         let Some(names) = names else { return Self::All };
         let mut root = Building::default();
@@ -52,7 +52,7 @@ impl Selection {
         }
     }
 
-    /// Returns true if the selection can only be satisfied by a directory.
+    /// Returns true if the selected paths require the entry to be a directory.
     pub(super) fn needs_directory(&self) -> bool {
         match self {
             Self::All => false,
@@ -76,7 +76,7 @@ impl Listed {
     }
 }
 
-/// Mutable form of [`Listed`], while the list of paths is read.
+/// Mutable form of [`Listed`], built while the list of paths is read.
 #[derive(Default)]
 struct Building {
     is_meant: bool,

@@ -451,7 +451,8 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
     );
 }
 
-/// Runs a function in a thread without capabilities, so that permission bits apply even to root.
+/// Runs a function on a thread without capabilities, so that permission bits apply even if the
+/// process is root.
 fn without_capabilities<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let none = CapabilitySet::empty();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Scripted sender of a tree, and a channel that records the receiver's calls.
+//! Simulated sender of a tree, and a channel that records the receiver's calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Call of the receiver on its channel, as recorded.
+/// Recorded call of the receiver on its channel.
 pub(super) enum ChannelCall {
     Message(TreeMessage),
     Consumed,
@@ -80,7 +80,7 @@ impl TreeChannel for FakeChannel {
     }
 }
 
-/// Scripted sender: a running receiver with its inputs and its recorded output.
+/// Simulated sender, with the inputs and the recorded output of a running receiver.
 pub(super) struct Sending {
     pub(super) inputs: Sender<ReceiverInput>,
     told: Receiver<ChannelCall>,
@@ -100,7 +100,7 @@ pub(super) struct Sending {
     pub(super) result: Option<Result<TreeReport, FileError>>,
 }
 
-/// Target of a test: a root directory with a sibling directory outside it.
+/// Root directory of a received tree, in an outer directory that must stay unchanged.
 pub(super) struct RootDir {
     pub(super) outer: tempfile::TempDir,
 }
@@ -110,8 +110,8 @@ impl RootDir {
         Self::within(tempfile::tempdir().unwrap())
     }
 
-    /// Creates the directories in memory (/dev/shm) if possible, so that hundreds of small trees do
-    /// not wait for a disk.
+    /// Like `new`, but in memory (/dev/shm) if possible, so that hundreds of small trees do not
+    /// wait for a disk.
     pub(super) fn quick() -> Self {
         Self::within(
             tempfile::tempdir_in("/dev/shm")
@@ -289,7 +289,7 @@ impl Sending {
         }
     }
 
-    /// Announces an entry. An empty `own` announces it without a name.
+    /// Announces an entry named `own`, or without a name if `own` is empty.
     pub(super) fn entry(
         &mut self,
         parent: Option<EntryId>,
@@ -351,7 +351,7 @@ impl Sending {
         }
     }
 
-    /// Encodes an entry with a name that a correct sender cannot produce.
+    /// Announces an entry with a name that a correct sender cannot encode.
     pub(super) fn raw(
         &mut self,
         id: u64,
@@ -473,7 +473,7 @@ impl Sending {
         self.result.as_ref().unwrap()
     }
 
-    /// Waits for the end of the tree, and returns the report of its success.
+    /// Waits for the end of a tree that must succeed, and returns its report.
     pub(super) fn report(&mut self) -> TreeReport {
         let report = self
             .wait()
@@ -488,7 +488,7 @@ impl Sending {
         report
     }
 
-    /// Waits for the end of a tree whose sender violated the protocol, and returns the error.
+    /// Waits for the end of a tree that must fail with a protocol violation, and returns the error.
     pub(super) fn breach(&mut self) -> String {
         match self.wait() {
             Err(error) if error.code == FailCode::Protocol => error.one_line(),

@@ -1,5 +1,4 @@
-//! Tests with names and record sequences of a hostile sender: none of them changes anything outside
-//! the target.
+//! Tests of a hostile sender: its names and record sequences change nothing outside the target.
 
 use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
@@ -16,7 +15,7 @@ use super::harness::{RawContent, RawName, RootDir, Sending, file, name, symlink}
 use crate::tree::receiver::ReceiverRequest;
 use crate::tree::{allowance::Receiving, channel::ReceiverInput};
 
-/// Returns rules that replace and delete as much as a sender can request.
+/// Returns tree rules under which the receiver replaces and deletes as much as possible.
 fn eager() -> TreeRules {
     TreeRules {
         replace: true,
@@ -28,7 +27,7 @@ fn eager() -> TreeRules {
     }
 }
 
-/// Creates a root directory with symbolic links that lead out of it, made by another user.
+/// Simulates a root directory in which another user has created symbolic links that lead out of it.
 fn trapped() -> RootDir {
     let ground = RootDir::quick();
     fs::create_dir(ground.at("real")).unwrap();
@@ -43,7 +42,7 @@ fn trapped() -> RootDir {
     ground
 }
 
-/// Returns name components that are forbidden, or allowed and unusual.
+/// Returns name components that are forbidden or unusual.
 fn components() -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = [
         "",
@@ -156,7 +155,7 @@ fn contents() -> Vec<RawContent> {
     ]
 }
 
-/// Sends one entry with the name `component`, followed by entries that could exploit it.
+/// Sends an entry named `component`, followed by entries that could exploit it.
 fn attack(sending: &mut Sending, component: &[u8], content: &RawContent) {
     sending.entry(None, "first", file(0));
     sending.raw(1, None, &[component], content);

@@ -47,7 +47,7 @@ fn set_mtime(path: &Path, mtime: Timestamp) {
         .unwrap();
 }
 
-/// Sends a tree with every kind of entry, and two names for one file.
+/// Sends a tree with every kind of entry, including two hard links to one file.
 fn send_all(sending: &mut Sending) -> Vec<EntryId> {
     let top = sending.directory(None, "top");
     let empty = sending.entry(Some(top), "empty", file(0));
@@ -872,8 +872,8 @@ fn is_copied(outcome: &EntryOutcome) -> bool {
     matches!(outcome, EntryOutcome::Copied { .. })
 }
 
-/// Requires `NICSTRIPE_SMALL_DISK`, a directory on a file system with less than 32 MiB free: `mount
-/// -t tmpfs -o size=8m tmpfs DIR`.
+/// Requires `NICSTRIPE_SMALL_DISK` to name a directory on a file system with less than 32 MiB free:
+/// `mount -t tmpfs -o size=8m tmpfs DIR`.
 #[test]
 #[ignore = "needs a small file system, named by NICSTRIPE_SMALL_DISK"]
 fn a_full_disk_fails_what_does_not_fit() {

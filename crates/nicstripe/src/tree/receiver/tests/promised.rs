@@ -1,4 +1,4 @@
-//! Tests of senders that omit requested entries: the user gets an error.
+//! Tests of senders that omit requested entries: the transfer fails.
 
 use nicstripe_proto::{
     FailCode,
@@ -11,8 +11,8 @@ use crate::tree::filter::Filters;
 use crate::tree::receiver::ReceiverRequest;
 use crate::tree::receiver::promised::Promised;
 
-/// Request of a client: sources (contents only with a trailing slash), listed names, filters and
-/// `one_file_system`.
+/// Simulated request of a client: sources (a trailing slash requests the contents only), listed
+/// names, filters and `one_file_system`.
 #[derive(Default)]
 struct Request {
     sources: &'static [&'static str],

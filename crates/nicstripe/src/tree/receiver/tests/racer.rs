@@ -1,5 +1,5 @@
-//! Race test: a local process swaps a directory of the target with a symbolic link out of it, while
-//! trees are received.
+//! Race test: a local process replaces a directory of the target by a symbolic link that leads out
+//! of it, while trees are received.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use nicstripe_proto::tree::{Content, EntryId, TreeRules};
 
 use super::harness::{RootDir, Sending, file, name, symlink};
 
-/// Swaps the directory and the link continuously until stopped. Returns the number of swaps.
+/// Exchanges the directory and the link repeatedly until stopped. Returns the number of exchanges.
 fn race(
     ground: &RootDir,
     stop: &Arc<AtomicBool>,
@@ -41,7 +41,7 @@ fn race(
     })
 }
 
-/// Sends a tree with every kind of entry in the swapped directory.
+/// Sends a tree with every kind of entry in the exchanged directory.
 fn send(sending: &mut Sending, round: u64) {
     let top = sending.directory(None, "d");
     let victim = sending.directory(Some(top), "victim");
@@ -80,7 +80,7 @@ fn send(sending: &mut Sending, round: u64) {
     let _ = sending.wait();
 }
 
-/// The environment variable `NICSTRIPE_RACE_SECONDS` sets the duration of the race in seconds.
+/// The variable `NICSTRIPE_RACE_SECONDS` sets the duration of the race in seconds.
 #[test]
 fn no_race_leads_out() {
     let seconds = std::env::var("NICSTRIPE_RACE_SECONDS")
