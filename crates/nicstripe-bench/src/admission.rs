@@ -35,7 +35,7 @@ impl Default for BenchLimits {
 /// Public key of a client.
 type PeerKey = [u8; 32];
 
-/// Session of a client that waits for its benchmark.
+/// Session of a client in the queue, to which the daemon sends benchmark messages.
 pub trait Answer: Clone + Send + Sync + 'static {
     /// Sends a message about the benchmark to the client.
     fn answer(&self, body: BenchBody) -> impl Future<Output = ()> + Send;
@@ -71,7 +71,8 @@ struct Waiting<S> {
     told: Option<BenchQueued>,
 }
 
-/// Place of a session in the queue or in the running benchmark. Dropping it leaves both.
+/// Ticket of a session in the queue or in the running benchmark. Dropping it removes the session
+/// from both.
 #[derive(Debug)]
 pub struct Ticket<S> {
     admissions: Weak<Admissions<S>>,
@@ -86,7 +87,7 @@ impl<S> Drop for Ticket<S> {
     }
 }
 
-/// Limits and load of the daemon at one moment.
+/// Limits and number of transfers of the daemon at one moment, by which it admits benchmarks.
 #[derive(Debug, Clone)]
 pub struct Desk {
     /// Current limits.
@@ -317,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a public key that no other call returns.
+    /// Returns a different public key on each call.
     fn key() -> PeerKey {
         static KEYS: AtomicU8 = AtomicU8::new(0);
         [KEYS.fetch_add(1, Ordering::Relaxed); 32]

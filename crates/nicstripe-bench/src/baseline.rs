@@ -11,9 +11,9 @@ use crate::{
 /// then to both directions, if either report lacks a phase.
 ///
 /// Reports are not comparable if links, packet sizes, directions or the document version differ. A
-/// baseline without such a load counts as a spread of zero repeats. See
-/// `change.rs` for the noise. A slower line, other buffers, connection counts
-/// or machines do not prevent a comparison, because their effect is its purpose.
+/// baseline without such a load counts as a spread of zero repeats. See `change.rs` for the noise.
+/// A slower line, other buffers, connection counts or machines do not prevent a comparison, because
+/// it is meant to show their effect.
 ///
 /// ```
 /// # fn example(now: &nicstripe_bench::BenchReport, before: &nicstripe_bench::BenchReport) {

@@ -24,9 +24,9 @@ use crate::report::Direction;
 pub trait Client: Clone + Send + Sync + 'static {
     /// Error of the client's operations.
     type Error: std::error::Error + Send + Sync + 'static;
-    /// Connected session.
+    /// Session of the client, over which a benchmark runs.
     type Session: Session;
-    /// Right to change the packet sizes of interfaces.
+    /// Guard of local interfaces whose packet sizes the benchmark may change.
     type Packets: Packets<Error = Self::Error>;
 
     /// Returns the client's error for a failed measurement.
@@ -67,10 +67,12 @@ pub trait Client: Clone + Send + Sync + 'static {
         name: &Name,
     ) -> impl Future<Output = Result<BitRate, Self::Error>> + Send;
 
-    /// Reads up to `bytes` of a local file like a sender, without sending them. Blocks the thread.
+    /// Reads up to `bytes` bytes of a local file as a sender does, without sending them. Blocks the
+    /// thread.
     fn read_stage(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, String>;
 
-    /// Writes `bytes` for a local target like a receiver, and deletes them. Blocks the thread.
+    /// Writes `bytes` bytes for a local target as a receiver does, and deletes them. Blocks the
+    /// thread.
     fn write_stage(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, String>;
 }
 
@@ -82,7 +84,7 @@ pub trait Session: Debug + Send + Sync + 'static {
 
 /// Local interfaces whose packet sizes a benchmark may change. Dropping this restores them.
 pub trait Packets: Debug + Send + Sync + 'static {
-    /// Error of a change.
+    /// Error of a failed MTU change.
     type Error;
 
     /// Lowers the MTU of all interfaces to at most `mtu` bytes.

@@ -53,7 +53,7 @@ pub(crate) struct LoadOrder {
     pub(crate) socket_buffer: Option<u64>,
 }
 
-/// Samples of both ends in a load, also while it runs.
+/// Samples of both ends in one load, readable while the load runs.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) client: Track,
@@ -62,15 +62,15 @@ pub(crate) struct Loaded {
     pub(crate) got_buffer: Option<u64>,
 }
 
-/// Maximum wait for an answer of the daemon outside the queue: the time to detect a lost path and
-/// fail over.
+/// Maximum wait for an answer of the daemon, except while queued: covers the detection of a lost
+/// path and the failover.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time after its planned end at which the daemon ends a load without a stop message.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl<C: Client> Control<C> {
-    /// Attaches to a client's session. Returns the session's paths.
+    /// Attaches to a client's session. Returns the connection to it, and the session's paths.
     pub(crate) async fn begin(client: C) -> Result<(Self, Vec<BenchPath>), C::Error> {
         let session = client.session().await?;
         let (owner, news) = mpsc::channel(NEWS);

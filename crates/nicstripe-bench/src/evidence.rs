@@ -22,7 +22,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) socket_buffer_bytes: Option<u64>,
 }
 
-/// A load, and one link's flow in it.
+/// Load, with the flow of one link in it.
 type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
@@ -40,8 +40,8 @@ impl<'a> Measured<'a> {
             .collect()
     }
 
-    /// Returns the flows of a link without other load; for the only link, also those of the loads
-    /// over all links.
+    /// Returns the flows of a link without other load. If it is the only link, includes those of
+    /// the loads over all links.
     pub(crate) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
         let solo = self.parts(Phase::Solo, link, way);
         if !solo.is_empty() || self.links.len() != 1 {

@@ -23,7 +23,7 @@ pub(crate) struct Track {
     offset: i64,
 }
 
-/// One link in a load, with its paths.
+/// Link that carries a load, with its paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadedLink {
     /// Id of the link in the report.

@@ -52,7 +52,7 @@ pub(crate) fn link_of_unknown_rate(id: u32) -> BenchLink {
     link
 }
 
-/// Returns the flow of a link at `mbit` Mbit/s that only its cable limits.
+/// Returns the flow of a link at `mbit` Mbit/s, limited only by the cable.
 pub(crate) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {

@@ -1,13 +1,14 @@
-//! Measures what the links between two machines carry, alone and together, and names the limiter.
+//! Measures what the links between two machines carry, alone and together, and names the
+//! bottleneck.
 //!
 //! A [`Runner`] measures over the sessions of a [`Client`] and writes a [`BenchReport`]; a daemon
 //! admits it through [`Admissions`]. The receiver counts bytes on its own clock; `figures` merges
 //! the samples of both ends into one time line.
 //!
-//! `repeat` plans the loads and `sweep` the points of a sweep: each returns the next measurement and
-//! takes its result, until no measurement is left. `window` derives a rate from a run's counters,
-//! `statistics` aggregates repeats, and `evidence` and `limiter` explain a shortfall. All of this is
-//! arithmetic, without clocks, sockets or files; `control` and `run` measure.
+//! `repeat` plans the loads and `sweep` the points of a sweep: each returns the next measurement
+//! and takes its result, until no measurement is left. `window` derives a rate from a run's
+//! counters, `statistics` aggregates repeats, and `evidence` and `limiter` explain a shortfall. All
+//! of this is arithmetic, without clocks, sockets or files; `control` and `run` measure.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -542,18 +542,18 @@ fn is_held(part: Option<f64>) -> bool {
     part.is_some_and(|part| part >= HELD_BACK_FROM)
 }
 
-/// Share of the expected goodput from which a link counts as full: a shaped link repeats to 1 %,
-/// and acknowledgements of the other direction take up to 3 %.
+/// Share of the expected goodput from which a link counts as full: repeats on a shaped link agree
+/// within 1 %, and acknowledgements of the other direction take up to 3 %.
 pub(crate) const FULL_RATE: f64 = 0.97;
 
-/// Share of time with data to send below which the sending program is the limit.
+/// Share of time with data to send, from 0 to 1; below it, the sending program is the limit.
 const BUSY_FROM: f64 = 0.8;
 /// Share of the busy time from which the receiver's window or the send buffer is the limit.
 const HELD_BACK_FROM: f64 = 0.2;
 /// Share of time from which a core counts as full.
 const FULL_CORE: f64 = 0.9;
-/// Number of cores used by the bench process from which it explains a full core; the kernel does a
-/// part of the work.
+/// Minimum number of cores used by the bench process for it to explain a full core. Less than 1,
+/// because the kernel does a part of the work.
 const OWN_CORE: f64 = 0.7;
 /// Share of throttled time from which a quota is the limit. A quota throttles briefly when a load
 /// begins.
@@ -561,13 +561,15 @@ const THROTTLED_FROM: f64 = 0.05;
 /// Retransmitted share of the bytes from which a link is lossy: 0.1 %, less random deviation (3 σ
 /// of 240,000 packets).
 const LOSS_FROM: f64 = 0.0008;
-/// Initial receive buffer of Linux in bytes (`tcp_rmem`, 128 KiB). A smaller automatic one was
-/// restricted.
+/// Initial receive buffer of Linux in bytes (`tcp_rmem`, 128 KiB). A smaller buffer sized by the
+/// kernel indicates a restriction.
 const FIRST_BUFFER_BYTES: u64 = 128 * 1024;
 /// Minimum initial send buffer of Linux in bytes: twice the first 10 segments (`tcp_sndbuf_expand`)
-/// at 2304 bytes each, with kernel overhead. A smaller automatic one was restricted (`tcp_wmem`).
+/// at 2304 bytes each, with kernel overhead. A smaller buffer sized by the kernel indicates a
+/// restriction (`tcp_wmem`).
 const FIRST_SEND_BUFFER_BYTES: u64 = 20 * 2304;
-/// RTT below which no default window is too small: a gigabit needs 125 KB.
+/// Minimum RTT at which a default window may be too small. At 1 ms, a gigabit link needs only 125
+/// KB.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct BenchReport {
     /// Duration of the whole benchmark in seconds.
     pub elapsed_s: f64,
     /// True if the whole plan was measured. The report of an interrupted benchmark has the results
-    /// up to the interruption.
+    /// measured before it was interrupted.
     pub complete: bool,
     /// Program versions of client and daemon.
     pub versions: Ends<String>,
@@ -254,7 +254,7 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Returns the statistics of round-trip times in microseconds; `None` without finite ones.
+    /// Returns the statistics of round-trip times in microseconds; `None` if no value is finite.
     pub fn of(micros: &[f64]) -> Option<Self> {
         let finite = || micros.iter().copied().filter(|time| time.is_finite());
         Some(Self {
@@ -529,7 +529,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the statistics of repeated rates; `None` without any.
+    /// Returns the statistics of repeated rates; `None` for an empty list.
     pub(crate) fn of(rates: &[BitRate]) -> Option<Self> {
         let (min, max) = (rates.iter().min()?, rates.iter().max()?);
         Some(Self {

@@ -38,7 +38,7 @@ const PING_BYTES: u64 = 64;
 /// Minimum duration of a load that may end once its rate has settled, see [`BenchPlan::settle`].
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Time at the end of the duration granted by the daemon in which no load starts.
+/// Time before the end of the duration granted by the daemon in which no load starts.
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
 /// State of a running benchmark at the client.
@@ -275,8 +275,8 @@ impl<C: Client> Runner<C> {
     }
 
     /// Sends the estimated remaining time: `loads` further loads plus `after`. Assumes the mean
-    /// duration of the completed loads, or before the first one that of a load that settles at
-    /// once.
+    /// duration of the completed loads, or, before the first has completed, that the rate settles
+    /// at once.
     fn report_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle {
             self.plan.load.min(SETTLING)

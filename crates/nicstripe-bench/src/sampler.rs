@@ -17,8 +17,8 @@ pub struct CpuSampler {
 }
 
 impl CpuSampler {
-    /// Starts counting. Created for each load, because the process may move to another control
-    /// group.
+    /// Starts counting. Create a new one for each load, because the process may move to another
+    /// control group.
     pub fn begin() -> Self {
         let meter = CpuMeter::new();
         Self {

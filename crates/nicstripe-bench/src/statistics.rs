@@ -54,8 +54,8 @@ pub(crate) fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     median(&distances)
 }
 
-/// Returns the mean of the greatest tenth of the values, at least of one: the "maximum" in sweeps
-/// over window and streams.
+/// Returns the mean of the largest tenth of the values, at least of one value. Reported as the
+/// maximum of a sweep over window and streams.
 pub(crate) fn top_decile(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     mean(&values[values.len() - values.len().div_ceil(10)..])

@@ -230,7 +230,7 @@ fn slope(values: &[f64]) -> f64 {
     rise / places().map(|place| place * place).sum::<f64>()
 }
 
-/// Divisor of a sample's length that gives its tolerance.
+/// Divisor of a sample's length that gives the tolerance for its jitter.
 const EARLY: u32 = 10;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Sweep points that need other connections than the benchmark's: each uses a separate session.
+//! Sweep points that need connections with other settings than the benchmark's: each uses a
+//! separate session.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -59,7 +60,8 @@ impl<C: Client> SweepGuard<C> {
 struct Apart<C: Client> {
     /// Buffer size in bytes and number of connections of the session's points.
     key: (Option<u64>, Option<u32>),
-    /// Task that connects. It outlives a dropped caller, so that the session is still closed.
+    /// Task that opens the session. Continues if the caller is dropped, so that the session is
+    /// closed in any case.
     connecting: Option<JoinHandle<Result<C, C::Error>>>,
     client: Option<C>,
     /// Control connection and links; set once the daemon has admitted the session.

@@ -308,5 +308,5 @@ const NETWORK_TIME: Duration = Duration::from_secs(3);
 /// File size in bytes above which a stage takes seconds on any disk, so that noise matters less.
 const LARGE: u64 = 256 << 20;
 
-/// Maximum of the minimum repeats for files larger than [`LARGE`].
+/// Upper limit of the minimum number of repeats for files larger than [`LARGE`].
 const MOST_OF_LARGE: u32 = 3;

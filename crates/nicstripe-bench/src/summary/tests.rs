@@ -18,7 +18,7 @@ fn two() -> Vec<BenchLink> {
     vec![link(1), link(2)]
 }
 
-/// Returns a report of two links with 940 Mbit/s each alone, and with these flows together.
+/// Returns a report of two links that carry 940 Mbit/s each alone, and these flows together.
 fn beside(together: &[Flow]) -> BenchReport {
     concluded(two(), runs(&[flow(1, 940.0), flow(2, 940.0)], together))
 }

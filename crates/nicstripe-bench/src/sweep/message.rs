@@ -42,7 +42,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Suspect {
     size: u64,
-    /// Number of complete sets of repeats that were also low.
+    /// Number of complete sets of repeats that confirmed the low rate.
     confirmed: u32,
     trials: Trials,
 }
@@ -154,8 +154,8 @@ impl MessageSweep {
         outcome
     }
 
-    /// Returns the number of messages for the duration of one repeat, estimated from the previous
-    /// size.
+    /// Returns the number of messages that one repeat sends, estimated from the time per message of
+    /// the previous size.
     fn messages(&self) -> u64 {
         let last = self
             .table
@@ -403,9 +403,10 @@ const TRIAL_TIME: Duration = Duration::from_millis(84);
 const FIRST_MESSAGES: u64 = 100;
 /// Maximum number of round trips in a repeat. The shortest, on one machine, need 10,000 for 84 ms.
 const MOST_MESSAGES: u64 = 100_000;
-/// Time per message that ends the sweep.
+/// Time per message above which the sweep ends.
 const SLOW_MESSAGE: Duration = Duration::from_secs(1);
-/// Number of consecutive doublings without a significant change.
+/// Number of consecutive doublings without a significant change of the rate, after which the sweep
+/// ends.
 const FLAT_DOUBLINGS: usize = 3;
 /// Minimum significant change as a share of the rate.
 const FLAT_CHANGE: f64 = 0.01;
