@@ -20,7 +20,7 @@ use crate::{
     spec::LinkSpec,
 };
 
-/// Way in which this process can get the privileges for a lab.
+/// Method by which this process can get the privileges for a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// No action is needed: this process is root, or has entered a user namespace as root.
@@ -130,7 +130,8 @@ pub fn gain_access() -> Result<(), Unavailable> {
     }
 }
 
-/// Requests of a trial to build a lab, encoded before the fork because the child must not allocate.
+/// Mappings and netlink requests for trying to build a lab. They are encoded before the fork,
+/// because the child must not allocate.
 struct Trial {
     maps: IdMaps,
     requests: [(Step, Vec<u8>); 3],

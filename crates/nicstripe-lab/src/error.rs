@@ -8,7 +8,7 @@ use crate::{host::Host, rate::BitRate};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// The number of links exceeds the number of addresses.
+    /// The lab has more links than its address range allows.
     #[error("{links} links exceed the limit of {limit}")]
     TooManyLinks {
         /// Requested number of links.
@@ -64,7 +64,7 @@ pub enum LabError {
         /// Minimum rate of a bus.
         min: BitRate,
     },
-    /// No cpu controller of control groups is available, neither of version 1 nor of version 2.
+    /// The cpu controller is available in neither version of control groups.
     #[error("no control group here limits processor time")]
     NoCpuGroups,
     /// The lab has no link with the requested index.

@@ -1,6 +1,6 @@
 //! Lab of two hosts and their cables, and the operations on it.
 //!
-//! `builder` makes it; `host`, `fault` and `bus` are further operations.
+//! `builder` creates it; `host`, `fault` and `bus` are further operations.
 
 use std::{
     ffi::OsStr,
@@ -37,10 +37,10 @@ mod bus;
 pub(crate) mod fault;
 mod host;
 
-/// Lab of two simulated hosts and the cables between them, which exists until it is dropped.
+/// Lab of two simulated hosts and the cables between them. Dropping it removes them.
 ///
-/// Links count from 0: link 0 is `eth1` on both hosts. All methods block for a few system calls,
-/// which take tens of microseconds. They may be called from any thread and from inside an async
+/// Links count from 0: link 0 is `eth1` on both hosts. All methods block; most make only a few
+/// system calls, in less than 0.1 ms. They may be called from any thread and from inside an async
 /// runtime.
 ///
 /// After the drop, the kernel removes namespaces and interfaces as soon as nothing uses them. A

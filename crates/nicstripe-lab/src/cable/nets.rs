@@ -28,7 +28,7 @@ pub(crate) struct Nets {
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
     pub(crate) corruptors: Corruptors,
-    /// Relays that delay the frames of links with a delay.
+    /// Relays of frames between the hosts, one for each link that has a delay.
     pub(crate) relays: Vec<Relay>,
 }
 

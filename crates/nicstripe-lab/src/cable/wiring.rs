@@ -46,8 +46,8 @@ impl Wiring {
         }
     }
 
-    /// Returns a host's IPv4 address on a link. The link must be below [`Wiring::max_links`], which
-    /// the build of a lab checks.
+    /// Returns a host's IPv4 address on a link. The link's index must be below
+    /// [`Wiring::max_links`]; building a lab checks that.
     pub(crate) fn address(self, host: Host, link: usize) -> Ipv4Addr {
         let octet = |base: usize| u8::try_from(base + link).unwrap_or(u8::MAX);
         match (self, host) {

@@ -11,8 +11,8 @@ use nicstripe_netlink::{Request, attribute};
 
 use crate::kernel::{message::text, qdisc::header};
 
-/// Purpose of a filter, and its place in the order of filters. An interface has at most one filter
-/// of each purpose.
+/// Purpose of a filter. Its value is the filter's priority; lower values run first. An interface
+/// has at most one filter of each purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Loss = 1,

@@ -218,7 +218,7 @@ impl Ipv6Address {
     }
 }
 
-/// Returns a text with the NUL that ends it in an attribute.
+/// Encodes the value of a text attribute, with its NUL terminator.
 pub(crate) fn text(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }

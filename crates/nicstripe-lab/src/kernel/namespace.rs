@@ -1,4 +1,5 @@
-//! Unnamed network namespace, which exists as long as one of its descriptors.
+//! Network namespace without a name, which exists only as long as a descriptor or a process refers
+//! to it.
 
 use std::{
     io,

@@ -444,7 +444,7 @@ fn own_arp(builder: LabBuilder, host: Host) -> LabBuilder {
         .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
 }
 
-/// Returns the traffic of each link while `action` runs.
+/// Runs `action`, and returns the traffic of each link during it.
 fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
     let before = lab.counters().unwrap();
     action();
