@@ -10,12 +10,13 @@ pub fn content(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the BLAKE3 digest as `b3sum` prints it.
+/// Returns the BLAKE3 digest of `bytes` in hexadecimal digits, as `b3sum` prints it.
 pub fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// Returns true if both are equal. Unlike `assert_eq`, a failed assertion does not print megabytes.
+/// Returns true if the two byte strings are equal. `assert_eq` would print megabytes if they
+/// differ.
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     a == b
 }

@@ -1,4 +1,4 @@
-//! What the tests and benches of nicstripe share.
+//! Support code that nicstripe's tests and benches share.
 //!
 //! Every wait has a deadline, after which the test fails with all output of the process. No child
 //! outlives its handle. The environment of a process is empty except for the variables that a test
@@ -9,7 +9,7 @@
 //! | two sides with files and keys, a daemon on one of them | [`Side`], [`Daemon`], [`Pair`] |
 //! | a running or finished process | [`Process`], [`Outcome`] |
 //! | content of files and trees | [`content`], [`tree`] |
-//! | tests that may find that they cannot run here | [`trial`](mod@trial), [`tests!`] |
+//! | tests that need something the machine may lack | [`trial`](mod@trial), [`tests!`] |
 //! | kills, and faults of system calls | [`crashes`] |
 //! | power cuts of a simulated disk | [`powercuts`] |
 //! | benches | [`bench`] |

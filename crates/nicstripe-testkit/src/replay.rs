@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-/// Runs every file of `fuzz/corpus/TARGET` through `run`, sorted by name; fails unless `seeds` are
-/// among them unchanged.
+/// Runs `run` on every file of `fuzz/corpus/TARGET`, in order of their names. Panics if the file of
+/// a seed is missing or differs from it.
 ///
 /// With `NICSTRIPE_WRITE_SEEDS` set, writes the seeds first.
 pub fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) {

@@ -1,18 +1,19 @@
-//! Tests that may find that they cannot run on this machine. They are listed as ignored, with the
-//! reason, and never counted as passed.
+//! Tests that need something that a machine may lack, such as a program or a privilege. Such a test
+//! is listed as ignored, with the reason, and never counted as passed.
 
 use std::{env, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 pub use libtest_mimic::{Arguments, Completion, Trial, run};
 
-/// Test function and its path. A failed test panics.
+/// Path of a test and its function, which panics if the test fails.
 pub type Test = (&'static str, fn() -> Completion);
 
-/// Group of tests with the reason why they cannot run; `None` if they can.
+/// Group of tests, and a function that returns the reason why they cannot run, or `None` if they
+/// can.
 pub type Group = (&'static [Test], fn() -> Option<String>);
 
-/// Lists the named functions as tests. A function returns nothing, or a [`Completion`] if it may
-/// find that it cannot run.
+/// Creates a `Group`'s list of tests from the names of functions. A function returns nothing, or
+/// a [`Completion`] if it may find that it cannot run.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
@@ -40,7 +41,7 @@ impl Ending for Completion {
     }
 }
 
-/// Returns the trials of these groups, named by the modules of their binary.
+/// Returns the trials of all tests in these groups.
 pub fn trials(groups: impl IntoIterator<Item = Group>) -> Vec<Trial> {
     let groups = groups.into_iter();
     groups
@@ -99,17 +100,17 @@ pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group
         .collect()
 }
 
-/// Obstacle of tests that every machine can run.
+/// Obstacle of tests that every machine can run: always `None`.
 pub fn none() -> Option<String> {
     None
 }
 
-/// Obstacle of tests that take long, unless they are wanted.
+/// Obstacle of tests that take long: a reason unless `NICSTRIPE_LONG` is set.
 pub fn length() -> Option<String> {
     (!is_long()).then(|| format!("takes long: {LONG}=1 or .ci/run --long runs it"))
 }
 
-/// Returns the larger amount if long tests are wanted.
+/// Returns `long` if `NICSTRIPE_LONG` is set, otherwise `usual`.
 pub fn amount<T>(usual: T, long: T) -> T {
     if is_long() { long } else { usual }
 }

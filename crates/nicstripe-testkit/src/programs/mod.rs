@@ -1,4 +1,4 @@
-//! Real processes, labs and disks.
+//! Support for tests and benches that run real processes, labs and simulated disks.
 
 pub mod bench;
 pub mod crashes;

@@ -40,7 +40,7 @@ impl Pair {
         self.start_cp(arguments).finish()
     }
 
-    /// Returns the command of a `nicstripe cp` over both links, which is not started yet.
+    /// Returns a command for `nicstripe cp` over both links, without starting it.
     pub fn cp_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.client.command(program());
         command.args(self.cp_arguments(arguments));

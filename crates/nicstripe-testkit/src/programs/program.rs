@@ -6,8 +6,8 @@ use std::{
     sync::LazyLock,
 };
 
-/// Returns the path of the command `nicstripe`, which cargo builds beside the folder of each test
-/// and bench of its package.
+/// Returns the path of the `nicstripe` command. Cargo builds it in the directory above that of the
+/// tests and benches.
 pub fn program() -> &'static str {
     static PATH: LazyLock<String> = LazyLock::new(|| {
         let path = profile_folder().join("nicstripe");
@@ -21,7 +21,8 @@ pub(crate) fn temporary_folder() -> PathBuf {
     profile_folder().with_file_name("tmp")
 }
 
-/// Returns `target/debug` or `target/release`, whose folder `deps` has the running test or bench.
+/// Returns `target/debug` or `target/release`, the directory above `deps`, which has the running
+/// test or bench.
 fn profile_folder() -> PathBuf {
     let own = current_exe().unwrap();
     own.ancestors().nth(2).map(Path::to_owned).unwrap()

@@ -241,7 +241,8 @@ pub fn data_of(path: &Path) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sets the modification time of a file or symbolic link to the past, with nanoseconds.
+/// Sets the access and modification time of a file or symbolic link to `seconds` after 1970, plus a
+/// fraction.
 pub fn age(path: &Path, seconds: u64) {
     let time = Timespec {
         tv_sec: i64::try_from(seconds).unwrap(),

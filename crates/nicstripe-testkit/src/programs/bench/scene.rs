@@ -23,9 +23,9 @@ pub struct Scene<'a> {
 /// Privileges of the nicstripe processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Root.
+    /// All privileges: the processes run as root.
     All,
-    /// An ordinary user, without capabilities.
+    /// No capabilities, like the processes of an ordinary user.
     None,
 }
 

@@ -52,10 +52,11 @@ const fn case(
     }
 }
 
-/// Size of a file in bytes during whose copy the receiver syncs twice. It syncs every 16 MiB.
+/// Size in bytes of a file for which the receiver syncs twice during the copy: it syncs every 16
+/// MiB.
 const LONG: usize = (36 << 20) + 99;
 
-/// Size of a file in bytes that has three chunks, the last of them shorter.
+/// Size in bytes of a file with three chunks, the last of them shorter.
 const SHORT: usize = (512 << 10) + 77;
 
 /// Kinds of copies that the tests interrupt.

@@ -31,7 +31,7 @@ impl Field {
         Self::between(Side::here(), Side::here())
     }
 
-    /// Like `new`, but permission bits bind the programs even if root runs them.
+    /// Like `new`, but the programs lack the capabilities with which root ignores permission bits.
     pub fn without_privilege() -> Self {
         let side = || {
             Side::of(tempfile::tempdir().unwrap(), |program| {

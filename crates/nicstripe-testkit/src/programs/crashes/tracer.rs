@@ -1,5 +1,5 @@
-//! Tracer of a program's system calls on the files of one directory. It makes one of them fail,
-//! write less, or never happen.
+//! Tracer of a program's system calls on the files of one directory. It can make one call fail or
+//! write less, or kill the program at that call.
 //!
 //! Uses ptrace(2) like strace(1). The fault injection of strace counts the calls of each thread
 //! separately, and cannot select files with random names. This tracer numbers the calls of all

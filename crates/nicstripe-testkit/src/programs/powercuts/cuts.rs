@@ -67,7 +67,7 @@ struct Recording {
 }
 
 impl Plan<'_> {
-    /// Records logs and cuts each of them, until `cuts` cuts are made.
+    /// Records logs of copies, and simulates power cuts of each log until `cuts` of them are made.
     pub fn carry_out(&self, rng: &mut Rng) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         while outcome.cuts < self.cuts {

@@ -70,8 +70,8 @@ impl Thing {
 /// One run of `nicstripe cp`.
 #[derive(Clone, Debug)]
 pub struct Copy {
-    /// Index of the worker that ran it. A worker runs one copy after the other, on paths of its
-    /// own.
+    /// Index of the worker that ran the copy. A worker runs one copy after the other, on paths that
+    /// no other worker uses.
     pub worker: usize,
     pub way: Way,
     /// Options of `cp`, without addresses and ports.

@@ -156,7 +156,7 @@ fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Kind of file by its name.
+/// Kind of file by its name: journal or part file of an unfinished copy, or any other file.
 enum Kind {
     Plain,
     Part,

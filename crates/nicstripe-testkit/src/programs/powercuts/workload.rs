@@ -1,4 +1,5 @@
-//! Copies made while the disk logs: files and trees of many kinds, by concurrent workers.
+//! Copies made while the disk logs its writes: files and trees of many kinds, by concurrent
+//! workers.
 
 use std::{
     fs::{self, File},
