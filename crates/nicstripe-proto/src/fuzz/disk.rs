@@ -1,4 +1,4 @@
-//! Fuzz targets for journals after a crash, and for the sets of chunks and holes behind them.
+//! Fuzz targets for journals after a crash, and for sets of chunks and holes.
 
 use super::tape::Tape;
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     journal::{HEADER_LEN, Header, RECORD_LEN, Record, Replay, Replayed, replay},
 };
 
-/// Fuzz target: replays a journal in whole and in pieces. The low bits of the first byte select
-/// which checksums are repaired before; the second byte is the length of the pieces.
+/// Fuzz target: replays a journal as a whole and in pieces. The low bits of the first byte select
+/// the checksums to repair first; the second byte is the length of the pieces.
 pub fn journal(data: &[u8]) {
     let [repair, piece_len, journal @ ..] = data else {
         return;
@@ -96,7 +96,7 @@ fn repair_records(journal: &mut [u8]) {
 }
 
 /// Fuzz target: compares chunk sets with the bits of an integer, and hole maps with the bytes of a
-/// file.
+/// simulated file.
 pub fn extents(data: &[u8]) {
     let mut tape = Tape::new(data);
     if tape.is() {
@@ -160,7 +160,7 @@ fn chunks(tape: &mut Tape<'_>) {
     }
 }
 
-/// Returns the range as a bit mask, whose bit 0 is chunk `base`.
+/// Returns the range as a bit mask whose bit 0 stands for chunk `base`.
 fn mask_of(range: ChunkRange, base: u64) -> u128 {
     let below = |end: u64| {
         if end - base >= 128 {

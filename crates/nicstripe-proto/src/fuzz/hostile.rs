@@ -24,8 +24,8 @@ use crate::{
 /// Fuzz target: runs one session. The input determines the peer's messages, the loss of
 /// connections, and the order of disk work.
 ///
-/// The session must not panic, overflow its timers, or produce output without end. Buffered peer
-/// data must stay within the credit granted, and data sent within the credit received.
+/// The session must not panic, overflow its timers, or produce endless output. Buffered peer data
+/// must stay within the credit granted, and data sent within the credit received.
 pub fn session(data: &[u8]) {
     let mut tape = Tape::new(data);
     let mut victim = Victim::new(&mut tape);
@@ -53,10 +53,10 @@ const MOST_CALLS: usize = 2_000;
 /// Credit of both ends of one connection, in data frames.
 #[derive(Default)]
 struct Connection {
-    /// Number of data frames that the session permits to the peer, and that have arrived.
+    /// Number of data frames that the session has granted to the peer, and that have arrived.
     granted: u64,
     arrived: u64,
-    /// Number of data frames that the peer permits to the session, and that have begun.
+    /// Number of data frames that the peer has granted to the session, and that have begun.
     credit: u64,
     begun: u64,
 }
@@ -71,7 +71,7 @@ struct Victim {
     early: BTreeSet<u64>,
     /// Number of control messages that the session has sent.
     sent: u64,
-    /// Number of transfers started by the session's own user.
+    /// Number of transfers started by the session's driver.
     begun: u32,
     /// Chunks being written, chunks deferred by [`Incoming::Later`], and chunks being read.
     writing: Vec<(PathId, DataHeader)>,
@@ -80,7 +80,7 @@ struct Victim {
     /// Encoded control messages of the session; each must decode.
     said: Vec<Vec<u8>>,
     committed: BTreeSet<TransferId>,
-    /// Requests of the peer that are not answered.
+    /// Requests of the peer that are not answered yet.
     asked: Vec<Ask>,
 }
 
@@ -169,7 +169,7 @@ impl Victim {
         self.session.retire_path(path, PathLoss::Reset, self.now);
     }
 
-    /// Delivers a frame of the peer in encoded form, as a connection does.
+    /// Delivers a frame of the peer in encoded form, as over a real connection.
     fn hear(&mut self, path: PathId, frame: Frame) {
         if self.connection(path).is_none() {
             return;
@@ -184,8 +184,8 @@ impl Victim {
         self.judge(path, heard);
     }
 
-    /// Returns the value of a successful call, or closes the connection on which the peer has
-    /// violated the protocol.
+    /// Returns the value of a successful call, or `None` after closing the connection on which the
+    /// peer violated the protocol.
     fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
         result
             .inspect_err(|error| drop(error.to_string()))
@@ -371,7 +371,7 @@ impl Victim {
         self.session.handle_chunk_flushed(path);
     }
 
-    /// Performs an arbitrary call of the session's own user.
+    /// Makes an arbitrary call of the session's driver.
     fn use_session(&mut self, tape: &mut Tape<'_>) {
         let transfer = tape.transfer();
         match tape.below(14) {
@@ -507,8 +507,8 @@ impl Victim {
         }
     }
 
-    /// Handles the session's events and takes its output until none is left. Panics if there is no
-    /// end.
+    /// Handles the session's events and takes its output until none is left. Panics if the output
+    /// is endless.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {
             assert!(calls < MOST_CALLS, "events without end");
@@ -533,8 +533,7 @@ impl Victim {
         });
     }
 
-    /// Performs a part of the pending hash work: that of a file of many terabytes would never
-    /// finish.
+    /// Performs some of the pending hash work; hashing a file of many terabytes would never finish.
     fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
         for _ in 0..tape.below(6) {
             if let Some((transfer, chunk)) = self.session.poll_hash() {

@@ -185,7 +185,7 @@ impl Pair {
             .handle_path_lost(path, loss, self.now);
     }
 
-    /// Delivers the oldest packet of a path, corrupted if the input says so.
+    /// Delivers the oldest packet of a path, corrupted if `tape` says so.
     fn deliver(&mut self, from: usize, path: PathId, tape: Option<&mut Tape<'_>>) {
         let (index, to) = (usize::from(path.0), 1 - from);
         let Some(packet) = self.sides[from].wires[index]
@@ -400,7 +400,7 @@ impl Pair {
         }
     }
 
-    /// Ends the faults: reconnects all paths and delivers everything.
+    /// Stops the faults: reconnects all paths and delivers everything.
     fn finish(&mut self) {
         // A transfer broken by a faulty peer stays unfinished.
         for _ in 0..if self.hostile { 5 } else { ROUNDS } {

@@ -1,5 +1,5 @@
-//! Decisions derived from the fuzzer's bytes: changing one byte changes one decision, not the
-//! meaning of all others.
+//! Decisions derived from the fuzzer's bytes. Changing one byte changes one decision and leaves all
+//! others as they were.
 
 /// Reader of decisions from the fuzzer's bytes; yields zeros after the last byte.
 pub(super) struct Tape<'a>(&'a [u8]);

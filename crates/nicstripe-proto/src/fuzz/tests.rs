@@ -983,7 +983,7 @@ fn extents_corpus() {
     replay("extents", extents, seeds);
 }
 
-/// Input bytes of the fuzz target, which it reads as decisions: sessions have no encoding.
+/// Runs the fuzz target on its corpus. The inputs are decisions: a session has no encoding.
 #[test]
 fn session_corpus() {
     let noise = |seed: u8, len| {
@@ -1122,7 +1122,7 @@ fn tunnels_corpus() {
     replay("tunnels", tunnels, seeds);
 }
 
-/// Runs the fuzz target briefly on random bytes. No decision may break its assertions.
+/// Runs the fuzz target briefly on random bytes; no input may violate its assertions.
 #[test]
 fn tunnels_survive_noise() {
     let rounds = if cfg!(miri) { 1 } else { 300 };

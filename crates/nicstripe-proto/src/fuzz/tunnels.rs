@@ -27,8 +27,8 @@ pub fn mux(data: &[u8]) {
 /// Fuzz target: runs a tunnel multiplexer with records of a hostile peer and actions of local
 /// programs.
 ///
-/// Its accounting must add up and stay within bounds. Nothing may be left after the multiplexer has
-/// ended and all users have closed.
+/// Its memory accounting must be consistent and stay within bounds. Nothing may be left after the
+/// multiplexer has ended and all programs have closed their connections.
 pub fn tunnels(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
@@ -51,7 +51,7 @@ pub fn tunnels(data: &[u8]) {
     assert!(end.is_empty());
 }
 
-/// Upper limit of the connection numbers that have local users; others are rejected at once.
+/// Upper limit of the connection IDs that local programs use; higher ones are rejected at once.
 const MOST_KNOWN: u32 = 1024;
 
 /// Performs one action of a local program or of the peer. Returns `None` if the peer violates the

@@ -1,4 +1,4 @@
-//! Fuzz targets for bytes from a connection or a multicast datagram.
+//! Fuzz targets for bytes from a connection or a discovery datagram.
 
 use std::fmt::Debug;
 
@@ -127,7 +127,8 @@ pub fn batches(data: &[u8]) {
     }
 }
 
-/// Fuzz target: checks a name in wire form, as typed, or as displayed, selected by the first byte.
+/// Fuzz target: checks a name in wire form, as typed, or as displayed; the first byte selects the
+/// form.
 pub fn names(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;

@@ -1,4 +1,4 @@
-//! Explanations of a plan: the reason for each interface's outcome, as data for others to word.
+//! Explanations of a plan: the reason for each interface's outcome, without wording.
 
 use super::{
     candidate::{Candidate, Preference},
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::wire::message::PeerInterface;
 
-/// Outcome of planning for one interface, for display to the user.
+/// Explanation of a plan for one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// Machine that has the interface.
     pub side: Side,
     /// Name of the interface on that machine.
     pub interface: String,
-    /// Outcome for this interface.
+    /// Outcome of planning for this interface.
     pub fact: Fact,
 }
 
@@ -41,19 +41,19 @@ pub enum Fact {
         /// idle.
         next_best: Option<Box<Candidate>>,
     },
-    /// The interface was in use before the plan was made.
+    /// The interface was already in use when the plan was made.
     Taken {
         /// Name of the other machine's interface at the far end.
         with: String,
     },
-    /// The interface has no link, for this reason.
+    /// The plan has no link on the interface, for this reason.
     LeftOut(LeftOut),
 }
 
 /// Reason why a plan has no link on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOut {
-    /// The interface's machine does not use it by default.
+    /// The machine with the interface does not use it by default.
     NoCandidateHere,
     /// No enabled interface of the other machine is in the same subnet, or has a link-local address
     /// as well.

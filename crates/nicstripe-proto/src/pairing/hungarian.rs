@@ -78,7 +78,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Assigns a column to one more row, and moves other rows if that is cheaper.
+    /// Assigns a column to `row`, and moves earlier rows to other columns if that is cheaper.
     fn place(&mut self, row: usize) {
         let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
         let mut settled = vec![false; self.size];

@@ -1,4 +1,5 @@
-//! State machine of the pairing: which candidates are tried, verified and planned.
+//! State machine of the pairing: probe and connection results of the candidates, and the plan of
+//! links.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -172,7 +173,7 @@ impl Pairing {
     /// Records that the intended interface answered a probe.
     ///
     /// If the candidate would replace a link in use, discards failures of idle pairs that share an
-    /// interface with it: a cable may be back.
+    /// interface with it: a cable may have been plugged in again.
     pub fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -258,8 +259,8 @@ impl Pairing {
             .any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Discards failures of candidates that need a probe and did not answer. The ends of a cable
-    /// detect it, configure addresses and begin to listen at different times.
+    /// Discards failures of candidates that needed a probe and did not answer. The two ends of a
+    /// cable detect it, configure addresses and start to listen at different times.
     ///
     /// Also discards failures by a missing route, since a full queue may have dropped the proof of
     /// an address.

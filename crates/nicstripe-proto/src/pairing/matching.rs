@@ -24,7 +24,7 @@ const MOST_RATE_BPS: u64 = 1 << 48;
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) is_in_use: bool,
-    /// True if the peer has answered a probe, or a connection was made.
+    /// True if the candidate's peer interface has answered a probe or accepted a connection.
     pub(super) was_reached: bool,
     /// Expected rate of the candidate in bit/s.
     pub(super) rate_bps: u64,

@@ -1,4 +1,4 @@
-//! Planner of links: decides which candidates to probe, which connections to make and end, and
+//! Planner of links: decides which candidates to probe, which connections to make and close, and
 //! when.
 
 use std::{
@@ -30,7 +30,7 @@ pub struct Planner {
     rounds: usize,
 }
 
-/// Candidate with connections, and their state.
+/// Candidate with requested or adopted connections, and their state.
 #[derive(Debug, Clone)]
 struct Made {
     candidate: Candidate,
@@ -46,7 +46,7 @@ struct Made {
 pub enum Step {
     /// Make the connections of a new link.
     Connect(Candidate),
-    /// End the connections of a link, without retries.
+    /// Close the connections of a link, without retries.
     Retire(CandidateId),
 }
 
@@ -119,7 +119,7 @@ impl Planner {
     }
 
     /// Records that a candidate's connection failed for the reason `why`, such as another interface
-    /// than intended. Its connections are ended without retries.
+    /// than intended. Its connections are closed without retries.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
@@ -132,7 +132,7 @@ impl Planner {
         self.pairing.failed(id, Failure::Unrouted);
     }
 
-    /// Removes a candidate whose connections were ended or could not be made.
+    /// Removes a candidate whose connections were closed or could not be made.
     pub fn forget(&mut self, id: CandidateId) {
         self.made.remove(&id);
     }

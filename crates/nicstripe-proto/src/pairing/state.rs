@@ -3,8 +3,8 @@
 /// Probe and connection state of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not probed or connected, or not since its connection was lost. From: `Verified`, `Failed`.
-    /// To: any other.
+    /// Not probed or connected yet, or not since its last connection was lost. From: `Verified`,
+    /// `Failed`. To: any other.
     Untried,
     /// The peer has answered a probe. From: any. To: `Verified`, `Failed`.
     Reached,

@@ -11,11 +11,11 @@ use crate::{
     wire::message::MAX_VALUES,
 };
 
-/// Limit of chunks that are read and still undecided by the sender: 1 GiB of file in 256 KiB
-/// chunks, and 300 KiB of memory.
+/// Maximum number of chunks that are being hashed or await the sender's decision: 1 GiB of file in
+/// 256 KiB chunks, and 300 KiB of memory.
 pub(crate) const MOST_UNDECIDED: usize = 4096;
 
-/// Chunk hashes per message to the sender: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
+/// Number of chunk hashes per message to the sender: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
 const TELL_EVERY: usize = 64;
 
 /// Comparison state of each chunk of the existing file.
@@ -49,7 +49,8 @@ impl DeltaReceiver {
         self.unread.remove(range);
     }
 
-    /// Returns true if the sender may send this chunk: its hash was sent, or it is not compared.
+    /// Returns true if the sender may send this chunk: its hash was sent, or the chunk is not
+    /// compared.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
         !(self.unread.contains(chunk)
             || self.reading.contains(chunk)
@@ -95,7 +96,7 @@ impl DeltaReceiver {
         self.told.remove(&chunk)
     }
 
-    /// Removes a chunk that the sender has sent instead.
+    /// Removes a chunk whose new version the sender has sent.
     pub(crate) fn on_written(&mut self, chunk: ChunkId) {
         self.told.remove(&chunk);
     }

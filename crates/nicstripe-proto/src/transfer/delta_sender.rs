@@ -12,8 +12,8 @@ use crate::{
     wire::message::MAX_KEEP,
 };
 
-/// Equal chunks per `Keep` message: 16 MiB of file, so that the receiver
-/// can make them durable during the transfer.
+/// Number of equal chunks per `Keep` message: 16 MiB of file, so that the receiver can make them
+/// durable during the transfer.
 const KEEP_EVERY: u64 = 64;
 
 /// Comparison state of the chunks of a file.

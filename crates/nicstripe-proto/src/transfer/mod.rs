@@ -1,4 +1,4 @@
-//! The two halves of a transfer, and their parts for `--delta`.
+//! Sending and receiving half of a transfer, with their parts for delta transfers (`--delta`).
 
 mod delta_receiver;
 mod delta_sender;

@@ -55,8 +55,8 @@ pub(crate) struct Receiver {
     /// Chunks that are being verified and written, possibly in several copies.
     ///
     /// A second copy is written too while the first is not verified. If it were dropped and the
-    /// first turned out damaged, nobody would resend the chunk: the sender believes the second is
-    /// in flight.
+    /// first turned out damaged, the sender would not resend the chunk: it believes that the second
+    /// is in flight.
     writing: BTreeMap<ChunkId, Writing>,
     tree: HashTree,
     /// Subtrees written since the latest sync began, which are not durable.
@@ -64,7 +64,7 @@ pub(crate) struct Receiver {
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
     syncing: bool,
-    /// Bytes so far, without the size.
+    /// Byte counters of the transfer; `size` is set in the result of [`Receiver::stats`].
     stats: TransferStats,
     /// Pending acknowledgements by path; those under `None` go out on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
@@ -163,7 +163,7 @@ pub enum ArrivalError {
     /// Chunk that is compared with the existing file and whose hash the sender does not have yet.
     #[error("peer sent chunk {chunk} before the comparison")]
     Undecided {
-        /// Index of the chunk.
+        /// Chunk sent before its hash: the sender must first compare it with the receiver's file.
         chunk: u64,
     },
     /// Chunk beyond the send window.
@@ -605,8 +605,9 @@ impl Receiver {
             .is_some_and(|chunks| self.written.len() == chunks)
     }
 
-    /// Starts a sync if `bytes` were written since the latest one began, or if unsynced data is
-    /// older than `interval`. Returns the subtrees that the sync makes durable.
+    /// Starts a sync if none is active, and either `bytes` bytes were written since the latest one
+    /// began or unsynced data is older than `interval`. Returns the subtrees that the sync makes
+    /// durable.
     pub(crate) fn poll_sync(
         &mut self,
         bytes: u64,

@@ -29,7 +29,7 @@ pub(crate) struct Sender {
     striper: Striper,
     /// Chunks outside the send window, all at or after `window`.
     held: ChunkSet,
-    /// First chunk outside the send window.
+    /// First chunk outside the send window, as its upper limit.
     window: ChunkId,
     /// Length in bytes of each streamed chunk that is not acknowledged.
     lens: BTreeMap<ChunkId, u32>,
@@ -42,7 +42,8 @@ pub(crate) struct Sender {
     /// Chunks that the receiver has: to be read and hashed, but not sent.
     to_hash: ChunkSet,
     queues: BTreeMap<PathId, PathQueue>,
-    /// Bytes so far, without the size and those by path.
+    /// Byte counters of the transfer; `size` and `by_path` are set in the result of
+    /// [`Sender::stats`].
     stats: TransferStats,
     started: ChunkSet,
     /// Chunks in holes: to be hashed as zeros, but not sent.
@@ -66,8 +67,8 @@ struct PathQueue {
 /// Result of [`Sender::on_acknowledged`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
-    /// Number of bytes delivered by each path. A chunk that was also hedged counts for the path on
-    /// which its acknowledgement arrived.
+    /// Number of bytes delivered by each path. A hedged chunk counts for the path on which its
+    /// acknowledgement arrived.
     pub(crate) delivered: Vec<(PathId, u64)>,
     /// Chunks that a path need not send, because another path has delivered them.
     pub(crate) superseded: Vec<(PathId, ChunkId)>,
@@ -180,7 +181,7 @@ impl Sender {
         self.comparison.on_value(chunk, value)
     }
 
-    /// Returns chunks that are equal in the receiver's file, if a message about them is due.
+    /// Returns chunks that are equal in the receiver's file, if a `Keep` message about them is due.
     pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         self.comparison.poll_kept()
     }

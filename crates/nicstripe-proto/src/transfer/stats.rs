@@ -1,4 +1,4 @@
-//! Progress of a transfer.
+//! Progress counters of a transfer.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::id::PathId;
 pub struct TransferStats {
     /// Total size in bytes, 0 while unknown.
     pub size: u64,
-    /// Number of bytes that were durable at the receiver before this session.
+    /// Number of bytes durable at the receiver from earlier attempts.
     pub resumed_bytes: u64,
     /// Number of bytes that arrived, each counted once.
     pub delivered_bytes: u64,

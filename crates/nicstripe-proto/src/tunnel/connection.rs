@@ -33,7 +33,7 @@ pub(super) struct Connection {
     /// Number of bytes that the peer's window permits in addition to those in `unsent`.
     pub(super) credit: u64,
     pub(super) unsent: ByteQueue,
-    /// True if the local user has ended the sending direction.
+    /// True if the local program has ended its stream; queued bytes are still sent.
     pub(super) is_finishing: bool,
     pub(super) end_sent: bool,
     pub(super) wants_room: bool,
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     /// True if the peer has ended its sending direction.
     pub(super) has_ended: bool,
     pub(super) wants_bytes: bool,
-    /// True if the local user has closed the connection.
+    /// True if the local program has closed the connection.
     pub(super) is_let_go: bool,
     pub(super) reset_due: bool,
     /// True if the connection has failed: the peer reset it, or the multiplexer has ended.
@@ -82,8 +82,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that the local user may write now: limited by the send queue and
-    /// the peer's window.
+    /// Returns the number of bytes that the local program may write now: limited by the send queue
+    /// and the peer's window.
     pub(super) fn room(&self, pool: &Pool) -> usize {
         let queue = pool.queue_limit().saturating_sub(self.unsent.len());
         if self.stage == Stage::Open {
@@ -100,7 +100,8 @@ impl Connection {
         worth && std::mem::take(&mut self.wants_room)
     }
 
-    /// Discards received bytes that no reader will take, and releases their part of the window.
+    /// Discards received bytes that the local program will not read, and releases their part of the
+    /// window.
     pub(super) fn discard_unread(&mut self, pool: &mut Pool) {
         self.inbound.release(self.unread.len() as u64, pool);
         self.unread.clear();
@@ -122,7 +123,7 @@ pub(super) struct Inbound {
     granted: u64,
     received: u64,
     consumed: u64,
-    /// Part of `granted` that was not announced to the peer yet, in bytes.
+    /// Part of `granted` that is not yet announced to the peer, in bytes.
     pub(super) due: u32,
     /// True if the window has limited the sender's rate since it was last enlarged.
     is_used_up: bool,
@@ -145,8 +146,8 @@ impl Inbound {
         }
     }
 
-    /// Returns the number of bytes that the peer may still send, or has sent and the user has not
-    /// read.
+    /// Returns the memory that the window occupies, in bytes: what the peer may still send, plus
+    /// received bytes that are not read.
     pub(super) fn held(&self) -> u64 {
         self.granted - self.consumed
     }
@@ -168,8 +169,8 @@ impl Inbound {
         self.is_used_up = true;
     }
 
-    /// Counts bytes that the user has read, with `unread` bytes left. Grants new window to the peer
-    /// if the update is worth a record.
+    /// Counts bytes that the local program has read, with `unread` bytes left. Grants more window
+    /// to the peer if the update is worth a record.
     pub(super) fn on_read(&mut self, bytes: u64, unread: usize, pool: &mut Pool) {
         self.release(bytes, pool);
         let is_tight = pool.free() < Pool::EXTRA / 8;
@@ -183,8 +184,8 @@ impl Inbound {
         self.grant(pool);
     }
 
-    /// Counts bytes that the user has read after the peer ended its direction, so that no window is
-    /// granted.
+    /// Counts bytes that the local program has read after the peer ended its stream, so that no
+    /// more window is granted.
     pub(super) fn on_read_at_end(&mut self, bytes: u64, pool: &mut Pool) {
         self.release(bytes, pool);
     }
@@ -249,8 +250,7 @@ impl Pool {
     }
 }
 
-/// Number of window updates per window: an update is sent after a quarter, so that the peer seldom
-/// stalls.
+/// Divisor of the window: an update is sent after a quarter of it, so that the peer seldom stalls.
 const GRANTS: u32 = 4;
 
 /// Maximum length of a connection's send queue in bytes: one batch, which is full as soon as the

@@ -13,10 +13,10 @@ pub(crate) const FIRST_WINDOW: u32 = 64 << 10;
 /// Guaranteed receive window of every connection in bytes, whatever their number: 4 KiB.
 pub const LEAST_WINDOW: u32 = 4 << 10;
 
-/// Maximum sum of receive windows at one end in bytes: 48 MiB over all connections, unread or still
-/// permitted.
+/// Maximum sum of all receive windows at one end in bytes: 48 MiB. Counts bytes that the peer may
+/// still send, and received bytes that are not read.
 pub const MOST_RECEIVED: u64 = 48 << 20;
 
-/// Maximum number of bytes that are written and not sent at one end: 16 MiB over all connections,
+/// Maximum number of bytes at one end that are written but not sent: 16 MiB over all connections,
 /// plus one write.
 pub const MOST_UNSENT: u64 = 16 << 20;

@@ -25,16 +25,16 @@ use crate::id::Role;
 pub struct Tunnels {
     role: Role,
     pub(super) connections: BTreeMap<ConnId, Connection>,
-    /// Highest connection ID so far.
+    /// Highest connection ID used so far.
     last: Option<ConnId>,
-    /// Connections that have something to send, each once, in the order of their turns.
+    /// Connections that have something to send, each once, in round-robin order.
     turns: VecDeque<ConnId>,
     pub(super) pool: Pool,
     events: VecDeque<TunnelEvent>,
     has_ended: bool,
 }
 
-/// Event of a tunnelled connection, for its local user.
+/// Event of a tunnelled connection, to be handled by the program that uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
     /// Daemon: the client requests a connection. Connect to the target, then call
@@ -60,7 +60,7 @@ pub enum TunnelEvent {
     Readable(ConnId),
     /// The connection's send queue has space for a waiting writer.
     Writable(ConnId),
-    /// The connection has failed. The local user must [close](Tunnels::close) it.
+    /// The connection has failed. The caller must [close](Tunnels::close) it.
     Reset(ConnId),
 }
 
@@ -118,7 +118,7 @@ pub enum TunnelError {
     TooWide(u32),
 }
 
-/// Result of a connection's turn to write records into a batch.
+/// Result of a connection's turn in the round-robin to write records into a batch.
 enum Turn {
     /// The batch has no room for the connection's next record.
     Full,
@@ -213,7 +213,7 @@ impl Tunnels {
     }
 
     /// Returns the number of bytes that may be written now. If it is 0, [`TunnelEvent::Writable`]
-    /// follows.
+    /// follows once there is room.
     ///
     /// # Errors
     ///
@@ -239,9 +239,8 @@ impl Tunnels {
         Ok(count)
     }
 
-    /// Queues bytes to send that [`room`](Self::room) has permitted earlier, even if other
-    /// connections have filled the memory since. The caller must not write to this connection in
-    /// between.
+    /// Queues bytes that [`room`](Self::room) permitted earlier, even if other connections have
+    /// used up the memory since. The caller must not write to this connection in between.
     ///
     /// # Errors
     ///
@@ -617,7 +616,7 @@ impl Tunnels {
         whole.into_iter().for_each(|conn| self.break_off(conn));
     }
 
-    /// Returns the next event, or `None` if all were returned.
+    /// Returns the next event, or `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }

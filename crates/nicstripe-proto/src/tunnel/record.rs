@@ -71,8 +71,8 @@ pub enum Record<'a> {
         /// Number of additional bytes that the peer may send, at least one.
         bytes: u32,
     },
-    /// Either end: reports that the window limits its rate. Only the sender can detect this, since
-    /// a window update may be in flight.
+    /// Either end: reports that the peer's window limits its sending rate. Only the sender can
+    /// detect this, since a window update may be in flight.
     UsedUp {
         /// ID of the connection.
         conn: ConnId,

@@ -1,4 +1,4 @@
-//! Candidates derived from the interface lists of two machines.
+//! Tests of the candidates derived from the interface lists of two machines.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Explanations of a plan's outcome for each interface.
+//! Tests of the explanations of a plan for each interface.
 
 use super::*;
 

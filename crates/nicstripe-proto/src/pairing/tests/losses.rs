@@ -1,5 +1,5 @@
-//! Loss and return of every subset of interfaces on every topology, in virtual time. Data must flow
-//! again if any pair of interfaces works.
+//! Tests with the loss and return of every subset of interfaces on every topology, in virtual time.
+//! Data must flow again if any pair of interfaces works.
 
 use std::{
     cmp::Reverse,
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// Sends the peer's list of interfaces to the planner if a link can carry it.
+    /// Sends the peer's list of interfaces to the planner if any link can carry it.
     fn tell(&mut self) {
         if self.links() > 0 {
             self.after(MS, What::Told);
@@ -310,7 +310,7 @@ impl World {
             .count()
     }
 
-    /// Returns an upper bound of the number of links between the interfaces that carry traffic.
+    /// Returns an upper bound of the number of links between interfaces that carry traffic.
     fn most_links(&self) -> usize {
         let alive = |side: usize, among: fn(usize) -> bool| {
             (0..self.alive[side].len())
@@ -332,8 +332,9 @@ impl World {
     }
 }
 
-/// Returns a simulation whose links join each local interface with the peer's interface `crossing`
-/// places further, where the topology permits, as if the others had been plugged in later.
+/// Returns a simulation whose links join local interface `n` with the peer's interface `n +
+/// crossing` (modulo the count) where the topology permits, as if all other cables were plugged in
+/// later.
 fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
     let mut world = World::new(topology, counts);
     let ways: Vec<Candidate> = world.planner.pairing().candidates().cloned().collect();

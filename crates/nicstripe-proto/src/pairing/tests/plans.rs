@@ -1,4 +1,4 @@
-//! Candidates that a plan selects.
+//! Tests of the candidates that a plan selects.
 
 use nicstripe_sim::Rng;
 

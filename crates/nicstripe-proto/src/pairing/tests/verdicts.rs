@@ -1,4 +1,4 @@
-//! Effect of probe and connection results, and of interface changes, on a plan.
+//! Tests of a plan after probe and connection results, and after changes of interfaces.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Hostile peers: a protocol violation ends the multiplexer, and costs no more memory than an
-//! honest peer.
+//! Tests with hostile peers: a protocol violation ends the multiplexer, and costs no more memory
+//! than an honest peer.
 
 use super::*;
 

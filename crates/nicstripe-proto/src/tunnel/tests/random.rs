@@ -1,5 +1,5 @@
-//! Random operations on random connections. All data arrives in order up to the end, or the
-//! connection fails at both ends.
+//! Tests with random operations on random connections: all data arrives in order up to the end of
+//! the stream, or the connection fails at both ends.
 //!
 //! `NICSTRIPE_SEED` repeats a run.
 
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Local user of one end of a connection, with the bytes that it has written and read.
+/// Simulated program at one end of a connection, with the bytes that it has written and read.
 #[derive(Debug, Default, Clone)]
 struct User {
     written: u64,
@@ -43,7 +43,7 @@ struct Life {
     conn: ConnId,
     is_open: bool,
     is_over: bool,
-    /// Users of the connection: at the client, then at the daemon.
+    /// Programs that use the connection: at the client, then at the daemon.
     users: [User; 2],
 }
 

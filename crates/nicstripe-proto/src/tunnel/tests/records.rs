@@ -1,4 +1,4 @@
-//! Wire format of the records, byte for byte.
+//! Tests of the records' wire format, byte for byte.
 
 use super::super::record::*;
 
