@@ -38,7 +38,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the subcommand to its end.
+    /// Runs the given subcommand and returns its result.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match self {
             Self::Demo(demo) => demo.run(terminal),
@@ -117,7 +117,7 @@ mod tests {
         check(&Args::command());
     }
 
-    /// Finds the nicstripe commands that a message quotes, and splits each into its words after the
+    /// Returns the nicstripe commands quoted in a source line, each split into the words after the
     /// program name.
     fn commands_in(line: &str) -> impl Iterator<Item = Vec<&str>> {
         let starts = ["nicstripe ", "{program} "]
@@ -136,8 +136,8 @@ mod tests {
         })
     }
 
-    /// Panics unless clap knows the options of the subcommand that `words` begin with. Returns
-    /// false if the first word is not a subcommand.
+    /// Checks that the subcommand at the start of `words` has all options in them, and panics if it
+    /// lacks one. Returns false if the first word is not a subcommand.
     fn check(words: &[&str], of: &str) -> bool {
         let mut root = Args::command();
         root.build();

@@ -1,4 +1,4 @@
-//! `nicstripe links`: which cables join this machine with another, and why others do not.
+//! `nicstripe links`: lists the cables to another machine, and the reasons why others are not used.
 
 use std::net::IpAddr;
 
@@ -81,7 +81,7 @@ impl Links {
     }
 }
 
-/// The peer that the links lead to.
+/// Peer at the other end of the links, with its name in the peers file.
 struct Peer {
     key: PublicKey,
     name: Option<String>,

@@ -94,7 +94,7 @@ impl LinkArgs {
         .into())
     }
 
-    /// Applies the choice of links to a client.
+    /// Restricts a client to the links and the IP version that the options select.
     pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
         builder
             .links(self.link.clone())

@@ -14,7 +14,7 @@ use crate::text::invocation::Invocation;
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// One command or one argument failed in a way that only that module knows.
+    /// A command failed with an error type of its own module.
     #[error(transparent)]
     Command(Box<dyn CommandError>),
     /// The `nicstripe` library returned an error.
@@ -194,7 +194,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Builds a library error of writing the file `a.bin`.
+    /// Returns the library's error for a failed write to the file `a.bin`.
     pub(crate) fn file_error(code: FailCode, kind: io::ErrorKind) -> nicstripe::Error {
         FileError {
             operation: "write",

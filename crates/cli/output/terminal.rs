@@ -167,7 +167,7 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Makes the log write its lines above the progress bars, as messages are.
+/// Prints log lines above the progress bars.
 impl<'a> MakeWriter<'a> for Terminal {
     type Writer = LogWriter<'a>;
 

@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 
-/// Runs a command on one worker thread per core. Background work of the library that is left at the
-/// end is not awaited.
+/// Runs a command on one worker thread per core. Does not wait at the end for background work of
+/// the library.
 pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     finish(threaded()?, command)
 }

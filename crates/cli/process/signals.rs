@@ -54,7 +54,8 @@ impl Signals {
         }
     }
 
-    /// Runs `work` to its end. A signal that ends the process drops it.
+    /// Returns the result of `work`, or drops it and returns [`Failure::Interrupted`] after a
+    /// signal that ends the process.
     pub(crate) async fn unless_stopped<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -65,7 +66,8 @@ impl Signals {
         }
     }
 
-    /// Runs `work` to its end. A signal that ends the process ends it at once.
+    /// Waits for `work`. Exits immediately and without cleanup after a signal that ends the
+    /// process.
     pub(crate) async fn finish(&mut self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = work => {}

@@ -1,4 +1,5 @@
-//! Values and text: quantities, tables, names of links, command lines. Imports nothing of this crate.
+//! Values and text: quantities, tables, names of links, command lines. Uses no other module of this
+//! crate.
 
 pub(crate) mod invocation;
 pub(crate) mod link_text;

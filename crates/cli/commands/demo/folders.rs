@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use super::error::DemoError;
 
-/// Temporary directories of both hosts: keys that trust each other, and space for the file at
-/// either end.
+/// Temporary directories of the demo: the keys and peers files of both hosts, the sample and the
+/// received file.
 #[derive(Debug)]
 pub(super) struct Folders {
     base: TempDir,
@@ -145,10 +145,10 @@ const MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "nicstripe-demo-";
 const LOCK: &str = "lock";
 
-/// Bytes of free space to spare for keys, journals and the file system itself.
+/// Free disk space in bytes to reserve for keys, journals and the file system itself.
 const SPARE: u64 = 64 * 1024 * 1024;
 
-/// Bytes of memory to spare for processes and the kernel's socket buffers.
+/// Free memory in bytes to reserve for processes and the kernel's socket buffers.
 const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Demo {
         )
     }
 
-    /// Returns the maximum bytes that the files of the demo occupy at a time.
+    /// Returns the maximum number of bytes that the files of the demo occupy at once.
     fn room(&self) -> u64 {
         let most = self
             .links

@@ -69,7 +69,7 @@ impl Sample {
     }
 }
 
-/// Writer that appends files until the sample has its size.
+/// Writer that appends files until the sample has the requested size.
 struct SampleWriter {
     file: File,
     hasher: blake3::Hasher,

@@ -89,7 +89,7 @@ impl Stage {
         }
     }
 
-    /// Prepares this program to run in a host.
+    /// Returns a command that runs this program in a host.
     pub(super) fn nicstripe(&self, host: Host) -> io::Result<Command> {
         let program = std::env::current_exe()?;
         Ok(match self {

@@ -131,7 +131,7 @@ fn name(heard: &DiscoveredPeer) -> String {
     }
 }
 
-/// Prints hints if no daemon answered, or if one of unknown key did.
+/// Prints hints if no daemon answered, or how to trust the daemons whose keys are not trusted yet.
 fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
     if heard.is_empty() {
         terminal.say("no daemon answered");
@@ -162,7 +162,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Builds a daemon that was discovered on `interface`, for tests. It is trusted if it has a
+    /// Returns the answer of a daemon on `interface`, for tests. The daemon is trusted if it has a
     /// name.
     pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
         DiscoveredPeer {

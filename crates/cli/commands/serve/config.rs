@@ -6,7 +6,7 @@ use nicstripe::{escaped, trust::read_guarded};
 
 use super::{arguments::Options, error::ServeError};
 
-/// Maximum size of a configuration file in bytes. A file with all keys has a small part of that.
+/// Maximum size of a configuration file in bytes. A file with all keys is far smaller.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Reads a configuration file.

@@ -168,7 +168,7 @@ fn resent_and_damaged(metrics: &Metrics) -> [Family<'static>; 3] {
 
 type Label<'a> = (&'static str, &'a str);
 
-/// Metric of one name, with a value for each set of labels.
+/// Prometheus metric family: one metric name, with a value for each set of labels.
 struct Family<'a> {
     name: &'static str,
     help: &'static str,

@@ -97,7 +97,7 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BitRate>, D
     Ok(Some(rate).filter(|rate| *rate > BitRate::ZERO))
 }
 
-/// Reads a value that may be absent, as [`choice`] does.
+/// Like [`choice`], for a setting that may be absent.
 pub(super) fn some_choice<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -184,7 +184,7 @@ async fn start(
     Ok(Started { daemon, metrics })
 }
 
-/// State of a running daemon that signals use: its settings, log filter and handle.
+/// Settings, log filter and handle of a running daemon, which the signal handlers use.
 struct Service<'a> {
     args: &'a Serve,
     home: &'a Home,

@@ -6,8 +6,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Host name that requests may carry besides IP addresses and `localhost`. Only servers bound to
-/// loopback have such a limit.
+/// Host name that requests may carry besides IP addresses and `localhost`. Only servers bound to a
+/// loopback address check it.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnNames(Option<String>);
 
@@ -22,8 +22,8 @@ impl OwnNames {
             .then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
     }
 
-    /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address or an allowed
-    /// name.
+    /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address, `localhost`, a
+    /// subdomain of `localhost`, or the configured name.
     pub(crate) fn has(&self, host: &str) -> bool {
         let name = name_of(host);
         let bare = name

@@ -47,7 +47,7 @@ impl ServiceManager {
     }
 
     /// Reports that the daemon reloads its configuration. [`ServiceManager::ready`] reports the end
-    /// of that.
+    /// of the reload.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
@@ -57,7 +57,8 @@ impl ServiceManager {
         }
     }
 
-    /// Reports that the daemon is shutting down, and asks for `within` and a margin to do so.
+    /// Reports that the daemon is shutting down, and requests a timeout of `within` plus
+    /// [`STOP_MARGIN`].
     pub(super) fn stopping(&self, within: Duration) {
         let micros = (within + STOP_MARGIN)
             .as_micros()
@@ -122,5 +123,5 @@ pub(super) fn status_line(metrics: &Metrics) -> String {
     )
 }
 
-/// Time that the shutdown may take in addition to that of the sessions.
+/// Time that the service manager grants for the shutdown in addition to that of the sessions.
 const STOP_MARGIN: Duration = Duration::from_secs(5);

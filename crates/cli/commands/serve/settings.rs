@@ -1,4 +1,4 @@
-//! Settings of `serve`. The command line takes precedence over the configuration file, and that
+//! Settings of `serve`. The command line takes precedence over the configuration file, and the file
 //! over the defaults.
 
 use std::{
@@ -32,7 +32,7 @@ pub(super) struct Settings {
     pub(super) listen: Vec<Listen>,
     pub(super) interface: Vec<String>,
     pub(super) port: u16,
-    /// Access that no peer can exceed, whatever its rights.
+    /// Maximum access of any peer, whatever its rights in the peers file.
     pub(super) access: Access,
     pub(super) routes: Routes,
     pub(super) announce: bool,
@@ -165,8 +165,8 @@ fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
 /// Value of `metrics` that disables the Prometheus endpoint.
 const METRICS_OFF: &str = "off";
 
-/// Parses the address of the Prometheus endpoint. The endpoint has no authentication, so that an
-/// address other machines can reach requires `any`.
+/// Parses the address of the Prometheus endpoint. An address that other machines can reach requires
+/// `any`, because the endpoint has no authentication.
 fn metrics_address(text: &str, any: bool) -> Result<SocketAddr, Failure> {
     let wrong = |why: String| Failure::Setting {
         key: "metrics",

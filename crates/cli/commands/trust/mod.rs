@@ -121,7 +121,7 @@ fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     }
 }
 
-/// The key given to `trust add` is the own key of this machine.
+/// The key given to `trust add` is this machine's own key.
 #[derive(Debug, thiserror::Error)]
 #[error("{fingerprint} is this machine's own key: expected the other machine's key")]
 struct OwnKey {
@@ -218,7 +218,8 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
     text
 }
 
-/// Printed for a peer without a name: a dash, so that programs can split `trust list` into columns.
+/// Placeholder for the name of a peer without one, so that programs can split `trust list` into
+/// columns.
 const NO_NAME: &str = "-";
 
 #[cfg(test)]

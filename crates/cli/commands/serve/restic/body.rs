@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::Pin};
 
 use hyper::body::{Body, Bytes};
 
-/// Body of an HTTP request.
+/// Trait bounds of an HTTP request body.
 pub(super) trait RequestBody: Body<Data = Bytes, Error: std::error::Error> + Unpin {}
 
 impl<B: Body<Data = Bytes, Error: std::error::Error> + Unpin> RequestBody for B {}

@@ -11,7 +11,7 @@ use base64::{
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
-/// Password that a request must carry. Stored as a hash, whose comparison takes constant time.
+/// Hash of the user and password that a request must carry. Comparing hashes takes constant time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Password(blake3::Hash);
 

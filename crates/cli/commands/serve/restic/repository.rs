@@ -31,7 +31,7 @@ pub(super) struct Repository<O> {
     layout: Layout,
 }
 
-/// Error that rejects a request.
+/// Reason for rejecting a request, which determines the HTTP status.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -236,7 +236,7 @@ impl<O: Objects> Repository<O> {
         Ok(reply::status(StatusCode::OK))
     }
 
-    /// Runs `act` on each name, on up to [`SIDE_BY_SIDE`] at a time. Returns the results in any
+    /// Runs `act` for each name, up to [`SIDE_BY_SIDE`] at a time. Returns the results in any
     /// order, or the first error.
     async fn each<T, F>(
         &self,
@@ -267,7 +267,7 @@ impl<O: Objects> Repository<O> {
     }
 }
 
-/// Returns no entries for a missing directory.
+/// Returns an empty list instead of the error for a missing directory.
 fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
     match entries {
         Err(error) if error.kind == Obstacle::Missing => Ok(Vec::new()),
@@ -308,7 +308,7 @@ impl Refusal {
     }
 }
 
-/// JSON object of a file in a list of version 2 of the API.
+/// JSON object of one file in a directory listing, version 2 of the API.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,

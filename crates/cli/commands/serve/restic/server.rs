@@ -29,7 +29,7 @@ pub(super) struct Server<O> {
     pub(super) guard: Option<Guard>,
 }
 
-/// Access check of requests over TCP: password and host name.
+/// Access check of requests over TCP: host name, origin and password.
 #[derive(Debug)]
 pub(super) struct Guard {
     /// Password that requests must carry; `None` for no password.
@@ -149,8 +149,8 @@ impl<O: Objects> Server<O> {
 /// Error that ended an HTTP connection.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Logs the error that ended a connection. A client that disconnects is no failure, so that debug
-/// level suffices.
+/// Logs the error that ended a connection, at debug level, since clients may disconnect at any
+/// time.
 fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
     if let Err(error) = end {
         tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "restic connection ended");

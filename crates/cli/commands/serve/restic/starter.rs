@@ -18,7 +18,7 @@ use crate::process::streams::unbuffered;
 /// Waits until the reader of standard error closes it. Waits forever if standard error is not a
 /// pipe.
 ///
-/// Some commands of rustic end without ending the program they started, which would then run
+/// Some commands of rustic exit without ending the program that they started, which would then run
 /// forever.
 pub(super) async fn gone() {
     let is_gone = match watch() {

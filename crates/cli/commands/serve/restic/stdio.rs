@@ -1,4 +1,4 @@
-//! Standard input and output as one connection, as restic uses them with a child process.
+//! Standard input and output as one connection, the transport between restic and a child process.
 
 use std::{
     io::{self, stdin, stdout},
@@ -36,7 +36,7 @@ pub(super) fn open() -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 
     Ok(join(input, output))
 }
 
-/// Enlarges the buffer of a pipe, so that the same bytes take fewer wake-ups. Ignores errors.
+/// Enlarges the buffer of a pipe, to reduce wake-ups of its reader and writer. Ignores errors.
 fn widen(pipe: impl AsFd) {
     let _ = fcntl_setpipe_size(pipe, PIPE_SIZE);
 }

@@ -182,7 +182,7 @@ impl Answer {
     }
 }
 
-/// Request body that is sent in pieces. It breaks off at the end if `breaks` is set.
+/// Request body that is sent in pieces. Ends with an error if `breaks` is set.
 #[derive(Debug, Default)]
 struct Feed {
     pieces: Vec<Bytes>,
