@@ -126,5 +126,6 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     [&first[..], &values].concat()
 }
 
-/// Thresholds for nicstripe on two cores (docs/DESIGN.md, section 9).
+/// Thresholds of nicstripe on two cores as table cells: goodput in GB/s, and CPU time of both ends
+/// in seconds per GB (docs/DESIGN.md, section 9).
 const BARS: [&str; 2] = ["≥ 1.5", "≤ 1.05"];

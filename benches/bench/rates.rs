@@ -169,7 +169,8 @@ fn rounds(
 type Round = (Benched, [Load; 2]);
 type Rate = fn(&Round) -> f64;
 
-/// Returns both directions: name, rate of nicstripe and rate of iperf3 in bits per second.
+/// Returns for each direction its name, and the functions that return the total rate of nicstripe
+/// and of iperf3 in bits per second.
 fn ways() -> [(&'static str, Rate, Rate); 2] {
     let to: (_, Rate, Rate) = (
         "to the daemon",
@@ -184,7 +185,7 @@ fn ways() -> [(&'static str, Rate, Rate); 2] {
     [to, from]
 }
 
-/// Name and theoretical goodput of a measured total.
+/// Total rate to report: its name in the table, and its theoretical goodput in bits per second.
 struct Compared {
     what: String,
     theory: f64,

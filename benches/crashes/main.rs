@@ -104,7 +104,7 @@ fn main() -> ExitCode {
 }
 
 /// Kills clients and daemons at random moments, in rounds with consecutive seeds, until `--count`
-/// kills have hit. Returns the number of failed rounds.
+/// kills have hit a running process. Returns the number of failed rounds.
 fn kill_at_random(arguments: &Arguments) -> u32 {
     let first = arguments.seed.unwrap_or_else(random::seed);
     let all = CASES.iter().chain(VAST);

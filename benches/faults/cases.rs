@@ -407,7 +407,7 @@ fn at_half(
     Ok(())
 }
 
-/// Unplugs [`OPPOSITE_ENDS`], so that each machine has one working interface, of different cables.
+/// Unplugs [`OPPOSITE_ENDS`], so that each machine has one working interface, on different cables.
 fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
     Ok(OPPOSITE_ENDS
         .iter()

@@ -14,11 +14,12 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-/// Strangers of one process, each with one connection at a time.
+/// Group of simulated peers without a trusted key. They run in one process, and each has one
+/// connection at a time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Strangers {
     pub(crate) daemon: SocketAddr,
-    /// Second byte of their source addresses 127.N.x.y. Four strangers share an address.
+    /// Second byte N of the peers' source addresses 127.N.x.y. Four peers share an address.
     pub(crate) network: u8,
     pub(crate) count: usize,
     /// Pause between two connections of a stranger.
@@ -28,7 +29,7 @@ pub(crate) struct Strangers {
 }
 
 impl Strangers {
-    /// Connects and reconnects all strangers, forever.
+    /// Runs all strangers forever; each reconnects after its connection ends.
     pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
         tokio::runtime::Builder::new_current_thread()

@@ -129,7 +129,7 @@ impl Attacker {
     }
 }
 
-/// Uses the resource with one client until its session ends.
+/// Runs one client of the attack until its session ends.
 async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     match greed {
         Greed::Unread => drop(

@@ -45,13 +45,13 @@ impl fmt::Display for Limiter {
     }
 }
 
-/// Share of the cables' capacity, over the whole time of the command, from which they count as
-/// full.
+/// Share of the cables' capacity from which they count as full, from 0 to 1, averaged over the
+/// whole command.
 const FULL: f64 = 0.93;
 
 /// Number of CPUs kept busy by other load from which a measurement counts as disturbed. Kernel work
 /// for the cables, outside any process, is a third of one CPU at 2 Gbit/s.
 const DISTURBED: f64 = 0.6;
 
-/// Share of all CPUs from which they count as busy; the rest is lost to scheduling.
+/// Share of all CPUs from which they count as busy, from 0 to 1; the rest is lost to scheduling.
 const BUSY: f64 = 0.9;

@@ -66,7 +66,7 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
 struct Scene<'a> {
     arguments: &'a Arguments,
     place: &'a Place,
-    /// Tree that tar archives.
+    /// Path of the tree that `tar` archives.
     source: &'a Path,
     /// BLAKE3 digest of the archive.
     digest: Hash,
