@@ -100,7 +100,8 @@ impl Backend {
         self.client.close();
     }
 
-    /// Runs a call and retries it on failure, so that it may be executed twice. Converts its error.
+    /// Runs a call, with retries after temporary failures, so that it may be executed twice.
+    /// Converts a final failure to an error of rustic_core.
     fn attempt<T>(
         &self,
         action: Action,

@@ -5,7 +5,7 @@ use rustic_core::{ErrorKind, RusticError, Status};
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Error of the `nicstripe` library.
+    /// Error that the `nicstripe` library returned.
     Client(Error),
     /// The file at the daemon does not have the expected size.
     Len {
