@@ -56,7 +56,7 @@ pub fn listen(
 /// `None`) and the source address `local` (the kernel's choice if `None`).
 ///
 /// Sends nothing yet. Callers can still set options that must precede the connection
-/// ([`tune`](crate::socket::tune) with a maximum segment size).
+/// (`tune` with a maximum segment size).
 ///
 /// # Errors
 ///

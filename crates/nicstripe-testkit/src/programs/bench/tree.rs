@@ -81,7 +81,7 @@ impl Contents {
 }
 
 /// Returns the first differences of two trees: names, types, contents, sizes, modes, owners, times,
-/// extended attributes and hard links. The list is cut off at about [`MOST_SHOWN`].
+/// extended attributes and hard links. The list is cut off at about `MOST_SHOWN`.
 pub fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
     let mut comparison = Comparison {
         found: Vec::new(),
