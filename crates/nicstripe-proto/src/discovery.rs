@@ -67,7 +67,7 @@ pub type Signature = [u8; SIGNATURE_LEN];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 32]);
 
-/// Query for daemons on one interface.
+/// Client's query for daemons on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Random value, new for each question.
@@ -116,7 +116,7 @@ impl Question {
     }
 }
 
-/// Announcement of a daemon on one of its interfaces.
+/// Daemon's reply to a question, with its address, port and names on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Nonce of the question that this answers.
@@ -220,11 +220,11 @@ enum Kind {
     Answer = 2,
 }
 
-/// Position of a datagram field: offset and length in bytes.
+/// Position of a field in the datagram: offset and length in bytes.
 #[derive(Clone, Copy)]
 struct Field(usize, usize);
 
-/// Datagram bytes with accessors by field.
+/// Bytes of a datagram, with accessors for its fields.
 #[derive(Clone, Debug)]
 struct Layout([u8; DATAGRAM_LEN]);
 
@@ -236,7 +236,8 @@ impl Layout {
         layout
     }
 
-    /// Returns the layout of a datagram if its length, magic, version and kind are right.
+    /// Copies a datagram whose length, magic, version and kind are right; returns `None` for any
+    /// other.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
         let fits = layout.get(MAGIC) == MAGIC_BYTES

@@ -1,4 +1,4 @@
-//! Failures as two peers tell them to each other: a category and a short text.
+//! Failures that one peer reports to the other: a category and a short text.
 
 use minicbor::{Decode, Encode};
 
@@ -7,7 +7,7 @@ use minicbor::{Decode, Encode};
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
-    /// Rejected because of the name, a permission, or a policy in the peer's entry of the peer
+    /// Rejection because of the name, a permission, or a policy in the peer's entry of the peer
     /// list.
     #[n(0)]
     Refused,
@@ -32,7 +32,7 @@ pub enum FailCode {
     /// Another transfer is writing the same target.
     #[n(7)]
     Busy,
-    /// Interrupted by the user.
+    /// The user interrupted the transfer.
     #[n(8)]
     Cancelled,
     /// The peer violated the protocol.
@@ -62,7 +62,7 @@ impl FailCode {
     }
 }
 
-/// Truncates the text of a failure to [`MAX_TEXT`].
+/// Truncates the text of a failure to [`MAX_TEXT`] bytes.
 pub(crate) fn truncate(text: &mut String) {
     if text.len() > MAX_TEXT {
         let end = (0..=MAX_TEXT)

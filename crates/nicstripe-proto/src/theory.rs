@@ -2,7 +2,7 @@
 
 use crate::units::BitRate;
 
-/// Version of IP.
+/// IP version, which determines the header length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpVersion {
     /// IPv4, with headers of 20 bytes.
@@ -24,9 +24,9 @@ impl IpVersion {
 /// Parameters of a link's maximum goodput, with TCP over IP over Ethernet and full packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Theory {
-    /// Line rate, which counts all bits on the wire, including preamble and gaps.
+    /// Line rate of the link, counting all bits on the wire, including preamble and gaps.
     pub line: BitRate,
-    /// MTU in bytes.
+    /// MTU of the link in bytes.
     pub mtu: u32,
     /// IP version of the packets.
     pub ip: IpVersion,
@@ -97,7 +97,7 @@ impl Theory {
     }
 
     /// Returns the bytes of a full packet on the wire, with `overhead` and VLAN tags. Never 0,
-    /// because the overhead is not.
+    /// because `overhead` is not.
     fn wire_bytes(&self, overhead: u64) -> u64 {
         u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
     }

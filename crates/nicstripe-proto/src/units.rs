@@ -47,7 +47,8 @@ impl BitRate {
 
     /// Returns the time to transfer `bytes` at this rate, rounded up to the nanosecond.
     ///
-    /// Saturates at [`Duration::MAX`], also for any bytes at rate zero.
+    /// Saturates at [`Duration::MAX`], which is also the result for a rate of zero unless `bytes`
+    /// is 0.
     pub fn time_for(self, bytes: u64) -> Duration {
         if bytes == 0 {
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Priority queue of future entries, ordered by time.
+//! Priority queue of scheduled entries, ordered by time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,12 +38,12 @@ impl<T> Agenda<T> {
         self.entries.remove(&key);
     }
 
-    /// Returns the time of the earliest entry.
+    /// Returns the time of the earliest entry, or `None` if the queue is empty.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         self.entries.keys().next().map(|key| key.at)
     }
 
-    /// Takes the earliest entry unless its time is after `limit`.
+    /// Removes and returns the earliest entry with its time, unless that is after `limit`.
     pub(crate) fn take_until(&mut self, limit: Duration) -> Option<(Duration, T)> {
         let first = self.entries.first_entry()?;
         if first.key().at > limit {

@@ -43,8 +43,8 @@ pub enum Event<M> {
         /// End whose send buffer has room.
         end: End,
     },
-    /// The connection, or the attempt to connect, has ended at this end. No more data arrives from
-    /// it.
+    /// The connection, or the attempt to connect, has ended at this end. No more of its data
+    /// arrives.
     Closed {
         /// Link of the connection.
         link: LinkId,
@@ -65,7 +65,7 @@ pub enum Event<M> {
 pub enum CloseReason {
     /// The link lost its carrier.
     CarrierLost,
-    /// The other end closed the connection. All data it had sent was delivered.
+    /// The other end closed the connection. All data that it had sent was delivered.
     PeerClosed,
     /// The other end opened a new connection over the link.
     Replaced,
@@ -87,8 +87,7 @@ pub enum Fault {
     SetRate(LinkId, End, u64),
 }
 
-/// Error of [`Network::offer`](crate::Network::offer), which returns the message that was not
-/// accepted.
+/// Error of [`Network::offer`](crate::Network::offer), with the message that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused<M> {
     /// The send buffer is full. [`Event::Writable`] follows, unless the connection ends first.
@@ -124,7 +123,7 @@ pub(crate) struct Route {
     pub(crate) from: End,
 }
 
-/// Internal occurrence scheduled for a future time.
+/// Internal event scheduled for a future time.
 #[derive(Debug)]
 pub(crate) enum Due {
     /// The last bit of the current message leaves the sender.
@@ -137,11 +136,12 @@ pub(crate) enum Due {
         generation: u64,
         bytes: u64,
     },
-    /// TCP retransmits after the end of a silence.
+    /// TCP retransmits the data dropped by a silence that has ended.
     Resumes(Route),
     /// The handshake completes at the connecting end, which may then send.
     HandshakeDone(LinkId),
-    /// A connection ends at `end` by a lost carrier or a replacement, not by a message.
+    /// A connection ends at `end` because its link lost the carrier or another connection replaced
+    /// it, not by a message.
     Closes {
         link: LinkId,
         end: End,

@@ -1,13 +1,13 @@
-//! Links, their ends and their configuration.
+//! Links of a simulated network, their two ends and their configuration.
 
 use std::{fmt, ops, time::Duration};
 
-/// One of the two ends that the links of a network connect.
+/// One of the two ends of every link of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// First end.
+    /// First of the two ends.
     A,
-    /// Second end.
+    /// Second of the two ends.
     B,
 }
 
@@ -52,7 +52,7 @@ impl<T> ops::IndexMut<End> for PerEnd<T> {
 pub struct LinkId(pub(crate) usize);
 
 impl LinkId {
-    /// Returns the index of the link, from 0, for use in arrays.
+    /// Returns the index of the link, counted from 0 in the order of creation, for use in arrays.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -64,7 +64,7 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// Configuration of a link.
+/// Configuration of a simulated link.
 ///
 /// | property | default | reason |
 /// | --- | --- | --- |
@@ -117,14 +117,14 @@ impl LinkConfig {
 
     /// Sets the size of each end's send buffer in bytes.
     ///
-    /// The buffer accepts a message while it holds less than this, so that the last one may exceed
-    /// it. 0 counts as 1: one message at a time.
+    /// The buffer accepts a message while it holds fewer bytes than this, so the last message may
+    /// exceed the size. 0 counts as 1: one message at a time.
     pub fn send_buffer(mut self, bytes: u64) -> LinkConfig {
         self.send_buffer = bytes.max(1);
         self
     }
 
-    /// Sets the send window, which limits the unacknowledged bytes of each direction.
+    /// Sets the send window in bytes, which limits the unacknowledged data of each direction.
     ///
     /// A message larger than the window is sent when no other is in flight.
     pub fn window(mut self, bytes: u64) -> LinkConfig {

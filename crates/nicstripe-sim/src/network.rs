@@ -20,7 +20,7 @@ use crate::{
 pub struct Network<M> {
     now: Duration,
     agenda: Agenda<Due>,
-    /// Events at the time `now` that were not returned yet.
+    /// Events that occurred at the time `now` and were not returned yet.
     ready: VecDeque<Event<M>>,
     links: Vec<Link<M>>,
     rng: Rng,
@@ -30,7 +30,7 @@ pub struct Network<M> {
 struct Link<M> {
     config: LinkConfig,
     has_carrier: bool,
-    /// Direction of the link from each end, with the data in it.
+    /// Both directions of the link, by sending end.
     pipes: PerEnd<Pipe<M>>,
     views: PerEnd<View>,
     handshake: Option<Handshake>,
@@ -49,7 +49,7 @@ enum View {
 struct Handshake {
     by: End,
     since: Duration,
-    /// Completion of the handshake; `None` while a direction is silent.
+    /// Agenda key of the handshake's completion; `None` while a direction is silent.
     done: Option<Key>,
 }
 
@@ -109,8 +109,8 @@ impl<M: Message> Network<M> {
         event
     }
 
-    /// Returns the time at which the state of the network changes next, for callers whose clock
-    /// advances by itself. There may be no event at that time.
+    /// Returns the time at which the state of the network changes next, for callers with a clock of
+    /// their own. That change need not cause an event.
     pub fn next_at(&self) -> Option<Duration> {
         if self.ready.is_empty() {
             self.agenda.next_at()
@@ -400,7 +400,7 @@ impl<M: Message> Network<M> {
         self.ready.push_back(Event::Opened { link, end });
     }
 
-    /// Notifies an end that the other one has moved to a newer connection, unless that direction is
+    /// Notifies `end` that the other end has opened a newer connection, unless that direction is
     /// silent.
     fn reject(&mut self, link: LinkId, end: End, generation: u64) {
         let state = &self.links[link.0];
@@ -464,6 +464,6 @@ impl<M: Message> Link<M> {
     }
 }
 
-/// Time until the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC 6298, section
-/// 2).
+/// Time from the first to the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC
+/// 6298, section 2).
 const SYN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -38,20 +38,20 @@ struct Connection<M> {
     alive: bool,
     /// Send buffer: segments whose transmission has not begun.
     queue: VecDeque<Parcel<M>>,
-    /// Bytes in `queue` and `sending`.
+    /// Number of bytes in `queue` and `sending`.
     unsent_bytes: u64,
     sending: Option<Sending<M>>,
     /// Segments in flight, whose last bit has left, oldest first.
     flying: VecDeque<Flying<M>>,
     last_arrival: Duration,
-    /// Bytes whose transmission has begun and that are not acknowledged.
+    /// Number of bytes whose transmission has begun and that are not acknowledged.
     unacknowledged_bytes: u64,
-    /// Bytes that arrived, but whose acknowledgement was lost because the other direction was
-    /// silent.
+    /// Number of bytes that arrived, but whose acknowledgement was lost because the other direction
+    /// was silent.
     held_acknowledgements: u64,
     /// Time at which silence first blocked or dropped data; `None` while data flows.
     stalled_since: Option<Duration>,
-    /// Retransmission scheduled for after the silence.
+    /// Agenda key of the retransmission after a silence; `None` if none is scheduled.
     resumes: Option<Key>,
 }
 
@@ -61,14 +61,14 @@ struct Sending<M> {
     bits_left: u128,
     /// Time at which `bits_left` was last updated.
     since: Duration,
-    /// End of this transmission; `None` while it is paused.
+    /// Agenda key of the end of this transmission; `None` while it is paused.
     done: Option<Key>,
 }
 
 #[derive(Debug)]
 struct Flying<M> {
     parcel: Parcel<M>,
-    /// Arrival of this segment; `None` while the direction is silent.
+    /// Agenda key of this segment's arrival; `None` while the direction is silent.
     arrives: Option<Key>,
 }
 

@@ -11,12 +11,12 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// Creates a generator from a seed.
+    /// Creates a generator from a seed; equal seeds give equal sequences.
     pub const fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
 
-    /// Returns 64 random bits.
+    /// Returns the next 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

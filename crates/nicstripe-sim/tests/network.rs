@@ -1,5 +1,4 @@
-//! Guarantees of the simulated network: exact times without jitter, and invariants under random
-//! faults.
+//! Tests of the simulated network: exact times without jitter, and invariants under random faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -583,14 +582,14 @@ fn a_healed_network_carries_everything_again() {
     }
 }
 
-/// Random calls on a randomly configured network, with a trace of their results.
+/// Test state of random calls on a randomly configured network, with a trace of their results.
 struct Chaos {
     net: Network<Parcel>,
     rng: Rng,
     trace: Vec<(Duration, Entry)>,
 }
 
-/// Trace entry: an event, or a call of one end that succeeded.
+/// Entry of a trace: an event, or a successful call of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Event(Event<Parcel>),

@@ -1,4 +1,4 @@
-//! Rate limits for costly work that unauthenticated hosts can cause.
+//! Rate limits for costly work on behalf of unauthenticated hosts.
 
 use std::{
     net::Ipv6Addr,
@@ -94,8 +94,8 @@ impl Limiter {
             && self.total.take(now)
     }
 
-    /// Returns the index of a source in the table, after adding a new one. If the table is full,
-    /// removes sources with a full bucket first, and returns `None` if there are none.
+    /// Returns the index of a source in the table, after adding it if it is new. If the table is
+    /// full, first removes sources with a full bucket; returns `None` if there are none.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
         if let Some(known) = self
             .sources

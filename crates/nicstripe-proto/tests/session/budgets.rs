@@ -7,7 +7,7 @@ use nicstripe_sim::Rng;
 use crate::harness::{Direction, Lab, Seed, mib, ms, secs};
 
 /// Runs a transfer while the chunk budgets of both ends change every 5 ms for 2 s. Checks that the
-/// chunks to which an end has committed memory never grow beyond its budget.
+/// number of chunks for which an end has committed memory never grows beyond its budget.
 fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
     let mut lab = (0..links).fold(
         Lab::scaled(Seed(seed), mib(64)).direction(direction),

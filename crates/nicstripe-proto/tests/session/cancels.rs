@@ -1,5 +1,5 @@
-//! Tests of transfers that their owner cancels at random times, one after the other in one session.
-//! They leave no state behind, and the next transfer resumes.
+//! Tests of transfers that are cancelled at random times, one after the other in one session. They
+//! leave no state behind, and the next transfer resumes.
 //!
 //! `NICSTRIPE_SEEDS=500` cancels 100,000 of them; see `seeds.rs`.
 
@@ -98,7 +98,7 @@ fn run(seed: Seed) {
     }
 }
 
-/// Returns the total length of both sessions' debug output, as a measure of their state.
+/// Returns the total length of both sessions' debug output in bytes, as a measure of their state.
 fn held(lab: &Lab) -> usize {
     End::BOTH
         .into_iter()

@@ -6,7 +6,7 @@ use nicstripe_proto::{Frame, Transmit};
 
 use crate::hostile::{P, Victim};
 
-/// Maximum delay of an acknowledgement.
+/// Maximum delay of an acknowledgement, as in `nicstripe-proto`.
 const ACK_DELAY: Duration = Duration::from_millis(10);
 
 #[test]

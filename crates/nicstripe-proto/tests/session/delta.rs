@@ -1,5 +1,5 @@
-//! Tests of delta transfers: chunks that the receiver's file already has are compared instead of
-//! sent.
+//! Tests of delta transfers, which compare chunks with the receiver's existing file instead of
+//! sending them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 const CHUNK: u64 = 4096;
 
-/// Returns the receiver's old file: `count` chunks, of which each `every`th differs from the new
+/// Returns the receiver's old file: `count` chunks, of which one in `every` differs from the new
 /// file.
 fn old(lab: &Lab, count: u64, every: u64) -> Option<BTreeMap<ChunkId, Version>> {
     let same = lab.sender().source;

@@ -1,4 +1,4 @@
-//! Simulated files, whose content is a function of version and offset, and the disk that stores
+//! Simulated files, whose content depends only on version and offset, and the disk that stores
 //! them.
 
 use std::{
@@ -22,7 +22,7 @@ pub(crate) type Version = u64;
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
-    /// Lengths in bytes of the batches of a tree, each in one chunk; `None` for a file.
+    /// Length in bytes of each batch of a tree, one batch per chunk; `None` for a file.
     batches: Option<Rc<Vec<u32>>>,
     /// True if chunk values are BLAKE3 hashes of bytes, false if they are pseudo-random numbers,
     /// which take no time to compute.
@@ -135,7 +135,7 @@ impl Contents {
     }
 }
 
-/// Simulated disk of a receiver with the state of its file.
+/// Simulated disk of a receiver, with the state of its file.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) read_delay: Duration,
@@ -149,9 +149,9 @@ pub(crate) struct Disk {
     pub(crate) unreadable: BTreeSet<ChunkId>,
     /// Chunks whose next write fails.
     pub(crate) unwritable: BTreeSet<ChunkId>,
-    /// Number of syncs and commits that succeed before the next one fails; `None` if none fails.
+    /// Number of syncs and commits that succeed before one fails; `None` if none fails.
     pub(crate) sync_fails_after: Option<u64>,
-    /// True after a failed sync. No further sync is allowed until the process restarts.
+    /// True after a failed sync. No further sync is allowed until the end restarts.
     poisoned: bool,
     /// Content version written to each chunk.
     pub(crate) written: BTreeMap<ChunkId, Version>,
@@ -226,7 +226,8 @@ impl Disk {
     }
 
     /// Simulates a power loss during the sync of `under_way`: its data may be durable, with some of
-    /// its records and garbage after them. The disk then has only what the journal claims.
+    /// its records and garbage after them. Afterwards the disk has only the chunks that the journal
+    /// lists.
     pub(crate) fn crash(&mut self, grid: Grid, under_way: &[Subtree], rng: &mut Rng) {
         let mut tail = Vec::new();
         // The data are durable before the first record is written.
@@ -275,7 +276,7 @@ impl Disk {
         self.lose_unsynced();
     }
 
-    /// Simulates the kill of the process: chunks that are not durable are lost.
+    /// Simulates the death of the process: chunks that are not durable are lost.
     fn lose_unsynced(&mut self) {
         self.written
             .retain(|chunk, _| self.durable.contains(*chunk));

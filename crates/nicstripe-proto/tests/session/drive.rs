@@ -1,4 +1,4 @@
-//! Driver between sessions, their simulated connections and files, modelled on
+//! Simulated driver of the sessions, their connections and files, modelled on
 //! `crates/nicstripe/src/session/driver.rs`.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ const OUTGOING_QUEUE: usize = 256;
 
 const HASHING_AT_ONCE: u32 = 2;
 
-/// Number of packets into which a chunk is divided.
+/// Number of packets into which the payload of a chunk is divided.
 const PIECES: u64 = 4;
 
 impl Lab {
@@ -359,8 +359,7 @@ impl Lab {
         }
     }
 
-    /// Fails a transfer at this end. May be called repeatedly, because each failed write reports
-    /// it.
+    /// Fails a transfer at this end. May be called repeatedly, because each failed write calls it.
     pub(crate) fn fail(&mut self, end: End, transfer: TransferId, code: FailCode) {
         let peer = self.peer_mut(end);
         peer.session

@@ -1,5 +1,5 @@
-//! Tests with links that are cut, with full disks, and with damaged chunks. Those of the library run
-//! the shipped event loop with links that are cut, silenced and healed (`session/simulated`).
+//! Tests with cut links, full disks and damaged chunks. The library's `session/simulated` tests run
+//! the shipped event loop over links that are cut, silenced and healed.
 
 use nicstripe_proto::{FailCode, Message};
 use nicstripe_sim::End;
@@ -9,7 +9,7 @@ use crate::{
     peer::Outcome,
 };
 
-/// Size of the file in bytes: 512 MiB take 2.147 s over two gigabit links.
+/// Size of the file in bytes: 512 MiB take 2.147 s over two links of 1 Gbit/s.
 const SIZE: u64 = mib(512);
 
 fn two_links(direction: Direction) -> Lab {

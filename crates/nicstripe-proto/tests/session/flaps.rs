@@ -1,4 +1,4 @@
-//! Tests with links that flap or damage data, and of their cost for the other links.
+//! Tests with links that flap or damage data, and of the slowdown that this causes on other links.
 //!
 //! All faults and rates: `cargo test --release -p nicstripe-proto --test session every_flap --
 //! --ignored --nocapture`
@@ -18,7 +18,7 @@ use crate::{
 enum Away {
     Cut,
     Silent,
-    /// Silence of the data from this end only.
+    /// Silence of the data that this end sends.
     Mute(End),
 }
 
@@ -31,8 +31,8 @@ impl Away {
     ];
 }
 
-/// Schedules outages of link 0, each `away` long with service for `there` between them, from 1 s
-/// until `until`.
+/// Schedules outages of link 0 from 1 s to `until`: each lasts `away`, with service for `there` in
+/// between.
 fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Duration) {
     let mut at = secs(1);
     while at < until {

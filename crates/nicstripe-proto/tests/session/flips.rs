@@ -2,10 +2,10 @@
 //! hash real bytes.
 //!
 //! On a real connection TLS detects all flips before a frame is decoded. These tests have no TLS,
-//! which shows that the layers above it are safe without it. No wrong data is ever written,
-//! acknowledged or committed, and damaged data is retransmitted. Flips elsewhere cause no panic,
-//! and no wrong file is ever committed. A million flips: `NICSTRIPE_FLIPS=1000000 cargo test
-//! --release -p nicstripe-proto --test session flipped -- --nocapture`
+//! which shows that the layers above it are safe without it. Damaged data is never written,
+//! acknowledged or committed; it is retransmitted. Flips elsewhere cause no panic, and no wrong
+//! file is ever committed. A million flips: `NICSTRIPE_FLIPS=1000000 cargo test --release -p
+//! nicstripe-proto --test session flipped -- --nocapture`
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
 
 const FLIPS: u64 = 1_500;
 
-/// Size of the file in bytes: three chunks, of which the last is short.
+/// Size of the file in bytes: three chunks of at most 4 KiB, the last of which is short.
 const SIZE: usize = 2 * 4096 + 1000;
 
 const T: TransferId = TransferId(2);
@@ -66,7 +66,7 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
     }
 }
 
-/// Number of flips by frame type and result: refused, found damaged, harmless, stuck.
+/// Number of flips by frame type and result: rejected, found damaged, harmless, stuck.
 static TALLY: [[AtomicU64; 4]; FrameType::ALL.len()] =
     [const { [const { AtomicU64::new(0) }; 4] }; FrameType::ALL.len()];
 
@@ -88,7 +88,7 @@ fn run(seed: Seed) {
     TALLY[row][verdict].fetch_add(1, Ordering::Relaxed);
 }
 
-/// One end of the transfer, with partially received frames by path.
+/// One end of the transfer, with the frames received partially on each path.
 struct Half {
     session: Session,
     streams: BTreeMap<PathId, Incomplete>,
@@ -103,7 +103,7 @@ struct Incomplete {
     data: Option<(DataHeader, Vec<u8>)>,
 }
 
-/// Client that puts a file to a daemon over two paths without delay.
+/// Simulation of a client that uploads a file to a daemon over two paths without delay.
 struct Pair {
     halves: [Half; 2],
     now: Instant,

@@ -21,7 +21,7 @@ use crate::{
     peer::{Outcome, Packet, Peer, Work},
 };
 
-/// Seed of the random numbers of a test run.
+/// Seed of all random numbers in a test run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(pub u64);
 
@@ -56,21 +56,21 @@ pub(crate) struct Lab {
     pub(crate) config: SessionConfig,
     pub(crate) direction: Direction,
     pub(crate) transfer: TransferId,
-    /// Nominal link rates and file sizes divided by the simulated ones: 64, or 1 in a lab of full
-    /// size.
+    /// Scale of the simulation: nominal link rates and file sizes divided by the simulated ones.
+    /// 64, or 1 in a lab of full size.
     pub(crate) scale: u64,
     pub(crate) jobs: BTreeMap<u64, TestTransfer>,
     pub(crate) next_job: u64,
     same_time: u32,
     /// Chunks that are damaged in flight the next time they are sent.
     pub(crate) damage: BTreeSet<ChunkId>,
-    /// Links that damage one of this number of chunks.
+    /// Links that damage chunks, each one chunk out of this number.
     pub(crate) damages: BTreeMap<PathId, u64>,
     pub(crate) chaos: Rng,
     steps: u64,
-    /// Subtrees that the receiver claims to have, regardless of its disk.
+    /// Subtrees that the receiver claims to have, instead of those on its disk.
     pub(crate) lie: Option<Vec<Subtree>>,
-    /// End and kind of message whose next transmission cuts the link that carries it.
+    /// End and kind of the message whose next transmission cuts the link that carries it.
     pub(crate) cut_after: Option<(End, Kind)>,
     /// Arrival time and path of each received chunk.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
@@ -95,12 +95,12 @@ impl Lab {
     /// Creates a lab whose links and file are scaled to 1/64, with chunks of 4 KiB instead of 256
     /// KiB. Times are those of a lab of full size.
     ///
-    /// Contents are numbers instead of bytes, see [`Lab::small`].
+    /// Chunk contents are numbers instead of bytes; for bytes see [`Lab::small`].
     pub(crate) fn scaled(seed: Seed, size: u64) -> Self {
         Self::new(seed, Grid::new(size / 64, ChunkSize::MIN), 64, false)
     }
 
-    /// Creates a lab of full size, whose contents are numbers that are not hashed.
+    /// Creates a lab of full size, with numbers instead of bytes as chunk contents.
     pub(crate) fn full(seed: Seed, size: u64) -> Self {
         Self::new(seed, Grid::new(size, ChunkSize::DEFAULT), 1, false)
     }
@@ -365,7 +365,7 @@ impl Lab {
         peer.disk.restart();
     }
 
-    /// Returns true if any commit is in progress, even of a transfer that has ended.
+    /// Returns true if any commit is in progress, even that of an ended transfer.
     pub(crate) fn is_committing(&self) -> bool {
         self.jobs.values().any(|job| {
             matches!(
@@ -582,7 +582,7 @@ impl Lab {
         self.check_live();
     }
 
-    /// Checks that the sender does not count more bytes as delivered than the receiver has written.
+    /// Checks that the sender counts no more bytes as delivered than the receiver has written.
     fn check_acknowledged(&self) {
         if self
             .peers

@@ -16,8 +16,7 @@ pub(crate) const P: PathId = PathId(0);
 pub(crate) const T: TransferId = TransferId(1);
 const SIZE: u64 = 8 << 18;
 
-/// Honest session with one open path. The test sends arbitrary frames to it in the role of its
-/// peer.
+/// Honest session with one open path, to which the test sends arbitrary frames as its peer.
 pub(crate) struct Victim {
     pub(crate) session: Session,
     pub(crate) now: Instant,
@@ -59,8 +58,8 @@ impl Victim {
         self.piece(chunk, len, false)
     }
 
-    /// Delivers the header of a data frame with `len` bytes of a chunk, optionally marked as the
-    /// last.
+    /// Delivers the header of a data frame with `len` bytes of a chunk; `last` marks the final
+    /// chunk of a stream.
     pub(crate) fn piece(
         &mut self,
         chunk: u64,
@@ -617,7 +616,7 @@ fn absurd_heartbeats_and_credits_are_harmless() {
     assert!(at <= victim.now + Duration::from_secs(4));
 }
 
-/// Creates a daemon that receives a file of eight chunks as a delta. It has sent the values of its
+/// Creates a daemon that receives a file of eight chunks as a delta. It has sent the hashes of its
 /// chunks 0 and 1, and reads chunk 2.
 fn comparing() -> Victim {
     let mut victim = Victim::new(Role::Daemon);
@@ -643,7 +642,8 @@ fn comparing() -> Victim {
     victim
 }
 
-/// Creates a client that sends a file of eight chunks, of which it must compare the first four.
+/// Creates a client that sends a file of eight chunks, the first four of which it must compare with
+/// the receiver's.
 fn compared() -> Victim {
     let mut victim = Victim::new(Role::Client);
     victim.session.put(put(T)).unwrap();
