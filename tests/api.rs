@@ -1,8 +1,8 @@
 //! Checks that the public items of the library, with all its features, and of `nicstripe-bench` are
 //! exactly those listed in `docs/api`, one per line.
 //!
-//! Run by `cargo test --test api`. With `NICSTRIPE_API=write` it writes the list. The version of
-//! rustdoc's JSON format comes with the toolchain. If the crate `public-api` expects another
+//! Run by `cargo test --test api`. `NICSTRIPE_API=write` rewrites the lists instead. The toolchain
+//! determines the version of rustdoc's JSON format. If the crate `public-api` expects another
 //! version, the test is listed as ignored, with the reason.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
@@ -70,7 +70,8 @@ fn compare(package: &str) -> Result<Completion, Failed> {
 
 /// Runs rustdoc with JSON output, and returns the path of the JSON file.
 ///
-/// Sets `RUSTC_BOOTSTRAP` only for rustdoc: with it, cargo would rebuild everything.
+/// This unstable output needs `RUSTC_BOOTSTRAP`. Only rustdoc gets the variable, because cargo
+/// would rebuild everything with it.
 fn document(package: &str) -> Result<PathBuf, Failed> {
     let folder = tempfile::tempdir()?;
     let rustdoc = folder.path().join("rustdoc");

@@ -1,8 +1,8 @@
-//! The modules of each crate: no large import circle, and the folders of the library in layers.
+//! Checks the imports between the modules of each crate: no large import cycle, and layered folders
+//! in the library.
 //!
-//! Reads the `use` declarations and the paths that begin with `crate`, `self` or `super` in the
-//! files of a crate, without comments, strings and code for tests. docs/ARCHITECTURE.md has the
-//! table of layers.
+//! Reads `use` declarations and paths that begin with `crate`, `self` or `super`. Ignores comments,
+//! strings and test code. The table of layers is in `docs/ARCHITECTURE.md`.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -13,10 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files in the largest import circle of a crate.
+/// Maximum number of files in an import cycle of a crate.
 const LARGEST_CIRCLE: usize = 6;
 
-/// Root file of each crate.
+/// Root files of the checked crates.
 const CRATES: [&str; 8] = [
     "crates/nicstripe-proto/src/lib.rs",
     "crates/nicstripe-link/src/lib.rs",
@@ -28,7 +28,7 @@ const CRATES: [&str; 8] = [
     "crates/cli/lib.rs",
 ];
 
-/// Folders and files at the top of the library.
+/// Maximum number of top-level modules in the library.
 const MOST_AT_THE_TOP: usize = 14;
 
 #[test]
@@ -102,7 +102,8 @@ fn imports_are_read_without_comments_strings_and_tests() {
     assert_eq!(paths, expected);
 }
 
-/// Row of each folder of the library in docs/ARCHITECTURE.md, the highest first.
+/// Returns the layer of each folder of the library: its row in the table of `docs/ARCHITECTURE.md`,
+/// counted from the top.
 fn layers() -> BTreeMap<String, usize> {
     let text = read(&repository().join("docs/ARCHITECTURE.md"));
     let section = text
@@ -123,19 +124,20 @@ fn layers() -> BTreeMap<String, usize> {
     .collect()
 }
 
-/// Nodes and what each one imports.
+/// Import graph: maps each module to the modules that it imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Imports between the modules of a crate that have a file of their own.
+/// Import graph of a crate's files, and its top-level modules.
 struct Modules {
-    /// Paths inside the crate, `a::b`; the root is empty.
+    /// Imports between files. Keys are module paths such as `a::b`; the crate root is the empty
+    /// string.
     files: Graph,
-    /// Modules that the root declares.
+    /// Modules that the root file declares.
     top: Vec<String>,
 }
 
 impl Modules {
-    /// Reads a crate from its root file on.
+    /// Reads all files of a crate, starting at the root file `root`.
     fn of(root: &str) -> Self {
         let mut sources = BTreeMap::new();
         let root = repository().join(root);
@@ -155,7 +157,7 @@ impl Modules {
         Self { files, top }
     }
 
-    /// Imports between the modules that the root declares.
+    /// Returns the imports between top-level modules.
     fn folders(&self) -> Graph {
         let top = |module: &str| module.split("::").next().unwrap().to_owned();
         let mut folders = Graph::new();
@@ -171,10 +173,10 @@ impl Modules {
     }
 }
 
-/// Tokens of each module's file.
+/// Tokens of each file, by module path.
 type Sources = BTreeMap<Vec<String>, Vec<String>>;
 
-/// Reads a module and those that it declares into `sources`; returns the names of the latter.
+/// Reads a module and its descendants into `sources`. Returns the names of its direct children.
 fn read_module(file: &Path, folder: &Path, path: &[String], sources: &mut Sources) -> Vec<String> {
     let tokens = without_tests(&tokens(&read(file)));
     let declared: Vec<_> = tokens
@@ -201,7 +203,8 @@ fn read_module(file: &Path, folder: &Path, path: &[String], sources: &mut Source
     declared
 }
 
-/// Words and single punctuation characters of a file, without comments and literals.
+/// Splits source text into words and single punctuation characters. Drops line comments and
+/// literals.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -227,7 +230,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of the string or character that `text` begins with.
+/// Returns the length in bytes of the string or character literal at the start of `text`; `None` if
+/// there is none.
 fn literal(text: &str) -> Option<usize> {
     let body = text.trim_start_matches(['b', 'c', 'r']);
     let raw = text[..text.len() - body.len()].ends_with('r');
@@ -241,13 +245,14 @@ fn literal(text: &str) -> Option<usize> {
     if body.starts_with('"') {
         return Some(prefix + quoted(body, '"')?);
     }
-    // A lifetime has no closing quote behind its first character.
+    // A lifetime has no closing quote after its first character.
     let mut inner = body.strip_prefix('\'')?.chars();
     let (first, second) = (inner.next()?, inner.next()?);
     (first == '\\' || second == '\'').then(|| Some(prefix + quoted(body, '\'')?))?
 }
 
-/// Length of a literal with its quotes.
+/// Returns the length in bytes of the literal at the start of `text`, including its quotes; `None`
+/// if it is not closed.
 fn quoted(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -259,7 +264,7 @@ fn quoted(text: &str, quote: char) -> Option<usize> {
     None
 }
 
-/// Drops each item behind an attribute `cfg` that names `test` or `fuzzing`.
+/// Removes items whose `cfg` attribute contains `test` or `fuzzing` and no `not`.
 fn without_tests(tokens: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -284,7 +289,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// Length of the attribute at the front; 0 if there is none.
+/// Returns the number of tokens in the attribute at the start; 0 if there is none.
 fn attribute_length(tokens: &[String]) -> usize {
     if tokens.len() < 2 || tokens[0] != "#" || tokens[1] != "[" {
         return 0;
@@ -292,7 +297,8 @@ fn attribute_length(tokens: &[String]) -> usize {
     1 + group_length(&tokens[1..])
 }
 
-/// Length of the item, variant or arm at the front, with its attributes.
+/// Returns the number of tokens in the item, enum variant or match arm at the start, including its
+/// attributes.
 fn item_length(tokens: &[String]) -> usize {
     let mut at = 0;
     let mut is_item = false;
@@ -319,7 +325,7 @@ fn item_length(tokens: &[String]) -> usize {
     at
 }
 
-/// Length of the group in brackets at the front.
+/// Returns the number of tokens in the bracketed group at the start.
 fn group_length(tokens: &[String]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -335,14 +341,15 @@ fn group_length(tokens: &[String]) -> usize {
     tokens.len()
 }
 
-/// Paths that a module imports or names in place.
+/// Returns the paths in a module's tokens that are imported or begin with `crate`, `self` or
+/// `super`.
 fn paths(tokens: &[String]) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
         match tokens[at].as_str() {
             "use" => at += 1 + use_tree(&tokens[at + 1..], &[], &mut paths),
-            // Not `pub(in crate::a)`.
+            // Skips the path of `pub(in crate::a)`.
             "in" if tokens[at + 1] == "crate" => at += 2,
             "crate" | "self" | "super" => at += plain_path(&tokens[at..], &mut paths),
             _ => at += 1,
@@ -351,7 +358,8 @@ fn paths(tokens: &[String]) -> Vec<Vec<String>> {
     paths
 }
 
-/// Adds the path at the front to `paths`; returns its length.
+/// Adds the path at the start to `paths`, unless it is a single word. Returns the number of its
+/// tokens.
 fn plain_path(tokens: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = vec![tokens[0].clone()];
     let mut at = 1;
@@ -368,7 +376,8 @@ fn plain_path(tokens: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     at
 }
 
-/// Adds each path of a tree of imports, below `above`, to `paths`; returns the tree's length.
+/// Adds every path of the use tree at the start, prefixed with `above`, to `paths`. Returns the
+/// number of its tokens.
 fn use_tree(tokens: &[String], above: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = above.to_vec();
     let mut at = 0;
@@ -395,7 +404,8 @@ fn use_tree(tokens: &[String], above: &[String], paths: &mut Vec<Vec<String>>) -
     at
 }
 
-/// Module with a file that `path`, written in `module`, leads to or into.
+/// Returns the module file that `path`, written in `module`, refers to; `None` if it is outside the
+/// crate.
 fn absolute(path: &[String], module: &[String], sources: &Sources) -> Option<Vec<String>> {
     let supers = path.iter().take_while(|word| *word == "super").count();
     let mut target = match path[0].as_str() {
@@ -418,7 +428,7 @@ fn absolute(path: &[String], module: &[String], sources: &Sources) -> Option<Vec
     Some(target)
 }
 
-/// The most nodes of which each one reaches every other.
+/// Returns the nodes of the largest strongly connected component; empty if the graph has no cycle.
 fn largest_circle(graph: &Graph) -> BTreeSet<String> {
     let reached: BTreeMap<_, _> = graph
         .keys()
@@ -438,7 +448,7 @@ fn largest_circle(graph: &Graph) -> BTreeSet<String> {
         .unwrap_or_default()
 }
 
-/// Nodes that a way of at least one arrow leads to.
+/// Returns all nodes that can be reached from `node` by at least one import.
 fn reach(node: &str, graph: &Graph) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut next = vec![node];

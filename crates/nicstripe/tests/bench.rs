@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use nicstripe::{BenchPlan, bench::Phase};
 
-/// Returns a plan with short loads of these phases; the tests ignore the measured rates.
+/// Returns a benchmark plan with the given phases and short loads, because the tests ignore the
+/// rates.
 pub(crate) fn quick(phases: &[Phase]) -> BenchPlan {
     BenchPlan {
         phases: phases.to_vec(),

@@ -20,16 +20,16 @@ use nicstripe::{Client, CopyOptions};
 use nicstripe_testkit::trial::amount;
 use tempfile::TempDir;
 
-/// Number of dropped transfers unless `NICSTRIPE_CANCELS` sets it.
+/// Default of the environment variable `NICSTRIPE_CANCELS`: the number of dropped transfers.
 const USUAL: usize = 400;
 
 /// Number of dropped transfers between two checks for leaks.
 const ROUND: usize = 100;
 
-/// Number of target names; few, so that transfers find the part files of others.
+/// Number of target names. It is small, so that transfers find part files of earlier ones.
 const NAMES: usize = 8;
 
-/// Pseudo-random number generator (linear congruential, with Knuth's constants); holds its state.
+/// State of a linear congruential pseudo-random number generator with Knuth's constants.
 struct Dice(u64);
 
 impl Dice {
@@ -42,7 +42,7 @@ impl Dice {
     }
 }
 
-/// Polls a future until it is ready, or drops it after `times` pending polls. Returns its output if
+/// Polls a future until it is ready, at most `times + 1` times, and drops it. Returns its output if
 /// it was ready.
 async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = pin!(future);
@@ -58,7 +58,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     .await
 }
 
-/// Numbers of tasks, open files and threads of the process, which could leak.
+/// Counts of the process's tokio tasks, open files and threads, to detect leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resources {
     tasks: usize,
@@ -107,7 +107,8 @@ fn memory() -> u64 {
         * 1024
 }
 
-/// Returns a temporary folder, in memory if possible, because every completed file is synced.
+/// Creates a temporary directory, in `/dev/shm` if possible, because every completed file is
+/// synced.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -145,7 +146,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     rerun(&served, &client, &here, digest(&bytes)).await;
 }
 
-/// Starts transfers in both directions and drops each after some polls.
+/// Starts [`ROUND`] transfers in random directions, and drops each at a random point.
 async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     for _ in 0..ROUND {
         let target = format!("target-{}", dice.below(NAMES as u64));
@@ -169,7 +170,8 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     }
 }
 
-/// Asserts that a rerun completes each name from any part files, and that nothing else remains.
+/// Copies the source to every target name in both directions. Panics if a digest is wrong or a
+/// temporary file remains.
 async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicstripe::Digest) {
     let options = CopyOptions {
         replace: true,

@@ -397,7 +397,8 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
     }
 }
 
-/// Writer that records its bytes. Pauses before each write, and fails at a given number of bytes.
+/// Writer that records its bytes. Sleeps before each write, and fails at the first write beyond
+/// `breaks_at` bytes.
 #[derive(Clone, Default)]
 struct Sink {
     bytes: Arc<std::sync::Mutex<Vec<u8>>>,
@@ -424,7 +425,7 @@ impl std::io::Write for Sink {
     }
 }
 
-/// Reader that returns this number of bytes in small pieces and then fails.
+/// Reader that supplies the given number of bytes, at most 1,000 per call, and then fails.
 struct Failing(usize);
 
 impl std::io::Read for Failing {
@@ -570,7 +571,7 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     assert_eq!(report.failovers, 0);
 }
 
-/// Reader that never ends and supplies at most 2 MB/s.
+/// Reader without an end that supplies at most 2 MB/s.
 struct Endless;
 
 impl std::io::Read for Endless {

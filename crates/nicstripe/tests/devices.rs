@@ -1,5 +1,7 @@
-//! Tests of block devices as sources and targets. Run by `cargo test --test devices`, as root with
-//! loop devices; otherwise the tests are listed as ignored, with the reason.
+//! Tests of block devices as sources and targets.
+//!
+//! Run by `cargo test --test devices`, as root on a machine with loop devices. Otherwise the tests
+//! are listed as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,11 +47,11 @@ fn obstacle() -> Option<String> {
     Loop::over(file.path()).err()
 }
 
-/// Path of a loop device over a file; detached on drop.
+/// Loop device over a file, as its path. Dropping it detaches the device.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// Attaches a loop device to a file. Fails if this machine or user has no loop devices.
+    /// Attaches a loop device to a file. Returns the reason if losetup(8) is missing or fails.
     fn over(file: &Path) -> Result<Self, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show"])

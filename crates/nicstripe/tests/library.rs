@@ -1,5 +1,5 @@
-//! Tests of the library as a program uses it: client and daemon in one process, with loopback
-//! addresses as links.
+//! Tests of the library's public API: client and daemon in one process, with loopback addresses as
+//! links.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Tests of objects over a real client and daemon on loopback: names, ranges, readers, writers.
+//! Tests of objects between a client and a daemon on loopback: names, ranges, readers and writers.
 
 mod cut;
 use std::{collections::BTreeMap, io::SeekFrom, path::Path, time::Duration};

@@ -34,8 +34,8 @@ async fn put(
     within(client.put(source, Some(name(target)), options).finish()).await
 }
 
-/// Waits until a storage is empty. The daemon deletes unfinished objects only after the client has
-/// left.
+/// Waits up to a minute until a storage is empty. The daemon deletes unfinished objects only after
+/// the client has disconnected.
 async fn emptied(storage: &MemoryStorage) {
     let gone = async {
         while storage.unfinished() > 0 || storage.used() > 0 {

@@ -19,7 +19,7 @@ fn everything() -> TreeOptions {
     }
 }
 
-/// Creates a tree with one entry of each kind.
+/// Creates a tree of files of many sizes, symbolic links, hard links and an empty directory.
 fn plant(tree: &Path) {
     fs::create_dir_all(tree.join("sub/deeper/empty")).unwrap();
     for (file, size) in [
@@ -49,7 +49,7 @@ fn plant(tree: &Path) {
         .unwrap();
 }
 
-/// Returns the differences of two trees by `diff -r` and stat(1); empty if they are equal.
+/// Returns the differences between two trees by `diff -r` and find(1); empty if they are equal.
 fn difference(a: &Path, b: &Path) -> String {
     let list = |tree: &Path| {
         let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";

@@ -1,4 +1,4 @@
-//! Tests of tunnels as an embedding program uses them.
+//! Tests of TCP tunnels through the library's API.
 
 use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Running daemon that may connect to a TCP service of this test, and its client.
+/// Daemon and connected client, with a TCP service that the client may reach through a tunnel.
 struct Stage {
     _root: TempDir,
     client: Client,

@@ -1,5 +1,5 @@
-//! Tests of the daemon's queue: one benchmark at a time, the others receive their position or the
-//! reason for rejection.
+//! Tests of the daemon's benchmark queue: one benchmark runs at a time, and the others receive
+//! their position or the reason for rejection.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tests of the structure of sweep results; rates over loopback mean nothing.
+//! Tests of the structure of sweep results. They ignore the rates, which are meaningless over
+//! loopback.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,7 @@ use crate::{
     harness::{Served, within},
 };
 
-/// Returns the plan of a single sweep with the shortest possible points.
+/// Returns a benchmark plan with a single sweep that measures each point for 100 ms.
 fn sweeping(kind: SweepKind) -> BenchPlan {
     BenchPlan {
         sweeps: vec![kind],
@@ -28,7 +29,7 @@ fn sweeping(kind: SweepKind) -> BenchPlan {
     }
 }
 
-/// Report of a sweep, with the notes and points that were sent as events.
+/// Report of a benchmark with one sweep, and the notes and points of its events.
 struct SweepRun {
     report: BenchReport,
     notes: Vec<String>,
@@ -75,7 +76,8 @@ impl SweepRun {
         told
     }
 
-    /// Returns the only sweep of the report. Asserts that it is complete, except if time ran out.
+    /// Returns the only sweep of the report. Panics if it has no advice, if a rate is 0, or if the
+    /// time limit stopped the sweep of a complete report.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else {

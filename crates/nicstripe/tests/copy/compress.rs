@@ -1,4 +1,4 @@
-//! Tests of chunks sent as zstd frames.
+//! Tests of compressed copies, whose chunks are sent as zstd frames.
 
 use nicstripe::{BitRate, CopyOptions};
 

@@ -1,4 +1,4 @@
-//! Tests of the part files and journals that stay next to a target.
+//! Tests that no part file or journal appears after a session ends while its copy waits for a lock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nicstripe::CopyOptions;
 
 use crate::harness::{Served, leftovers, name, within};
 
-/// Returns the path of the journal for this client's copy to a file name.
+/// Returns the path of the daemon's journal for this client's copy to `file`.
 fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
     let tag = blake3::hash(served.client.public_key().as_bytes()).to_hex();
     served.path(&format!(".{file}.{}.nicstripe-journal", &tag[..8]))

@@ -9,7 +9,7 @@ use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, w
 
 const MIB: u64 = 1 << 20;
 
-/// Creates a file of `size` bytes with data extents of these offsets and lengths.
+/// Creates a sparse file of `size` bytes with data at these (offset, length) extents.
 pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -18,7 +18,7 @@ pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     file.sync_all().unwrap();
 }
 
-/// Returns the data extents of a file as lseek(2) reports them.
+/// Returns the (offset, length) data extents of a file, as reported by lseek(2).
 pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let (mut map, mut offset) = (Vec::new(), 0);
@@ -29,8 +29,8 @@ pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     map
 }
 
-/// Data extents (offset, length) at irregular offsets: within a chunk, across a chunk boundary,
-/// whole chunks, and a hole at the end.
+/// Data extents (offset, length) of a sparse file, in bytes: within a chunk, across a chunk
+/// boundary, and over whole chunks. The file ends with a hole.
 const DATA: [(u64, usize); 5] = [
     (0, 4096),
     (MIB + 8192, 12_288),

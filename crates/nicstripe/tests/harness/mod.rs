@@ -125,7 +125,7 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("took longer than a minute")
 }
 
-/// Cancels a transfer once `bytes` have moved. Returns true if it can be resumed.
+/// Cancels a transfer after `bytes` bytes. Returns true if it can be resumed.
 pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
     while let Some(event) = within(transfer.next_event()).await {
         if let nicstripe::Event::Progress(progress) = event

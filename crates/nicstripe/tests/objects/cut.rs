@@ -34,7 +34,7 @@ impl Cable {
         cable
     }
 
-    /// Accepts connections again. Connections that were cut stay closed.
+    /// Accepts new connections after a cut. Connections that were cut stay closed.
     async fn mend(&mut self) {
         let (listener, to) = (TcpListener::bind(self.address).await.unwrap(), self.to);
         self.cut = CancellationToken::new();
@@ -227,7 +227,8 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     );
 }
 
-/// Starts a daemon at `port` that runs until it is shut down.
+/// Starts a daemon at `port` of 127.0.1.1. Returns its port, the token that shuts it down, and its
+/// task.
 async fn daemon_at(
     port: u16,
     identity: &Identity,

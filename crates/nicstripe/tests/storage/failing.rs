@@ -19,7 +19,7 @@ use nicstripe::{
 use super::{content, emptied, file, name, put, served_from};
 use crate::harness::{interrupt_at, within};
 
-/// Switches for the operations of a storage that shall fail.
+/// Storage operations that fail while their flag is true.
 #[derive(Debug, Default)]
 struct Faults {
     write: AtomicBool,
@@ -29,7 +29,7 @@ struct Faults {
     change: AtomicBool,
 }
 
-/// In-memory storage whose operations fail as [`Faults`] says.
+/// In-memory storage whose operations fail as selected in [`Faults`].
 #[derive(Debug, Clone, Default)]
 struct Failing(MemoryStorage, Arc<Faults>);
 
