@@ -101,7 +101,7 @@ pub enum Failure {
     Cancelled,
     /// The daemon rejects or ends the benchmark. Contains the reason.
     Refused(String),
-    /// The session ended or did not answer. Contains the circumstance.
+    /// The session ended or did not answer. Contains a few words on when or why.
     Ended(&'static str),
     /// A link is not usable for the measurement.
     Link {

@@ -244,7 +244,7 @@ pub mod discovery {
     //! Discovery: finds daemons on the cables of this machine, without an address, a name server or
     //! any setting.
     //!
-    //! A [`Search`] sends multicast questions on each interface, and returns each daemon that
+    //! A [`Search`] sends multicast queries on each interface, and returns each daemon that
     //! answered as [`DiscoveredPeer`]; [`discover`] collects them all. A running
     //! [`Daemon`](crate::Daemon) answers. So
     //! [`ClientBuilder::connect`](crate::ClientBuilder::connect) needs only a peer's name.

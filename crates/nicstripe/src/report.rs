@@ -91,10 +91,11 @@ impl Report {
 pub struct LinkReport {
     /// Link that carried the bytes.
     pub link: LinkName,
-    /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
+    /// Bytes of the file delivered by this link. A chunk that was sent twice counts only for its
+    /// first arrival.
     pub bytes: u64,
-    /// Payload bytes of these chunks on the wire, at least: less than `bytes` if chunks were
-    /// compressed.
+    /// Minimum payload bytes with which this link delivered `bytes`; less than `bytes` if chunks
+    /// were compressed.
     pub wire_bytes: u64,
     /// Goodput of the link over the whole transfer: `bytes` per second of [`Report::elapsed`].
     pub goodput: BitRate,
@@ -315,7 +316,7 @@ pub struct UnusedInterface {
     pub is_peers: bool,
     /// Name of the interface on its machine.
     pub interface: String,
-    /// Reason why it is not used, in a few words.
+    /// Reason why the interface is not used, in a few words.
     pub why: String,
     /// True if the interface was planned as a link and failed.
     pub failed: bool,

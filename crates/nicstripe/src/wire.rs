@@ -1,5 +1,5 @@
-//! Connections: one task each, which decodes received frames and encodes frames to send, and the
-//! TLS below it.
+//! Connections of sessions, and the TLS below them. One task per connection decodes received frames
+//! and encodes frames to send.
 
 pub(crate) mod clock;
 #[cfg(test)]

@@ -295,7 +295,8 @@ fn named(kind: SweepKind, point: &Point) -> String {
 /// Maximum duration of one sweep of message sizes.
 const MESSAGES_TIME: Duration = Duration::from_secs(60);
 
-/// Time after which no further message of a point is sent. The point keeps the results up to then.
+/// Time after which no further message of a point is sent. The point keeps the results measured so
+/// far.
 const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
 /// Largest MTU that a sweep sets, in bytes.

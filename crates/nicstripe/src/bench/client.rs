@@ -1,4 +1,4 @@
-//! The client as a benchmark uses it.
+//! Client and session of this crate as the interfaces that a benchmark uses.
 
 use std::{path::Path, sync::atomic::AtomicBool};
 

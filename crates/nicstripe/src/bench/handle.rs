@@ -44,7 +44,7 @@ impl Bench {
         self.events.recv().await
     }
 
-    /// Ends the benchmark early; the report has the results up to then.
+    /// Ends the benchmark early. The report contains the results measured so far.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -2,8 +2,8 @@
 //! and paths that copies use. Requires the feature `bench`.
 //!
 //! [`crate::Client::bench`] runs a [`BenchPlan`] and returns a [`BenchReport`]; a [`crate::Daemon`]
-//! takes part within its [`BenchLimits`]. The crate `nicstripe-bench` measures; this module gives it
-//! the client.
+//! takes part within its [`BenchLimits`]. The crate `nicstripe-bench` measures; this module
+//! connects it to the client.
 
 mod client;
 mod handle;

@@ -196,8 +196,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the directory for records of installed host routes, by which the next start removes
-    /// those of a killed process. Without it the client installs no routes.
+    /// Sets the directory for records of installed host routes. The next start uses them to remove
+    /// the routes of a killed process. Without it the client installs no routes.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());

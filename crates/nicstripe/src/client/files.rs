@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Upload of a local file. With `trial` (dry run) the daemon discards it.
+/// Request to upload a local file. In a dry run (`trial`), the daemon discards the file.
 #[derive(Debug)]
 pub(super) struct FileUpload {
     pub(super) source: PathBuf,
@@ -67,7 +67,8 @@ impl Request for FileUpload {
     }
 }
 
-/// Download of a file to a local path. With `trial` (dry run) the client discards it.
+/// Request to download a file to a local path. In a dry run (`trial`), the client discards the
+/// file.
 #[derive(Debug)]
 pub(super) struct FileDownload {
     pub(super) name: Name,

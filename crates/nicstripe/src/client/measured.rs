@@ -1,4 +1,5 @@
-//! What a benchmark needs of a client: copies that are discarded, another session, the route keeper.
+//! Operations of a client that benchmarks need: discarded copies, further sessions and the route
+//! keeper.
 
 use std::path::Path;
 

@@ -50,12 +50,12 @@ struct Fetch {
     end: u64,
 }
 
-/// Bytes fetched at a new position, before the access is known to be sequential: some 8 ms of one
-/// gigabit link.
+/// Bytes fetched at a new position, before the access is known to be sequential: about 8 ms at 1
+/// Gbit/s.
 const FIRST_PART: u64 = 1 << 20;
 
-/// Maximum forward seek, in bytes, that discards data instead of starting a new fetch: it takes as
-/// long as a round trip of some milliseconds.
+/// Maximum forward seek, in bytes, that discards data instead of starting a new fetch. Discarding
+/// takes about as long as a round trip of a few milliseconds.
 const MOST_SKIPPED: u64 = 512 << 10;
 
 impl ObjectReader {

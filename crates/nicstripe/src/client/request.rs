@@ -1,4 +1,4 @@
-//! Requests of a program for transfers. Each attempt at one opens its local end.
+//! Requests of a program for transfers. Each attempt to transfer opens the local source or sink.
 
 use std::{fmt, pin::Pin};
 
@@ -22,41 +22,43 @@ pub(super) trait Request: fmt::Debug + Send {
     /// Returns true for a download.
     fn is_get(&self) -> bool;
 
-    /// Opens the local end of the transfer for an attempt. May take long, as on a network file
+    /// Opens the local source or sink for an attempt. May take long, for example on a network file
     /// system.
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a>;
 
-    /// Returns true if a failed attempt may be repeated: the local end can be opened again.
+    /// Returns true if a failed attempt may be repeated, because the local source or sink can be
+    /// opened again.
     fn can_be_tried_again(&self) -> bool {
         true
     }
 
-    /// Returns true for an object. Programs may transfer very many, so they get no report per link.
+    /// Returns true for an object. A program may transfer many objects, so they get no report per
+    /// link.
     fn is_object(&self) -> bool {
         false
     }
 
-    /// Returns the local end of a standalone file that the tree has announced. `restart` is that of
-    /// the attempt.
+    /// Returns the source or sink of a standalone file that the tree has announced. `restart` is
+    /// that of the attempt.
     fn entry(&mut self, _entry: EntryRef, _restart: bool) -> Option<End> {
         None
     }
 }
 
-/// Result of [`Request::open`].
+/// Future of the local source or sink, returned by [`Request::open`].
 pub(super) type Opening<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;
 
 /// One attempt at a transfer.
 pub(super) struct Attempt<'a> {
     pub(super) inner: &'a Inner,
     pub(super) peer_key: [u8; 32],
-    /// True if the receiver must discard what it has.
+    /// True if the receiver must discard the data that it already has.
     pub(super) restart: bool,
     /// Channel on which a tree announces its standalone files.
     pub(super) standalone: StandaloneFiles,
 }
 
-/// Local end of a transfer.
+/// Local source or sink of a transfer.
 #[derive(Debug)]
 pub(super) enum End {
     Source(Box<dyn Source>),
@@ -89,11 +91,11 @@ impl End {
     }
 }
 
-/// Request with a local end that can be used only once: a pipe, or an object that the program's own
+/// Request whose source or sink can be used only once: a pipe, or an object that the program's own
 /// tasks read or write.
 #[derive(Debug)]
 pub(super) struct Once {
-    /// `None` once started.
+    /// Source or sink; `None` once the transfer has started.
     end: Option<End>,
     is_get: bool,
     is_object: bool,
@@ -135,7 +137,8 @@ impl Request for Once {
     }
 }
 
-/// Returns the request to store data as `name`. A file replaces the offer of a stream in it.
+/// Returns the request to store data as `name`. Contains the offer of a stream, which a file source
+/// replaces by its own.
 pub(super) fn put_of(name: Name, into: Option<Name>, options: PutOptions) -> Box<Put> {
     Box::new(Put {
         name,

@@ -1,4 +1,4 @@
-//! Session of a client, which creates a new one after the session has ended.
+//! Sessions of a client: one at a time, and a new one if the last has ended.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ pub(super) struct Inner {
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
-    /// Permits of concurrent transfers, [`MOST_TRANSFERS`] in all.
+    /// Permits for concurrent transfers, at most [`MOST_TRANSFERS`].
     pub(super) places: Semaphore,
     pub(super) slot: Mutex<Slot>,
 }
@@ -52,7 +52,7 @@ pub(super) struct LiveSession {
     pub(super) audience: Audience,
     /// Host routes of the session, removed when the last clone is dropped.
     pub(super) routes: Option<Arc<RouteKeeper>>,
-    /// Channel on which the linker receives requests for a survey.
+    /// Channel for requests to survey the session's links.
     pub(super) survey: mpsc::Sender<SurveyRequest>,
     /// Tunnel multiplexer of the session; `None` until first used.
     pub(super) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
@@ -153,7 +153,7 @@ impl Inner {
         })
     }
 
-    /// Starts a transfer under the next identifier, and returns that; `None` if the session has
+    /// Starts a transfer and returns its identifier, the next free one; `None` if the session has
     /// ended.
     pub(super) async fn begin(
         &self,
@@ -202,8 +202,9 @@ impl LiveSession {
     }
 }
 
-/// Allocator of transfer identifiers. Hold its lock until the session has the command: the peer
-/// silently ignores identifiers below the highest it has seen, as ended transfers.
+/// Allocator of transfer identifiers. The caller must hold its lock until the session has received
+/// the command: the peer silently ignores identifiers below the highest it has seen, as ended
+/// transfers.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(u32);
 

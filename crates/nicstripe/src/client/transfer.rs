@@ -38,7 +38,7 @@ pub struct Transfer {
     cancel: CancellationToken,
     progress: SharedProgress,
     task: tokio::task::JoinHandle<Result<Report, Error>>,
-    /// True once the result of the task was returned, which can be done only once.
+    /// True once the task's result was returned; the task must not be polled again.
     is_over: bool,
     /// True if the transfer continues when this handle is dropped.
     goes_on: bool,
@@ -402,7 +402,7 @@ impl Run {
     }
 
     /// Transfers the standalone files of a tree, at most [`MOST_STANDALONE`] at once, until the
-    /// result of the transfer arrives, and returns that.
+    /// transfer ends. Returns its result.
     async fn move_entries(
         &mut self,
         session: &LiveSession,

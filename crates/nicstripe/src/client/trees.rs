@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// Upload of files and directories.
+/// Request to upload files and directories.
 #[derive(Debug)]
 pub(super) struct TreeUpload {
     pub(super) sources: Vec<PathBuf>,
@@ -85,7 +85,7 @@ impl Request for TreeUpload {
     }
 }
 
-/// Download of files and directories.
+/// Request to download files and directories.
 #[derive(Debug)]
 pub(super) struct TreeDownload {
     pub(super) sources: Vec<(Option<Name>, bool)>,

@@ -27,7 +27,7 @@ pub enum Error {
     Link {
         /// Link as the user typed it.
         link: String,
-        /// Reason, with the links that could be used.
+        /// Reason why the link cannot be used, with the links that could be used.
         why: String,
     },
     /// Packets for one interface of the peer arrive at another (ARP flux). Act: the peer's

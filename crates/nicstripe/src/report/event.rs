@@ -34,7 +34,7 @@ pub enum Event {
         /// Bytes that an earlier attempt had made durable at the receiver.
         resumed: u64,
     },
-    /// Progress about ten times a second.
+    /// Current progress, sent about ten times a second.
     Progress(Progress),
     /// The session has no connection; the client keeps reconnecting.
     Waiting {
@@ -116,7 +116,8 @@ pub struct Progress {
 pub struct LinkProgress {
     /// Link that carried the bytes.
     pub link: LinkName,
-    /// Bytes of the file delivered by this link; a chunk sent twice counts for the first arrival.
+    /// Bytes of the file delivered by this link. A chunk that was sent twice counts only for its
+    /// first arrival.
     pub bytes: u64,
     /// Goodput of the link, averaged over about one second.
     pub rate: BitRate,

@@ -175,7 +175,7 @@ impl JobCounts {
     }
 }
 
-/// Index by which a session reports to the metrics.
+/// Identifier of a session in the metrics.
 pub(crate) type MeterId = u64;
 
 #[derive(Debug, Clone, Copy, Default)]

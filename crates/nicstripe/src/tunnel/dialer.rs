@@ -25,7 +25,7 @@ pub(crate) struct Dialer {
     /// Permits for concurrent connection attempts.
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
-    /// The key's quota of file descriptors, one per tunnel.
+    /// Quota of file descriptors for the peer's key; each tunnel uses one.
     descriptors: Quota,
 }
 

@@ -15,8 +15,8 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// Network between the two ends of a test, whose links carry bytes. [`run`](Self::run) delivers
-/// them.
+/// Simulated network between the two ends of a test. [`run`](Self::run) delivers the bytes that its
+/// links carry.
 #[derive(Clone)]
 pub(crate) struct SimulatedNetwork(Arc<Shared>);
 
@@ -36,7 +36,7 @@ struct State {
     next_id: u64,
 }
 
-/// What an end learns without asking.
+/// Event that the network reports to one end.
 pub(crate) enum News {
     /// The other end has connected.
     Accepted(LinkId, Connection),
@@ -44,7 +44,7 @@ pub(crate) enum News {
     CarrierLost(LinkId, End),
 }
 
-/// State of a connection at one end.
+/// State of a simulated connection at one end.
 struct Half {
     id: u64,
     received: VecDeque<u8>,
@@ -58,7 +58,7 @@ enum Ended {
     Reset,
 }
 
-/// One end of a connection. Closes it when dropped.
+/// One end of a simulated connection. Dropping it closes the connection.
 pub(crate) struct Connection {
     network: SimulatedNetwork,
     at: (LinkId, End),
@@ -93,7 +93,7 @@ impl SimulatedNetwork {
         self.lock().net.add_link(config)
     }
 
-    /// Changes the network, such as by a fault.
+    /// Applies a change to the network, such as a fault.
     pub(crate) fn apply(&self, change: impl FnOnce(&mut Network<Vec<u8>>)) {
         self.catch_up();
         change(&mut self.lock().net);
@@ -111,7 +111,7 @@ impl SimulatedNetwork {
             .unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into()))
     }
 
-    /// Delivers what the network carries, until the runtime ends.
+    /// Delivers the bytes and events of the network until the runtime ends.
     pub(crate) async fn run(self) {
         loop {
             let changed = self.0.changed.notified();
@@ -125,8 +125,8 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Waits for a time of the network, more precisely than the runtime's timers: once all other
-    /// tasks wait, advances the clock itself.
+    /// Waits until this network time, more precisely than the runtime's timers: advances the clock
+    /// itself once all other tasks wait.
     async fn reach(&self, at: Option<Duration>) {
         let Some(at) = at else {
             return std::future::pending().await;
@@ -231,7 +231,7 @@ impl SimulatedNetwork {
     }
 }
 
-/// Guard of a connection attempt, which ends it.
+/// Guard that aborts a connection attempt when dropped.
 struct Attempt<'a>(&'a SimulatedNetwork, LinkId, End);
 
 impl Drop for Attempt<'_> {
@@ -321,7 +321,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ends the connection after what was sent. Nothing is received afterwards.
+    /// Closes the connection after the sent bytes. Nothing can be received afterwards.
     pub(crate) fn close(&self) {
         let closed = {
             let mut state = self.network.lock();

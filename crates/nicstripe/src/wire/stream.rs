@@ -81,7 +81,7 @@ pub(crate) enum StreamEnd {
     Tls(#[from] TlsError),
 }
 
-/// Receiver of a connection's events. The implementation knows the path of the connection.
+/// Receiver of one connection's events. The implementation knows the path of the connection.
 pub(crate) trait EventSink: Send + 'static {
     /// Delivers a batch of events; returns `false` if the session has ended.
     fn deliver(&mut self, events: Vec<StreamEvent>) -> impl Future<Output = bool> + Send;
@@ -134,7 +134,7 @@ impl fmt::Debug for Greeted {
 }
 
 impl Greeted {
-    /// Wraps a connection on which no frame has been read, in order to refuse it.
+    /// Wraps a connection on which no frame was received, to reject it.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
         Self {
             tls,
@@ -436,7 +436,7 @@ impl<S: EventSink> Stream<S> {
     }
 }
 
-/// Parser of received plaintext: collects chunks in buffers of their own, and counts and discards
+/// Parser of received plaintext: collects each chunk in a separate buffer, and counts and discards
 /// benchmark load.
 struct Taking<'a> {
     decoder: &'a mut Decoder,

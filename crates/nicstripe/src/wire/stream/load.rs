@@ -26,7 +26,7 @@ use crate::wire::{
 /// Benchmark run whose load the connections of a session count, set by the session's event loop.
 #[derive(Debug, Default)]
 pub(crate) struct SharedGate {
-    /// Identifier of the counted run; 0 for none.
+    /// Identifier of the run whose load is counted; 0 for none.
     counted: AtomicU32,
     latest: AtomicU32,
     is_open: AtomicBool,
@@ -108,7 +108,7 @@ const MOST_UNSENT: usize = 1 << 20;
 /// Maximum number of load frames queued per call, which limits the work for small messages.
 const FRAMES_AT_ONCE: usize = 64;
 
-/// Burst of rate-limited load, as the time in which the limit permits its bytes.
+/// Maximum burst of rate-limited load, as a duration at the rate limit.
 const BURST: Duration = Duration::from_millis(20);
 
 impl StreamLoad {

@@ -192,13 +192,13 @@ impl Handshake {
     }
 }
 
-/// rustls connection of either end, which has a type for each.
+/// rustls connection: of the client or of the server, which have different types.
 enum Connection {
     Client(Box<UnbufferedClientConnection>),
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// Record counter and key for sending, the same for receiving, and the schedule that derives later
+/// Record counter and key for sending, those for receiving, and the schedule that derives later
 /// keys.
 type Secrets = (
     (u64, ConnectionTrafficSecrets),

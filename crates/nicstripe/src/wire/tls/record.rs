@@ -26,7 +26,7 @@ pub(crate) const RECORD_OVERHEAD: usize = HEADER_LEN + 1 + TAG_LEN;
 /// Maximum length of a received record in bytes, including its header.
 pub(crate) const MAX_RECORD: usize = HEADER_LEN + MAX_CIPHERTEXT;
 
-/// Defect of a record; each ends the connection.
+/// Defect of a received record. Each of them ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     /// The first bytes are no content type and version of TLS: the peer speaks another protocol.
@@ -76,8 +76,8 @@ pub(crate) struct Sealer {
     next: u64,
 }
 
-/// Cipher and key of a [`Sealer`]. For AES-GCM aws-lc keeps its own nonce counter and rejects one
-/// that does not increase: a second guard besides `next`.
+/// Cipher and key of a [`Sealer`]. For AES-GCM, aws-lc also counts the nonces and rejects one that
+/// does not increase, as a second guard in addition to `next`.
 enum SealingKey {
     Gcm(TlsRecordSealingKey),
     ChaCha(LessSafeKey),

@@ -356,8 +356,8 @@ fn is_version_of_a_record(bytes: &[u8], at: usize) -> bool {
     false
 }
 
-/// Changes, cuts, repeats, splits and inserts records as `dice` selects, and keeps parts of them
-/// valid.
+/// Damages the bytes of a flight as `dice` selects: overwrites, truncates, repeats, removes,
+/// inserts or splits records.
 fn damage(bytes: &mut Vec<u8>, dice: &[u8]) {
     let len = bytes.len();
     let place = |die: u8| usize::from(die) * len / 256;

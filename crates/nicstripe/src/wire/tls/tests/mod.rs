@@ -1,4 +1,4 @@
-//! Tests of TLS with two ends in memory, and the bytes between them.
+//! Tests of TLS between two ends in memory.
 #![allow(clippy::unwrap_used)]
 
 mod handshake;
