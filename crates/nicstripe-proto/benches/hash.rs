@@ -1,5 +1,5 @@
-//! CPU cost of chunk hashing, the hash tree and the journal: `cargo bench -p nicstripe-proto
-//! --bench hash`.
+//! Benchmarks of chunk hashing, the hash tree and the journal (CPU time): `cargo bench -p
+//! nicstripe-proto --bench hash`.
 //!
 //! One chunk is hashed repeatedly, so it is in a CPU cache, like a chunk that has just been
 //! received.
@@ -67,7 +67,7 @@ fn main() {
     );
 }
 
-/// Measures the hashing of a file's chunks, and returns GB/s.
+/// Measures the hashing of a file's chunks. Returns the rate in GB/s.
 fn hash(chunk_size: ChunkSize) -> f64 {
     let bytes = vec![0x5a; usize::try_from(chunk_size.bytes()).unwrap_or(0)];
     // One chunk more than are hashed, so that none is a whole file.
@@ -82,7 +82,7 @@ fn hash(chunk_size: ChunkSize) -> f64 {
     1.0 / stopwatch.nanoseconds()
 }
 
-/// Returns names and sequences of arrival orders of chunks.
+/// Returns arrival orders of chunks: the name of each, and the sequence of chunk indices.
 fn orders() -> [(&'static str, Vec<u64>); 3] {
     let four_paths = (0..CHUNKS / 128).flat_map(|round| {
         (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step))
@@ -154,7 +154,7 @@ fn lay_out() -> Stopwatch {
     stopwatch
 }
 
-/// Number of bytes per hash measurement; they take about 0.1 s.
+/// Number of bytes hashed per measurement, which takes about 0.1 s.
 const HASHED_BYTES: u64 = 256 << 20;
 
 /// Number of chunks of the simulated file, which has 16 GiB.

@@ -1,4 +1,5 @@
-//! CPU cost of the striper's decisions: `cargo bench -p nicstripe-proto --bench stripe`.
+//! Benchmarks of the striper's decisions (CPU time): `cargo bench -p nicstripe-proto --bench
+//! stripe`.
 //!
 //! Chunks have 256 KiB, and each path has one full assignment of 32 chunks in flight. A gigabit
 //! link needs 477 chunks per second, one of 10 Gbit/s 4768: 1 % of a core is 21 µs or 2.1 µs per
@@ -194,7 +195,7 @@ const ROUNDS: u64 = 256;
 const ENDS: u64 = 64;
 const HEDGES: u64 = LARGEST_ASSIGNMENT;
 
-/// Age of the chunks in flight at which all are late, and at which none is.
+/// Ages of the chunks in flight: at the first all count as late, at the second none.
 const LATE: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(1);
 

@@ -1,4 +1,4 @@
-//! Measurement and output of this crate's micro-benches.
+//! Measurement and output of this crate's benchmarks.
 
 // Each bench is a separate crate and uses a part of this.
 #![allow(dead_code)]
@@ -47,7 +47,7 @@ impl Stopwatch {
     }
 }
 
-/// Calls `measure` once as a warm-up and then [`SAMPLES`] times, and returns the values in
+/// Calls `measure` once as a warm-up and then [`SAMPLES`] times. Returns the measured values in
 /// ascending order.
 pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
     measure();

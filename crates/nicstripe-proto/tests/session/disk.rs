@@ -151,7 +151,7 @@ pub(crate) struct Disk {
     pub(crate) unwritable: BTreeSet<ChunkId>,
     /// Number of syncs and commits that succeed before one fails; `None` if none fails.
     pub(crate) sync_fails_after: Option<u64>,
-    /// True after a failed sync. No further sync is allowed until the end restarts.
+    /// True after a failed sync. No further sync is allowed until the process restarts.
     poisoned: bool,
     /// Content version written to each chunk.
     pub(crate) written: BTreeMap<ChunkId, Version>,

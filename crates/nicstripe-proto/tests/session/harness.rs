@@ -64,7 +64,7 @@ pub(crate) struct Lab {
     same_time: u32,
     /// Chunks that are damaged in flight the next time they are sent.
     pub(crate) damage: BTreeSet<ChunkId>,
-    /// Links that damage chunks, each one chunk out of this number.
+    /// Links that damage data: one chunk out of this number is damaged in flight.
     pub(crate) damages: BTreeMap<PathId, u64>,
     pub(crate) chaos: Rng,
     steps: u64,

@@ -63,7 +63,7 @@ impl Victim {
         victim
     }
 
-    /// Starts to send all chunks that the session permits, and returns their headers.
+    /// Begins to send all chunks that the session permits, and returns their headers.
     fn send_chunks(&mut self) -> Vec<DataHeader> {
         let chunks = self
             .drain()

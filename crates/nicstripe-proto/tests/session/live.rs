@@ -29,9 +29,10 @@ pub(crate) struct Plan {
     pub(crate) give_every: Duration,
     /// Maximum pause before the sink consumes a chunk.
     pub(crate) take_every: Duration,
-    /// True if the source marks a full-size last chunk as the last when it sends it.
+    /// True if the source knows, when it sends a last chunk of full size, that it is the last.
     pub(crate) knows_last: bool,
-    /// Maximum number of batches that the source sends ahead of the sink's verdicts.
+    /// Maximum number of batches that the source sends before the sink's verdicts arrive; unlimited
+    /// if `None`.
     pub(crate) untold: Option<u64>,
 }
 
@@ -60,16 +61,16 @@ pub(crate) struct Live {
     pub(crate) plan: Plan,
     rng: Rng,
     given: u64,
-    /// Retransmit buffer of the source: chunks that are not acknowledged.
+    /// Retransmit buffer of the source: chunks that are not acknowledged yet.
     unacknowledged: BTreeSet<ChunkId>,
     /// True if the source waits for an acknowledgement or a verdict.
     is_waiting: bool,
     /// Number of verdicts received from the sink.
     told: u64,
-    /// Reorder buffer: chunks that have arrived and are not consumed.
+    /// Reorder buffer of the sink: chunks that have arrived and are not consumed yet.
     kept: BTreeMap<ChunkId, Version>,
     pub(crate) most_kept: usize,
-    /// Number of verified chunks that were not duplicates.
+    /// Number of verified chunks, without duplicates.
     pub(crate) news: u64,
     taken: u64,
     is_taking: bool,
@@ -101,7 +102,7 @@ impl Live {
 }
 
 impl Lab {
-    /// Replaces the transfer of a file by one with this plan.
+    /// Replaces the file transfer of this lab by a transfer with this plan.
     pub(crate) fn plan(mut self, plan: Plan) -> Self {
         self.live = Some(Live::new(plan, self.net_seed));
         self

@@ -1,4 +1,4 @@
-//! Tests of benches: loads over several paths, and the received bytes that count for a run.
+//! Tests of benchmarks: loads over several paths, and the received bytes that count for a run.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     hostile::Victim,
 };
 
-/// Size of a load's packet in bytes, in a lab whose links run at 1/64 of their nominal rate.
+/// Size of a load packet in bytes, in a lab whose links run at 1/64 of their nominal rate.
 pub(crate) const LOAD_LEN: u64 = 1024;
 
 impl Lab {

@@ -1,4 +1,4 @@
-//! One end of a test: a session, and the state of a driver like that of `nicstripe`.
+//! One end of a test: a session, and the state of a simulated driver like that of `nicstripe`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,18 +16,18 @@ use std::time::Instant;
 
 use crate::disk::{Disk, Version};
 
-/// Unit of data on a simulated connection. Its `session` identifies the sender's process, which a
-/// real connection's hello does.
+/// Unit of data on a simulated connection. `session` identifies the sender's process, as a real
+/// connection's hello does.
 #[derive(Debug, Clone)]
 pub(crate) enum Packet {
-    /// Part of a chunk's bytes that precedes its `Chunk`.
+    /// Bytes of a chunk that precede its `Chunk` packet; `wire_len` is their number.
     Piece { wire_len: u64 },
     Frame {
         session: u64,
         frame: Frame,
         wire_len: u64,
     },
-    /// Last part of a chunk, which stands for the whole content.
+    /// Last packet of a chunk, which stands for its whole content.
     Chunk {
         session: u64,
         header: DataHeader,
@@ -118,9 +118,9 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    /// Packets that the network has not accepted yet. A chunk consists of several packets.
+    /// Packets of a connection that the network has not accepted yet. A chunk consists of several.
     pub(crate) outbox: VecDeque<Packet>,
-    /// Load that the connection sends while it has nothing else to send.
+    /// Benchmark load that the connection sends while it has nothing else to send.
     pub(crate) load: Option<LoadOrder>,
 }
 
@@ -158,9 +158,9 @@ pub(crate) struct Peer {
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
     pub(crate) bench: Vec<BenchBody>,
-    /// Received load in bytes by run and path: total, and the part that counts for the run.
+    /// Received load in bytes by run and path: in total, and as counted for the run.
     pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
-    /// Identifiers of the requests sent.
+    /// IDs of the requests sent to the daemon.
     pub(crate) asked: BTreeSet<u32>,
     pub(crate) answers: BTreeMap<u32, Answer>,
 }

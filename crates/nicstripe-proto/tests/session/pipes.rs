@@ -217,7 +217,7 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     }
 }
 
-/// Returns random batches of 1 to 8192 bytes, most of them at most 300 bytes.
+/// Returns `count` random batches of 1 to 8192 bytes, most of them at most 300 bytes.
 pub(crate) fn batches(seed: u64, count: u64) -> Contents {
     let mut rng = Rng::new(seed);
     let mut len = |_| {
@@ -227,8 +227,8 @@ pub(crate) fn batches(seed: u64, count: u64) -> Contents {
     Contents::batches((0..count).map(&mut len).collect())
 }
 
-/// Measures a transfer of 4000 batches of 64 KiB over links with these rates. Returns its duration
-/// and the ideal duration.
+/// Measures a transfer of 4000 batches of 64 KiB over links with rates of `mbit` Mbit/s. Returns
+/// its duration and the ideal duration.
 fn batches_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Duration) {
     let (count, len) = (4000, 1 << 16);
     let mut lab = Lab::small(Seed(1), 0).direction(direction).plan(plan);

@@ -25,8 +25,8 @@ const LIMIT: Duration = secs(500);
 /// Number of runs of a transfer that disk errors may fail before one must succeed.
 const RERUNS: usize = 12;
 
-/// Seeds that once failed, with the bug found. They find it again only while a seed produces the
-/// same run.
+/// Seeds that once failed, with the bug that they found. A change to the test's random choices
+/// makes them useless.
 ///
 /// 1402: a commit during a sync that then failed; the commit's own sync could have reported
 /// success.
@@ -54,8 +54,8 @@ fn run(mut lab: Lab) {
     finish(&mut lab);
 }
 
-/// Runs a transfer until it is delivered. Restarts it after failures that the injected faults may
-/// cause.
+/// Runs a transfer until it is delivered. Restarts it after each failure that the injected faults
+/// may cause.
 pub(crate) fn finish(lab: &mut Lab) {
     lab.start();
     for rerun in 0.. {
@@ -169,8 +169,8 @@ fn add_holes(lab: &mut Lab, rng: &mut Rng) {
     }
 }
 
-/// Adds an old file at the receiver with some equal chunks. It is empty, half as long or as long as
-/// the new one.
+/// Adds an old file at the receiver, with some chunks equal to the new one's. It is empty, half as
+/// long or as long as the new one.
 fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     let (chunks, same) = (lab.contents.grid.chunk_count(), lab.sender().source);
     let count = pick(rng, &[0, chunks / 2, chunks, chunks, chunks + 9]);

@@ -1,4 +1,5 @@
-//! Tests that kill either end halfway, and check which data is sent after the restart.
+//! Tests that kill either end in the middle of a transfer, and check which data is sent after the
+//! restart.
 
 use nicstripe_proto::{ChainingValue, ChunkId, FailCode, Subtree};
 use nicstripe_sim::End;

@@ -23,7 +23,7 @@ use nicstripe_testkit::trial::amount;
 
 use crate::harness::Seed;
 
-/// Runs the seeds that once failed, and then `usual` seeds or the requested number. Reads the real
+/// Runs the seeds in `once_failed`, and then `usual` seeds or the requested number. Reads the real
 /// clock to print their rate.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn run_all(what: &str, once_failed: &[u64], usual: u64, run: fn(Seed)) {

@@ -1,4 +1,4 @@
-//! Tests with small files, and with consecutive transfers.
+//! Tests with small files, and with several transfers in one session.
 
 use crate::harness::{Lab, Seed, secs};
 
