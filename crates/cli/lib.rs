@@ -89,7 +89,7 @@ fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     Exit::Usage.into()
 }
 
-/// Prints a failure as an `error:` line, followed by a `hint:` line if there is advice.
+/// Prints a failure: an `error:` line, its details, and a `hint:` line if there is advice.
 fn report(failure: &Failure, terminal: &Terminal) {
     terminal.error(&failure.one_line());
     failure

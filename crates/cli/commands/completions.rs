@@ -50,7 +50,8 @@ fn script(shell: Shell, program: &mut Command) -> String {
     }
 }
 
-/// Makes zsh complete peer names, or `peer:path`, for the positional arguments that take them.
+/// Changes a line of the zsh script to complete peer names, or `peer:path`, if it defines an
+/// argument that takes them.
 fn with_peers(line: &str) -> String {
     let is_of = |names: &[&str]| {
         names.iter().any(|name| {

@@ -89,7 +89,7 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
     }
 }
 
-/// Returns what to check if a host does not answer, the most likely cause first.
+/// Returns the checks to make if a host does not answer, the most likely cause first.
 fn of_unreached(unreached: &Unreachable) -> String {
     let Unreachable {
         host,

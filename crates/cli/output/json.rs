@@ -23,7 +23,7 @@ pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
 
-/// Writes a value on standard output as one line.
+/// Writes a value to standard output as one line of JSON.
 pub(crate) fn write_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

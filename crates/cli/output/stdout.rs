@@ -12,7 +12,8 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// [`Failure::Output`], also for a closed pipe, which the caller treats as the end.
+/// Returns [`Failure::Output`] if the write fails, also for a closed pipe, which `main` does not
+/// report as an error.
 pub(crate) fn line(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{line}")

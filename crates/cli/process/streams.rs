@@ -1,4 +1,4 @@
-//! Standard streams.
+//! Unbuffered access to the standard streams.
 
 use std::{fs::File, io, os::fd::AsFd};
 

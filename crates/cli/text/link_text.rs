@@ -12,7 +12,7 @@ pub(crate) fn ends(link: &LinkName) -> String {
     }
 }
 
-/// Returns the number of links with its noun: `1 link`, `2 links`.
+/// Formats a number of links: `1 link`, `2 links`.
 pub(crate) fn counted(links: usize) -> String {
     format!("{links} link{}", if links == 1 { "" } else { "s" })
 }

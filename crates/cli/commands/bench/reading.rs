@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
             .find(|summary| summary.link == link.id)
     }
 
-    /// Returns the rate of a link that was loaded alone.
+    /// Returns the rate of a link that was loaded alone; `None` if that was not measured.
     pub(crate) fn alone(self, link: &BenchLink) -> Option<Spread> {
         self.summary_of(link)?.alone
     }
@@ -86,7 +86,8 @@ impl<'a> Reading<'a> {
         spread(rates, self.total(phase).is_none_or(|total| total.stable))
     }
 
-    /// Returns the sum of the median rates of all links loaded alone, in bits per second.
+    /// Returns the sum of the median rates of all links loaded alone, in bits per second; `None`
+    /// unless each link was.
     pub(crate) fn alone_sum(self) -> Option<u64> {
         self.report
             .links
@@ -95,7 +96,6 @@ impl<'a> Reading<'a> {
             .sum()
     }
 
-    /// Returns the runs of a phase.
     pub(crate) fn runs(self, phase: Phase) -> impl Iterator<Item = &'a Run> {
         self.report
             .runs

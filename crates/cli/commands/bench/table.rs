@@ -354,7 +354,8 @@ fn resent(bytes: u64, part: f64) -> String {
     }
 }
 
-/// Returns the total rates in bytes per second, SI units first.
+/// Returns the total rate of each phase that loads all links, in bytes per second; `None` if none
+/// was measured.
 fn in_bytes(reading: Reading<'_>) -> Option<String> {
     let totals: Vec<String> = reading
         .whole_phases()

@@ -128,7 +128,7 @@ pub(crate) struct OutputArgs {
 }
 
 impl Cp {
-    /// Returns the options for the output. `--json-stream` prints what `--json` does as well.
+    /// Returns the options for the output. `--json-stream` implies `--json`.
     pub(super) fn output(&self) -> OutputArgs {
         OutputArgs {
             json: self.output.json || self.output.json_stream,

@@ -56,7 +56,7 @@ pub(crate) struct Document<'a> {
     failed: Vec<FailedDocument<'a>>,
 }
 
-/// JSON object of an interface that was expected to be a link and failed.
+/// JSON object of an interface that should have been a link but failed.
 #[derive(Debug, Serialize)]
 struct FailedDocument<'a> {
     side: &'static str,

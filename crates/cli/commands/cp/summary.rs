@@ -84,7 +84,8 @@ fn state(link: &LinkReport) -> String {
     }
 }
 
-/// Returns the warnings for a successful copy: failed links, and links limited to small packets.
+/// Returns the warnings for a successful copy: failed links, links limited to small packets, and
+/// links whose packets took another interface.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     // A missing peer interface is reported by its local counterpart.
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);

@@ -23,7 +23,7 @@ pub(crate) struct View {
     pub(crate) peer: Option<(PublicKey, Option<String>)>,
     /// Last reported progress. `None` until the size of the copy is known.
     pub(crate) progress: Option<Progress>,
-    /// Progress of each known link, in planning order once there is progress.
+    /// Progress of each known link. Those in the last reported progress come first, in planning order.
     pub(crate) links: Vec<LinkProgress>,
     /// Time without any connected link; `None` while one is connected.
     pub(crate) waiting: Option<Duration>,

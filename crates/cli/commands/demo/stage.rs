@@ -183,7 +183,7 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, third, cable + 2)
 }
 
-/// Returns a TCP port for the daemon that `bind` finds free: the default port, otherwise any.
+/// Returns a free TCP port for the daemon, tested with `bind`: the default port, otherwise any.
 fn free_port(bind: impl Fn(u16) -> io::Result<u16>) -> Result<u16, DemoError> {
     bind(DEFAULT_PORT)
         .or_else(|_| bind(0))

@@ -61,7 +61,7 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// Groups answers by the daemon's key. The input is sorted by key.
+/// Groups answers by the daemon's key. The input must be sorted by key.
 fn peers(heard: &[DiscoveredPeer]) -> Vec<PeerDocument<'_>> {
     heard
         .chunk_by(|one, other| one.key == other.key)

@@ -58,7 +58,7 @@ pub(super) struct BenchTable {
     queue: usize,
 }
 
-/// Reads a count from `LEAST` to `MOST`.
+/// Deserializes a count from `LEAST` to `MOST`.
 fn count<'de, const LEAST: u32, const MOST: u32, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -72,7 +72,7 @@ where
         .ok_or_else(|| D::Error::custom(format_args!("expected {LEAST} to {MOST}")))
 }
 
-/// Reads a duration from `LEAST` to `MOST` milliseconds.
+/// Deserializes a duration from `LEAST` to `MOST` milliseconds.
 fn time<'de, const LEAST: u64, const MOST: u64, D>(deserializer: D) -> Result<Duration, D::Error>
 where
     D: Deserializer<'de>,
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// Reads a maximum rate. `"0"` means no limit and becomes `None`.
+/// Deserializes a maximum rate. `"0"` means no limit and becomes `None`.
 fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BitRate>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let rate = parse_rate(&text).map_err(D::Error::custom)?;
@@ -106,7 +106,7 @@ where
     choice(deserializer).map(Some)
 }
 
-/// Reads one of the values that an option of the command line allows.
+/// Deserializes one of the values that clap allows for the same option on the command line.
 pub(super) fn choice<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

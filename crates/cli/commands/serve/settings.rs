@@ -107,7 +107,8 @@ impl Settings {
         })
     }
 
-    /// Returns the path of the configuration file for messages, or a text if none was read.
+    /// Returns the path of the configuration file for messages, or `no configuration file` if none
+    /// was read.
     pub(super) fn shown_file(&self) -> String {
         let shown = |path: &Path| nicstripe::escaped(path.as_os_str().as_encoded_bytes());
         self.file

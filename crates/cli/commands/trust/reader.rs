@@ -76,7 +76,7 @@ fn listeners(table: &str, port: u16) -> Vec<u32> {
     table.lines().skip(1).filter_map(of_line).collect()
 }
 
-/// TCP_LISTEN in the `st` column of `/proc/net/tcp`, as in the kernel's `tcp_states.h`.
+/// Value of TCP_LISTEN in the `st` column of `/proc/net/tcp`, from the kernel's `tcp_states.h`.
 const LISTEN: &str = "0A";
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Part of an object that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// The whole object: no range, or one that is not supported.
+    /// The whole object, for a request without a range or with an unsupported one.
     Whole,
     /// Range of bytes within the object.
     Part(Range<u64>),

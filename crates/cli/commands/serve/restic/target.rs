@@ -148,7 +148,7 @@ impl Layout {
         }
     }
 
-    /// Returns the directories that an empty repository has.
+    /// Returns all directories of a new repository.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
         Kind::ALL
