@@ -9,7 +9,7 @@ use std::{
 use nicstripe_testkit::{Daemon, Process, Side, pair::Pair};
 use rustix::process::Signal;
 
-/// Returns true if a process has an unnamed (deleted) file open.
+/// Returns true if a process has a deleted file open whose name contains `image`.
 fn writes_without_a_name(process: &Process) -> bool {
     let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd"))
     else {
@@ -169,8 +169,8 @@ fn nothing_is_listed_before_anything_was_measured() {
         .error(&["0badcafe", "bench list"]);
 }
 
-/// Runs the shortest possible sweep over loopback. Checks the structure of its JSON document, but
-/// no rates.
+/// Runs a short sweep of `kind` over loopback, and checks the structure of its JSON report but no
+/// rates.
 #[track_caller]
 fn sweep(kind: &str) {
     let (client, server) = (Side::here(), Side::here());

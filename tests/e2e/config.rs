@@ -8,7 +8,8 @@ use nicstripe_testkit::{
 };
 use rustix::process::Signal;
 
-/// Starts a pair whose daemon has the configuration file `config` and these options only.
+/// Starts a daemon with `config` as the content of its configuration file, and returns it with a
+/// trusted client. `options` are options of `serve`.
 fn pair_with(config: &str, options: &[&str]) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

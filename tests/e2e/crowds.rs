@@ -1,4 +1,4 @@
-//! Tests with many trusted clients at a time.
+//! Tests of a daemon with many trusted clients at once.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Tests of data that is not sent: existing chunks, holes, and compressible bytes.
+//! Tests that existing chunks and holes are not sent, and that compressible data is compressed.
 
 use std::{
     fs::{self, OpenOptions},
@@ -38,7 +38,7 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Returns the bytes on the wire without retransmissions over a second path.
+/// Returns the bytes on the wire from a JSON report, without retransmissions over a second path.
 fn sent_once(report: &Value) -> u64 {
     number(report, "wire_bytes").saturating_sub(number(report, "resent_bytes"))
 }

@@ -184,7 +184,7 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Returns the number of missing bytes that the backup tool prints.
+/// Returns the number of bytes that the backup tool reports as sent: those that the daemon lacked.
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
@@ -195,7 +195,7 @@ fn missing(outcome: &Outcome) -> u64 {
     words[place - 2].parse().unwrap()
 }
 
-/// Returns the paths of all packs at the daemon.
+/// Returns the paths of all complete packs at the daemon, relative to its directory.
 fn packs(pair: &Pair) -> Vec<PathBuf> {
     let entries = fs::read_dir(pair.server.path("repo/packs")).unwrap();
     let names = entries.map(|entry| Path::new("repo/packs").join(entry.unwrap().file_name()));
@@ -226,7 +226,8 @@ fn read(pair: &Pair, name: &str) -> Tree {
     )
 }
 
-/// Creates files of many sizes and one entry of each other type. Returns the total size in bytes.
+/// Creates a tree of `files` files of many sizes, and some entries with other types, names and
+/// modes. Returns the total size of the files in bytes.
 fn make_tree(folder: &Path, files: u32) -> u64 {
     fs::create_dir(folder).unwrap();
     let size = make_files(folder, files);
@@ -244,7 +245,7 @@ fn make_tree(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Creates files of 1 to 240 KB. Returns their total size in bytes.
+/// Creates `files` files of 1 to 240 KB. Returns their total size in bytes.
 fn make_files(folder: &Path, files: u32) -> u64 {
     let mut size = 0;
     for number in 0..files {
@@ -255,7 +256,7 @@ fn make_files(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Writes a file of `len` bytes whose content no other file has.
+/// Writes a file of `len` pseudo-random bytes, which depend on its path and `number`.
 fn write(path: &Path, number: u32, len: u64) {
     let mut bytes = vec![0; len as usize];
     blake3::Hasher::new()
@@ -266,7 +267,7 @@ fn write(path: &Path, number: u32, len: u64) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Returns a pseudo-random number that depends on the seed only.
+/// Returns a pseudo-random number that depends only on `seed`.
 fn random(seed: u32) -> u32 {
     let hash = blake3::hash(&seed.to_le_bytes());
     u32::from_le_bytes(*hash.as_bytes().first_chunk().unwrap())
@@ -274,5 +275,5 @@ fn random(seed: u32) -> u32 {
 
 const REPO: &str = "127.0.0.1:repo";
 
-/// Maximum bytes of a file's entry in the manifest.
+/// Maximum size of a file's entry in the manifest, in bytes.
 const NODE: u64 = 256;

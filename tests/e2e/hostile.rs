@@ -1,4 +1,5 @@
-//! Tests of a daemon with default limits against many untrusted clients, and one greedy peer.
+//! Tests of a daemon with default limits against many untrusted clients and against one greedy
+//! peer.
 
 use std::{
     io::Read,
@@ -18,7 +19,7 @@ use nicstripe_testkit::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use tokio::task::JoinSet;
 
-/// Connects from a loopback address that depends on `stranger`, and sends nothing.
+/// Opens a TCP connection from a loopback address that depends on `stranger`, and sends nothing.
 fn idle(stranger: u16, port: u16) -> TcpStream {
     let [high, low] = stranger.to_be_bytes();
     // Close-on-exec, so that no daemon of another test inherits it.
@@ -38,7 +39,7 @@ fn idle(stranger: u16, port: u16) -> TcpStream {
     tcp.into()
 }
 
-/// Starts a daemon that may open `count` file descriptors.
+/// Starts a daemon that may open at most `count` file descriptors.
 fn daemon_with_descriptors(server: &Side, count: usize) -> Daemon {
     let mut command = server.command("/bin/sh");
     let script = format!("ulimit -n {count} && exec \"$0\" serve --port 0 --interface lo");
@@ -83,8 +84,8 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
 
-/// Connects as a peer that opens as many connections, files and trees as the daemon allows, and
-/// never closes one.
+/// Simulates a greedy peer: 8 sessions with 4 trees and 100 files each, limited to 100 kbit/s. The
+/// transfers run until the returned runtime is dropped.
 fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     for dir in 0..300 {
         std::fs::create_dir_all(greedy.path(format!("tree/d{dir}"))).unwrap();
@@ -177,5 +178,6 @@ fn a_peer_that_takes_all_descriptors_it_can_get_keeps_nobody_from_being_accepted
     );
 }
 
-/// Limit of file descriptors, low enough that the directories of one tree could exhaust it.
+/// File descriptor limit of the daemon, low enough that the directories of one tree could exhaust
+/// it.
 const DESCRIPTORS: usize = 64;

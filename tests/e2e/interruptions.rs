@@ -1,4 +1,5 @@
-//! Tests of signals and kills at either end: no final name appears too early, and a rerun resumes.
+//! Tests of copies interrupted by signals and kills: no target appears too early, and a rerun
+//! resumes.
 
 use std::{
     thread,
@@ -15,7 +16,7 @@ use rustix::process::Signal;
 /// Size in bytes of a file whose copy takes 2 s at [`PACE`].
 const LEN: usize = 32 * MIB;
 const HALF: u64 = LEN as u64 / 2;
-/// Progress in bytes after which the receiver, which syncs every second, has synced at least once.
+/// Progress in bytes after 1.5 s of a copy. The receiver syncs every second, so it has synced once.
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
@@ -184,8 +185,8 @@ fn a_waiting_client_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     }
 }
 
-/// Ends the daemon during a copy by a signal and restarts it. Panics unless the running client then
-/// completes the copy.
+/// Ends the daemon with a signal during a copy, and restarts it. Panics unless the running client
+/// then completes the copy.
 #[track_caller]
 fn goes_on_by_itself(way: Way, signal: Signal) {
     let pair = Pair::new();

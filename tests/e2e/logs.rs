@@ -1,5 +1,5 @@
-//! Tests of the log of `serve` in each format: one line per record, even with malicious file names
-//! of a peer.
+//! Tests of the log of `serve` in each format: one line per record, even if a peer sends malicious
+//! file names.
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -10,7 +10,7 @@ use nicstripe_testkit::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// File names that would break a log, or look like log records.
+/// Malicious file names with control characters, or with text that imitates log records.
 const EVIL: [&[u8]; 5] = [
     b"x\n2026-01-01T00:00:00Z ERROR disk on fire",
     b"x\"} \n{\"level\":\"ERROR\",\"message\":\"disk on fire\"}",
@@ -19,8 +19,8 @@ const EVIL: [&[u8]; 5] = [
     b"x result=done error=none \r\rINFO",
 ];
 
-/// Returns the log of a daemon that `prepare` started. Meanwhile a client copies all malicious
-/// names in both directions, of which some copies fail.
+/// Sends files with all malicious names to a daemon that `prepare` starts, and returns its log. A
+/// second copy of each name fails.
 fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -136,7 +136,7 @@ fn serve(side: &Side, options: &[&str]) -> Process {
     side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
 }
 
-/// Removes the quoted values from a log record.
+/// Returns a log record without its quoted values.
 fn unquoted(record: &str) -> String {
     let (mut text, mut quoted, mut last) = (String::new(), false, ' ');
     for c in record.chars() {

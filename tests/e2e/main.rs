@@ -3,7 +3,7 @@
 //!
 //! Run by `cargo test --test e2e`; needs no privileges and no second network card. One module per
 //! subject. Tests with simulated cables are in `tests/netns`, tests that need special programs or
-//! privileges in `machine.rs`.
+//! privileges in `tests/machine`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

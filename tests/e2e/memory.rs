@@ -7,12 +7,12 @@ use nicstripe_testkit::{
     pair::{MIB, Pair},
 };
 
-/// Size of the copied file in bytes: well above all buffers, so that memory that grows with the
-/// file would show.
+/// Size of the copied file in bytes. It is far above all buffers, so that memory use proportional
+/// to it would exceed the limit.
 const LEN: u64 = 256 * MIB as u64;
 
-/// Maximum memory of a process in bytes: 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section 10,
-/// row i).
+/// Maximum peak memory of a process in bytes: 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section
+/// 10, row i).
 const BOUND: u64 = 48 * MIB as u64;
 
 #[test]

@@ -12,7 +12,8 @@ use nicstripe_testkit::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Starts a pair whose daemon has a Prometheus endpoint, and returns its address.
+/// Starts a client and a daemon with a Prometheus endpoint. Returns both with the endpoint's
+/// address.
 fn pair() -> (Pair, String) {
     let pair = Pair::serving(&["--metrics", "127.0.0.1:0"], "");
     let line = pair.daemon.process.await_stderr("metrics at http://");
@@ -59,7 +60,7 @@ fn get(address: &str) -> Page {
     Page::parse(body)
 }
 
-/// Reads the metrics repeatedly until `is_it` returns true. The daemon updates the values of a
+/// Polls the metrics for up to 30 s until `is_it` returns true. The daemon updates the values of a
 /// session once a second.
 #[track_caller]
 fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
@@ -74,7 +75,7 @@ fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     }
 }
 
-/// Metrics in OpenMetrics text, validated as promtool and the OpenMetrics specification require.
+/// Samples of an OpenMetrics page. Parsing validates it as promtool and the specification require.
 #[derive(Debug)]
 struct Page {
     samples: BTreeMap<String, f64>,
@@ -131,7 +132,7 @@ impl Page {
         self.samples.get(series).copied().unwrap_or(0.0)
     }
 
-    /// Returns the sum of all time series whose name begins with `begins`.
+    /// Returns the sum of all time series whose names begin with `begins`.
     fn sum(&self, begins: &str) -> f64 {
         self.samples
             .iter()

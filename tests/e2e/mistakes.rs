@@ -1,4 +1,4 @@
-//! Mistakes of a new user: the command, its complete output, and the exit code.
+//! Tests of a new user's mistakes: the complete output and exit code of each command.
 //!
 //! Each `NAME.txt` in this folder is a transcript between two machines that trust each other,
 //! `laptop` and `nas`. A daemon on `nas` serves its folder on the loopback interface. A block is
@@ -85,7 +85,7 @@ fn there_are_enough() {
 }
 
 /// Runs all commands of a transcript, and panics with the lines that differ. With
-/// `NICSTRIPE_MISTAKES=write` it writes them to the transcript instead.
+/// `NICSTRIPE_MISTAKES=write` it writes the actual output to the transcript instead.
 #[track_caller]
 fn check(name: &str, world: World) {
     let path = folder().join(name).with_extension("txt");

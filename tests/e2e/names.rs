@@ -7,7 +7,7 @@ use nicstripe_testkit::{
     pair::{MIB, Pair},
 };
 
-/// File name that would clear the screen, begin a new line, and is not UTF-8.
+/// File name with a terminal escape sequence, line breaks and a byte that is not UTF-8.
 const WILD: &[u8] = b"a\x1b[2J\nb\rc\xff d";
 
 /// [`WILD`] as nicstripe prints it.

@@ -145,8 +145,8 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
     assert!(written > past + Duration::from_secs(1000), "{written:?}");
 }
 
-/// Returns a command that runs with this umask. A shell sets the umask, because setting it in this
-/// process needs unsafe code.
+/// Returns a nicstripe command that runs with this umask. A shell sets the umask, because setting
+/// it in the test process needs unsafe code.
 fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = side.command("/bin/sh");
     command

@@ -277,7 +277,8 @@ fn compressed_pipes_arrive_as_they_were() {
     assert!(is_same(&stdout, &text));
 }
 
-/// Waits until the daemon has removed the partial file of a client that disconnected.
+/// Waits up to 10 s until the daemon's directory is empty. The daemon removes the part file of a
+/// client that disconnected.
 #[track_caller]
 fn await_nothing(pair: &Pair) {
     let deadline = Instant::now() + Duration::from_secs(10);

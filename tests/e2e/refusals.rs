@@ -1,4 +1,5 @@
-//! Tests of daemons that are absent, have an unexpected key, or receive bytes that are no protocol.
+//! Tests of daemons that do not run, have an unexpected key, or receive bytes other than a TLS
+//! handshake.
 
 use std::{
     io::{Read, Write},
@@ -229,11 +230,11 @@ fn silent_connections_are_shown_out_and_then_others_are_let_in() {
     pair.cp(&["source", "127.0.0.1:"]).expect(0);
 }
 
-/// Start of a TLS record with a ClientHello that is never completed.
+/// First 16 bytes of a TLS record with a ClientHello. The rest is never sent.
 const CLIENT_HELLO: [u8; 16] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 1, 2, 3, 4, 5];
 
-/// Sends bytes that are no TLS handshake. Returns what the daemon sends until it closes the
-/// connection.
+/// Sends `bytes` to the daemon's port, and closes the sending direction if `hangs_up`. Returns the
+/// daemon's response.
 fn shout_at(port: u16, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
     let mut stream = connect(port);
     // Fails if the daemon has closed already.

@@ -7,7 +7,7 @@ use std::{
 
 use nicstripe_testkit::{Outcome, Side, content, pair::Pair};
 
-/// Direction of a single-file copy.
+/// Direction of a copy: from the client to the daemon (`put`), or back.
 struct Way {
     put: bool,
 }
@@ -34,7 +34,8 @@ impl Way {
     }
 }
 
-/// Sets another modification time than the source has, as a copy without `-p` does.
+/// Sets the modification time of a file to 12 January 1970, so that it differs from that of its
+/// copy.
 fn age(side: &Side, name: &str) {
     let file = fs::File::options()
         .write(true)

@@ -157,7 +157,7 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
     }
 }
 
-/// Creates a tree of large files, whose copy takes some seconds at [`PACE`].
+/// Creates a tree with 5 files of 6 MiB and 50 small ones. Its copy takes about 2.5 s at [`PACE`].
 fn plant_large(root: &Path) {
     (0..5).for_each(|index| plant(root, &format!("large-{index}"), content(6 * MIB + index)));
     (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));

@@ -21,7 +21,7 @@ use tokio::{
     net as tokio_net,
 };
 
-/// Client and daemon on loopback. The client has the right to connect to one service.
+/// Client and daemon on loopback. The client may tunnel TCP connections to one service, `target`.
 struct Stage {
     client: Side,
     _server: Side,
@@ -114,7 +114,7 @@ fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Reads until the client closes its direction, and then sends all bytes back.
+/// Sends all bytes of a connection back after the client has closed its sending direction.
 fn answer_at_the_end(mut tcp: TcpStream) {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
@@ -380,7 +380,7 @@ fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
     }
 }
 
-/// Sends bytes unique to `number` in parts, and panics unless it receives them back.
+/// Sends bytes that depend on `number` over one connection. Panics unless the service echoes them.
 async fn echo(address: SocketAddr, number: usize) {
     let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
     let bytes: Vec<u8> = content(EACH)
@@ -413,12 +413,12 @@ fn raise_open_files() {
 
 const CONNECTIONS: usize = 1000;
 
-/// Number of simultaneous connections, more than a listener's default backlog of 128 and its SYN
-/// queue hold.
+/// Number of simultaneous connections: more than a listener's default backlog of 128 and its SYN
+/// queue can hold.
 const BURST: usize = 300;
 
-/// Number of bytes that each of the connections sends.
+/// Number of bytes sent over each connection.
 const EACH: usize = 40_000;
 
-/// Number of bytes sent to a client that does not read: more than all buffers on the path hold.
+/// Number of bytes sent to a client that does not read: more than all buffers on the path can hold.
 const SLOW: usize = 64 * MIB;

@@ -1,4 +1,4 @@
-//! Block of a transcript: one command line and its output.
+//! Block of a transcript: one command line, its output and exit code.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ pub(super) struct Block {
     /// Simulated machine on which the command runs, `laptop` or `nas`.
     pub(super) machine: String,
     pub(super) typed: String,
-    /// Lines of standard error, followed by those of standard output with `> ` before each.
+    /// Output lines: those of standard error, then those of standard output with a `> ` prefix.
     pub(super) printed: Vec<String>,
-    /// Exit code of the command; `None` in a new block, which never ran.
+    /// Exit code of the command; `None` in a new block that was never run.
     pub(super) code: Option<i32>,
 }
 
@@ -53,12 +53,13 @@ impl Block {
         blocks
     }
 
-    /// Returns true if the command fails, as its recorded exit code says.
+    /// Returns true if the recorded exit code is not 0.
     pub(super) fn is_mistake(&self) -> bool {
         self.code.is_some_and(|code| code != 0)
     }
 
-    /// Returns the block with the actual output. Keeps expected lines with `[..]` that match it.
+    /// Returns a copy of the block with the actual output and exit code. Keeps expected lines with
+    /// `[..]` that match the actual ones.
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {
         let is_same = printed.len() == self.printed.len();
         let kept = |(index, line): (usize, String)| {
@@ -75,8 +76,7 @@ impl Block {
         }
     }
 
-    /// Returns the block as text with its differing lines marked; `None` if the output is as
-    /// expected.
+    /// Returns the block as text, with its differences from `ran` marked; `None` if there are none.
     pub(super) fn difference(&self, ran: &Self) -> Option<String> {
         if self == ran {
             return None;
@@ -132,7 +132,7 @@ impl fmt::Display for Block {
     }
 }
 
-/// Parses an exit code line: `[2]`, or `[]` in a new block.
+/// Parses an exit code line: `[2]`, or `[]` in a new block. Returns `None` for any other line.
 fn code_of(line: &str) -> Option<Option<i32>> {
     let code = line.strip_prefix('[')?.strip_suffix(']')?;
     if code.is_empty() {

@@ -17,8 +17,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Creates both machines and starts the daemon on `nas`. `trusting` are the rights of `laptop`
-    /// in its peers file.
+    /// Creates both machines and starts the daemon on `nas`. `trusting` contains the options of
+    /// `laptop` in the peers file of `nas`.
     pub(super) fn new(trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
         client.trust(&server, "nas", "");
