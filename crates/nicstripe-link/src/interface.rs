@@ -55,10 +55,11 @@ pub struct Interface {
     /// Index of the lower interface of a VLAN or macvlan, with which it shares a cable. `None` for
     /// a veth, and if the lower interface is in another namespace.
     pub lower: Option<InterfaceIndex>,
-    /// Usable addresses: tentative, deprecated and duplicate IPv6 addresses are omitted.
+    /// Usable addresses of the interface. Tentative, deprecated and duplicate IPv6 addresses are
+    /// omitted.
     pub addresses: Vec<InterfaceAddress>,
-    /// Negotiated rate. `None` if unknown: many virtual interfaces have no rate, or report an
-    /// invented one, which is ignored.
+    /// Negotiated line rate. `None` if unknown: many virtual interfaces have no rate, or report an
+    /// arbitrary one, which is ignored.
     pub speed: Option<LineRate>,
     /// Rate limit of the root queueing discipline, in bits per second of Ethernet frames. Each
     /// frame counts with its header of 14 bytes, but without preamble, checksum and gap.
@@ -220,14 +221,15 @@ pub enum InterfaceKind {
     /// Network card: physical, virtio or another hypervisor's; InfiniBand (IPoIB); a port of a
     /// switch chip (DSA).
     Ethernet,
-    /// End of a virtual pair (veth, netkit), the network card of containers and test labs.
+    /// One interface of a virtual pair (veth, netkit), used as network card of containers and test
+    /// labs.
     Veth,
-    /// Software bridge, whose ports are cables, or local virtual machines and containers.
+    /// Software bridge of physical interfaces, or of local virtual machines and containers.
     Bridge,
     /// Several interfaces combined into one: bond, team, HSR.
     Bond,
-    /// Virtual interface on top of another one and its cable: VLAN, macvlan, ipvlan, MACsec. See
-    /// [`Interface::lower`].
+    /// Virtual interface on top of another one ([`Interface::lower`]), whose cable it shares: VLAN,
+    /// macvlan, ipvlan, MACsec.
     Vlan,
     /// Tunnel: tun, tap, WireGuard, GRE, VXLAN, PPP and similar.
     Tunnel,
@@ -252,7 +254,7 @@ pub enum LeftOut {
     /// Bridge whose ports are all virtual and local.
     #[error("a bridge without a physical port")]
     BridgeWithoutPhysicalPort,
-    /// Tunnel over other interfaces, which nicstripe uses directly.
+    /// Tunnel; nicstripe uses the interfaces below it directly.
     #[error("a tunnel")]
     Tunnel,
     /// Wireless LAN, a shared medium.

@@ -57,7 +57,7 @@ pub(crate) enum LedgerError {
 }
 
 impl LedgerError {
-    /// Returns a function that converts an I/O error on `path`.
+    /// Returns a function that converts an I/O error on `path` to a `LedgerError`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

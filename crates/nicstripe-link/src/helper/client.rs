@@ -222,8 +222,8 @@ impl Drop for RouteHelper {
     }
 }
 
-/// Creates both ends of the connection: the client's, with read and write timeouts, and the
-/// helper's.
+/// Creates the socket pair between client and helper. The client's socket has read and write
+/// timeouts.
 fn connection() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(ANSWER_TIMEOUT))?;

@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Request to the route helper.
+/// Change that the client requests from the route helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Install a host route if the policy allows it. Does nothing if this helper has already

@@ -156,7 +156,7 @@ pub struct CpuSpent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Machine {
     total: Times,
-    /// Core number and times of each online core; offline cores have no line.
+    /// Core number and CPU times of each online core; `/proc/stat` has no line for offline cores.
     cores: Vec<(u32, Times)>,
 }
 

@@ -150,8 +150,8 @@ pub fn streams_for(bond: &Bond) -> BondStreams {
     }
 }
 
-/// Returns the smallest number of random draws that yields each of `kinds` equally likely kinds at
-/// least once with a probability of at least [`ENOUGH`].
+/// Returns the smallest number of random draws after which each of `kinds` equally likely outcomes
+/// has occurred with a probability of at least [`ENOUGH`].
 fn draws_for_all(kinds: usize) -> u8 {
     let all_drawn = |draws: &u8| probability_of_all(kinds, *draws) >= ENOUGH;
     (1..u8::MAX).find(all_drawn).unwrap_or(u8::MAX)

@@ -123,7 +123,8 @@ fn shared_rate(vlan: &Interface, all: &[Interface]) -> Option<LineRate> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InterfacesError {
-    /// Cannot open a netlink socket (a sandbox without `AF_NETLINK`, or out of file descriptors).
+    /// A netlink socket cannot be opened, for example in a sandbox without `AF_NETLINK` or without
+    /// free file descriptors.
     #[error("cannot open a netlink socket to list interfaces")]
     Open(#[source] io::Error),
     /// The query for interfaces (`RTM_GETLINK`) failed.
@@ -162,7 +163,8 @@ pub(crate) struct LinkMessage {
     lower: Option<InterfaceIndex>,
     /// True if the root queueing discipline is of a kind that can limit the rate (tbf, htb).
     limited: bool,
-    /// Settings of a kernel bond, without its members: their own messages name the bond as master.
+    /// Settings of a kernel bond. Its members are not included: their own messages name the bond as
+    /// master.
     bond: Option<Bond>,
     device: Device,
 }

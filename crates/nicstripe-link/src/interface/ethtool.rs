@@ -19,7 +19,7 @@ use crate::interface::name::InterfaceName;
 pub struct InterfaceDetails {
     /// Name of the driver, such as `e1000e`.
     pub driver: Option<String>,
-    /// Duplex mode. Virtual drivers report an invented one.
+    /// Duplex mode of the link. Virtual drivers report an arbitrary one.
     pub duplex: Option<Duplex>,
     /// Enabled offloads among `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
     /// order.

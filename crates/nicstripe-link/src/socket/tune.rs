@@ -59,7 +59,7 @@ impl Default for StreamOptions {
 pub struct UserTimeout(Duration);
 
 impl UserTimeout {
-    /// Checks that the timeout is at least [`MIN_USER_TIMEOUT`].
+    /// Creates a user timeout, or returns an error if it is below [`MIN_USER_TIMEOUT`].
     pub fn new(timeout: Duration) -> Result<Self, UserTimeoutTooShort> {
         if timeout < MIN_USER_TIMEOUT {
             Err(UserTimeoutTooShort { timeout })
