@@ -15,7 +15,8 @@ pub(crate) enum Limiter {
     Cpu,
     /// Other load on the machine; the measurement should be repeated.
     Others,
-    /// The tool: it waits for something else, or one of its threads is busy.
+    /// The tool itself: it waits for something other than cables and CPUs, or one of its threads is
+    /// busy.
     Tool,
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn get(index: u32) -> Request {
     Request::new(libc::RTM_GETLINK, &header(index))
 }
 
-/// State of an interface.
+/// Administrative state, carrier, bridge port state and traffic of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// True if the interface is administratively up (`IFF_UP`).

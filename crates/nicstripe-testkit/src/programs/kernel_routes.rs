@@ -143,7 +143,7 @@ pub fn switch(interface: u32, on: bool) {
 }
 
 /// Adds a neighbour entry with this hardware address on the calling thread's host, as the kernel
-/// does after an ARP request from there.
+/// does after an ARP request from `address`.
 pub fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let number = |value: u32| value.to_ne_bytes();
     let body = [

@@ -226,7 +226,7 @@ pub struct CpReport {
     pub links: Vec<LinkReport>,
 }
 
-/// Part of the report about a directory tree.
+/// Part of a [`CpReport`] about a directory tree.
 #[derive(Debug, Deserialize)]
 pub struct TreeReport {
     /// Number of copied files.
@@ -236,7 +236,7 @@ pub struct TreeReport {
     pub failed: u64,
 }
 
-/// Part of the report about one link.
+/// Part of a [`CpReport`] about one link.
 #[derive(Debug, Deserialize)]
 pub struct LinkReport {
     pub interface: String,
@@ -258,7 +258,8 @@ impl CpReport {
     }
 }
 
-/// Returns one iperf3 server and client per cable. The bytes are divided by the cables' rates.
+/// Returns one iperf3 server and client per cable. Each transfers bytes in proportion to its
+/// cable's rate.
 fn iperf3(scene: &Scene<'_>) -> Plan {
     let mut plan = Plan {
         servers: Vec::new(),

@@ -122,7 +122,7 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the folders of killed benches: gigabytes, possibly in memory.
+/// Removes the folders that killed benches left, which may hold gigabytes of memory.
 fn remove_leftovers(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;

@@ -294,7 +294,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { parent, ticks })
 }
 
-/// Returns the CPU time that the whole machine was busy since boot, from `/proc/stat`.
+/// Returns the busy CPU time of the whole machine since boot, from `/proc/stat`.
 pub fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> = text

@@ -28,7 +28,7 @@ impl Spread {
         }
     }
 
-    /// Formats the median.
+    /// Formats the median with this number of decimals.
     pub fn middle(&self, decimals: usize) -> String {
         format!("{:.decimals$}", self.median())
     }

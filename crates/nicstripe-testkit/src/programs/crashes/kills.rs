@@ -26,7 +26,7 @@ pub enum Victim {
     Both,
 }
 
-/// One copy with its kills.
+/// One copy, and the kills that interrupt it.
 #[derive(Debug, Clone)]
 pub struct Round {
     case: Case,

@@ -97,7 +97,7 @@ impl Copy {
     }
 }
 
-/// All copies in the order of their starts.
+/// Copies made on a simulated disk, in the order in which they started.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     copies: Vec<Copy>,

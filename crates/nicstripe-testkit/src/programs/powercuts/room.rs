@@ -27,11 +27,11 @@ pub enum Skipped {
     None,
     /// All system calls that make data durable.
     All,
-    /// fsync(2): a single file before its rename, and its directory afterwards.
+    /// fsync(2), which makes a single file durable before its rename, and its directory afterwards.
     Fsync,
-    /// fdatasync(2): data and journal while a file is received.
+    /// fdatasync(2), which makes data and journal durable while a file is received.
     Fdatasync,
-    /// syncfs(2): many small files, and all names of a tree.
+    /// syncfs(2), which makes many small files and all names of a tree durable.
     Syncfs,
 }
 

@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Mounts the file system in `file` on `folder`, by a loop device.
+    /// Mounts the file system in `file` on `folder`, through a loop device.
     pub fn mount(self, file: &Path, folder: &Path) -> Result<Mounted> {
         fs::create_dir_all(folder)?;
         run(Command::new("mount")
