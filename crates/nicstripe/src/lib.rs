@@ -216,7 +216,8 @@
 //!
 //! [`Client::put`] opens a file. The session reads a chunk on an I/O thread and hands it to the
 //! path that requested it, whose connection encrypts it. At the receiver the connection decrypts it
-//! and an I/O thread verifies and writes it. The session then makes it durable and acknowledges it.
+//! and an I/O thread verifies and writes it. The session then acknowledges it and makes it durable.
+//! It confirms the file once all of it is durable under its name.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
