@@ -1,5 +1,4 @@
-//! Tests with a kill, an error or a short write at some of the system calls, few enough for a test
-//! run.
+//! Tests that inject a kill, an error or a short write at a sample of a copy's system calls.
 
 use libtest_mimic::Completion;
 use nicstripe_testkit::{
@@ -124,7 +123,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     Completion::Completed
 }
 
-/// Runs a copy whose receiver is killed at call number `at` of syncfs(2).
+/// Runs a copy and kills the daemon at the `at`th call of syncfs(2); never if `at` is 0.
 fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     let plan = Plan {
         which: Which::Shown("syncfs "),
@@ -136,7 +135,7 @@ fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     (outcome, daemon.end())
 }
 
-/// Runs a copy of the named case per `step`th system call, with the fault injected there.
+/// Repeats the named copy with `fault` injected at every `step`th system call that `which` selects.
 fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Swept {
     let case = Case::named(case).unwrap();
     let swept = Sweep {

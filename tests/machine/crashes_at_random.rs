@@ -1,4 +1,4 @@
-//! Tests of a few kills at random moments.
+//! Tests that kill processes of a copy, at random moments or while the disk is slow to sync.
 
 use std::{thread, time::Duration};
 

@@ -36,14 +36,14 @@ struct Manager {
 }
 
 impl Manager {
-    /// Starts a daemon that notifies this service manager.
+    /// Starts a service manager and a daemon that notifies it.
     fn start(side: &Side, watchdog: Option<Duration>) -> (Self, Process) {
         let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(["serve", "--port", "0"]).args(LOOPBACK);
         Self::start_by(side, command, watchdog)
     }
 
-    /// Like [`Manager::start`], for any command.
+    /// Like [`Manager::start`], but runs `command` instead of the default daemon.
     fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
         let path = side.home().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -175,7 +175,8 @@ fn the_units_commands_have_the_options_that_it_gives() {
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
 }
 
-/// Maximum exposure that `systemd-analyze security` may report, in tenths: below 2.0 it says OK.
+/// Maximum exposure level from `systemd-analyze security`, in tenths. Levels below 2.0 are rated
+/// OK.
 const MOST_EXPOSURE: &str = "20";
 
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
@@ -211,7 +212,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
     Completion::Completed
 }
 
-/// Creates a tree of small files, and of some files large enough for a transfer of their own.
+/// Creates a tree of 300 small files and 3 standalone files of 6 MiB.
 fn plant(side: &Side) -> Tree {
     side.make_dir("tree");
     for number in 0..300 {

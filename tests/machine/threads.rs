@@ -12,7 +12,7 @@ use nicstripe_testkit::{Process, pair::Pair, tests, trial::Test};
 
 pub(crate) const TESTS: &[Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
-/// User ID without other processes, so that its limit of processes applies to the command alone.
+/// User ID that no other process uses, so that the process limit counts only the tested command.
 pub(crate) const USER: u32 = 64_917;
 
 fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
@@ -66,7 +66,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     Completion::Completed
 }
 
-/// Changes the owner of a directory and its content to [`USER`].
+/// Changes the owner and group of a file or directory tree to [`USER`].
 pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() {

@@ -32,7 +32,8 @@ pub(crate) const TESTS: &[Test] = tests![
     acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
 ];
 
-/// Returns the changes that rsync would make to turn either directory into the other.
+/// Returns the changes that rsync would make to turn either directory into the other; empty if
+/// there are none.
 fn differences(one: &Path, other: &Path) -> String {
     let slash = |path: &Path| format!("{}/", path.display());
     let mut said = String::new();
@@ -261,17 +262,17 @@ fn xattr(path: &Path, name: &str) -> Vec<u8> {
     value[..len].to_vec()
 }
 
-/// Returns the ID of the first named user in a POSIX ACL, which follows the version and the owner's
-/// entry.
+/// Returns the ID of the first named user in a POSIX ACL. This entry follows the version and the
+/// owner's entry.
 fn user_of(acl: &[u8]) -> u32 {
     u32::from_le_bytes(acl[16..20].try_into().unwrap())
 }
 
-/// Names in the copied tree: a new file, one with unchanged content, a directory and a symbolic
+/// Paths in the copied tree: a new file, one with unchanged content, a directory and a symbolic
 /// link.
 const OWNED: [&str; 4] = ["file", "same", "dir", "link"];
 
-/// Runs the client in a mount namespace with its own user list, in which `nobody` is 1234.
+/// Runs the client in a mount namespace whose `/etc/passwd` gives `nobody` the ID 1234.
 fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     if let Some(lack) = lacks(&["unshare", "mount"]) {
         return lack;
@@ -346,7 +347,7 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     Completion::Completed
 }
 
-/// Returns the first user or group other than root in a file such as `/etc/passwd`.
+/// Returns the first name in a file such as `/etc/passwd` whose ID is neither 0 nor 1234.
 fn first_in(list: &str) -> Option<String> {
     let text = fs::read_to_string(list).ok()?;
     let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -356,8 +357,8 @@ fn first_in(list: &str) -> Option<String> {
         .next()
 }
 
-/// Runs the client in a mount namespace with its own user and group lists. The remote end of rsync
-/// uses the lists of this machine.
+/// Runs the client in a mount namespace with other user and group IDs than this machine has. The
+/// remote end of rsync uses those of this machine.
 fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others() -> Completion {
     const DEFAULT_ACL: &str = "system.posix_acl_default";
     if let Some(lack) = lacks(&["rsync", "unshare", "nsenter", "mount"]) {

@@ -1,4 +1,4 @@
-//! Tests of backups over two cables of which one fails: by `examples/backup` and by restic.
+//! Tests of backups over two cables while one of them fails, by `examples/backup` and by restic.
 
 use std::{
     env, fs,
@@ -31,8 +31,8 @@ fn a_backup_and_a_restore_survive_a_silent_cable() {
     survives(|lab, cable| lab.drop_silently(cable, Direction::Both).unwrap());
 }
 
-/// Fails the cable of the first connection during a backup, and the other cable during a restore.
-/// Panics unless both succeed.
+/// Calls `lose` with the cable of the first connection during a backup, and with the other cable
+/// during a restore. Panics unless both succeed.
 #[track_caller]
 fn survives(lose: impl Fn(&Lab, usize)) {
     let hosts = hosts_with_a_tree();
@@ -68,7 +68,7 @@ fn restic_survives_a_cable_that_is_cut() {
     assert!(read(&hosts, "restored/tree") == read(&hosts, "tree"));
 }
 
-/// Starts restic on a repository at the daemon.
+/// Starts restic with its repository at the daemon, through `nicstripe serve restic`.
 fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command("restic");
     command
@@ -93,7 +93,7 @@ fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Creates hosts with two cables, and 16 MiB of files with unique content to back up.
+/// Creates two hosts joined by two cables, with 16 files of 1 MiB on the client to back up.
 fn hosts_with_a_tree() -> Hosts {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(50); 2]);
     let folder = hosts.client.path("tree");
@@ -131,8 +131,8 @@ fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
     start(hosts, arguments).finish().expect(0)
 }
 
-/// Waits until the backup tool reaches the daemon again. The kernel retries a silent neighbour once
-/// a second.
+/// Waits until the backup tool reaches the daemon over a restored cable. The kernel retries a
+/// silent neighbour once a second.
 fn await_reached(hosts: &Hosts) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !start(hosts, &["list", REPO]).finish().status.success() {
@@ -143,7 +143,7 @@ fn await_reached(hosts: &Hosts) {
     }
 }
 
-/// Waits until a directory has `count` files.
+/// Waits up to a minute until a directory has at least `count` entries.
 fn await_files(folder: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while fs::read_dir(folder).map_or(0, Iterator::count) < count {

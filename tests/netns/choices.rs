@@ -25,7 +25,8 @@ fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// Returns the outcomes of `cp` and `links` with these interfaces as `--link` options.
+/// Runs `cp` and `links` with these `--link` options, and returns both outcomes. Panics if the copy
+/// creates its target.
 fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
     hosts.client.write("source", b"bytes");
     let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();

@@ -1,5 +1,5 @@
-//! Tests of a trusted read-only peer that announces connections which it does not make: from a
-//! foreign address and from its own.
+//! Tests of a trusted read-only peer that announces connections but does not make them, from
+//! another host's address and from its own.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[Test] = tests![
 /// Address of a third party on the cable of eth1, from which the peer claims to connect to eth2.
 const OTHERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
 
-/// Own address of the peer, on the same cable.
+/// Address of the peer on the cable of eth1.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 11);
 
 const DAEMON: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 21);
@@ -102,7 +102,7 @@ fn hosts() -> (Hosts, Key) {
     (hosts, key)
 }
 
-/// Opens a session in which the peer claims these addresses as its own.
+/// Opens a session as a peer that claims to have these addresses.
 fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
     let mut claimed = PeerInterface::new("eth9", 9);
     claimed
@@ -172,7 +172,7 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
 }
 
 /// Announces a connection from the peer's own address, and answers with the token that the daemon
-/// sends there. The same message announces another connection without proof.
+/// sends to it. The second message also announces an unproven connection from the third party.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();
@@ -194,8 +194,8 @@ fn prove(mut wire: Wire, eth2: u32) -> Wire {
     wire
 }
 
-/// Sends the maximum number of announcements in several sessions. Returns the number of datagrams
-/// that the third party received, and the elapsed time.
+/// Announces as many connections from the third party as a message holds, in several sessions.
+/// Returns the number of datagrams that the third party received, and the elapsed time.
 fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let third_party = UdpSocket::bind((OTHERS, 0)).unwrap();
     third_party.set_nonblocking(true).unwrap();
@@ -229,8 +229,9 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     (received, begun.elapsed())
 }
 
-/// Maximum wait for an expected event.
+/// Maximum wait for a datagram or a route.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Time for which the daemon waits for an announced connection, with a margin.
+/// Time after which the daemon gives up on an announced connection and removes its route, with a
+/// margin.
 const PROBATION: Duration = Duration::from_secs(11);

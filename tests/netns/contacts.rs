@@ -18,8 +18,8 @@ pub(crate) const TESTS: &[Test] = tests![
     of_several_addresses_a_silent_one_costs_a_second,
 ];
 
-/// Maximum time until data flows, less than the connection timeout for a host that may have to wake
-/// up.
+/// Maximum time until the first data of a copy. The connection timeout is longer, because a host
+/// may have to wake up.
 const SOON: Duration = Duration::from_secs(4);
 
 /// Returns a lab with two interfaces per host at one switch, in one IPv4 subnet.

@@ -228,7 +228,7 @@ fn peers(document: &Value) -> Vec<Value> {
     document["peers"].as_array().unwrap().clone()
 }
 
-/// Returns the local and the remote interface of each cable on which a daemon answered.
+/// Returns the local and the remote interface of each cable in a peer's entry of the JSON output.
 fn cables(peer: &Value) -> Vec<(&str, &str)> {
     let cables = peer["cables"]
         .as_array()

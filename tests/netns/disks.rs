@@ -1,8 +1,8 @@
 //! Tests of disks that are full, fill up, or reject writes. The daemon's files are on a tmpfs or an
-//! ext4 image, which only its mount namespace has.
+//! ext4 image, which is mounted in a private mount namespace.
 //!
-//! Set up by unshare(1) and mount(8); the tests are ignored if these are missing or not permitted.
-//! The mount is invisible to other processes and ends with the daemon.
+//! The tests need unshare(1) and mount(8), and are ignored if these are missing or not permitted.
+//! Other processes cannot see the mount, and it disappears when the daemon exits.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_file_system_without_inodes_keeps_nothing,
 ];
 
-/// Tests that need an ext4 image, with their names.
+/// Tests that need an ext4 image.
 pub(crate) const TESTS_WITH_EXT4: &[Test] = tests![
     space_that_a_part_file_has_taken_is_not_asked_for_again,
     a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits,
@@ -67,7 +67,8 @@ pub(crate) fn obstacle_to_ext4() -> Option<String> {
     }
 }
 
-/// Shell script that mounts an ext4 image of 64 MiB in the current directory over that directory.
+/// Shell script that creates an ext4 image of 64 MiB in the current directory and mounts it over
+/// that directory.
 const EXT4: &str = "truncate -s 64M image && mkfs.ext4 -q -F -m 0 image && mount -o loop image .";
 
 /// Creates two hosts, with a daemon on host B whose files are on a tmpfs with these mount options.
@@ -75,8 +76,8 @@ fn hosts(options: &str) -> Hosts {
     hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
 }
 
-/// Creates two hosts, with a daemon on host B for whose files the shell script `mount` mounts a
-/// disk.
+/// Creates two hosts with a daemon on host B. The shell script `mount` mounts a file system over
+/// the daemon's directory.
 fn hosts_on(mount: &str) -> Hosts {
     let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
     let (client, server) = (
@@ -98,7 +99,7 @@ fn hosts_on(mount: &str) -> Hosts {
     }
 }
 
-/// Returns a path to a file in the daemon's mount namespace, through `/proc`.
+/// Returns the path through `/proc` of a file in the daemon's mount namespace.
 fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     let files = hosts.server.files();
     let root = PathBuf::from(format!("/proc/{}/root", hosts.daemon.process.id()));
@@ -285,8 +286,8 @@ fn a_file_system_without_inodes_keeps_nothing() {
     assert_eq!(fs::read_dir(inside(&hosts, "src")).unwrap().count(), 0);
 }
 
-/// Simulates a disk that loses written data: writes to the page cache succeed, the disk has no
-/// space for them, and only one sync reports it. The file system has no journal, which would fail
+/// Simulates a disk that loses data: writes reach the page cache, but the disk has no space for
+/// them, and only one sync reports the error. The file system has no journal, because it would fail
 /// first.
 fn a_disk_that_loses_what_it_took_is_never_believed() {
     let disk = "mkdir disk && mount -t tmpfs -o size=24m none disk && truncate -s 96M disk/image";

@@ -16,13 +16,13 @@ pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
-/// Returns two cables of 50 Mbit/s, slow enough for a busy machine, because these tests measure
-/// times.
+/// Returns two cables of 50 Mbit/s. Even a busy machine sustains this rate, so that these tests can
+/// measure times.
 fn links() -> [LinkSpec; 2] {
     [LinkSpec::mbit(50); 2]
 }
 
-/// Returns the time that one of the two cables takes for a byte, in seconds.
+/// Returns the transmission time of one payload byte on one of the two cables, in seconds.
 fn seconds_a_byte() -> f64 {
     8.0 / links()[0].goodput().unwrap().bits_per_second() as f64
 }
@@ -62,8 +62,8 @@ fn a_cable_that_drops_one_way_is_noticed() {
     }
 }
 
-/// Copies over two cables and fails one of them after a quarter. Panics unless the rest arrives
-/// over the other, at most twice `allowed` seconds later than ideal.
+/// Copies over two cables, and makes one of them fail by `lose` after a quarter. Panics unless the
+/// rest arrives over the other, at most twice `allowed` seconds later than ideal.
 ///
 /// The rest takes over 2 s, longer than the silence after which a path counts as lost.
 #[track_caller]
@@ -88,8 +88,8 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     within(&report, quarter, 2.0 * allowed);
 }
 
-/// Panics if the copy took over `allowed` seconds more than ideal: `over_both` bytes over two
-/// cables and the rest over one.
+/// Panics if the copy took longer than 1.1 times the ideal time plus `allowed` seconds. Ideally,
+/// two cables carry `over_both` bytes and one carries the rest.
 #[track_caller]
 fn within(report: &Value, over_both: usize, allowed: f64) {
     let over_one = number(report, "bytes") as f64 - over_both as f64;

@@ -1,4 +1,4 @@
-//! Tests of other faults than cuts: lost and corrupted frames, links that flap, a reboot, a stopped
+//! Tests of faults other than cuts: lost and corrupted frames, links that flap, a reboot, a stopped
 //! process.
 
 use std::{
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_client_that_stands_still_for_5_seconds_goes_on,
 ];
 
-/// Tests that corrupt frames, for which they load programs into the kernel.
+/// Tests that load programs into the kernel to corrupt frames.
 pub(crate) const CORRUPTING_TESTS: &[Test] = tests![
     what_one_cable_corrupts_is_noticed_and_sent_again,
     with_all_cables_corrupting_a_copy_still_ends_right
@@ -61,7 +61,7 @@ fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     );
 }
 
-/// Cuts and restores the second cable in turn, one second each, until `done` is set.
+/// Alternately cuts and restores the second cable, once a second, until `done` is true.
 fn flap(lab: &Lab, done: &AtomicBool) {
     for round in 0.. {
         if round % 2 == 0 {
@@ -232,8 +232,8 @@ fn a_client_that_stands_still_for_5_seconds_goes_on() {
     stand_still(Way::Get, |_, cp| cp);
 }
 
-/// Stops a process at half of a copy (SIGSTOP) and continues it. Panics unless the copy then ends
-/// correctly and in time.
+/// Stops a process with SIGSTOP for 5 s at half of a copy. Panics unless the copy then ends
+/// correctly, within 20 s.
 fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
     let hosts = Hosts::joined_by(&links());
     let bytes = content(96 * MIB);

@@ -69,7 +69,7 @@ impl Hosts {
         self.start_cp(arguments).finish()
     }
 
-    /// Runs `action`, and returns its result with the traffic of each cable meanwhile.
+    /// Runs `action`. Returns its result and the traffic of each cable during the call.
     pub(crate) fn carried<T>(&self, action: impl FnOnce() -> T) -> (T, Vec<LinkCounters>) {
         let before = self.lab.counters().unwrap();
         let result = action();

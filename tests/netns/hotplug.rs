@@ -61,8 +61,8 @@ fn a_named_interface_is_listened_on_again_when_it_is_back() {
     hosts.cp(&["source", "b:target"]).expect(0);
 }
 
-/// Waits until the daemon's log has the message `what` for an interface. Waits for the IP version
-/// that the daemon handles last.
+/// Waits until the daemon logs `what` for the IPv6 address of an interface, which it handles after
+/// IPv4.
 #[track_caller]
 fn await_log(hosts: &Hosts, what: &str, interface: &str) {
     hosts

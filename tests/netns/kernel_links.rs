@@ -1,5 +1,5 @@
-//! Virtual cables that are added and removed at run time with their interfaces, by plain
-//! rtnetlink(7). The lab does not know them.
+//! Virtual cables that a test adds and removes at run time, with their interfaces, through
+//! rtnetlink(7). The lab does not manage them.
 
 use std::{
     fs::{self, File},
@@ -13,8 +13,8 @@ use nicstripe_testkit::kernel_routes::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk,
 };
 
-/// Joins both hosts by another cable without a rate limit. Its two interfaces have this name and
-/// these indexes. On return they are up and have only link-local addresses.
+/// Joins both hosts by another cable without a rate limit. Its two interfaces are both called
+/// `name` and have these indexes. They are up on return, with link-local addresses only.
 pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
     let there = lab
         .on(Host::B, || File::open("/proc/thread-self/ns/net"))
@@ -53,7 +53,7 @@ pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
         .for_each(|host| lab.on(host, || await_address(name)).unwrap());
 }
 
-/// Waits until an interface of the calling thread's host has an IPv6 address.
+/// Waits up to 5 s until an interface of the calling thread's host has an IPv6 address.
 fn await_address(name: &str) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !fs::read_to_string("/proc/thread-self/net/if_inet6")

@@ -117,7 +117,7 @@ struct Figures {
     client: u64,
     daemon: u64,
     both: u64,
-    /// Number of kills while at least one end had a route of nicstripe.
+    /// Number of kills while nicstripe had a route installed on at least one host.
     with_routes: u64,
     /// Number of kills that left a route installed until the next start.
     left_over: u64,
@@ -247,7 +247,7 @@ impl Stage {
         Some(cp)
     }
 
-    /// Panics unless each route helper that was not killed has removed its routes when it ended.
+    /// Panics if a route helper that was not killed has left routes installed.
     fn check_that_helpers_removed_theirs(&self, plan: Kill, left_over: [bool; 2]) {
         if !plan.helpers {
             let left_over = [plan.client && left_over[0], plan.daemon && left_over[1]];
@@ -259,8 +259,8 @@ impl Stage {
         }
     }
 
-    /// Restarts client and daemon, runs a copy, and panics if the routes then differ from those
-    /// before the test.
+    /// Restarts the daemon if it was killed, interrupts the running copy `cp`, and runs a small
+    /// copy. Panics unless all routes are then as before the first copy.
     fn start_again(&mut self, cp: Option<Process>) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &[]));
@@ -349,7 +349,8 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default())
 }
 
-/// Number of foreign routes on each host, each of another routing protocol. They must stay.
+/// Number of foreign routes on each host, each with a different routing protocol number. nicstripe
+/// must not remove them.
 const DECOYS: u8 = 50;
 /// Maximum wait for routes to appear or vanish.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -58,7 +58,8 @@ fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     [put, get]
 }
 
-/// Panics unless the link on each of these interfaces is verified and carried an about equal share.
+/// Panics unless the link on each interface is up, verified and joined to the peer's interface of
+/// the same name, and carried 80 to 120 % of an equal share.
 #[track_caller]
 fn shared(report: &Value, interfaces: &[&str]) {
     let size = number(report, "bytes") as f64;
@@ -162,7 +163,7 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     }
 }
 
-/// Takes all interfaces down and up, to discard ARP entries from before a change of settings.
+/// Takes all interfaces down and up, to discard ARP entries that the hosts learned earlier.
 fn flush_neighbours(hosts: &Hosts) {
     for host in Host::ALL {
         for link in 0..2 {
@@ -257,7 +258,7 @@ fn packets_that_vanish_are_found_and_told() {
     );
 }
 
-/// Shows as a control that an ordinary TCP connection hangs on the cable of the test above.
+/// Verifies, as a control, that an ordinary TCP connection hangs in an MTU black hole.
 fn a_connection_that_does_not_look_for_them_hangs() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
     let lab = Lab::builder().link(jumbo).build().unwrap();

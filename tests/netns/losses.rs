@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = tests![
 
 const RATE: u64 = 100;
 
-/// 4.2 s on one link.
+/// Size of the copied file in bytes. One link carries it in 4.2 s.
 const SIZE: usize = 48 * MIB;
 
 /// Returns a lab with two interfaces per host at one switch, in one subnet.
@@ -72,7 +72,8 @@ fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     (hosts, cp)
 }
 
-/// Returns true if each of these local interfaces has carried at least 1 MiB.
+/// Returns true if each of these local interfaces has carried at least 1 MiB, according to a
+/// progress event.
 fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     let has_carried = |name: &&str| {
         let links = progress["links"].as_array().unwrap();
@@ -83,8 +84,8 @@ fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     interfaces.iter().all(has_carried)
 }
 
-/// Runs a copy and fails one interface of each link by `lose`. Panics unless data flows again
-/// within `bound` and the copy ends correctly.
+/// Starts a copy over two links, and calls `lose` to disable one interface of each. Panics unless
+/// data flows again within `bound` and the copy ends correctly.
 fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     for way in Way::BOTH.repeat(runs() as usize) {
         let (hosts, cp) = copying(pairs, way);
@@ -95,7 +96,7 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     }
 }
 
-/// Panics unless the receiving host receives data within `bound`.
+/// Panics unless the receiving host receives 1 MiB within `bound` plus 0.5 s.
 fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     let received = || {
         lab.counters()
@@ -177,9 +178,9 @@ fn ends_that_fall_silent_are_paired_anew() {
     loses(Pairs::Straight, silent, Duration::from_secs(3));
 }
 
-/// Fails both pairs of interfaces and restores one, with strict reverse-path filtering. The second
-/// pair needs host routes at both ends. They must stay installed, because they cannot be announced
-/// while no link exists.
+/// Cuts both cables and restores one, with strict reverse-path filtering. The second pair of
+/// interfaces needs host routes at both ends. They must stay installed, because they cannot be
+/// announced while no link exists.
 ///
 /// Measured: 2.25 s, including 0.1 s for the data; without filters 0.1 to 2.3 s, depending on the
 /// moment of the cable's return.

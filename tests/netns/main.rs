@@ -81,7 +81,8 @@ fn main() {
     of_most.exit();
 }
 
-/// Tests in which two interfaces race to answer an ARP request: a second busy lab changes who wins.
+/// Tests that run one at a time. Two interfaces race to answer an ARP request, and a second busy
+/// lab changes which one wins.
 const ALONE: [&str; 3] = [
     "links::a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards",
     "losses::with_strict_filters_the_pair_that_comes_back_first_carries_again",

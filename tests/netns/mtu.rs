@@ -1,8 +1,7 @@
 //! Tests of MTUs that the route helper changes for `nicstripe bench`: they are restored whichever
 //! process is killed.
 //!
-//! The helper is the real program. The test stands in for the process that uses it, and writes the
-//! requests byte by byte.
+//! The helper is the real program. The tests act as its client and encode the requests themselves.
 
 use std::{
     fs,
@@ -243,7 +242,7 @@ fn jumbo(rights: bool) -> Hosts {
     }
 }
 
-/// Starts a bench with a sweep of packet sizes, as short as possible.
+/// Starts `nicstripe bench` with a sweep of packet sizes and the shortest possible loads.
 fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
     let port = hosts.daemon.port.to_string();
     let bench = [
@@ -344,7 +343,7 @@ fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
     assert_eq!(both(&hosts), [9000; 2]);
 }
 
-/// Maximum wait for a bench to reach some point: one second per measured point, doubled for a busy
+/// Maximum wait for a bench to set an MTU: one second per measured point, doubled for a busy
 /// machine.
 const BENCH: Duration = Duration::from_secs(40);
 const DONE: u8 = 0;

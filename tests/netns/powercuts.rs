@@ -73,7 +73,7 @@ pub(crate) fn cut_power(base: &Path) {
     );
 }
 
-/// Seed whose random copies include no large file, which would take seconds.
+/// Random seed for which no copy includes a large file, which would take seconds.
 const SEED: u64 = 1;
 
 const BASE: &str = "NICSTRIPE_POWER_CUTS";

@@ -127,7 +127,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Starts a copy, and waits until data flows, by which time its routes are installed.
+/// Starts a copy and waits until data flows. Panics unless its routes are installed by then.
 fn started(hosts: &Hosts) -> Process {
     Way::Put.prepare(hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
@@ -366,9 +366,10 @@ fn without_being_asked_no_route_is_installed() {
     }
 }
 
-/// Runs a copy in which host `holder` routes to 10.9.0.99 by eth1, while its peer claims that
-/// address at eth2. With `is_its_own`, packets that arrive at the peer's eth1 reach the address.
-/// Otherwise it could belong to a third party.
+/// Runs a copy in which the peer of `holder` claims 10.9.0.99 at eth2, while `holder` routes to
+/// that address by eth1. With `is_its_own`, the peer's eth1 also answers for the address; otherwise
+/// it could belong to a third party. Returns the routes that nicstripe added on `holder`, and the
+/// report.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     let lab = Lab::builder()
         .links([LinkSpec::mbit(200).bare(); 2])

@@ -1,7 +1,7 @@
 //! Tests of a disk that stalls for seconds: the daemon's files are on an ext4 image, which is
 //! frozen (FIFREEZE) during a copy.
 //!
-//! Set up by unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8); the tests are ignored if one of
+//! The tests need unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8), and are ignored if one of
 //! them is missing or not permitted.
 
 use std::{
@@ -43,7 +43,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Creates two hosts, with a daemon on host B whose files are on the ext4 image.
+/// Creates two hosts, with a daemon on host B whose files are on an ext4 image.
 fn hosts() -> Hosts {
     let lab = Arc::new(
         Lab::builder()
@@ -74,8 +74,8 @@ fn hosts() -> Hosts {
     }
 }
 
-/// Freezes a file system for this time. A separate process does so, and thaws it even if this
-/// process dies.
+/// Starts a process that freezes a file system for this time. It thaws the file system even if the
+/// test process dies.
 fn freeze(folder: &Path, time: Duration) -> Child {
     let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3 && echo && sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
     let mut command = Command::new("sh");
@@ -131,7 +131,7 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
 
 const STALL: Duration = Duration::from_secs(5);
 
-/// Shell script that mounts an ext4 image of 300 MiB over the current directory. The image is a
-/// file next to that directory.
+/// Shell script that creates an ext4 image of 300 MiB next to the current directory and mounts it
+/// over that directory.
 const MOUNT: &str =
     "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";

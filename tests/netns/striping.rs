@@ -240,7 +240,7 @@ fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
     only_used_after(hosts, options, address, used, |_| ());
 }
 
-/// Like [`only_used`], with an action after the start of the copy.
+/// Like [`only_used`], but calls `happens` after the start of the copy.
 #[track_caller]
 fn only_used_after(
     hosts: &Hosts,

@@ -1,4 +1,4 @@
-//! Tests of tunnelled TCP connections over two cables while one is cut.
+//! Tests of tunnelled TCP connections over two cables while one of them is cut.
 
 use std::{
     io::{self, Read, Write},
@@ -24,7 +24,7 @@ pub(crate) const TESTS: &[Test] = tests![
 /// Lab with a TCP service on host B, and a local port on host A that is forwarded to it.
 struct Stage {
     lab: Arc<Lab>,
-    /// Bytes that the service or its client has received.
+    /// Number of bytes that the service and its client have received so far.
     got: Arc<AtomicUsize>,
     port: SocketAddr,
     _sides: [Side; 2],
@@ -177,5 +177,5 @@ fn a_connection_through_forward_uses_both_cables() {
 /// counts as lost.
 const MOVED: usize = 48 * MIB;
 
-/// Maximum time of every wait.
+/// Maximum wait for received bytes.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! Tests of the real restic on `nicstripe serve restic`: it gets back the data it stored, even if
-//! the daemon fails meanwhile.
+//! Tests of the real restic on `nicstripe serve restic`: it restores the data it stored, even if
+//! the daemon is killed during the backup.
 //!
 //! Run by `cargo test --test restic`; without restic its tests are listed as ignored, with the
 //! reason. `crates/cli/commands/serve/restic` tests the HTTP interface without restic.

@@ -120,7 +120,7 @@ fn plant_source(side: &Side) {
     plant(&side.path("source"), "large", content(24 * MIB));
 }
 
-/// Restores the newest snapshot, and panics if it differs from the source.
+/// Restores the newest snapshot to `target`. Panics if it differs from the source.
 #[track_caller]
 fn check_restored(restic: &Restic<'_>, target: &str) {
     restic
@@ -423,7 +423,7 @@ fn address_of(server: &Process) -> String {
         .to_owned()
 }
 
-/// Sends one HTTP/1.1 request, and returns status, headers and body of the response.
+/// Sends one HTTP/1.1 request. Returns the status, headers and body of the response.
 fn ask(
     address: &str,
     method: &str,
