@@ -48,13 +48,14 @@ impl Claims {
     }
 }
 
-/// Rate limit of tokens per key, over all sessions of the key. A peer can claim any address, whose
-/// owner did not request the datagrams.
+/// Rate limits of sent tokens, one per key over all its sessions. They protect third parties: a
+/// peer can claim any address, and the owner of that address receives the datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Budgets(Mutex<HashMap<PublicKey, TokenBucket>>);
 
 impl Budgets {
-    /// Takes one token from the rate limit of a key. Returns false if the limit is reached.
+    /// Counts one sent token towards the rate limit of a key. Returns false if the limit is
+    /// reached.
     pub(super) fn take(&self, key: PublicKey, now: Instant) -> bool {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         budgets
@@ -78,8 +79,8 @@ pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Opens a UDP port for the token of each connection to announce, and returns the connections with
-/// their ports. Each connection is given as local address and the peer's interface index.
+/// Opens a UDP port to receive a token for each announced connection, and returns the connections
+/// with their ports. A connection is given as local address and the peer's interface index.
 ///
 /// A task returns the received tokens to the daemon in one message. The daemon answers when it has
 /// installed all routes.
@@ -134,8 +135,8 @@ async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expect
     })
 }
 
-/// Timeout of a token. Delivery over a cable takes a millisecond, but the daemon's kernel may first
-/// have to resolve the hardware address.
+/// Time to wait for a token. Delivery over a cable takes a millisecond, but the daemon's kernel may
+/// first have to resolve the hardware address.
 const TOKEN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Burst of the token rate limit per key, in tokens. An honest client requests one per interface.

@@ -51,19 +51,20 @@ pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of connecting to an address in order to prove that the peer owns it.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Connector of a client that establishes the connections of one session.
+/// Connector of a client; establishes the connections of one session.
 #[derive(Debug)]
 pub(crate) struct Connector {
     tls: ClientTls,
     ours: PublicKey,
     host: String,
     session: SessionId,
-    /// Public key of the peer once it has proved it, or if the host is a known peer. Connections
-    /// accept no other key.
+    /// Public key of the peer: known from the start for a known peer, otherwise set once the peer
+    /// has proved it. Connections accept no other key.
     pinned: Arc<OnceLock<PublicKey>>,
-    /// Pairs of local interface and peer address on which packets above [`SMALL_MTU`] are dropped.
+    /// Pairs of local interface and peer address between which packets above [`SMALL_MTU`] are
+    /// dropped.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
-    /// True once the daemon has accepted the client on the first connection.
+    /// True once the daemon has accepted the client's first connection.
     met: AtomicBool,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
@@ -161,7 +162,7 @@ impl Connector {
         )
     }
 
-    /// Connects a path and greets the daemon. Falls back to a small segment size if the path drops
+    /// Connects a path and greets the daemon. Falls back to small segments if the path drops
     /// packets of the interface's MTU.
     async fn greet(
         &self,
@@ -414,8 +415,8 @@ pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> 
     Some(aimed_at? == arrived?)
 }
 
-/// Opens a TCP connection as planned. `segment` limits the segment size of both ends in bytes;
-/// `buffer` sets both socket buffers in bytes. `None` leaves either to the kernel.
+/// Opens the TCP connection of a planned path. `segment` limits the segment size of both ends in
+/// bytes; `buffer` sets both socket buffers in bytes. `None` leaves either to the kernel.
 async fn connect_tcp(
     plan: &PathPlan,
     timeout: Duration,
@@ -433,8 +434,8 @@ async fn connect_tcp(
     tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
 
-/// Returns true if a TCP connection to a link-local address succeeds on this interface, which means
-/// that one cable joins both.
+/// Returns true if a TCP connection to a link-local address succeeds on this interface. The peer is
+/// then on the same cable or Ethernet segment.
 pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Duration) -> bool {
     touch(interface, remote, timeout).await.is_ok()
 }
@@ -477,10 +478,10 @@ impl PacketProbe {
         })
     }
 
-    /// Returns the timeout of a second padded greeting; `None` if the small greeting was fast,
-    /// which shows that the packet size caused the first timeout. A slow small greeting means that
-    /// the first timeout may have been too short. A false result would reduce the rate for the
-    /// whole session.
+    /// Returns the timeout of a second padded greeting after a small one, which took `small_took`.
+    /// Returns `None` if the small one was fast: the packet size then caused the first timeout.
+    /// After a slow one, the first timeout may just have been too short. Wrongly assuming a small
+    /// MTU would reduce the rate for the whole session.
     fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
         (small_took * 2 > self.timeout)
             .then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
@@ -511,8 +512,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// between two wake-ups (measured without loss down to 16 KiB at LAN round trips).
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// Sets the common socket options of connections, at both ends. `max_segment` limits the segment
-/// size in bytes. Logs options that the kernel does not support.
+/// Sets the socket options that client and daemon connections have in common. `max_segment` limits
+/// the segment size in bytes. Logs options that the kernel does not support.
 pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
     let options = StreamOptions {
         no_delay: true,

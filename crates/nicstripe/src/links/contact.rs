@@ -33,7 +33,7 @@ use crate::{
     trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
 };
 
-/// Parameters for the first connection to a host.
+/// Parameters of the first connection to a host.
 pub(crate) struct Contact<'a> {
     pub(crate) host: &'a str,
     pub(crate) port: u16,
@@ -214,8 +214,8 @@ impl Contact<'_> {
         }
     }
 
-    /// Returns the first address in the address book at which a connection to the peer succeeds.
-    /// This does not prove the peer's identity.
+    /// Tries the peer's addresses in the address book, and returns the first at which a connection
+    /// succeeds. This does not prove the peer's identity.
     async fn met(
         &self,
         key: &PublicKey,
@@ -358,8 +358,8 @@ impl Attempts<'_> {
         self.tried.extend(new);
     }
 
-    /// Returns the names of the interfaces that the link-local addresses among `addresses` have as
-    /// scope.
+    /// Returns the names of the interfaces that are the scopes of the link-local addresses in
+    /// `addresses`.
     fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let scope = |address: &SocketAddr| match address {
             SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
@@ -438,7 +438,8 @@ fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAd
     Some(socket_address(seen.address, port, scope))
 }
 
-/// Returns true if the daemon has answered and rejected the client, or has an untrusted key.
+/// Returns true if no other address should be tried after this error: the daemon has answered and
+/// rejected the client, or has an untrusted key.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,

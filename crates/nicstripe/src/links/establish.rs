@@ -21,7 +21,8 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Session to create: the host, the settings of its links, and what it shares with other sessions.
+/// Request for a session: the host, the settings of its links, and resources shared with other
+/// sessions.
 pub(crate) struct SessionRequest<'a> {
     pub(crate) contact: Contact<'a>,
     /// Number of connections per link that the user requested; `None` for the default.
@@ -29,18 +30,18 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) socket_buffer: Option<u64>,
     pub(crate) bandwidth: Option<BitRate>,
     pub(crate) patience: Duration,
-    /// True if the client waits while the daemon has no capacity for another session.
+    /// True to wait while the daemon has no capacity for another session.
     pub(crate) queues: bool,
     pub(crate) routes: Option<RouteKeeper>,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
-    /// Transfer that is subscribed to the session's link events from the start.
+    /// Event channel of a transfer that receives the session's link events from the start.
     pub(crate) subscriber: Option<mpsc::Sender<Event>>,
-    /// Channel for the events of the wait for the daemon, if there is no subscriber.
+    /// Channel for events while the client waits for the daemon, if there is no subscriber.
     pub(crate) events: Option<mpsc::Sender<Event>>,
 }
 
-/// Session of a client with its linker's task.
+/// Session of a client, with the task of its linker.
 pub(crate) struct LinkedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) key: PublicKey,
@@ -51,7 +52,7 @@ pub(crate) struct LinkedSession {
 }
 
 impl SessionRequest<'_> {
-    /// Connects to the host and starts a session, with the linker that makes its further links.
+    /// Connects to the host and starts a session, with a linker that plans its other paths.
     pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
         let contact = self.contact;
         let routes = self.routes.map(Arc::new);

@@ -1,6 +1,6 @@
 //! Path planning of a session, at its start and after each change of an interface or path.
 //!
-//! A [`Planner`] decides. The linker's task supplies facts from the kernel and the peer, and adds
+//! A [`Planner`] decides. The linker's task passes it facts from the kernel and the peer, and adds
 //! and retires the paths.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
@@ -38,12 +38,13 @@ pub(crate) struct LinkerConfig {
     pub(crate) excluded: Vec<String>,
     /// Number of connections per link that the user requested; `None` for the default.
     pub(crate) streams: Option<u8>,
-    /// True if the linker adds links that it finds; otherwise the session keeps its initial ones.
+    /// True to add links that the linker finds; false to keep the initial ones only.
     pub(crate) automatic: bool,
-    /// True if the client announces connections for which the peer may need host routes.
+    /// True to announce connections for which the peer may need host routes.
     pub(crate) announces: bool,
     pub(crate) routes: Option<Arc<RouteKeeper>>,
-    /// Verifies that an address belongs to the peer; `None` if it cannot be verified.
+    /// Connector that verifies that an address belongs to the peer; `None` if addresses cannot be
+    /// verified.
     pub(crate) connector: Option<Arc<Connector>>,
 }
 
@@ -65,13 +66,13 @@ pub(crate) struct Linker {
     /// answer.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
-    /// Number of times that the current announcement was repeated.
+    /// Number of times that the current announcement has been repeated.
     reminders: u32,
     /// True once a path other than the first has connected.
     has_worked: bool,
 }
 
-/// Path as the linker knows it: its plan and connection state.
+/// Path with its plan and its connection state.
 #[derive(Debug, Clone)]
 pub(crate) struct Linked {
     pub(crate) plan: PathPlan,
@@ -426,7 +427,7 @@ impl Linker {
         self.probe();
     }
 
-    /// Asks the planner which paths to add and retire, and does so.
+    /// Adds and retires paths as the planner decides.
     async fn replan(&mut self) -> Result<(), Error> {
         let taken = self.taken();
         let mut plans: Vec<(PathPlan, Option<Candidate>)> = Vec::new();
@@ -478,8 +479,8 @@ impl Linker {
         })
     }
 
-    /// Retires the path that only serves to reach the peer, once another path is up. The linker
-    /// does this, since only it knows that the other path stays.
+    /// Retires the path that only serves to reach the peer, once another path is up. Only the
+    /// linker knows that the other path stays.
     async fn retire_contact(&mut self) {
         let is_contact = |linked: &Linked| linked.plan.contact_only;
         let is_replaced = self
@@ -764,8 +765,8 @@ fn open_changes() -> Option<Changes> {
         .ok()
 }
 
-/// Returns the next interface change, or `None` once on an error. Waits forever if the kernel
-/// reports no changes.
+/// Returns the next interface change; `None` if the kernel has reported an error. Waits forever if
+/// the kernel reports no changes.
 async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     match changes {
         Some(open) => match open.next().await {

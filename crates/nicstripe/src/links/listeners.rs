@@ -41,8 +41,8 @@ struct ListenPoint {
     address: SocketAddr,
 }
 
-/// Handler of the connections that listening sockets accept, called with the name of the interface,
-/// or with the error. Must stay cheap, since the next connection waits for it.
+/// Handler of accepted connections, called with the connection or the error, and the name of the
+/// interface. Must return quickly, since the next connection waits for it.
 pub(crate) type OnAccepted = Arc<dyn Fn(io::Result<(TcpStream, SocketAddr)>, &str) + Send + Sync>;
 
 /// Listening sockets of a daemon.
@@ -112,7 +112,7 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// A socket is not a listening TCP socket, or there are none.
+    /// A socket is not a listening TCP socket, or `given` is empty.
     pub(crate) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
         let open = match given {
             [] => Err(io::Error::new(

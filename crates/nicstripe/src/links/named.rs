@@ -1,4 +1,4 @@
-//! Links named by the user, and the role of the first connection.
+//! Planning of links that the user named, and of the first connection's role.
 
 use nicstripe_link::Interface;
 use nicstripe_proto::pairing::{Candidate, Preference};
@@ -93,7 +93,7 @@ impl Contact<'_> {
     }
 }
 
-/// Returns true if the interfaces of the first connection also have a preferred address pair. A
+/// Returns true if the two interfaces of the first connection also have a preferred address pair. A
 /// peer found on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
 fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let is_same_pair = |candidate: &&Candidate| {

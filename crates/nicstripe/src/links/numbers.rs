@@ -1,4 +1,4 @@
-//! Path identifiers of a session: 64 for its lifetime.
+//! Path identifiers of a session, which has 64 for its lifetime.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

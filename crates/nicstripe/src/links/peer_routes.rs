@@ -1,4 +1,4 @@
-//! Host routes of a daemon's session, for connections that the peer announces.
+//! Host routes that a daemon's session installs for connections announced by the peer.
 //!
 //! A route that would divert traffic requires proof that the address is the peer's. A route over
 //! which no connection arrives is removed after its probation.
@@ -196,7 +196,8 @@ impl PeerRoutes {
         (held, asked)
     }
 
-    /// Sends a token to an address without a gateway in between. Returns true if it was sent.
+    /// Sends a token to an address that the kernel reaches without a gateway. Returns true if it
+    /// was sent.
     async fn ask(
         &self,
         address: IpAddr,

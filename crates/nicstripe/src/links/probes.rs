@@ -30,8 +30,8 @@ impl Probes {
         }
     }
 
-    /// Starts a probe of the remote address. Returns true if the probe is running, and false if a
-    /// limit prevents it.
+    /// Starts a probe of the candidate's remote address. Returns true if the probe is running, and
+    /// false if a limit prevents it.
     pub(crate) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
         let id = candidate.id();
         if self.under_way.contains(&id) {

@@ -1,5 +1,5 @@
 //! Host routes of a session's links, installed as needed or requested and removed when the session
-//! ends. Also temporary MTU changes by the same helper.
+//! ends. Also temporary MTU changes, made by the same helper.
 //!
 //! Only the helper changes routes and decides if it may: the program `nicstripe-routes`, or its
 //! code in a thread if that program is missing. This module decides which routes to request.
@@ -38,7 +38,7 @@ pub struct RouteKeeper {
     /// Interfaces whose MTU this keeper has changed and not restored.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
     count: AtomicU32,
-    /// True once the keeper is dropped: MTU changes that have not begun are skipped.
+    /// True once the keeper is dropped; MTU changes that have not begun are then skipped.
     is_gone: Arc<AtomicBool>,
 }
 
@@ -367,7 +367,7 @@ struct State {
 }
 
 impl Shared {
-    /// Runs `work`, which may block, on a blocking thread of the runtime.
+    /// Runs the blocking function `work` on a blocking thread of the runtime.
     async fn call<T: Send + 'static, E: HelperError>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
@@ -499,7 +499,7 @@ impl State {
     }
 }
 
-/// Error of a request to the helper, which may be that the helper itself failed.
+/// Error of a request to the helper, including a failure of the helper itself.
 trait HelperError: Send + 'static {
     fn of_helper(source: io::Error) -> Self;
     fn is_of_helper(&self) -> bool;
@@ -603,8 +603,7 @@ pub(crate) fn sweep(state_dir: &Path) {
     }
 }
 
-/// Returns true if a host route to the address makes sense. A link-local address is reachable on
-/// its interface without a route.
+/// Returns true if an address may need a host route. Loopback and link-local addresses do not.
 fn is_routable(ip: IpAddr) -> bool {
     !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -42,7 +42,7 @@ pub struct LinkSurvey {
 }
 
 impl LinkSurvey {
-    /// Returns true if no probe runs and no link is still connecting.
+    /// Returns true if no probe is running and no announced path is still to be connected.
     pub(crate) fn is_settled(&self) -> bool {
         !self.is_probing
             && self
@@ -178,8 +178,8 @@ fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
     links.iter().any(is_end)
 }
 
-/// Returns true if the path has failed and never connected, even if it is retried. The survey lists
-/// its interfaces as unused.
+/// Returns true if the path has failed and has never been connected, even if it is retried. The
+/// survey lists its interfaces as unused.
 fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
     let failed = |candidate: &Candidate| pairing.state(candidate.id()).failure().is_some();
     !linked.opened && linked.candidate.as_ref().is_some_and(failed)

@@ -23,12 +23,12 @@ use crate::report::{error::Error, event::Event};
 pub(crate) struct Retries {
     host: String,
     patience: Duration,
-    /// True if the client retries while the daemon has no capacity for another session.
+    /// True to retry while the daemon has no capacity for another session.
     queues: bool,
     events: Option<mpsc::Sender<Event>>,
     begun: Instant,
-    /// Time of the first of the latest consecutive attempts that the daemon closed without an
-    /// answer.
+    /// Time of the first attempt in the current series of attempts that the daemon closed without
+    /// an answer.
     cut_since: Option<Instant>,
     failed: u32,
     is_told: bool,
@@ -53,11 +53,11 @@ impl Retries {
         Self { queues, ..self }
     }
 
-    /// Waits until the next attempt after `error`.
+    /// Waits before the attempt that follows `error`.
     ///
     /// # Errors
     ///
-    /// Returns `error` if there is no further attempt.
+    /// Returns `error` if no further attempt is allowed.
     pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
         let Some(longest) = self.longest_pause(&error, Instant::now()) else {
             return Err(error);
@@ -79,7 +79,7 @@ impl Retries {
         Ok(())
     }
 
-    /// Returns the maximum pause before the next attempt; `None` if there is no further attempt.
+    /// Returns the maximum pause before the next attempt; `None` if no further attempt is allowed.
     fn longest_pause(&mut self, error: &Error, now: Instant) -> Option<Duration> {
         let (since, longest, pause) = match error {
             Error::Full { .. } if self.queues => {
@@ -126,7 +126,7 @@ const MOST_CUT_PAUSE: Duration = Duration::from_secs(1);
 /// second, 3 % of a core.
 const MOST_FULL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Maximum time of retries after connections that the daemon closed without an answer. 1,000
+/// Maximum time spent retrying after connections that the daemon closed without an answer. 1,000
 /// clients at one address are admitted in a few seconds.
 const CUT_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! Interface on which discovery sends and receives, with a UDP socket of its own.
+//! Sending and receiving of discovery datagrams on one interface.
 
 use std::{
     io,
@@ -28,7 +28,7 @@ impl Cable {
         })
     }
 
-    /// Sends a datagram. A full send buffer loses it, as a cable could.
+    /// Sends a datagram. Drops it if the send buffer is full, as a network may do.
     pub(super) fn send(
         &self,
         socket: &UdpSocket,
@@ -39,8 +39,8 @@ impl Cable {
     }
 }
 
-/// Waits for a datagram of a neighbour. Returns its bytes in `buffer` and its sender, or `None` for
-/// one that came from elsewhere.
+/// Waits for a datagram. Returns its bytes in `buffer` and its sender, or `None` if the sender is
+/// not a neighbour.
 pub(super) async fn receive<'a>(
     socket: &UdpSocket,
     buffer: &'a mut [u8],

@@ -75,7 +75,7 @@ impl Lookup<'_> {
     }
 }
 
-/// Addresses found by discovery, and addresses from the resolver or the address book.
+/// Addresses found by discovery, followed by those from the resolver or the address book.
 pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
 /// Waits for the system's resolver, at most [`RESOLVER_PATIENCE`].

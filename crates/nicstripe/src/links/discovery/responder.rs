@@ -18,9 +18,9 @@ use crate::{
 
 pub(crate) struct ResponderConfig {
     pub(crate) identity: Identity,
-    /// Returns true for the keys whose questions are answered.
+    /// Function that returns true for a key whose questions are answered.
     pub(crate) accepts: KeyFilter,
-    /// True if the questions of all other keys are answered, too.
+    /// True to answer the questions of all other keys, too.
     pub(crate) announce: bool,
     /// Port of the daemon: TCP port in the answers, UDP port for the questions.
     pub(crate) port: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Responder {
     stations: Vec<Station>,
 }
 
-/// Interface on which the responder listens, with its task.
+/// Interface on which the responder listens, and its task.
 #[derive(Debug)]
 struct Station {
     place: Cable,
@@ -53,7 +53,7 @@ impl Responder {
         }
     }
 
-    /// Starts listening on interfaces of this list, and stops on those no longer in it.
+    /// Starts listening on the interfaces of this list, and stops on all others.
     ///
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
@@ -133,7 +133,7 @@ async fn answer(voice: Arc<Voice>, place: Cable, socket: UdpSocket) {
     }
 }
 
-/// Content of the answers and rule for whom to answer, shared by all interfaces.
+/// Content of the answers and the rules for answering, shared by all interfaces.
 struct Voice {
     config: ResponderConfig,
     host: Vec<u8>,

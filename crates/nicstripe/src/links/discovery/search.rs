@@ -250,7 +250,7 @@ pub async fn discover(
     Ok(all)
 }
 
-/// Task of a search that starts asking on each interface that becomes usable.
+/// Task of a search; starts sending questions on each interface that becomes usable.
 struct Searcher {
     ear: Arc<Ear>,
     options: SearchOptions,
@@ -284,7 +284,7 @@ impl Searcher {
         }
     }
 
-    /// Starts asking on usable interfaces that are not yet searched.
+    /// Starts sending questions on usable interfaces that are not yet searched.
     fn begin_where_possible(&mut self) {
         let Ok(here) = local::listed() else { return };
         for (interface, place) in askable(&here, &self.options) {
@@ -407,7 +407,7 @@ fn send_question(
     }
 }
 
-/// Recent questions on one interface, and rate limits of signature checks there.
+/// Recent questions sent on one interface, and rate limits of checking the signatures of answers.
 struct Questions {
     asked: VecDeque<(Question, Instant)>,
     /// Rate limit for answers of trusted keys, so that strangers cannot use it up.
@@ -439,7 +439,7 @@ impl Questions {
     }
 }
 
-/// Receiver of answers: the client's identity, its peers, and the key it searches for.
+/// Receiver of answers: the client's identity, its peers, and the key that it searches for.
 struct Ear {
     identity: Identity,
     peers: Peers,
@@ -501,8 +501,8 @@ const MOST_QUESTIONS: usize = 4;
 /// Maximum number of answers queued for the caller.
 const QUEUE: usize = 64;
 
-/// Maximum number of answers from untrusted daemons that one search returns, counted per cable:
-/// more than any network has.
+/// Maximum number of answers from untrusted daemons that one search returns, counted per cable. No
+/// real network has as many daemons.
 const MOST_TOLD: usize = 1024;
 
 const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
