@@ -1,4 +1,4 @@
-//! Admission of an accepted connection: a slot for its greeting, and the reason of a rejection.
+//! Admission of accepted connections: a slot for the greeting, or a rejection with its reason.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Instant};
 

@@ -61,7 +61,7 @@ pub struct DaemonBuilder {
     descriptors: Option<u64>,
 }
 
-/// Origin of the served files: a path, an open directory or a [`Storage`].
+/// Source of the served files: a path, an open directory or a [`Storage`].
 #[derive(Debug, Clone)]
 enum Storing {
     Path(PathBuf),

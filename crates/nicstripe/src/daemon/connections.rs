@@ -1,5 +1,5 @@
 //! Limit on authenticated connections, with fair shares per key. Each connection holds a lease from
-//! the handshake to its end.
+//! its handshake to its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +25,7 @@ struct Leases {
 struct Leased {
     id: u64,
     key: PublicKey,
-    /// True once the connection belongs to a session, after its hello.
+    /// True once the connection belongs to a session, that is, after its hello.
     has_session: bool,
     gone: CancellationToken,
 }
@@ -39,7 +39,7 @@ pub(crate) struct ConnectionLease {
 }
 
 impl Connections {
-    /// Returns a limit of `all` connections, of which one key may have half.
+    /// Creates a limit of `all` connections. One key may have half of them.
     pub(super) fn new(all: usize) -> Self {
         Self {
             shares: Shares {
@@ -50,8 +50,8 @@ impl Connections {
         }
     }
 
-    /// Leases a connection to this key, and evicts one of the key with the most if the limit is
-    /// reached. Returns `None` if the key already has its share.
+    /// Takes a lease for a connection of this key. At the limit, evicts a connection of the key
+    /// with the most. Returns `None` if the key already has its share.
     pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<ConnectionLease> {
         let mut held = self.held();
         match self

@@ -36,7 +36,7 @@ struct State {
     /// Unauthenticated connections, oldest first.
     waiting: VecDeque<Waiting>,
     counts: HashMap<Source, usize>,
-    /// Addresses at which peers have proved their keys, latest last.
+    /// Addresses at which peers have proved their keys, most recent last.
     known: VecDeque<(Source, PublicKey)>,
     next_id: u64,
 }
@@ -45,12 +45,12 @@ struct State {
 struct Waiting {
     id: u64,
     source: Source,
-    /// True while the connection waits for its key exchange, after a valid first message. It is not
-    /// evicted then: the oldest is next in the queue, and under a flood no client would ever be
-    /// served.
+    /// True while the connection waits for its key exchange, after a valid first message. It is
+    /// then not evicted: otherwise a flood would always evict the connection whose turn is next,
+    /// and no client would be served.
     queued: bool,
-    /// Time from which the peer's next message is awaited. An honest client needs a round trip and
-    /// a share of its machine's CPU.
+    /// Time since which the daemon waits for the peer's next message. An honest client needs a
+    /// round trip and a share of its machine's CPU.
     since: Instant,
     /// True once the daemon has answered the key exchange.
     answered: bool,
@@ -58,7 +58,7 @@ struct Waiting {
 }
 
 /// Address range that counts as one stranger: an IPv4 address or an IPv6 /64. A link-local address
-/// counts alone, with its interface index, since all machines on a cable share that /64.
+/// counts separately, with its interface index, since all machines on a cable share that /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Source(IpAddr, u32);
 
@@ -307,8 +307,8 @@ const MOST_KNOWN: usize = 256;
 /// Maximum number of recorded addresses per key, so that no peer displaces the others.
 const MOST_KNOWN_OF_KEY: usize = 64;
 
-/// Burst of the key exchange rate limit, at most the exchanges of one second: all paths of a
-/// session that reconnect after a restart of the daemon.
+/// Burst of the key exchange rate limit, capped at the exchanges of one second. Enough for all
+/// paths of a session that reconnects after a restart of the daemon.
 const TURNS_AT_ONCE: u32 = 64;
 
 #[cfg(test)]

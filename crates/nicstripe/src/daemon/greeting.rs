@@ -146,7 +146,7 @@ impl From<RefusalCode> for NoSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refused {
     code: RefusalCode,
-    /// Session limit of the key, if that limit is the reason.
+    /// Session limit of the key, if that limit caused the rejection.
     most: Option<u32>,
 }
 
@@ -313,7 +313,8 @@ fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<Sess
         .collect()
 }
 
-/// Waits for the end of a session, then drops the daemon's handle to it and its host routes.
+/// Waits for the end of a session, then drops the daemon's handle to it and the session's host
+/// routes.
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
     shared
@@ -322,7 +323,7 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 }
 
 /// Ends the earlier sessions of a peer that has started a new one, as soon as they have no
-/// connection. This frees their host routes and files before their patience expires. A client that
+/// connection. Their host routes and files are thus free before the session timeout. A client that
 /// still uses such a session continues with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
@@ -338,7 +339,7 @@ async fn replace(earlier: Vec<SessionHandle>) {
 /// client only by its silence, which takes up to 4 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between two checks of these sessions.
+/// Pause between two checks of whether a returned peer's earlier sessions have a connection.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

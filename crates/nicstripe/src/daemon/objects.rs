@@ -1,5 +1,5 @@
-//! Name requests (list, stat, remove, rename, mkdir) of a peer, below its root. The calls block and
-//! run on the I/O threads.
+//! Requests of a peer about names below its root: list, stat, remove, rename, mkdir. The calls
+//! block and run on the I/O threads.
 
 use std::{
     ffi::OsStr,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Service {
-    /// Carries out a name request and returns the answer.
+    /// Executes a name request and returns the answer.
     pub(super) fn carry_out(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
         let answered = match ask {
@@ -174,7 +174,7 @@ impl Service {
     }
 
     /// Checks that a peer may remove this file. An append-only peer may only remove a restic lock.
-    /// Its [`Root`] follows no symlinks, so the last directory of the name really is `locks`.
+    /// Its [`Root`] follows no symlinks, so the parent directory really is `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
         if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name))
         {

@@ -18,7 +18,7 @@ pub(super) struct Refusals {
 struct RefusalWindow {
     since: Instant,
     told: u32,
-    /// Number of rejections in this second without a log record.
+    /// Number of rejections in the current second without a log record.
     untold: u64,
 }
 

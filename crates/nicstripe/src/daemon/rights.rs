@@ -1,4 +1,4 @@
-//! Rights of a peer.
+//! Rights of a peer, from its line in the peers file.
 
 use crate::trust::{Peer, PeerOptions, Peers, PublicKey};
 

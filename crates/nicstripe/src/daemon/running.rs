@@ -1,4 +1,4 @@
-//! Daemon that is ready to serve, until it is shut down.
+//! Running daemon: serves until it is shut down.
 
 use std::sync::Arc;
 

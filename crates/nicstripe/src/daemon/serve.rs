@@ -1,4 +1,4 @@
-//! Service of the daemon, as the session of a peer uses it.
+//! Implementation of a session's [`Serve`] trait by the daemon.
 
 use std::{io, sync::Arc};
 

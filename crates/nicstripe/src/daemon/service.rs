@@ -81,7 +81,8 @@ impl Service {
         })
     }
 
-    /// Returns the I/O threads, on which the peer has its share.
+    /// Returns the thread pool for file work, as a handle that counts its jobs towards this peer's
+    /// share.
     pub(super) fn pool(&self) -> IoPool {
         self.shared.pool.of(*self.key.as_bytes())
     }
@@ -129,8 +130,9 @@ impl Service {
         .await
     }
 
-    /// Repeats `attempt` for 5 s while an earlier session of the same peer has the file open. Stops
-    /// when the session ends, since a new session of the peer may already have finished the file.
+    /// Repeats `attempt` for up to 5 s while an earlier session of the same peer has the file open.
+    /// Stops when the session ends, since a new session of the peer may already have finished the
+    /// file.
     pub(super) async fn once_free<T, F>(
         &self,
         session: &SessionHandle,
@@ -325,5 +327,5 @@ pub(super) const MOST_TREES: usize = 4;
 /// detected after 1.5 s.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between two attempts to open such a file.
+/// Pause between two attempts to open a file that an earlier session still has open.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);

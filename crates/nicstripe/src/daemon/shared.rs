@@ -1,4 +1,4 @@
-//! State shared by all connections of a daemon.
+//! State that all connections of a daemon share.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ use crate::{
     wire::tls::ServerTls,
 };
 
-/// State shared by all connections of a daemon.
+/// State of a daemon, shared by all its connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) tls: ServerTls,
@@ -34,7 +34,8 @@ pub(crate) struct Shared {
     pub(super) served: Served,
     pub(super) access: trust::Access,
     pub(super) pool: IoPool,
-    /// Quota of file descriptors for files that peers have open and for connections of tunnels.
+    /// Quota of file descriptors for files that peers have open, and for the connections of
+    /// tunnels.
     pub(super) files: Quota,
     /// Quota of file descriptors for directories open in tree transfers.
     pub(super) trees: Quota,

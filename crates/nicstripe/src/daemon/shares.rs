@@ -50,8 +50,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Lets the keys of each round request units in turn until none gets another. Returns the final
-    /// number of units per key.
+    /// Simulates rounds in which the keys request units in turn, until no key gets another. Returns
+    /// the final number of units per key.
     fn settle(shares: Shares, rounds: &[&[u8]]) -> Vec<usize> {
         let mut held: Vec<PublicKey> = Vec::new();
         for asking in rounds {

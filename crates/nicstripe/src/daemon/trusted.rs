@@ -105,7 +105,7 @@ impl PeersFile {
 }
 
 impl LastRead {
-    /// Logs a read error if it is new, and repeats it once a minute.
+    /// Logs a read error if it is new, and at most once a minute if it persists.
     fn on_failure(&mut self, text: String, now: Instant) {
         let is_told = |(told, at): &(String, Instant)| {
             *told == text && now.duration_since(*at) < FAILURE_PAUSE

@@ -21,11 +21,11 @@ pub(super) struct Watch {
     shared: Arc<Shared>,
     listeners: Listeners,
     on_accepted: OnAccepted,
-    /// Answers discovery requests; `None` without listening sockets, or with sockets of the
+    /// Responder to discovery requests; `None` without listening sockets, or with sockets of the
     /// embedding program.
     responder: Option<Responder>,
     here: Vec<Interface>,
-    /// Interfaces as last sent to the peers.
+    /// Interfaces that were last sent to the peers.
     told: Vec<PeerInterface>,
 }
 

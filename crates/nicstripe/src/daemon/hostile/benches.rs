@@ -22,7 +22,7 @@ impl Wire {
         self.say(&Message::Bench(body)).await.unwrap();
     }
 
-    /// Waits for a benchmark message that satisfies `is_wanted`.
+    /// Waits for a benchmark message that satisfies `is_wanted`, and skips others.
     async fn told(&mut self, is_wanted: impl Fn(&BenchBody) -> bool) {
         loop {
             if let Message::Bench(body) = self.message().await.unwrap()

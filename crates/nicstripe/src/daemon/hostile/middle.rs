@@ -157,7 +157,7 @@ async fn a_connection_that_was_recorded_is_worth_nothing() {
     stage.still_serves("file").await;
 }
 
-/// Ends the only connection at one record boundary after another, in either direction.
+/// The attacker ends the only connection at each record boundary in turn, in either direction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_at_any_record_is_never_taken_for_success() {
     let stage = Arc::new(Stage::new().await);

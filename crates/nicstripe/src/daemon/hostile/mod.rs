@@ -34,7 +34,7 @@ use crate::{
     trust::{Identity, Peers, PublicLine},
 };
 
-/// Running daemon at 127.0.1.1, a client it trusts, and the client's files.
+/// Test setup: a running daemon at 127.0.1.1, a client that it trusts, and the client's files.
 pub(crate) struct Stage {
     root: TempDir,
     files: TempDir,

@@ -15,7 +15,7 @@ use crate::{
     trust::{Identity, PublicLine, private_folder},
 };
 
-/// Running daemon with a peers file; its root holds one file and the empty folder `jail`.
+/// Running daemon with a peers file. Its root holds one file and the empty folder `jail`.
 struct Guarded {
     folder: TempDir,
     port: u16,
@@ -26,7 +26,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a daemon that grants `client` these options, and `other` all rights.
+    /// Starts a daemon that grants `client` the rights in `options`, and `other` all rights.
     async fn new(options: &str) -> Self {
         let folder = private_folder();
         fs::create_dir_all(folder.path().join("served/jail")).unwrap();
