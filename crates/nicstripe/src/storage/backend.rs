@@ -46,8 +46,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// The file does not exist, is a directory, or cannot be read.
     fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError>;
 
-    /// Starts to receive a file, or resumes an interrupted attempt. Returns the part, and all
-    /// subtrees passed to [`StoredPart::sync`] in earlier attempts.
+    /// Starts or resumes the reception of a file. Returns the part, and all subtrees passed to
+    /// [`StoredPart::sync`] in earlier attempts.
     ///
     /// Resumes only if [`PartRequest::origin`] is equal to that of the earlier attempt and
     /// [`PartRequest::restart`] is not set. Otherwise the storage deletes the earlier data.
@@ -165,16 +165,17 @@ pub enum Kind {
 pub struct PartRequest<'a> {
     /// Name of the file once complete.
     pub name: &'a Name,
-    /// Public key of the sender. Parts of different peers are independent.
+    /// Public key of the sender. Parts of different senders are independent.
     pub peer: PublicKey,
-    /// Size in bytes, or `None` if unknown until the end. A part of unknown size is never resumed.
+    /// Size of the file in bytes; `None` if unknown until the end. A part of unknown size is never
+    /// resumed.
     pub size: Option<u64>,
     /// Hash of the source's identity and its division into chunks. A part can only be resumed by a
     /// request with an equal value.
     pub origin: [u8; 32],
-    /// True if the file may replace an existing one of that name.
+    /// True to replace an existing file of that name.
     pub replace: bool,
-    /// True if data of an interrupted attempt must be deleted.
+    /// True to delete the data of an interrupted attempt.
     pub restart: bool,
     /// Permission bits of the file, for storages that have them.
     pub mode: u32,

@@ -64,7 +64,7 @@ struct Kept {
     is_open: bool,
 }
 
-/// Data of an unfinished file, and the subtrees of its hash tree that count as durable.
+/// Data of an unfinished file, and the subtrees of its hash tree recorded as durable.
 struct PartState {
     blocks: Mutex<Blocks>,
     durable: Mutex<Vec<Subtree>>,
@@ -329,7 +329,7 @@ impl StoredPart for MemoryPart {
     }
 }
 
-/// Keeps the data of an unfinished file for a resume.
+/// Keeps the data of an unfinished file, so that a transfer can resume.
 impl Drop for MemoryPart {
     fn drop(&mut self) {
         if let Some(kept) = self.storage.state().parts.get_mut(&self.key)

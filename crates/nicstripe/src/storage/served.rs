@@ -1,4 +1,4 @@
-//! Storage that a daemon serves: a directory of the file system, or a [`Storage`].
+//! Files that a daemon serves: a directory of the file system, or a [`Storage`].
 
 use std::{io, sync::Arc};
 
@@ -33,7 +33,7 @@ impl Stored {
         Self(storage)
     }
 
-    /// Checks a name for read access (`None`: the root) and returns the storage.
+    /// Checks that a name to look up is not hidden (`None`: the root), and returns the storage.
     pub(crate) fn to_find(
         &self,
         operation: &'static str,
@@ -45,7 +45,7 @@ impl Stored {
         Ok(&*self.0)
     }
 
-    /// Checks a name for write access and returns the storage.
+    /// Checks that a name to create or change is not hidden, and returns the storage.
     pub(crate) fn to_name(
         &self,
         operation: &'static str,
@@ -68,8 +68,8 @@ impl Served {
         }
     }
 
-    /// Returns the served directory, for operations that require one. `what` and `name` describe
-    /// the operation in the error.
+    /// Returns the served directory, for operations that need one. `what` and `name` describe the
+    /// operation in errors.
     ///
     /// # Errors
     ///
@@ -110,7 +110,8 @@ impl Served {
         }
     }
 
-    /// Opens a file to receive, and returns it with the subtrees that are already durable.
+    /// Opens the target of a file to receive. Returns it with the subtrees that are already
+    /// durable.
     pub(crate) fn open_target(
         &self,
         name: &Name,

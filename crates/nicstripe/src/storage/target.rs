@@ -50,7 +50,7 @@ pub(crate) struct StoredTarget {
     /// True if the sender will announce holes. The storage need not create them, since unwritten
     /// bytes read as zeros.
     awaits_holes: bool,
-    /// True if the content is read back and hashed before the commit.
+    /// True to read the content back and compare its hash before the commit.
     verify: bool,
     /// Greatest end offset of the data written so far, in bytes.
     end: AtomicU64,
@@ -58,23 +58,23 @@ pub(crate) struct StoredTarget {
     syncs: Mutex<Syncs>,
     /// True once a sync has failed: the data is no longer trusted.
     poisoned: AtomicBool,
-    /// True if the storage has durable data to resume from.
+    /// True if the storage has durable data from which a transfer can resume.
     has_durable: AtomicBool,
-    /// Lease of file descriptors. The last field, so that it is released after the part is closed.
+    /// Lease of file descriptors. Declared last, so that it is released after the part is closed.
     lease: Option<Lease>,
 }
 
-/// State that permits or forbids further syncs of a part.
+/// State of a part that decides whether syncs are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Syncs {
     #[default]
     Open,
-    /// The part is committed or discarded: late calls have no effect.
+    /// The part is committed or discarded. Later syncs have no effect.
     Closed,
 }
 
 impl Target {
-    /// Starts to receive a file into a [`Storage`], or resumes an interrupted attempt.
+    /// Starts or resumes the reception of a file into a [`Storage`].
     pub(super) fn begin(
         storage: &dyn Storage,
         name: &Name,
@@ -294,7 +294,7 @@ impl StoredTarget {
         Ok(())
     }
 
-    /// Reads the content back and returns true if its hash equals `digest`.
+    /// Reads the content back. Returns true if its hash equals `digest`.
     fn has_digest(&self, digest: Digest, size: u64) -> io::Result<bool> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
@@ -372,5 +372,5 @@ fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Bytes per read when the content is verified.
+/// Size of a read in bytes when the content is verified.
 const VERIFY_LEN: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Sparse file content in memory, as blocks; blocks never written take no memory.
+//! Sparse file content in memory. Blocks that were never written take no memory.
 
 use std::{
     collections::BTreeMap,
@@ -58,7 +58,7 @@ impl Space {
 /// Sparse content of one file. Unwritten bytes read as zeros, also past the end.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// Blocks by index, each up to its last byte written.
+    /// Blocks by index, each as long as the data written to it.
     blocks: BTreeMap<u64, Vec<u8>>,
     /// Total length of the blocks in bytes.
     bytes: u64,
@@ -90,8 +90,8 @@ impl Blocks {
             .try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
     }
 
-    /// Like [`write`](Self::write), but copies outside the lock, so that concurrent writers do not
-    /// wait for each other's copies.
+    /// Like [`write`](Self::write), but copies the bytes without holding the lock, so that
+    /// concurrent writers do not wait for each other.
     pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
         pieces(offset, bytes.len()).try_for_each(|piece| {
             let copied = bytes[piece.range()].to_vec();
