@@ -41,8 +41,8 @@ impl AddressBook {
             .map_or_else(Vec::new, |line| line.addresses)
     }
 
-    /// Records that a peer has proved its key at an address. Writes the file only if that address
-    /// is not the peer's most recent one already.
+    /// Records that a peer has proved its key at an address. Does not write the file if that is
+    /// already the peer's most recent address.
     pub(crate) fn note(&self, key: &PublicKey, address: SeenAt) -> Result<(), FileError> {
         if self.of(key).first() == Some(&address) {
             return Ok(());
@@ -131,14 +131,14 @@ fn read(path: &Path) -> Result<Vec<Line>, FileError> {
         .collect())
 }
 
-/// Maximum number of peers in the addresses file; the most recently met ones stay.
+/// Maximum number of peers in the addresses file. Peers that were not met for longest are dropped.
 const MOST_PEERS: usize = 256;
 
 /// Maximum number of addresses per peer in the addresses file.
 const MOST_ADDRESSES: usize = 4;
 
-/// Maximum size of the addresses file in bytes, above [`MOST_PEERS`] lines of [`MOST_ADDRESSES`]
-/// each.
+/// Maximum size of the addresses file in bytes. [`MOST_PEERS`] lines with [`MOST_ADDRESSES`] each
+/// are smaller.
 const MAX_FILE: usize = 128 * 1024;
 
 #[cfg(test)]

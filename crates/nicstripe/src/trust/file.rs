@@ -17,7 +17,7 @@ pub enum FileError {
     /// A system call on the file failed.
     #[error("cannot {action} {path:?}")]
     Io {
-        /// Failed operation, as a verb.
+        /// Verb that names the failed operation, such as "read".
         action: &'static str,
         /// Path of the file.
         path: PathBuf,
@@ -30,19 +30,19 @@ pub enum FileError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The mode of the file lets other users read a secret, or change a trusted file.
+    /// The mode of the file or its folder lets other users read a secret or change a trusted file.
     #[error("{path:?} has mode {mode:04o}, others could {danger} it: expected {expected}")]
     Permissions {
         /// Path of the file or its folder.
         path: PathBuf,
         /// Permission bits that were found.
         mode: u32,
-        /// Action that other users could perform.
+        /// Action that the mode allows other users, such as "read".
         danger: &'static str,
         /// Allowed permission bits, and the command that sets them.
         expected: &'static str,
     },
-    /// Another user owns a trusted file or its folder.
+    /// The owner of a trusted file or its folder is neither this user nor root.
     #[error(
         "{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)"
     )]
@@ -57,7 +57,7 @@ pub enum FileError {
     TooLong {
         /// Path of the file.
         path: PathBuf,
-        /// Limit in bytes.
+        /// Size limit of the file in bytes.
         limit: usize,
     },
 }

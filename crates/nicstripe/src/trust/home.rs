@@ -213,7 +213,7 @@ fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Reason why the folders of an installation are unknown.
+/// Error in determining the folders of an installation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HomeError {

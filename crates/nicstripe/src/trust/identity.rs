@@ -139,7 +139,7 @@ impl fmt::Debug for Identity {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file cannot be read or written, or others could read it.
+    /// The file cannot be read or written, or other users could read it.
     #[error(transparent)]
     File(#[from] FileError),
     /// The file is not an Ed25519 private key, PKCS#8 in PEM.

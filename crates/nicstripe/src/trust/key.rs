@@ -120,7 +120,7 @@ impl FromStr for PublicKey {
 /// accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicLine {
-    /// Public key.
+    /// Public key of a machine.
     pub key: PublicKey,
     /// Comment after the key, usually `user@host`: one or several words, no control characters, at
     /// most 255 bytes. It is not authenticated.
@@ -222,19 +222,19 @@ pub enum KeyError {
         PublicKey::KIND
     )]
     Kind {
-        /// Word found, shortened and escaped.
+        /// First word of the text, shortened and escaped.
         text: String,
     },
     /// The second word is not the base64 of 32 bytes.
     #[error("\"{text}\" is not a key: expected 44 characters, the base64 of 32 bytes")]
     Base64 {
-        /// Word found, shortened and escaped.
+        /// Second word of the text, shortened and escaped.
         text: String,
     },
-    /// Text follows a key that must stand alone.
+    /// Unexpected text follows the key.
     #[error("unexpected \"{text}\" after the key")]
     Trailing {
-        /// Text found, shortened and escaped.
+        /// Text after the key, shortened and escaped.
         text: String,
     },
     /// The comment is too long or not printable.
@@ -242,7 +242,7 @@ pub enum KeyError {
         "comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters"
     )]
     Comment {
-        /// Text found, shortened and escaped.
+        /// Comment, shortened and escaped.
         text: String,
     },
 }
@@ -268,8 +268,8 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 const MAX_SHOWN: usize = 48;
-/// Maximum length of a comment in bytes: fits the longest host name with a user in front (picked by
-/// eye).
+/// Maximum length of a comment in bytes. Fits the longest host name with a user name before it
+/// (picked by eye).
 const MAX_COMMENT: usize = 255;
 const SPKI_LEN: usize = 44;
 /// DER of an Ed25519 SubjectPublicKeyInfo before the key: SEQUENCE { SEQUENCE { OID 1.3.101.112 },

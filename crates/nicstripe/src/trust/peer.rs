@@ -1,4 +1,4 @@
-//! Lines of the peers file.
+//! Line of the peers file: a trusted machine and its rights.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use super::key::{KeyError, PublicKey, is_hidden, shorten};
 /// The line has options, key and name, separated by blanks. Options and name are optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Public key.
+    /// Public key that identifies the peer.
     pub key: PublicKey,
     /// Local name of the peer; unique in the peers file.
     pub name: Option<PeerName>,
-    /// Rights on this machine.
+    /// Rights of the peer on this machine.
     pub options: PeerOptions,
 }
 
@@ -338,7 +338,7 @@ pub enum LineError {
     /// The value of `root` is not an absolute path.
     #[error("root \"{text}\" is not allowed: expected an absolute path")]
     Root {
-        /// Value as written, shortened and escaped.
+        /// Value of `root`, shortened and escaped.
         text: String,
     },
     /// The value of `rate` is not a number of bits per second.
@@ -346,13 +346,13 @@ pub enum LineError {
         "rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1"
     )]
     Rate {
-        /// Value as written, shortened and escaped.
+        /// Value of `rate`, shortened and escaped.
         text: String,
     },
     /// The value of `dial` is not a host and port.
     #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
     Dial {
-        /// Value as written, shortened and escaped.
+        /// Value of `dial`, shortened and escaped.
         text: String,
     },
     /// A quote is not closed, or does not end its value.
@@ -360,7 +360,7 @@ pub enum LineError {
         "unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside"
     )]
     Quote {
-        /// Text from the quote on, shortened and escaped.
+        /// Line from the quote on, shortened and escaped.
         text: String,
     },
     /// The name is not one printable word, is too long, or begins with `#`.

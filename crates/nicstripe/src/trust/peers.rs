@@ -329,7 +329,7 @@ impl Line {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeersError {
-    /// The file cannot be read or written, or others could change it.
+    /// The file cannot be read or written, or other users could change it.
     #[error(transparent)]
     File(#[from] FileError),
     /// A line of the file is invalid. No peer is trusted until the line is corrected.
@@ -339,7 +339,7 @@ pub enum PeersError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// Error in the line.
+        /// Error found in that line.
         problem: LineProblem,
     },
     /// A name or option given by the caller is invalid.

@@ -20,7 +20,7 @@ pub(super) fn is_private_group(gid: u32, uid: u32) -> bool {
     }
 }
 
-/// Returns true if `group` is the private group of `user`, by the text `users` of /etc/passwd.
+/// Returns true if `group` is the private group of `user`; `users` is the content of /etc/passwd.
 /// Requires equal names, like `pam_umask`: users of a directory service cannot be listed, and one
 /// of them might have this group as primary group.
 fn is_private(user: &User, group: &Group, users: &str) -> bool {
@@ -33,7 +33,7 @@ fn is_private(user: &User, group: &Group, users: &str) -> bool {
             .all(|line| is_of_another_group(line, user))
 }
 
-/// Returns true if a line of /etc/passwd is the user's own or has another primary group.
+/// Returns true if a line of /etc/passwd describes `user`, or a user with another primary group.
 fn is_of_another_group(line: &str, user: &User) -> bool {
     let mut numbers = line.split(':').skip(2).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
