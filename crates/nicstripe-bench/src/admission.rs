@@ -14,11 +14,11 @@ use nicstripe_proto::message::{
 /// Limits of benchmarks that peers may run: the table `[bench]` of the daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchLimits {
-    /// True if peers may run benchmarks: default true.
+    /// True if peers may run benchmarks; true by default.
     pub enabled: bool,
-    /// Maximum duration of one benchmark: default 30 min.
+    /// Maximum duration of one benchmark; 30 min by default.
     pub time: Duration,
-    /// Maximum number of queued benchmarks: default 8.
+    /// Maximum number of queued benchmarks; 8 by default.
     pub queue: usize,
 }
 

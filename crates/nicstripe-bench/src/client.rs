@@ -143,7 +143,7 @@ pub enum BenchNews {
     Buffers(RunReady),
     /// Measured round-trip times; empty if the connection was lost.
     Pinged {
-        /// Measured path.
+        /// Path whose round trips were measured.
         path: PathId,
         /// Round-trip times, in chronological order.
         times: Vec<Duration>,

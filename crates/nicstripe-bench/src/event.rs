@@ -37,7 +37,7 @@ pub enum BenchEvent {
     Began {
         /// Links and directions that carry the load.
         phase: Phase,
-        /// Repeat of this load, counted from 1.
+        /// Index of the repeat of this load, from 1.
         repeat: u32,
         /// Ids of the loaded links.
         links: Vec<u32>,
@@ -46,7 +46,7 @@ pub enum BenchEvent {
     Sample {
         /// Links and directions that carry the load.
         phase: Phase,
-        /// Repeat of this load, counted from 1.
+        /// Index of the repeat of this load, from 1.
         repeat: u32,
         /// Direction of the sampled data.
         way: Direction,
@@ -61,7 +61,7 @@ pub enum BenchEvent {
     Point {
         /// Quantity that the sweep varies.
         kind: SweepKind,
-        /// Results of the point.
+        /// Size or connection count of the point, and its results.
         point: SweepPoint,
     },
     /// Remark about the benchmark, in one sentence, such as a skipped part.

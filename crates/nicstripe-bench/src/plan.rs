@@ -39,7 +39,7 @@ pub struct BenchPlan {
     pub pings: u32,
     /// Sweeps to run after the loads.
     pub sweeps: Vec<SweepKind>,
-    /// Copy whose disks are measured; `None` measures no disk.
+    /// Disk-to-disk copy whose stages are measured; `None` skips this measurement.
     pub disk: Option<DiskPlan>,
     /// Time since the start of the benchmark after which no load starts; `None` sets no limit.
     pub budget: Option<Duration>,

@@ -135,8 +135,8 @@ impl Schedule {
         })
     }
 
-    /// Returns the minimum number of loads that remain, without RTT measurements. A load that has
-    /// reached its minimum but still scatters counts as one.
+    /// Returns the minimum number of loads that remain, without RTT measurements. A load whose
+    /// repeats disagree after the minimum number counts as one.
     pub(crate) fn loads_left(&self) -> u32 {
         let open = self
             .series

@@ -274,7 +274,7 @@ impl RoundTrips {
 pub struct Run {
     /// Links and directions that carried the load.
     pub phase: Phase,
-    /// Repeat of this load, counted from 1.
+    /// Index of the repeat of this load, from 1.
     pub repeat: u32,
     /// Start of the measurement window on the client's clock, in microseconds since the benchmark
     /// began.

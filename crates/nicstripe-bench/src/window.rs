@@ -152,7 +152,7 @@ impl Default for SettleRule {
     }
 }
 
-/// State of a load by its [`SettleRule`].
+/// State of a load according to its [`SettleRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The load must continue.

@@ -393,7 +393,7 @@ fn advice(outcome: &Outcome) -> String {
 const LARGEST_SIZE: u64 = 64 << 20;
 /// Largest message of a ping-pong in bytes.
 pub(crate) const LARGEST_PING: u64 = 64 << 10;
-/// Largest message in bytes that counts for latency.
+/// Maximum message size in bytes from which the latency is determined.
 const SHORT: u64 = 64;
 /// Payload of a TCP segment with timestamps at an MTU of 1500 bytes.
 const USUAL_SEGMENT: u64 = 1448;
@@ -408,7 +408,7 @@ const SLOW_MESSAGE: Duration = Duration::from_secs(1);
 /// Number of consecutive doublings without a significant change of the rate, after which the sweep
 /// ends.
 const FLAT_DOUBLINGS: usize = 3;
-/// Minimum significant change as a share of the rate.
+/// Minimum change between two sizes that counts as significant, as a share of the rate.
 const FLAT_CHANGE: f64 = 0.01;
 /// Share of the streaming rate that the plateau must reach.
 const FLAT_RATE: f64 = 0.95;

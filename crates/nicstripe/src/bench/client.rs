@@ -1,4 +1,4 @@
-//! Client and session of this crate as the interfaces that a benchmark uses.
+//! Implementations of the client and session traits of `nicstripe-bench`.
 
 use std::{path::Path, sync::atomic::AtomicBool};
 

@@ -92,8 +92,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum wait at the end of a session for connections to flush their queues.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// Maximum wait at the end of a session for tree threads: a slow disk may take as long to sync a
-/// batch of small files.
+/// Maximum wait at the end of a session for the threads of trees. A slow disk may take as long to
+/// sync small files.
 const TIDYING: Duration = Duration::from_secs(5);
 
 /// Number of concurrent reads to hash data that the receiver already has. Enough for one disk,
@@ -143,7 +143,7 @@ pub(crate) struct Driver {
     closing: Option<CloseCode>,
     next_generation: u64,
     bench: SessionBench,
-    /// Benchmark load that the connections may carry.
+    /// Current benchmark run, shared with the connections, which count its load.
     gate: Arc<SharedGate>,
     asks: Asks,
     mux: Option<MuxEnds>,

@@ -72,8 +72,8 @@ pub(crate) enum Input {
         transfer: TransferId,
         result: Result<SinkOpened, FileError>,
     },
-    /// Daemon: a name request has its answer. `ends_changes` is true if the request was the last of
-    /// the changes that run one after the other in one I/O job.
+    /// Daemon: the answer to a name request is ready. `ends_changes` is true for the last of the
+    /// changes that one I/O job makes in sequence.
     Done {
         ask: Ask,
         answer: AnswerKind,
@@ -223,7 +223,7 @@ impl SessionHandle {
     }
 
     /// Asks the session to end if it has no connection. Does nothing if the session's input queue
-    /// is full, since a session that busy has a connection.
+    /// is full, because such a busy session has a connection.
     pub(crate) fn end_if_idle(&self) {
         let _ = self.inputs.try_send(Input::Command(Command::EndIfIdle));
     }

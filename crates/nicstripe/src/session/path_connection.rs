@@ -117,7 +117,7 @@ impl Capacities {
     }
 }
 
-/// New connection of a path, authenticated and greeted.
+/// New connection of a path, after the TLS handshake and the exchange of hello and welcome.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) greeted: Greeted,
@@ -129,7 +129,7 @@ pub(crate) struct Established {
     pub(crate) verified: Option<bool>,
     /// Path MTU in bytes; `None` if it equals the interface's MTU.
     pub(crate) path_mtu: Option<u32>,
-    /// Guard that announces the connection; dropped once the session has it.
+    /// Guard that counts the connection as new until the session has received it.
     pub(crate) arriving: Option<Arriving>,
 }
 
@@ -145,7 +145,7 @@ pub(super) struct PathConnection {
     /// Generation of the last connection on which the peer violated the protocol.
     misbehaved: Option<u64>,
     pub(super) retired: bool,
-    /// Benchmark load in bytes, over all connections of the path.
+    /// Counters of benchmark load in bytes, over all connections of the path.
     pub(super) load_counters: Arc<LoadCounters>,
     /// Payload bytes since the last report to the metrics.
     pub(super) moved: InterfaceBytes,

@@ -22,7 +22,7 @@ use crate::{file::Quota, text::logged::logged, trust::DialTarget};
 pub(crate) struct Dialer {
     peer: String,
     allowed: Vec<DialTarget>,
-    /// Permits for concurrent connection attempts.
+    /// Permits for concurrent connection attempts to targets.
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
     /// Quota of file descriptors for the peer's key; each tunnel uses one.

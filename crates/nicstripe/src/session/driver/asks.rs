@@ -73,8 +73,8 @@ impl Driver {
     }
 
     /// Daemon: runs a name request of the client. Read-only requests start at once. Changes run one
-    /// after the other: each waits for a sync, so a peer that makes many occupies one I/O thread
-    /// and not all.
+    /// after the other: each waits for a sync, so the changes of one session occupy only one I/O
+    /// thread.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
         if ask.ask.is_change() {
             self.asks.changes.push(ask);

@@ -74,7 +74,7 @@ impl Ends {
         self.sources.get(&transfer)?.source.file()
     }
 
-    /// Returns the retransmit buffer of a stream that this end sends.
+    /// Returns the retransmit buffer of a stream that this session sends.
     pub(super) fn retransmit_mut(&mut self, transfer: TransferId) -> Option<&mut RetransmitBuffer> {
         self.sources.get_mut(&transfer)?.buffer.as_mut()
     }
@@ -91,7 +91,7 @@ impl Ends {
             .collect()
     }
 
-    /// Returns true if this end receives the transfer as a stream.
+    /// Returns true if this session receives the transfer as a stream.
     pub(super) fn is_stream(&self, transfer: TransferId) -> bool {
         self.sinks
             .get(&transfer)
@@ -106,7 +106,8 @@ impl Ends {
         }
     }
 
-    /// Passes a verified chunk of a stream to its sink, with all that are now in order.
+    /// Passes a verified chunk of a stream to its sink, followed by later chunks that are now in
+    /// order.
     pub(super) fn take(&mut self, header: &DataHeader, buffer: ChunkBuffer) {
         if let Some(Incoming { sink, order, .. }) = self.sinks.get_mut(&header.transfer) {
             order.insert(header.chunk, buffer);

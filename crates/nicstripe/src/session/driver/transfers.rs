@@ -394,8 +394,8 @@ impl Driver {
         });
     }
 
-    /// Reports each link that the user named as excluded if it never connected. Call at the end of
-    /// a transfer of at least [`TIME_TO_CONNECT`].
+    /// Reports links that the user named but that never connected as excluded. Call at the end of a
+    /// transfer of at least [`TIME_TO_CONNECT`].
     fn leave_out_late_links(&mut self) {
         let never = |(path, connection): (&PathId, &PathConnection)| {
             (connection.plan.named && connection.generation == 0).then_some(*path)
@@ -519,8 +519,8 @@ const VERIFIED_AT_ONCE: u32 = 64 << 10;
 /// Duration of a transfer after which links that have not connected are reported as excluded.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
 
-/// Maximum time without the result of an I/O job at the end of a session. The disk is then
-/// considered stuck.
+/// Maximum wait at the end of a session for the next result of an I/O job. A disk that takes longer
+/// is considered stuck.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
 /// Polling interval while running I/O jobs hold references to a target. A job drops its reference

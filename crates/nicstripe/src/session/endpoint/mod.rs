@@ -54,7 +54,7 @@ pub(crate) trait Source: fmt::Debug + Send {
         Ok(None)
     }
 
-    /// Returns the entry of the tree to which this file belongs.
+    /// Returns the tree entry of a standalone file; `None` for other sources.
     fn entry(&self) -> Option<EntryRef> {
         None
     }
@@ -88,7 +88,7 @@ pub(crate) trait Sink: fmt::Debug + Send {
         Ok(Acceptance::default())
     }
 
-    /// Returns the entry of the tree to which this file belongs.
+    /// Returns the tree entry of a standalone file; `None` for other sinks.
     fn entry(&self) -> Option<EntryRef> {
         None
     }
