@@ -180,8 +180,8 @@ async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Ter
     }
 }
 
-/// Backlog of the listener, equal to the maximum connections of a session. With the default of 128
-/// the kernel resets connections of a larger burst on a busy machine.
+/// Backlog of a listening socket, equal to the maximum connections of a session. With the default
+/// of 128, the kernel resets connections of a larger burst on a busy machine.
 const BACKLOG: u32 = 4096;
 
 /// Pause after a failed accept, such as for lack of file descriptors.

@@ -253,7 +253,8 @@ const EXIT_CODES: [(bool, u8, &str); 10] = [
     (false, 143, "SIGTERM"),
 ];
 
-/// Examples of commands without any in their help: the page, and the row of its section.
+/// Examples for manual pages whose help text has none. Each line has the name of the page, spaces,
+/// and the row of its section.
 const EXAMPLES_OF: &str = "\
 nicstripe                nicstripe key  on both machines: print the line to exchange
 nicstripe                nicstripe serve --root /srv/files  on one machine

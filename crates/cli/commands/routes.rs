@@ -67,10 +67,10 @@ impl RoutesArgs {
     }
 }
 
-/// The kernel or the route helper failed to list or change host routes.
+/// Error of listing or changing host routes, from the kernel or the route helper.
 impl CommandError for RouteError {}
 
-/// MTUs that nicstripe changed cannot be restored.
+/// Error of restoring an MTU that nicstripe changed.
 impl CommandError for MtuError {}
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {

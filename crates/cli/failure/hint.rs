@@ -193,7 +193,7 @@ fn serve_on(port: u16) -> String {
     }
 }
 
-/// Returns the name of a trusted peer that is spelled like `host`.
+/// Returns the name of the trusted peer that `host` seems to misspell.
 fn near_peer(host: &str) -> Option<String> {
     let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
     let names = peers

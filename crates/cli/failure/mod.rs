@@ -159,18 +159,18 @@ impl Failure {
     }
 }
 
-/// The configuration directory is unknown: `NICSTRIPE_HOME` and `HOME` are unset, or one holds a
-/// relative path.
+/// Error of finding the configuration directory: `NICSTRIPE_HOME` and `HOME` are unset, or one
+/// holds a relative path.
 impl CommandError for HomeError {}
 
-/// The private key of this machine cannot be read or created.
+/// Error of reading or creating the private key of this machine.
 impl CommandError for IdentityError {
     fn exit(&self) -> Exit {
         Exit::of_config(self.io().is_some())
     }
 }
 
-/// The peers file cannot be read or changed.
+/// Error of reading or changing the peers file.
 impl CommandError for PeersError {
     fn exit(&self) -> Exit {
         match self {

@@ -87,7 +87,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Returns the sum of the median rates of all links loaded alone, in bits per second; `None`
-    /// unless each link was.
+    /// unless every link was measured alone.
     pub(crate) fn alone_sum(self) -> Option<u64> {
         self.report
             .links
@@ -103,7 +103,7 @@ impl<'a> Reading<'a> {
             .filter(move |run| run.phase == phase)
     }
 
-    /// Returns the run of a phase whose rate is closest to the median, for charts.
+    /// Returns the run of a phase whose rate is closest to the median of the phase, for charts.
     pub(crate) fn typical_run(self, phase: Phase) -> Option<&'a Run> {
         let median = self.total(phase).map(|total| total.median_bps);
         self.runs(phase)

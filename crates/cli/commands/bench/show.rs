@@ -17,7 +17,7 @@ use crate::{
     text::{invocation::Invocation, table::stdout_width},
 };
 
-/// Prints the events and the report of one bench according to the output options.
+/// Printer of the events and the report of one bench, according to the output options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,

@@ -23,7 +23,7 @@ use crate::text::{link_text, quantity::Size, table::aligned_rows};
 pub(crate) struct Line {
     /// Text of the line without colour codes.
     pub(crate) text: String,
-    /// Reason for the colour of the line.
+    /// Assessment of the line, which determines its colour.
     pub(crate) mood: Mood,
 }
 

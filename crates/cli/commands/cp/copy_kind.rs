@@ -77,7 +77,8 @@ impl CopyKind {
         }
     }
 
-    /// Returns the source as printed: the file name without directories, or the number of sources.
+    /// Returns the name of the source for messages: the file name without directories, or the
+    /// number of sources.
     pub(crate) fn file_name(&self) -> String {
         match self {
             Self::Put { source, .. } => shown_name(source),

@@ -12,7 +12,7 @@ use nicstripe::{Name, NameError, escaped};
 use super::filters::{Filter, Filters};
 use crate::failure::{CommandError, exit::Exit};
 
-/// File of `--files-from`.
+/// List of the paths to copy, given with `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilesFrom {
     /// Path of the file, or `-` for standard input.

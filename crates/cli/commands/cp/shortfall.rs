@@ -17,7 +17,7 @@ pub(crate) struct Shortfall {
     failed: u64,
     /// Number of entries that the copy found, without directories.
     found: u64,
-    /// Error code of all failed entries, if they have the same.
+    /// Error code that all failed entries share; `None` if they differ.
     code: Option<FailCode>,
     /// True if every failed entry is a source that changed or vanished during the read.
     only_sources_changed: bool,

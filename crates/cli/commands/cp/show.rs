@@ -75,7 +75,7 @@ enum List {
     Nowhere,
 }
 
-/// Prints the events of one copy according to the output options.
+/// Printer of the events of one copy, according to the output options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,

@@ -36,7 +36,7 @@ pub(super) struct Round<'a> {
 
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Size of the file in bytes.
+    /// Size of the copied file in bytes.
     size: u64,
     /// Time from the start of `nicstripe cp` to its end.
     elapsed: Duration,
@@ -98,7 +98,7 @@ impl Round<'_> {
         })
     }
 
-    /// Runs `nicstripe cp` to its end. It draws its own progress bars.
+    /// Runs `nicstripe cp`, which draws its own progress bars, and returns its report.
     async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
         let progress = if terminal.is_interactive() {
             "always"
@@ -131,8 +131,8 @@ impl Round<'_> {
         }
     }
 
-    /// Prepares a nicstripe command in a host. It gets its own process group, so that only the demo
-    /// receives the signals of the terminal.
+    /// Returns a nicstripe command that runs in a host. It gets its own process group, so that only
+    /// the demo receives the signals of the terminal.
     fn nicstripe(
         &self,
         host: Host,

@@ -12,7 +12,7 @@ use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_use
 
 use super::error::DemoError;
 
-/// Isolation of the demo's hosts that this machine allows.
+/// Separation of the demo's two hosts: by network namespaces if this machine allows them.
 #[derive(Debug)]
 pub(super) enum Isolation {
     Lab,

@@ -183,7 +183,7 @@ fn write_by_thread() -> io::Result<Output> {
     })
 }
 
-/// Maximum bytes of one read or write.
+/// Maximum bytes of one read from standard input or one write to standard output.
 pub(super) const BLOCK: usize = 64 << 10;
 
 /// Maximum number of blocks queued to or from a thread.

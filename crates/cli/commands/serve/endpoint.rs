@@ -16,7 +16,7 @@ use super::own_names::OwnNames;
 /// Maximum number of concurrent connections. Further ones wait in the backlog.
 const MOST_CONNECTIONS: usize = 4;
 
-/// Maximum duration of a connection from its accept to its end.
+/// Maximum lifetime of an accepted connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
 
 /// Maximum size of a request in bytes. Requests of Prometheus and curl have about 300.

@@ -1,4 +1,4 @@
-//! Values in the configuration file: limits with the allowed range of each, and choices.
+//! Deserialization of configuration values: limits with their allowed ranges, and choices.
 
 use std::time::Duration;
 

@@ -138,7 +138,7 @@ impl CommandError for OwnKey {
     }
 }
 
-/// The public-key line given to `trust add` is invalid.
+/// Error of parsing the public-key line given to `trust add`.
 impl CommandError for LineError {
     fn exit(&self) -> Exit {
         Exit::Usage

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::commands::bench::reading::Reading;
 
-/// Draws one direction of a run over time.
+/// Draws the rates of a run over time, in one direction.
 pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<String> {
     let intervals: Vec<&Interval> = run
         .intervals
@@ -135,7 +135,7 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
     svg.text("soft", [WIDTH, below + 31.0], Anchor::End, "seconds");
 }
 
-/// Marks the warm-up at the start of a load, which results exclude.
+/// Marks the warm-up at the start of a load, which the results exclude.
 fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64) {
     let warm_up = (reading.report.plan.warm_up_ms as f64 / 1e3).min(seconds);
     if warm_up > 0.0 {

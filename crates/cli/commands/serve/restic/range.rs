@@ -1,4 +1,4 @@
-//! `Range` header of HTTP requests (RFC 9110, section 14).
+//! Parsing of the `Range` header of HTTP requests (RFC 9110, section 14).
 
 use std::ops::Range;
 
