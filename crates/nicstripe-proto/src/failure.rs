@@ -7,8 +7,8 @@ use minicbor::{Decode, Encode};
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
-    /// Rejection because of the name, a permission, or a policy in the peer's entry of the peer
-    /// list.
+    /// The request was rejected because of the name, a permission, or a policy in the peer's entry
+    /// of the peer list.
     #[n(0)]
     Refused,
     /// A required file or directory does not exist.

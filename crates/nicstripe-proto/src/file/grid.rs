@@ -99,7 +99,7 @@ impl fmt::Debug for ChunkSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidChunkSize {
-    /// Size in bytes that is not a power of two or is out of range.
+    /// The size is not a power of two or is out of range.
     #[error(
         "invalid chunk size {bytes}: expected a power of two from {} to {}",
         ChunkSize::MIN,
@@ -109,7 +109,7 @@ pub enum InvalidChunkSize {
         /// Requested size in bytes.
         bytes: u64,
     },
-    /// Base-2 logarithm that is out of range.
+    /// The base-2 logarithm of the size is out of range.
     #[error("invalid chunk size 2^{log2}: expected 2^{} to 2^{}", ChunkSize::MIN.log2, ChunkSize::MAX.log2)]
     Log2 {
         /// Base-2 logarithm of the requested size in bytes.

@@ -82,13 +82,13 @@ impl FromStr for Digest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseDigestError {
-    /// Wrong number of digits.
+    /// The number of digits is wrong.
     #[error("invalid digest: {found} digits, expected 64")]
     Length {
         /// Number of digits found.
         found: usize,
     },
-    /// Character other than a hexadecimal digit.
+    /// A character is not a hexadecimal digit.
     #[error("invalid digest: {found:?} at position {index}, expected a hexadecimal digit")]
     Character {
         /// Index of the character in the text, from 0.
@@ -220,7 +220,7 @@ pub fn piece_value(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// Chunk index beyond the end of the file.
+    /// The chunk index is beyond the end of the file.
     #[error("chunk {chunk} does not exist: the file has {chunk_count} chunks")]
     OutOfRange {
         /// Rejected chunk index.
@@ -228,7 +228,7 @@ pub enum ChunkError {
         /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// Data whose length differs from the chunk's.
+    /// The length of the data differs from the chunk's.
     #[error("chunk {chunk} has {found} bytes, expected {expected}")]
     Length {
         /// Index of the chunk.
@@ -300,7 +300,7 @@ impl Subtree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubtreeError {
-    /// Subtree that reaches beyond the end of the file.
+    /// The subtree exceeds the end of the file.
     #[error("subtree of level {level} at chunk {first} exceeds the file's {chunk_count} chunks")]
     OutOfRange {
         /// First chunk of the subtree.
@@ -310,7 +310,7 @@ pub enum SubtreeError {
         /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// Subtree whose first chunk is not a multiple of its number of chunks.
+    /// The first chunk is not a multiple of the subtree's number of chunks.
     #[error(
         "subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}"
     )]
@@ -320,7 +320,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// Subtree with chunks that the tree already has, passed to [`HashTree::insert`].
+    /// The subtree passed to [`HashTree::insert`] has chunks that are already in the tree.
     #[error("subtree of level {level} at chunk {first} covers chunks that are in the tree already")]
     Overlap {
         /// First chunk of the subtree.
@@ -328,7 +328,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// Subtree whose value contradicts the tree's value for the same chunks.
+    /// The subtree's value contradicts the tree's value for the same chunks.
     #[error("subtree of level {level} at chunk {first} differs from the value in the tree")]
     Conflict {
         /// First chunk of the subtree.

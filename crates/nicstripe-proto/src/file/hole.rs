@@ -31,7 +31,7 @@ pub struct HoleMap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoleError {
-    /// Hole that is empty, out of order, or beyond the end of the file.
+    /// The hole is empty, out of order, or beyond the end of the file.
     #[error(
         "peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes"
     )]
@@ -41,10 +41,10 @@ pub enum HoleError {
         /// Size of the file in bytes.
         size: u64,
     },
-    /// More than [`MAX_HOLES`] holes.
+    /// The file has more than [`MAX_HOLES`] holes.
     #[error("peer announced more than {MAX_HOLES} holes of a file")]
     TooMany,
-    /// Holes of a file that was offered as one without holes, or holes after the last message.
+    /// The file was offered as one without holes, or its list of holes was already complete.
     #[error("peer sent holes without announcing them")]
     NotAnnounced,
 }

@@ -143,7 +143,7 @@ pub struct Timestamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceChanged {
-    /// Difference in size.
+    /// The size of the source differs.
     #[error("source has another size: {recorded} recorded, {found} found")]
     Size {
         /// Recorded size of the source in bytes.
@@ -151,14 +151,14 @@ pub enum SourceChanged {
         /// Current size of the source in bytes.
         found: u64,
     },
-    /// Difference in modification time.
+    /// The modification time of the source differs.
     #[error("source was modified since")]
     Modified,
-    /// Difference in change time: of content, or of an attribute such as the mode or the link
-    /// count.
+    /// The change time of the source differs: its content changed, or an attribute such as the mode
+    /// or the link count.
     #[error("content or attributes of the source changed since")]
     Attributes,
-    /// Difference in inode or device: another file has the same name.
+    /// The inode or device of the source differs: another file has the same name.
     #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
     Replaced {
         /// Recorded inode number of the source.
@@ -246,25 +246,25 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Journal that ends within the header.
+    /// The journal ends within the header.
     #[error("journal has {len} bytes, expected at least {HEADER_LEN}")]
     Torn {
         /// Length of the journal in bytes.
         len: usize,
     },
-    /// File without the journal's magic number.
+    /// The file does not begin with the journal's magic number.
     #[error("not a journal: it starts with {:?}, expected {:?}", found.escape_ascii().to_string(), MAGIC.escape_ascii().to_string())]
     Magic {
         /// First eight bytes of the file.
         found: [u8; 8],
     },
-    /// Journal of an unknown layout version.
+    /// The layout version of the journal is unknown.
     #[error("journal has layout version {found}, expected {VERSION}")]
     Version {
         /// Layout version of the journal.
         found: u16,
     },
-    /// Header whose checksum is wrong.
+    /// The checksum of the header is wrong.
     #[error(
         "journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed"
     )]
@@ -274,7 +274,7 @@ pub enum HeaderError {
         /// Checksum computed over the header's other bytes.
         computed: u32,
     },
-    /// Intact header with an invalid chunk size.
+    /// The header is intact, but its chunk size is invalid.
     #[error("journal cannot be used")]
     ChunkSize(#[from] InvalidChunkSize),
 }

@@ -107,19 +107,20 @@ impl fmt::Debug for Name {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Name without components.
+    /// The name has no components.
     #[error("name is empty, expected at least one component")]
     Empty,
-    /// Name that begins with a slash.
+    /// The name begins with a slash.
     #[error("name \"{0}\" is absolute, expected one relative to the daemon's root")]
     Absolute(String),
-    /// Number of components, above [`MAX_COMPONENTS`].
+    /// The name has more than [`MAX_COMPONENTS`] components. Carries their number.
     #[error("name of {0} components exceeds the limit of {MAX_COMPONENTS}")]
     TooDeep(usize),
-    /// Number of bytes, above [`MAX_NAME`] in all or [`MAX_COMPONENT`] in one component.
+    /// The name has more than [`MAX_NAME`] bytes in all or [`MAX_COMPONENT`] in one component.
+    /// Carries the number of bytes.
     #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
     TooLong(usize),
-    /// Component that is empty, `.`, `..`, or contains a slash or NUL.
+    /// A component is empty, `.`, `..`, or contains a slash or NUL.
     #[error(
         "name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL"
     )]

@@ -1,4 +1,5 @@
-//! Explanations of a plan: the reason for each interface's outcome, without wording.
+//! Explanations of a plan: the reason for each interface's outcome, as data without text for the
+//! user.
 
 use super::{
     candidate::{Candidate, Preference},

@@ -286,8 +286,8 @@ impl Planner {
     }
 }
 
-/// Delays before the rounds of unanswered probes: duplicate address detection takes the kernel 1 to
-/// 2 s. The last one repeats while a link or a route is missing.
+/// Delays before successive rounds of probes: duplicate address detection takes the kernel 1 to 2
+/// s. The last delay repeats while a link or a route is missing.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(700),
     Duration::from_millis(700),

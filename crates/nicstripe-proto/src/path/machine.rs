@@ -100,19 +100,19 @@ impl PathState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathLoss {
-    /// Connection attempt that failed.
+    /// The connection attempt failed.
     Unreachable,
-    /// Link without carrier: the cable was unplugged or the other end went down.
+    /// The link has no carrier: the cable was unplugged or the other end went down.
     CarrierLost,
-    /// Silence of [`FAIL_AFTER`] or longer on the connection.
+    /// Nothing was received on the connection for [`FAIL_AFTER`] or longer.
     Silent,
-    /// Connection closed by the peer or the kernel.
+    /// The peer or the kernel closed the connection.
     Reset,
-    /// Violation of the protocol by the peer.
+    /// The peer violated the protocol.
     Protocol,
-    /// Corruption of a chunk or of the TLS stream in transit, by a bad cable, interface or memory.
+    /// A chunk or the TLS stream was corrupted in transit, by a bad cable, interface or memory.
     Damaged,
-    /// Connection that arrived at another interface of the peer than intended.
+    /// The connection arrived at another interface of the peer than intended.
     WrongInterface,
 }
 

@@ -1,5 +1,5 @@
-//! A path to the peer: its state, flow control and rate, the chunks assigned to it, and control
-//! messages that survive its loss.
+//! Path to the peer: state, flow control, rate, assigned chunks, and control messages that survive
+//! its loss.
 
 pub(crate) mod flap_damping;
 pub(crate) mod flow;

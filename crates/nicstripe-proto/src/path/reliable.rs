@@ -81,7 +81,7 @@ pub(crate) struct Due {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReliableError {
-    /// Acknowledgement of a message that was never sent.
+    /// The peer acknowledged a message that was never sent.
     #[error("peer acknowledged control message {next}, but only {sent} were sent")]
     NeverSent {
         /// Sequence number that the peer expects next.
@@ -89,7 +89,7 @@ pub enum ReliableError {
         /// Number of messages sent in this direction.
         sent: u64,
     },
-    /// Sequence number too far ahead of the next expected one: 64 or more.
+    /// The sequence number is 64 or more ahead of the expected one.
     #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
         /// Sequence number of the message.
@@ -97,7 +97,7 @@ pub enum ReliableError {
         /// Sequence number expected next.
         expected: u64,
     },
-    /// Messages that the peer does not acknowledge: more than 8 MiB.
+    /// The peer left more than 8 MiB of messages unacknowledged.
     #[error(
         "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
     )]

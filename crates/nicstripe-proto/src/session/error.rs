@@ -11,33 +11,33 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Control message or acknowledgement with an invalid sequence number.
+    /// The sequence number of a control message or acknowledgement is invalid.
     #[error(transparent)]
     Reliable(#[from] ReliableError),
-    /// Chunk, or end of a transfer, that is invalid.
+    /// A chunk, or the end of a transfer, is invalid.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    /// List of holes that is invalid.
+    /// A list of holes is invalid.
     #[error(transparent)]
     Holes(#[from] HoleError),
-    /// Message about a chunk that is not being compared, or was compared before.
+    /// A message is about a chunk that is not being compared, or was compared before.
     #[error("peer sent {what} of chunk {chunk}, which is not being compared")]
     Compared {
-        /// Content of the message, for the error text.
+        /// Kind of message, for the error text.
         what: &'static str,
         /// Index of the chunk.
         chunk: u64,
     },
-    /// Frame that is not allowed at this point of a connection.
+    /// A frame or message is not allowed at this point of a connection.
     #[error("peer sent {0} in the middle of a connection")]
     Unexpected(&'static str),
-    /// Control message that cannot be decoded.
+    /// A control message cannot be decoded.
     #[error("peer sent a control message that cannot be read: {0}")]
     Message(String),
-    /// Data frame beyond the credit granted on the connection.
+    /// A data frame exceeds the credit granted on the connection.
     #[error("peer sent a chunk beyond its credit")]
     Credit,
-    /// Message about a transfer in the wrong state.
+    /// A message is about a transfer in the wrong state.
     #[error("peer sent {what} for transfer {transfer}, which is not {expected}")]
     Transfer {
         /// Kind of message, for the error text.
@@ -47,7 +47,7 @@ pub enum PathError {
         /// State that the message requires, for the error text.
         expected: &'static str,
     },
-    /// Acknowledgement of a chunk that was never sent.
+    /// The peer acknowledged a chunk that was never sent.
     #[error("peer acknowledged chunk {chunk} of transfer {transfer}, which was never sent")]
     NeverSent {
         /// ID of the chunk's transfer.
@@ -55,13 +55,13 @@ pub enum PathError {
         /// Index of the chunk.
         chunk: u64,
     },
-    /// Transfer beyond the limit of concurrent transfers.
+    /// The peer exceeded the limit of concurrent transfers.
     #[error("peer exceeded the limit of {MAX_OPEN_TRANSFERS} open transfers")]
     TooManyTransfers,
-    /// Chunk size that the protocol does not support, as base-2 logarithm.
+    /// The protocol does not support the chunk size. Carries its base-2 logarithm.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
-    /// Request about a file or directory that is not allowed now.
+    /// A request about a file or directory is not allowed now.
     #[error("peer sent request {id} {what}")]
     Ask {
         /// ID of the request.
@@ -69,7 +69,7 @@ pub enum PathError {
         /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// Answer that does not match any request.
+    /// An answer does not match any request.
     #[error("peer answered request {id} {what}")]
     Answer {
         /// ID of the request in the answer.
@@ -77,7 +77,7 @@ pub enum PathError {
         /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// File size in bytes that exceeds the protocol's limit.
+    /// The file exceeds the protocol's size limit. Carries its size in bytes.
     #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
     FileSize(u64),
 }

@@ -136,7 +136,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrivalError {
-    /// Chunk whose index is beyond the end of the file.
+    /// The chunk's index is beyond the end of the file.
     #[error("peer sent chunk {chunk}, but the file has {count}")]
     OutOfRange {
         /// Index of the chunk.
@@ -144,7 +144,7 @@ pub enum ArrivalError {
         /// Number of chunks in the file.
         count: u64,
     },
-    /// Chunk whose length does not match its position in the file.
+    /// The chunk's length does not match its position in the file.
     #[error("peer sent {len} bytes for chunk {chunk}, expected {expected}")]
     WrongLength {
         /// Index of the chunk.
@@ -154,19 +154,19 @@ pub enum ArrivalError {
         /// Length expected, in bytes.
         expected: u64,
     },
-    /// Chunk that lies in an announced hole.
+    /// The chunk lies in an announced hole.
     #[error("peer sent chunk {chunk}, which it announced as a hole")]
     Hole {
         /// Index of the chunk.
         chunk: u64,
     },
-    /// Chunk that is compared with the existing file and whose hash the sender does not have yet.
+    /// The chunk is compared with the existing file, and its hash was not sent to the sender yet.
     #[error("peer sent chunk {chunk} before the comparison")]
     Undecided {
-        /// Chunk sent before its hash: the sender must first compare it with the receiver's file.
+        /// Index of the chunk.
         chunk: u64,
     },
-    /// Chunk beyond the send window.
+    /// The chunk is beyond the send window.
     #[error("peer sent chunk {chunk} beyond its credit of {granted}")]
     NoRoom {
         /// Index of the chunk.
@@ -174,7 +174,7 @@ pub enum ArrivalError {
         /// Total number of chunks that the sender may send.
         granted: u64,
     },
-    /// End of a stream that contradicts the chunks received.
+    /// The end of the stream contradicts the chunks received.
     #[error("peer ended a transfer after {chunks} chunks, but sent another number")]
     End {
         /// Total number of chunks according to the sender.

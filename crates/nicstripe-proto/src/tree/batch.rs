@@ -279,16 +279,16 @@ impl<'a> Iterator for BatchReader<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Record that exceeds the end of the batch.
+    /// The last record exceeds the end of the batch.
     #[error("peer sent a batch with a truncated last record")]
     Short,
-    /// Nonzero reserved byte or unknown flag of a record.
+    /// A record has a nonzero reserved byte or an unknown flag.
     #[error("peer sent a batch with reserved bits set")]
     Reserved,
-    /// Unknown kind of record.
+    /// The kind of a record is unknown.
     #[error("peer sent a batch with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
-    /// Body of a record that is not valid for its kind.
+    /// The body of a record is not valid for its kind.
     #[error("peer sent a batch with a malformed {what}: {error}")]
     Body {
         /// Kind of the malformed content, for the error text.
@@ -296,7 +296,7 @@ pub enum BatchError {
         /// Reason why the body is invalid.
         error: String,
     },
-    /// Entry whose ID differs from the one in the record's header.
+    /// The ID of an entry differs from the one in its record's header.
     #[error("peer sent entry {body} under number {header}")]
     Number {
         /// Entry ID in the record's header.

@@ -88,16 +88,16 @@ pub enum OpenError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunnelError {
-    /// Batch that cannot be decoded.
+    /// A batch cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Connection ID that is not above all earlier ones.
+    /// The ID of a new connection is not above all earlier ones.
     #[error("peer opened tunnel {0}, which is not new")]
     NotNew(u32),
-    /// Connection beyond the limit of [`MOST_CONNECTIONS`].
+    /// The peer exceeded the limit of [`MOST_CONNECTIONS`] connections.
     #[error("peer exceeded the limit of {MOST_CONNECTIONS} tunnels")]
     TooMany,
-    /// Record that is not allowed in the connection's state.
+    /// A record is not allowed in the connection's state.
     #[error("peer sent {what} for tunnel {conn} in the wrong state")]
     Unexpected {
         /// Kind of record, for the error text.
@@ -105,7 +105,7 @@ pub enum TunnelError {
         /// ID of the connection.
         conn: u32,
     },
-    /// Data beyond the connection's receive window.
+    /// Received data exceeds the connection's receive window.
     #[error("peer sent {len} bytes on tunnel {conn}, beyond its window")]
     Window {
         /// ID of the connection.
@@ -113,7 +113,8 @@ pub enum TunnelError {
         /// Number of bytes received.
         len: usize,
     },
-    /// Window update to more than [`MOST_WINDOW`] bytes.
+    /// A window update raises the window above [`MOST_WINDOW`] bytes. Carries the ID of the
+    /// connection.
     #[error("peer raised the window of tunnel {0} above {MOST_WINDOW} bytes")]
     TooWide(u32),
 }

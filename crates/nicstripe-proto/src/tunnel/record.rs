@@ -308,16 +308,16 @@ fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Record that exceeds the end of the batch.
+    /// The last record exceeds the end of the batch.
     #[error("peer sent a tunnel batch with a truncated last record")]
     Short,
-    /// Nonzero reserved byte in a record's header.
+    /// A record has a nonzero reserved byte in its header.
     #[error("peer sent a tunnel batch with reserved bits set")]
     Reserved,
-    /// Unknown kind of record.
+    /// The kind of a record is unknown.
     #[error("peer sent a tunnel record of kind {0}, expected 1 to 8")]
     Kind(u8),
-    /// Record whose body has an invalid length for its kind.
+    /// The body of a record has an invalid length for its kind.
     #[error("peer sent a tunnel record of kind {kind} with {len} bytes")]
     Body {
         /// Number of the record's kind.
@@ -325,13 +325,13 @@ pub enum RecordError {
         /// Length of the body in bytes.
         len: usize,
     },
-    /// Unknown code in a [`Record::Refused`].
+    /// The code of a [`Record::Refused`] is unknown.
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
-    /// Record that grants a window of 0 bytes.
+    /// A record grants a window of 0 bytes.
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
-    /// Target, or text of a refusal, that is too long or missing.
+    /// The target, or the text of a refusal, is too long or missing.
     #[error("peer sent a tunnel text of {len} bytes, the limit is {most}")]
     Text {
         /// Length of the text in bytes.
@@ -339,7 +339,7 @@ pub enum RecordError {
         /// Maximum length in bytes.
         most: usize,
     },
-    /// Target, or text of a refusal, that is not UTF-8.
+    /// The target, or the text of a refusal, is not UTF-8.
     #[error("peer sent a tunnel text that is not UTF-8")]
     NotText,
 }

@@ -440,13 +440,13 @@ pub enum Piece<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Frame type unknown in version 1.
+    /// The frame type is unknown in version 1.
     #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
     UnknownType(u8),
-    /// Nonzero flags or reserved field, as the header's 32-bit value.
+    /// The header has nonzero flags or a nonzero reserved field. Carries both as a 32-bit value.
     #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
     Reserved(u32),
-    /// Body longer than the type allows.
+    /// The body is longer than the type allows.
     #[error("{kind} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
     TooLong {
         /// Type of the frame.
@@ -454,7 +454,7 @@ pub enum FrameError {
         /// Length of the body declared by the header, in bytes.
         len: u32,
     },
-    /// Compressed payload that is not shorter than the chunk, or exceeds the chunk limit when
+    /// The compressed payload is not shorter than the chunk, or exceeds the chunk limit when
     /// decompressed.
     #[error(
         "peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}"
@@ -465,7 +465,7 @@ pub enum FrameError {
         /// Length of the compressed payload in bytes.
         len: u32,
     },
-    /// Body that is too short for its type, or has trailing bytes.
+    /// The body is too short for its type, or has trailing bytes.
     #[error("{kind} frame has a malformed body")]
     Truncated {
         /// Type of the frame.

@@ -82,16 +82,16 @@ pub const MOST_STALE: u64 = 4 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Load of a run that has not begun.
+    /// The run of the load has not begun.
     #[error("peer sent load of run {run}, which has not begun")]
     NotBegun {
         /// ID of the run in the frame.
         run: u32,
     },
-    /// Echo before a benchmark was admitted.
+    /// An echo arrived before a benchmark was admitted.
     #[error("peer sent an echo without a bench")]
     NoBench,
-    /// More than [`MOST_STALE`] bytes of ended runs.
+    /// More than [`MOST_STALE`] bytes of ended runs arrived.
     #[error("peer sent more than {MOST_STALE} bytes of ended runs")]
     Stale,
 }

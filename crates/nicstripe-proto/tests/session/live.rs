@@ -20,8 +20,8 @@ use crate::{disk::Version, harness::Lab, peer::Work};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) kind: OfferKind,
-    /// Size of the receiver's reorder buffer in chunks; `None` for no sink, which writes chunks as
-    /// they arrive.
+    /// Size of the sink's reorder buffer in chunks; `None` if chunks are written to a file as they
+    /// arrive.
     pub(crate) room: Option<u64>,
     /// Size of the source's retransmit buffer in chunks.
     pub(crate) ahead: usize,
