@@ -36,9 +36,9 @@ pub enum Unavailable {
     /// A kernel setting prevents users from creating namespaces.
     #[error("only root may make network namespaces here: {sysctl} is {value}")]
     SwitchedOff {
-        /// Name of the setting, with dots.
+        /// Name of the kernel setting, with dots as separators.
         sysctl: &'static str,
-        /// Value of the setting.
+        /// Current value of the kernel setting.
         value: String,
     },
     /// The kernel refused an action, and no known setting explains it. The usual cause is a

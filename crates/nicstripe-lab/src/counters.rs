@@ -35,7 +35,7 @@ impl LinkCounters {
         }
     }
 
-    /// Returns the traffic since the earlier reading.
+    /// Returns the traffic on this link since the earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -24,9 +24,9 @@ pub enum LabError {
         link: usize,
         /// Requested MTU, in bytes.
         mtu: u32,
-        /// Minimum MTU, in bytes.
+        /// Minimum valid MTU, in bytes.
         min: u32,
-        /// Maximum MTU, in bytes.
+        /// Maximum valid MTU, in bytes.
         max: u32,
     },
     /// The line rate is below the minimum of [`LinkSpec`](crate::LinkSpec).
@@ -36,7 +36,7 @@ pub enum LabError {
         link: usize,
         /// Requested line rate.
         rate: BitRate,
-        /// Minimum line rate.
+        /// Minimum valid line rate.
         min: BitRate,
     },
     /// The delay is above the maximum of [`LinkSpec`](crate::LinkSpec).
@@ -46,7 +46,7 @@ pub enum LabError {
         link: usize,
         /// Requested delay, in milliseconds.
         delay_ms: u128,
-        /// Maximum delay, in milliseconds.
+        /// Maximum valid delay, in milliseconds.
         max_ms: u128,
     },
     /// A link of a lab of [one subnet](crate::LabBuilder::one_subnet) has a delay, which its switch
@@ -61,7 +61,7 @@ pub enum LabError {
     BusRate {
         /// Requested rate of the bus.
         rate: BitRate,
-        /// Minimum rate of a bus.
+        /// Minimum valid rate of a bus.
         min: BitRate,
     },
     /// The cpu controller is available in neither version of control groups.
@@ -86,7 +86,7 @@ pub enum LabError {
     /// The share of frames is not a number from 0 to 1.
     #[error("invalid share {share}: expected a number from 0 to 1")]
     Share {
-        /// Share that was rejected.
+        /// Rejected share of frames.
         share: f64,
     },
     /// The text is not an IP address with a prefix length.
@@ -98,7 +98,7 @@ pub enum LabError {
     /// The name of a kernel setting is invalid, or is not that of a per-namespace setting.
     #[error("invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter")]
     SettingName {
-        /// Name that was rejected.
+        /// Rejected name of a kernel setting.
         name: String,
     },
     /// A network namespace cannot be created. [`access`](crate::access()) gives the reason.
@@ -113,7 +113,7 @@ pub enum LabError {
         /// Error that the kernel returned.
         source: io::Error,
     },
-    /// A thread cannot be started.
+    /// The operating system cannot start a thread.
     #[error("cannot start a thread for the lab")]
     Thread(#[source] io::Error),
     /// A kernel setting of a namespace cannot be written; `/proc/sys` may be mounted read-only.

@@ -15,7 +15,7 @@ impl Host {
     /// Both hosts, A first.
     pub const ALL: [Self; 2] = [Self::A, Self::B];
 
-    /// Returns the other host.
+    /// Returns the other one of the two hosts.
     pub fn peer(self) -> Self {
         match self {
             Self::A => Self::B,
@@ -36,9 +36,9 @@ impl fmt::Display for Host {
 /// Direction of frames on a cable between hosts A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Frames that host A sends.
+    /// Frames that host A sends to host B.
     AToB,
-    /// Frames that host B sends.
+    /// Frames that host B sends to host A.
     BToA,
     /// Frames of both directions.
     Both,

@@ -281,7 +281,7 @@ impl LinkSpec {
 pub(crate) enum Queue {
     /// Queue that tbf empties at the line rate.
     Shaped(Shaping),
-    /// Queue without a rate limit.
+    /// FIFO queue that does not limit the rate.
     Plain,
     /// No queue: the sending thread itself puts frames on the cable.
     None,

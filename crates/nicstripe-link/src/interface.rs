@@ -257,7 +257,7 @@ pub enum LeftOut {
     /// Tunnel; nicstripe uses the interfaces below it directly.
     #[error("a tunnel")]
     Tunnel,
-    /// Wireless LAN, a shared medium.
+    /// Wireless LAN, whose medium is shared with other machines.
     #[error("Wi-Fi")]
     WiFi,
     /// Interface of another kind that has no cable, such as a VRF.

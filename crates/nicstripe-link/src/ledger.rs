@@ -38,10 +38,10 @@ pub(crate) trait Recorded: Serialize + DeserializeOwned {
 /// Failure to lock, read or write the record file.
 #[derive(Debug, Error)]
 pub(crate) enum LedgerError {
-    /// I/O error on a file or directory.
+    /// A file or directory of the records caused an I/O error.
     #[error("cannot keep the records in {}", path.display())]
     Io {
-        /// Path of the file or directory.
+        /// Path of the file or directory with the error.
         path: PathBuf,
         /// I/O error that the operating system returned.
         source: io::Error,

@@ -219,13 +219,13 @@ impl Request {
         Self { bytes, kind }
     }
 
-    /// Appends an attribute.
+    /// Appends an attribute of type `kind` to the request.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         push_attribute(&mut self.bytes, kind, value);
         self
     }
 
-    /// Appends an attribute with an IP address.
+    /// Appends an attribute of type `kind` with an IP address to the request.
     pub fn address(self, kind: u16, address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => self.attribute(kind, &address.octets()),
@@ -233,7 +233,7 @@ impl Request {
         }
     }
 
-    /// Encodes the request as a datagram.
+    /// Encodes the request as a datagram with these header flags and this sequence number.
     pub fn encode(&self, flags: u16, sequence: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let len = u32::try_from(bytes.len()).expect("a request is a few hundred bytes");

@@ -188,7 +188,7 @@ pub(crate) fn get_ipv6_addresses() -> Request {
     Request::new(libc::RTM_GETADDR, &header)
 }
 
-/// IPv6 address of an interface.
+/// IPv6 address of an interface, and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ipv6Address {
     /// Index of the interface.

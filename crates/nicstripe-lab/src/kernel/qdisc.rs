@@ -86,7 +86,7 @@ fn tbf_parameters(shaping: Shaping) -> Vec<u8> {
     parameters
 }
 
-/// Parent of a root qdisc (`linux/pkt_sched.h`).
+/// Parent handle of a root qdisc (`linux/pkt_sched.h`).
 const TC_H_ROOT: u32 = u32::MAX;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;

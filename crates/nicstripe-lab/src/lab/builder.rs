@@ -32,7 +32,7 @@ pub struct LabBuilder {
     links: Vec<LinkSpec>,
     wiring: Wiring,
     without_ipv6: bool,
-    /// Kernel settings to write: host, name, value.
+    /// Kernel settings to write: host, name and value of each.
     sysctls: Vec<(Host, String, String)>,
 }
 

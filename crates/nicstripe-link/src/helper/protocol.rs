@@ -217,7 +217,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// All statuses in order of their numbers.
+    /// All statuses in the order of their numbers in the protocol.
     const ALL: [Self; 24] = [
         Self::Done,
         Self::NotPermitted,

@@ -136,7 +136,7 @@ impl CpuReading {
 /// tick, usually 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSpent {
-    /// User time, summed over all cores.
+    /// User time of all processes, summed over all cores.
     pub user: Option<Duration>,
     /// Kernel time without interrupts, summed over all cores.
     pub system: Option<Duration>,
@@ -336,7 +336,7 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
 /// Mount of a file system, parsed from a line of `/proc/PID/mountinfo`.
 pub(crate) struct Mount<'t> {
     pub(crate) id: u64,
-    /// Device number as `major:minor`.
+    /// Device number of the file system as `major:minor`.
     pub(crate) device: &'t str,
     /// Directory that is mounted, as an absolute path within its file system.
     root: String,

@@ -1,12 +1,12 @@
-//! Addresses of interfaces with their prefixes.
+//! IP addresses of interfaces, with their prefixes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Address of an interface with its prefix.
+/// IP address of an interface, with its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct InterfaceAddress {
-    /// IP address, without the prefix.
+    /// IP address of the interface, without the prefix length.
     pub ip: IpAddr,
     /// Prefix length in bits: at most 32 (IPv4) or 128 (IPv6).
     pub prefix_len: u8,

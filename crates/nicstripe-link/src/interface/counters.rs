@@ -12,9 +12,9 @@ use crate::interface::InterfaceIndex;
 /// meaningful. Most drivers also count received frames that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Number of bytes received.
+    /// Number of bytes that the interface has received.
     pub received: u64,
-    /// Number of bytes sent.
+    /// Number of bytes that the interface has sent.
     pub sent: u64,
 }
 

@@ -119,7 +119,7 @@ fn shared_rate(vlan: &Interface, all: &[Interface]) -> Option<LineRate> {
     None
 }
 
-/// Failure to list the interfaces.
+/// Error of [`interfaces`]: a netlink socket or one of two queries failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InterfacesError {
@@ -355,7 +355,7 @@ pub(crate) enum Usability {
     /// Tentative IPv6 address: duplicate address detection is in progress.
     NotYet,
     Usable,
-    /// Deprecated or duplicate IPv6 address.
+    /// Deprecated IPv6 address, or one that duplicate address detection rejected.
     NoMore,
 }
 

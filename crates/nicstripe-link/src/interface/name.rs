@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Interface name of 1 to 15 bytes, valid by the kernel's rule (`dev_valid_name`, net/core/dev.c).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName {
-    /// Bytes of the name, padded with zeros.
+    /// Bytes of the interface name, padded with zeros.
     bytes: [u8; NAME_LEN],
     /// Length of the name in bytes, 1 to 15.
     len: u8,

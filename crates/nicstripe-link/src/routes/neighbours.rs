@@ -51,5 +51,5 @@ fn is_doubted(message: &Message<'_>) -> Option<bool> {
     Some(u16_at(header, 8)? & (libc::NUD_STALE | libc::NUD_DELAY | libc::NUD_PROBE) != 0)
 }
 
-/// Length of `struct ndmsg` in bytes.
+/// Length of `struct ndmsg`, the header of neighbour messages, in bytes.
 const HEADER_LEN: usize = 12;

@@ -79,7 +79,7 @@ impl UserTimeout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
-    /// Timeout that was rejected.
+    /// Rejected timeout, below the minimum.
     pub timeout: Duration,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for StreamOption {
 #[derive(Debug, Error)]
 #[error("the system rejects {option}")]
 pub struct NotTaken {
-    /// Name of the option.
+    /// Option that the system rejected.
     pub option: StreamOption,
     /// Error of the system call: `ENOPROTOOPT` if the kernel lacks the option, `EPERM` or `ENOENT`
     /// for a congestion control, `EINVAL` for a value.
@@ -213,9 +213,9 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
 /// compared with the requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Send buffer size, in bytes.
+    /// Size of the send buffer in bytes.
     pub send: u64,
-    /// Receive buffer size, in bytes.
+    /// Size of the receive buffer in bytes.
     pub receive: u64,
 }
 
