@@ -1,4 +1,4 @@
-//! Path of the command under test.
+//! Paths of the `nicstripe` command and of cargo's folders.
 
 use std::{
     env::current_exe,
@@ -16,7 +16,7 @@ pub fn program() -> &'static str {
     &PATH
 }
 
-/// Returns cargo's folder for large temporary files.
+/// Returns cargo's folder for large temporary files: `target/tmp`.
 pub(crate) fn temporary_folder() -> PathBuf {
     profile_folder().with_file_name("tmp")
 }

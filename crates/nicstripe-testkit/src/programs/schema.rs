@@ -33,7 +33,7 @@ impl Schema {
         }
     }
 
-    /// Panics unless the document matches the schema.
+    /// Panics unless the JSON document matches the schema.
     pub fn check(&self, document: &Value) {
         let mut problems = Vec::new();
         self.compare(&self.root, document, "$", &mut problems);

@@ -75,7 +75,7 @@ impl Side {
         self.folder.path().join(HOME)
     }
 
-    /// Returns the path of the peers file.
+    /// Returns the path of the file that lists the trusted peers.
     pub fn peers_file(&self) -> PathBuf {
         self.home().join("peers")
     }

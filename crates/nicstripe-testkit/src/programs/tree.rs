@@ -255,7 +255,7 @@ pub fn age(path: &Path, seconds: u64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Creates a file with its parent directories.
+/// Creates a file with this content, and its missing parent directories.
 pub fn plant(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -35,7 +35,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns the host that sends the file.
+    /// Returns the host that sends the file in this direction.
     pub fn from(self) -> Host {
         match self {
             Self::Put => Host::A,

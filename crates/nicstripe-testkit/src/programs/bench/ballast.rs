@@ -99,5 +99,5 @@ fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
 /// Bytes freed ahead of the growth of other files: enough for a wake-up delay of 2 ms at 3 GB/s.
 const LEAD: u64 = 6 << 20;
 
-/// Bytes per punched hole.
+/// Length of a punched hole in bytes.
 const BLOCK: usize = 256 << 10;

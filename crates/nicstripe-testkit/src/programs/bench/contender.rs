@@ -34,7 +34,7 @@ pub enum Contender {
     Gridftp,
 }
 
-/// Commands for one copy by one program.
+/// Server and client commands for one copy by one program.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// Servers, started one after the other before the measurement.
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 /// Condition that shows that a server accepts connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ready {
-    /// A socket listens on this TCP port.
+    /// A socket of the server listens on this TCP port.
     Listens(u16),
     /// The server printed a line with this prefix on standard error.
     Says(&'static str),
@@ -229,7 +229,7 @@ pub struct CpReport {
 /// Part of a [`CpReport`] about a directory tree.
 #[derive(Debug, Deserialize)]
 pub struct TreeReport {
-    /// Number of copied files.
+    /// Number of copied files of the tree.
     pub files: u64,
     /// Number of entries that were up to date at the receiver.
     pub unchanged: u64,

@@ -1,4 +1,4 @@
-//! Measurement of one copy.
+//! Measurement of one copy: time, CPU time and traffic.
 
 use std::{
     ops::ControlFlow,
@@ -26,7 +26,7 @@ pub struct Copied {
     pub others_cpu: Duration,
     /// Traffic counters of each cable during the copy.
     pub cables: Vec<LinkCounters>,
-    /// Size of the file in bytes.
+    /// Size of the copied file in bytes.
     pub size: u64,
     /// Report of nicstripe; `None` for other programs.
     pub report: Option<CpReport>,

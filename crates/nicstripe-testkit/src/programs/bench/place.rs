@@ -78,7 +78,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns the folder that contains all others.
+    /// Returns the temporary folder that contains those of both hosts.
     pub fn base(&self) -> &Path {
         self.base.path()
     }

@@ -244,7 +244,7 @@ impl Drop for Process {
 pub struct Peak {
     /// Peak resident set size (VmHWM), which includes the program's code.
     pub resident: u64,
-    /// Peak anonymous memory (RssAnon), sampled.
+    /// Peak anonymous memory (RssAnon), from samples.
     pub own: u64,
 }
 
@@ -334,5 +334,5 @@ const TICKS_PER_SECOND: u32 = 100;
 /// Start-up timeout of a server: some milliseconds suffice, a loaded machine needs more.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time between SIGTERM and SIGKILL.
+/// Time that a process has between SIGTERM and SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Source file of the copies.
+//! Source file of the measured copies.
 
 use std::{
     fs::{self, File},
@@ -37,7 +37,7 @@ impl Sample {
         })
     }
 
-    /// Computes the digest of an existing file.
+    /// Describes an existing source file, and computes its digest.
     pub fn of(path: PathBuf) -> Result<Self> {
         let (size, digest) = (fs::metadata(&path)?.len(), digest_of(&path)?);
         Ok(Self { path, size, digest })

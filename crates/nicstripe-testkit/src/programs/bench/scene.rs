@@ -69,7 +69,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns the receiving host.
+    /// Returns the host that receives the file.
     pub fn to(&self) -> Host {
         self.from.peer()
     }
@@ -89,7 +89,7 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
-    /// Removes the copy at the receiver.
+    /// Removes the copied file at the receiver.
     pub fn discard(&self) -> Result<()> {
         Ok(fs::remove_file(self.received()?)?)
     }

@@ -3,12 +3,12 @@
 /// Measured values of one quantity, one per run.
 #[derive(Clone, Debug)]
 pub struct Spread {
-    /// Values in ascending order.
+    /// Measured values in ascending order.
     values: Vec<f64>,
 }
 
 impl Spread {
-    /// Collects `value` of each run.
+    /// Collects the measured `value` of each run.
     pub fn of<T>(runs: &[T], value: impl Fn(&T) -> f64) -> Self {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);

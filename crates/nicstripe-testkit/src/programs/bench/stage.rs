@@ -177,7 +177,7 @@ impl Measured {
             .sum()
     }
 
-    /// Parses the report of `nicstripe cp --json`.
+    /// Parses the report of `nicstripe cp --json` from the command's output.
     pub fn report(&self) -> Result<CpReport> {
         CpReport::parse(&self.output)
     }

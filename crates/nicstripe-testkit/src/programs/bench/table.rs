@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Heading and rows of a table.
+/// Markdown table with column headings.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -16,7 +16,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; missing cells stay empty.
+    /// Adds a row of cells; missing cells stay empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

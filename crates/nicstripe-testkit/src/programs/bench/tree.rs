@@ -57,7 +57,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Counts the files below `root`.
+    /// Counts the regular files below `root` and their bytes.
     pub fn of(root: &Path) -> Result<Self> {
         let mut contents = Self::default();
         contents.add(root, &mut BTreeMap::new())?;

@@ -13,7 +13,7 @@ pub struct Sweep<'a> {
     pub which: Which,
     pub fault: Fault,
     pub field: &'a mut Field,
-    /// True if each system call is printed.
+    /// True if the sweep prints each system call.
     pub is_told: bool,
 }
 

@@ -31,7 +31,7 @@ pub enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// Single file of this size in bytes.
+    /// Single file with this size in bytes.
     File(usize),
     Tree,
 }
@@ -283,7 +283,7 @@ fn is_hidden(name: &str) -> bool {
     name.contains(".nicstripe-")
 }
 
-/// Returns all paths in a directory tree.
+/// Returns the paths of all files and directories in a directory tree.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -18,7 +18,7 @@ use nicstripe_sim::Rng;
 
 use crate::Outcome;
 
-/// Process that a round kills.
+/// Process that a kill ends: client, daemon or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     Client,
@@ -56,7 +56,7 @@ impl Figures {
         self.clients + self.daemons
     }
 
-    /// Adds the figures of another runner.
+    /// Adds the counts of another runner.
     pub fn add(&mut self, other: &Self) {
         self.rounds += other.rounds;
         self.clients += other.clients;
@@ -146,7 +146,7 @@ impl Runner {
         self.figures.rounds += 1;
     }
 
-    /// Reruns a copy until it succeeds.
+    /// Reruns an interrupted copy until it succeeds.
     fn finish(&mut self, case: &Case, mut outcome: Outcome) {
         for _ in 0..MOST_RERUNS {
             // The killed copy was complete, but no process lived to report it. The content is

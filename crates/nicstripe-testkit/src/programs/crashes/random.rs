@@ -9,7 +9,7 @@ pub fn seed() -> u64 {
     RandomState::new().hash_one(0) >> 16
 }
 
-/// Returns a random item of a slice.
+/// Returns a pseudo-random item of the slice `among`.
 pub fn choose<T: Copy>(random: &mut Rng, among: &[T]) -> T {
     among[random.below(among.len() as u64) as usize]
 }

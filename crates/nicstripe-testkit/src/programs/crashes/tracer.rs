@@ -44,14 +44,14 @@ pub enum Fault {
     Short,
 }
 
-/// System calls to count.
+/// Selection of the system calls that the tracer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// All calls on files of the directory.
+    /// All calls on files of the traced directory.
     All,
     /// Calls that change a file or a directory.
     Changes,
-    /// Calls that make data durable.
+    /// Calls that make data durable, such as fsync(2).
     Syncs,
     /// Calls whose printed form is exactly this text: the call's name, a space and the file.
     Shown(&'static str),
@@ -137,7 +137,7 @@ impl Traced {
         }
     }
 
-    /// Sends SIGKILL to the program.
+    /// Sends SIGKILL to the traced program.
     pub fn kill(&self) {
         if self
             .tracer
@@ -490,7 +490,7 @@ impl Call {
 /// Argument of a call that identifies its file, by index.
 #[derive(Clone, Copy)]
 enum About {
-    /// File descriptor of the file.
+    /// File descriptor of the file itself.
     Descriptor(usize),
     /// File descriptor of a directory; the next argument is the file name in it.
     Name(usize),
@@ -550,5 +550,5 @@ const STDERR: &str = "stderr";
 /// Block size in bytes to which halved writes are rounded, the largest of all disks.
 const BLOCK: u64 = 4096;
 
-/// Maximum time of every wait.
+/// Maximum duration of each wait for the traced program.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -25,7 +25,7 @@ pub struct Plan<'a> {
     pub kind: Kind,
     pub skipped: Skipped,
     pub cuts: u32,
-    /// Number of cuts per recorded log.
+    /// Number of power cuts per recorded log.
     pub per_log: u32,
     pub amount: Amount,
     /// Interval, in cuts, at which interrupted copies are rerun, in addition to cuts where a
@@ -44,7 +44,7 @@ pub struct Outcome {
     pub blocks: [u64; 2],
     /// Number of interrupted copies that were rerun.
     pub again: u64,
-    /// Number of reruns that failed.
+    /// Number of reruns of interrupted copies that failed.
     pub again_failed: u64,
     /// Bytes that successful reruns did not send again.
     pub kept: u64,

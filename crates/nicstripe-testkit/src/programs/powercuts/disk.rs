@@ -85,7 +85,7 @@ impl Disk {
         &self.path
     }
 
-    /// Returns the current end of the log.
+    /// Returns the position of the current end of the log.
     pub fn position(&self) -> Position {
         self.shared.lock().log.len()
     }
@@ -193,10 +193,10 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Blocks lost in a power failure.
+/// Number of blocks that a power failure lost, and of those at risk.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost {
-    /// Number of lost blocks.
+    /// Number of blocks that the power failure lost.
     pub lost: usize,
     /// Number of blocks written since the last flush.
     pub of: usize,
@@ -277,11 +277,11 @@ struct State {
     logged_bytes: u64,
     is_logging: bool,
     applied: Position,
-    /// Number of open file handles.
+    /// Number of open handles of the disk's file.
     users: u32,
 }
 
-/// Block content by block index.
+/// Content of blocks that differ from the image, by block index.
 type Overlay = HashMap<u64, Box<[u8]>>;
 
 #[derive(Debug)]

@@ -78,7 +78,7 @@ pub struct Copy {
     pub options: Vec<String>,
     /// Path relative to the source folder. A trailing slash selects the content of a directory.
     pub source: String,
-    /// Path relative to the target folder.
+    /// Path of the copy, relative to the target folder.
     pub target: String,
     /// Expected state of each path after success, relative to the target folder.
     pub things: Vec<(PathBuf, Thing)>,
@@ -123,7 +123,7 @@ impl History {
         Self { copies }
     }
 
-    /// Returns the log positions of all acknowledgements.
+    /// Returns the log positions at which copies were acknowledged.
     pub fn acknowledgements(&self) -> Vec<Position> {
         self.copies
             .iter()

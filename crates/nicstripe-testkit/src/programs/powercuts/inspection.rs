@@ -32,7 +32,7 @@ pub struct Findings {
     pub claimed: u64,
     /// Number of journals with a false claim.
     pub false_claims: u64,
-    /// One sentence per violation.
+    /// Descriptions of the violations, one sentence each.
     pub notes: Vec<String>,
 }
 

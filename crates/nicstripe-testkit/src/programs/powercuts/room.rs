@@ -25,7 +25,7 @@ pub struct Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Skipped {
     None,
-    /// All system calls that make data durable.
+    /// All system calls that make data durable: those below, and others.
     All,
     /// fsync(2), which makes a single file durable before its rename, and its directory afterwards.
     Fsync,
@@ -36,7 +36,7 @@ pub enum Skipped {
 }
 
 impl Skipped {
-    /// Returns the system calls in strace's syntax.
+    /// Returns the names of the skipped system calls in strace's syntax.
     pub fn calls(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -133,7 +133,7 @@ struct Daemon {
 }
 
 impl<'a> Daemons<'a> {
-    /// Starts both daemons on the loopback interface.
+    /// Starts both daemons on loopback, the receiver under strace(1) if sync calls are skipped.
     pub fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
         let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
         let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;

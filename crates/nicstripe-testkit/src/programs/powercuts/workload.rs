@@ -115,7 +115,7 @@ struct Worker<'a> {
     made: u32,
     /// Target and source paths of copied single files.
     files: Vec<[String; 2]>,
-    /// Target and source paths of copied trees.
+    /// Target and source paths of trees that were copied.
     trees: Vec<[String; 2]>,
     copies: Vec<Copy>,
 }
