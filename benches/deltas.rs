@@ -388,5 +388,5 @@ const PAGE: u64 = 4096;
 /// Size of each data extent of the sparse file, in bytes.
 const DATA_EXTENT: u64 = BLOCK as u64;
 
-/// Timeout of one copy.
+/// Timeout of one measured copy.
 const TIME_LIMIT: Duration = Duration::from_secs(600);

@@ -291,7 +291,7 @@ impl Setup {
         }
     }
 
-    /// Returns the unit of the measured value.
+    /// Returns the unit of the value that this scene measures.
     fn unit(self) -> String {
         match self {
             Self::Plug => "s from plug-in to first MiB".to_owned(),

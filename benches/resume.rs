@@ -99,7 +99,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Process that is killed.
+/// Process that the bench kills at half of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Client,
@@ -129,7 +129,7 @@ struct Attempt<'a> {
 /// Result of an interrupted and resumed copy.
 #[derive(Debug)]
 struct Outcome {
-    /// Size of the file in bytes.
+    /// Size of the copied file in bytes.
     size: u64,
     /// File bytes that had arrived before the kill, estimated from the receiver's counters.
     arrived: f64,
@@ -297,5 +297,5 @@ const MIB: f64 = 1_048_576.0;
 /// Received bytes from which a cable counts as used for data; handshakes are shorter.
 const DATA: u64 = 1 << 20;
 
-/// Polling interval of the counters.
+/// Interval at which the interface counters are polled.
 const INTERVAL: Duration = Duration::from_millis(2);

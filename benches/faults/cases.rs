@@ -65,7 +65,7 @@ impl Also {
 pub(crate) struct Outcome {
     /// Seconds that the copy took longer than ideal.
     pub(crate) over_ideal: f64,
-    /// Measured values, in the order of [`Case::also`].
+    /// Values other than the time, in the order of [`Case::also`].
     pub(crate) also: Vec<f64>,
     pub(crate) failovers: u64,
     /// Peak memory of the client and the daemon.
@@ -95,7 +95,7 @@ impl Case {
         Self::Opposite,
     ];
 
-    /// Returns the case's value of `--case`.
+    /// Returns the name that selects this case in `--case`.
     pub(crate) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())

@@ -27,7 +27,7 @@ pub(crate) struct Play<'a> {
     daemon: Process,
     begun: Instant,
     deadline: Instant,
-    /// File bytes per byte on the wire.
+    /// Estimated file bytes per byte on the wire, below 1 because of headers.
     scale: f64,
     before: Vec<u64>,
     samples: Vec<Sample>,

@@ -34,7 +34,7 @@ pub(crate) struct Served {
     pub(crate) late: usize,
     /// Number of late clients that did not report that they wait.
     pub(crate) silent: usize,
-    /// Maximum number of concurrent sessions.
+    /// Maximum number of concurrent sessions of the daemon during the load.
     pub(crate) sessions: usize,
     /// Peak resident memory of the daemon (VmHWM) in bytes.
     pub(crate) memory: u64,

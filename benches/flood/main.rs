@@ -330,7 +330,7 @@ fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
 
 /// Result of one copy of the large file.
 struct Copied {
-    /// Goodput in MB/s.
+    /// Goodput of the copy in MB/s.
     rate: f64,
 }
 
@@ -461,7 +461,7 @@ fn first_message() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Time for most strangers to connect.
+/// Time for most strangers to connect before the measurements.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Time for the daemon to drop the last strangers, whose timeout is 5 s.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{strangers::Strangers, trusted::Attacker};
 
-/// Role of a child process.
+/// Role of a child process of this bench.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     Strangers(Strangers),

@@ -22,14 +22,14 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Resource that a trusted peer exhausts.
+/// Resource that a trusted peer exhausts in an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Greed {
-    /// Connections: 40 idle sessions with 16 each.
+    /// Number of connections: 40 idle sessions with 16 connections each.
     Connections,
     /// Connections that complete the TLS handshake but send no hello.
     Unsaid,
-    /// Sessions: 100 with one connection each.
+    /// Number of sessions: 100 with one connection each.
     Sessions,
     /// Send buffers: connections that request a large file but do not read it.
     Unread,
@@ -339,7 +339,7 @@ const HOLES: &str = "holes";
 /// Names of two trees that differ in their modification times. The daemon serves the first.
 const TREES: [&str; 2] = ["tree", "other-tree"];
 
-/// Pause of a client before it reconnects.
+/// Pause before a client of the attack reconnects.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read from the daemon before the relay stops: handshake, welcome and first chunks.

@@ -9,7 +9,7 @@ use crate::rig::Measured;
 /// Resource that limits a tool's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limiter {
-    /// Capacity of the cables.
+    /// Capacity of the cables between the hosts.
     Cables,
     /// CPUs of the machine, which both hosts share.
     Cpu,

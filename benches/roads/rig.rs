@@ -187,7 +187,7 @@ impl<'a> Rig<'a> {
 }
 
 impl Measured {
-    /// Returns the goodput in bits per second.
+    /// Returns the goodput of the command in bits per second.
     pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.wall.as_secs_f64()
     }

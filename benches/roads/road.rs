@@ -19,12 +19,12 @@ use crate::{
     ssh::SSHD,
 };
 
-/// Tool with the task that is measured.
+/// Tool, and the task with which it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Road {
-    /// First backup with restic.
+    /// First backup with restic to a repository on host B.
     Backup,
-    /// Complete restore with restic.
+    /// Complete restore with restic from a repository on host B.
     Restore,
     /// Copy of a tree to host B with rsync.
     Rsync,

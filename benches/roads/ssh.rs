@@ -84,8 +84,8 @@ fn make_keys(folder: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// TCP port of sshd.
+/// TCP port on which sshd listens.
 pub(crate) const PORT: u16 = 2222;
 
-/// Path of sshd, which must be absolute.
+/// Path of sshd, which refuses to start without an absolute path.
 pub(crate) const SSHD: &str = "/usr/sbin/sshd";

@@ -167,7 +167,7 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Into {
     Nothing,
-    /// Identical tree of an earlier copy.
+    /// Identical tree that an earlier copy left.
     SameTree,
 }
 
