@@ -90,7 +90,7 @@ impl Backend {
         self
     }
 
-    /// Returns the client of the session.
+    /// Returns the client, through which the backend uses the session.
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -9,9 +9,9 @@ pub(crate) enum Failure {
     Client(Error),
     /// The file at the daemon does not have the expected size.
     Len {
-        /// Actual size in bytes.
+        /// Size of the file at the daemon in bytes.
         found: u64,
-        /// Expected size in bytes.
+        /// Size that the file was expected to have, in bytes.
         expected: u64,
     },
     /// The file is larger than a repository file may be.
