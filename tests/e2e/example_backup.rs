@@ -204,7 +204,7 @@ fn packs(pair: &Pair) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until the daemon has `count` packs.
+/// Waits up to a minute until the daemon has at least `count` packs.
 fn await_packs(pair: &Pair, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while packs(pair).len() < count {

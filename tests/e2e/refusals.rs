@@ -258,7 +258,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// Returns the public key line of a side without its comment, as hints show it.
+/// Returns a side's public key line without the comment, as printed in hints.
 fn key_of(side: &Side) -> String {
     let line = side.key();
     line.split(' ').take(2).collect::<Vec<_>>().join(" ")

@@ -383,7 +383,7 @@ fn a_daemon_reads_a_file_whose_size_says_nothing_to_its_end_or_refuses_it() {
     assert!(pair.client.names().is_empty());
 }
 
-/// Starts a pair whose daemon serves the directory `root`.
+/// Starts a daemon that serves the directory `root`, and returns it with a trusted client.
 fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");

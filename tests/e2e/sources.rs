@@ -1,4 +1,4 @@
-//! Tests of sources that are missing, are no regular file, or change while they are read.
+//! Tests of sources that are missing, are not regular files, or change while they are read.
 
 use std::{fs, fs::OpenOptions, io::Write};
 

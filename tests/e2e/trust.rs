@@ -1,4 +1,4 @@
-//! Tests of keys, of the peers file, and of the rights in it.
+//! Tests of keys, of the peers file, and of the rights that it grants.
 
 use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
 

@@ -1,5 +1,5 @@
-//! Tests of `dial` and `forward`: TCP services of the daemon's machine, on standard input and
-//! output and on local ports.
+//! Tests of `dial` and `forward`, which connect standard input and output or a local port to a TCP
+//! service on the daemon's machine.
 
 use std::{
     fs,

@@ -1,5 +1,4 @@
-//! Tests of messages about interfaces that were requested and cannot be used, and of `nicstripe
-//! links HOST`.
+//! Tests of messages about requested interfaces that cannot be used, and of `nicstripe links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{Outcome, content, tests, text, trial::Test};

@@ -287,8 +287,8 @@ fn a_file_system_without_inodes_keeps_nothing() {
 }
 
 /// Simulates a disk that loses data: writes reach the page cache, but the disk has no space for
-/// them, and only one sync reports the error. The file system has no journal, because it would fail
-/// first.
+/// them, and only one sync reports the error. The file system has no journal, because the journal
+/// would fail first.
 fn a_disk_that_loses_what_it_took_is_never_believed() {
     let disk = "mkdir disk && mount -t tmpfs -o size=24m none disk && truncate -s 96M disk/image";
     let hosts = hosts_on(&format!(

@@ -232,8 +232,8 @@ fn a_client_that_stands_still_for_5_seconds_goes_on() {
     stand_still(Way::Get, |_, cp| cp);
 }
 
-/// Stops a process with SIGSTOP for 5 s at half of a copy. Panics unless the copy then ends
-/// correctly, within 20 s.
+/// Stops a process for 5 s with SIGSTOP at half of a copy. Panics unless the copy is correct and
+/// ends within 20 s after SIGCONT.
 fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
     let hosts = Hosts::joined_by(&links());
     let bytes = content(96 * MIB);

@@ -20,7 +20,7 @@ impl Hosts {
         Self::with(links, Rights::None)
     }
 
-    /// Like `joined_by`, with a client that may change the routes of its host.
+    /// Like `joined_by`, but with a client that may change the routes of its host.
     pub(crate) fn with_rights_of_the_client(links: &[LinkSpec]) -> Self {
         Self::with(links, Rights::All)
     }
@@ -33,8 +33,8 @@ impl Hosts {
         )
     }
 
-    /// Starts the daemon on host B of this lab. `client` and `server` are the privileges of both
-    /// ends.
+    /// Starts the daemon on host B of this lab. `client` and `server` are the privileges of client
+    /// and daemon.
     pub(crate) fn in_lab(lab: Lab, client: Rights, server: Rights) -> Self {
         Self::set_up(lab, client, server, &[])
     }

@@ -1,4 +1,4 @@
-//! Tests of interfaces at one switch that fail until no link is left although each host has one
+//! Tests of interfaces at one switch that fail until no link is left, although each host has one
 //! working interface. The remaining interfaces must be paired again.
 
 use std::time::{Duration, Instant};

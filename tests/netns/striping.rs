@@ -73,7 +73,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
     }
 }
 
-/// Panics unless a link is verified and joins two interfaces of the same name.
+/// Panics unless a link is up, verified and joins two interfaces of the same name.
 #[track_caller]
 fn paired(link: &Value) {
     assert_eq!(

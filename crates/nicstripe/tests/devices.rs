@@ -47,7 +47,7 @@ fn obstacle() -> Option<String> {
     Loop::over(file.path()).err()
 }
 
-/// Loop device over a file, as its path. Dropping it detaches the device.
+/// Path of a loop device that is attached to a file. Dropping it detaches the device.
 struct Loop(PathBuf);
 
 impl Loop {

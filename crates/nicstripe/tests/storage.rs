@@ -1,4 +1,4 @@
-//! Tests of daemons with a storage other than a directory, over real sessions.
+//! Tests of daemons with an in-memory storage instead of a directory.
 
 mod failing;
 mod objects;

@@ -1,4 +1,4 @@
-//! Tests of object calls while a link is cut, and after the only link comes back.
+//! Tests of object calls while a link is cut, and after the only link is restored.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Tests of storages that an embedding program supplies, and of one that fails.
+//! Tests of a custom storage that fails, loses data, or changes a file while it is read.
 
 use std::{
     io,
