@@ -18,8 +18,8 @@ pub(crate) fn nearest<'a>(
         .min_by_key(|word| distance(word))
 }
 
-/// Letters from which a word may have two typing errors instead of one. Two errors would turn a
-/// shorter word into another one.
+/// Minimum letters of a word that may have two typing errors instead of one. Two errors would turn
+/// a shorter word into another one.
 const SHORT: usize = 6;
 
 /// Returns the number of typing errors between two words: the restricted Damerau-Levenshtein

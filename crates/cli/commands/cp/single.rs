@@ -148,7 +148,7 @@ struct SingleCopy {
     source: FileInfo,
     found: ExistingFile,
     own_name: Name,
-    /// Target as printed in messages.
+    /// Target path or name as printed in messages.
     shown: String,
     /// Host of the daemon, if the target is remote.
     host: Option<String>,

@@ -195,7 +195,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// no round-trip time.
 const REQUEST_WINDOW: u32 = 1 << 20;
 
-/// HTTP/2 flow-control window of all uploads of a connection, in bytes.
+/// HTTP/2 flow-control window of one connection for all its uploads, in bytes.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Maximum size of a received HTTP/2 frame in bytes. restic's Go library sends none larger than 512
