@@ -50,7 +50,7 @@ pub enum Event<M> {
         link: LinkId,
         /// End at which the connection has ended.
         end: End,
-        /// Reason for its end.
+        /// Reason for the end of the connection.
         reason: CloseReason,
     },
     /// A timer has expired.

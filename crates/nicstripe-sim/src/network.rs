@@ -217,7 +217,8 @@ impl<M: Message> Network<M> {
     ///
     /// # Errors
     ///
-    /// The send buffer is full, or no connection is open at `from`. The error contains the message.
+    /// [`Refused`], which contains the message, if the send buffer is full or no connection is open
+    /// at `from`.
     pub fn offer(&mut self, link: LinkId, from: End, message: M) -> Result<(), Refused<M>> {
         if !self.is_open(link, from) {
             return Err(Refused::NotOpen(message));

@@ -33,8 +33,8 @@ pub(crate) enum Parcel<M> {
 #[derive(Debug)]
 struct Connection<M> {
     generation: u64,
-    /// False after the connection has ended, when nothing is transmitted any more. The send buffer
-    /// still accepts data until the end is notified.
+    /// False once the connection has ended, so that nothing more is transmitted. The send buffer
+    /// still accepts data until the sending end is notified.
     alive: bool,
     /// Send buffer: segments whose transmission has not begun.
     queue: VecDeque<Parcel<M>>,

@@ -44,7 +44,7 @@ pub enum Fact {
     },
     /// The interface was already in use when the plan was made.
     Taken {
-        /// Name of the other machine's interface at the far end.
+        /// Name of the other machine's interface to which this one is connected.
         with: String,
     },
     /// The plan has no link on the interface, for this reason.

@@ -226,7 +226,7 @@ impl Path {
         }
     }
 
-    /// Returns the current state.
+    /// Returns the current state of the path.
     pub fn state(&self) -> PathState {
         self.state
     }

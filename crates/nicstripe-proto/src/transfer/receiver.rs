@@ -149,9 +149,9 @@ pub enum ArrivalError {
     WrongLength {
         /// Index of the chunk.
         chunk: u64,
-        /// Length received, in bytes.
+        /// Received length of the chunk in bytes.
         len: u32,
-        /// Length expected, in bytes.
+        /// Expected length of the chunk in bytes.
         expected: u64,
     },
     /// The chunk lies in an announced hole.

@@ -33,7 +33,7 @@ pub enum Record<'a> {
         /// ID of the directory's entry.
         id: EntryId,
         /// True if the sender could read the whole directory. Only then may the receiver delete
-        /// surplus objects in its own directory.
+        /// surplus objects in its copy of the directory.
         complete: bool,
     },
     /// Part of the content of a file that the receiver wants. Parts of a file come in order and

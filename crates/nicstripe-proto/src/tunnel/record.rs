@@ -336,7 +336,7 @@ pub enum RecordError {
     Text {
         /// Length of the text in bytes.
         len: usize,
-        /// Maximum length in bytes.
+        /// Maximum length of the text in bytes.
         most: usize,
     },
     /// The target, or the text of a refusal, is not UTF-8.

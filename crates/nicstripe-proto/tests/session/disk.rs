@@ -189,7 +189,7 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// An earlier sync has failed.
+    /// Panics if an earlier sync has failed.
     pub(crate) fn can_sync(&mut self) -> bool {
         assert!(!self.poisoned, "a sync after one that failed");
         self.poisoned = self.sync_fails_after == Some(0);
@@ -205,7 +205,7 @@ impl Disk {
     ///
     /// # Panics
     ///
-    /// A chunk was not written, or was already made durable.
+    /// Panics if a chunk was not written, or was already made durable.
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();

@@ -134,7 +134,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// The chunk is not in the retransmit buffer.
+    /// Panics if the chunk is not in the retransmit buffer.
     pub(crate) fn read_given(
         &mut self,
         end: End,

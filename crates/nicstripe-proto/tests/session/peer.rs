@@ -204,7 +204,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// The transfer already has an outcome.
+    /// Panics if the transfer already has an outcome.
     pub(crate) fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
         self.open.remove(&transfer);
         let before = self.outcomes.insert(transfer, outcome);

@@ -62,7 +62,7 @@ impl Mux {
         any
     }
 
-    /// Sends and delivers batches until nothing is left.
+    /// Sends and delivers batches until neither end has anything to send and none is in flight.
     pub(super) fn settle(&mut self) {
         while self.send(crate::wire::frame::MAX_PAYLOAD) | self.arrive() {}
     }

@@ -130,8 +130,8 @@ pub struct Expected {
     /// Index of the daemon's interface that the connection targets.
     #[n(1)]
     pub interface: u32,
-    /// UDP port at that address to which the daemon may send a [token](Token), to verify that the
-    /// client owns the address.
+    /// UDP port at the source address to which the daemon may send a [token](Token), to verify that
+    /// the client owns the address.
     #[n(2)]
     pub port: Option<u16>,
     /// Token that the client received on that port, as proof that it owns the address.
