@@ -99,7 +99,7 @@ pub trait Packets: Debug + Send + Sync + 'static {
 pub enum Failure {
     /// The caller ended the benchmark.
     Cancelled,
-    /// The daemon rejects or ends the benchmark. Contains the reason.
+    /// The daemon rejected or ended the benchmark. Contains the reason.
     Refused(String),
     /// The session ended or did not answer. Contains a few words on when or why.
     Ended(&'static str),

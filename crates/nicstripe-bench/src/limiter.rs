@@ -542,24 +542,25 @@ fn is_held(part: Option<f64>) -> bool {
     part.is_some_and(|part| part >= HELD_BACK_FROM)
 }
 
-/// Share of the expected goodput from which a link counts as full: repeats on a shaped link agree
-/// within 1 %, and acknowledgements of the other direction take up to 3 %.
+/// Minimum share of the expected goodput at which a link counts as full: repeats on a shaped link
+/// agree within 1 %, and acknowledgements of the other direction take up to 3 %.
 pub(crate) const FULL_RATE: f64 = 0.97;
 
-/// Share of time with data to send, from 0 to 1; below it, the sending program is the limit.
+/// Minimum share of time with data to send; below it, the sending program is the limit.
 const BUSY_FROM: f64 = 0.8;
-/// Share of the busy time from which the receiver's window or the send buffer is the limit.
+/// Minimum share of the busy time at which the receiver's window or the send buffer counts as the
+/// limit.
 const HELD_BACK_FROM: f64 = 0.2;
-/// Share of time from which a core counts as full.
+/// Minimum busy share of time at which a core counts as full.
 const FULL_CORE: f64 = 0.9;
 /// Minimum number of cores used by the bench process for it to explain a full core. Less than 1,
 /// because the kernel does a part of the work.
 const OWN_CORE: f64 = 0.7;
-/// Share of throttled time from which a quota is the limit. A quota throttles briefly when a load
-/// begins.
+/// Minimum share of throttled time at which a quota counts as the limit. A quota throttles briefly
+/// when a load begins.
 const THROTTLED_FROM: f64 = 0.05;
-/// Retransmitted share of the bytes from which a link is lossy: 0.1 %, less random deviation (3 σ
-/// of 240,000 packets).
+/// Minimum share of retransmitted bytes at which a link counts as lossy: 0.1 %, less random
+/// deviation (3 σ of 240,000 packets).
 const LOSS_FROM: f64 = 0.0008;
 /// Initial receive buffer of Linux in bytes (`tcp_rmem`, 128 KiB). A smaller buffer sized by the
 /// kernel indicates a restriction.

@@ -1,4 +1,4 @@
-//! Metrics that relate measured to ideal values. Undefined or unknown ones are `None`.
+//! Metrics that relate measured to ideal values. Undefined or unknown values are `None`.
 
 use nicstripe_proto::BitRate;
 

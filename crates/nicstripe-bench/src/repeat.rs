@@ -271,7 +271,7 @@ pub(crate) fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>>
     groups
 }
 
-/// Scaling (rate together divided by the sum of the rates alone) from which links count as
+/// Minimum scaling (rate together divided by the sum of the rates alone) at which links count as
 /// independent.
 pub(crate) const GOOD_SCALING: f64 = 0.95;
 

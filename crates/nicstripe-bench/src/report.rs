@@ -523,8 +523,8 @@ pub struct Spread {
     pub max_bps: u64,
     /// Number of repeats.
     pub n: u32,
-    /// True if the rates of the repeats agree, by a range of 2 % or the confidence interval of the
-    /// median.
+    /// True if the rates of the repeats agree: their range is at most 2 % of the median, or its 95
+    /// % confidence interval lies within ± 2.5 % of it.
     pub stable: bool,
 }
 

@@ -26,9 +26,10 @@ pub(crate) struct BufferSweep {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measures the size with this index. Next: `Check`, `Ended`.
+    /// Measures the size with this index. The next state is `Check` or `Ended`.
     Upwards(usize),
-    /// Compares a size with auto-tuning again, in the order of [`CHECK`]. Next: `Ended`.
+    /// Compares a size with auto-tuning again, in the order of [`CHECK`]. The next state is
+    /// `Ended`.
     Check(Check),
     Ended,
 }
@@ -294,7 +295,7 @@ const LEAST_GAIN: f64 = 0.02;
 /// smallest value by which medians of three never differed in 100 simulated sweeps. Uses the median
 /// range of all sizes, so that one disturbed repeat does not count.
 const CHANCE: f64 = 2.5;
-/// Rate relative to auto-tuning from which a size is recommended.
+/// Minimum rate relative to auto-tuning at which a size is recommended.
 const BETTER: f64 = 1.03;
 /// Order of the second comparison: true for the size, false for auto-tuning.
 const CHECK: [bool; 4] = [true, false, false, true];

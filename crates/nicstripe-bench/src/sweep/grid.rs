@@ -24,13 +24,13 @@ pub(crate) struct GridSweep {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Measures the number of connections `COUNTS[column]` with the size of index `row`. Next:
-    /// `Again`.
+    /// Measures the number of connections `COUNTS[column]` with the size of index `row`. The next
+    /// state is `Again`.
     Upwards {
         column: usize,
         row: usize,
     },
-    /// Repeats the point with this index. Next: `Ended`.
+    /// Repeats the point with this index. The next state is `Ended`.
     Again(usize),
     Ended,
 }

@@ -31,9 +31,9 @@ pub(crate) struct MessageSweep {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measures the size with this index. Next: `Again`.
+    /// Measures the size with this index. The next state is `Again`.
     Upwards(usize),
-    /// Measures possible dropouts again, beginning with the first. Next: `Ended`.
+    /// Measures possible dropouts again, beginning with the first. The next state is `Ended`.
     Again(Vec<Suspect>),
     Ended,
 }

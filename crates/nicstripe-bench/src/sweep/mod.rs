@@ -322,7 +322,7 @@ fn sized(bytes: u64) -> String {
     }
 }
 
-/// Share of the maximum rate from which a point belongs to the plateau.
+/// Minimum share of the maximum rate at which a point belongs to the plateau.
 const PLATEAU: f64 = 0.98;
 /// Number of repeats of a point: the smallest number with a middle value.
 const TRIALS: usize = 3;

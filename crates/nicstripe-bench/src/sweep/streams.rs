@@ -114,5 +114,5 @@ fn key(streams: u32) -> Key {
 pub(crate) const COUNTS: [u32; 4] = [1, 2, 4, 8];
 /// Minimum significant gain of a doubling as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
-/// Jain's fairness index from which rates count as equal.
+/// Minimum of Jain's fairness index at which rates count as equal.
 const FAIR: f64 = 0.9;

@@ -172,7 +172,7 @@ pub(super) fn get_of(
     })
 }
 
-/// Returns the options of a file for its receiver.
+/// Returns the options that the receiver applies to a file.
 pub(super) fn receiving(options: CopyOptions, restart: bool) -> PutOptions {
     PutOptions {
         restart: options.restart || restart,

@@ -101,7 +101,7 @@ pub enum Error {
     Protocol {
         /// Remote address and port of the connection.
         address: SocketAddr,
-        /// Difference from the protocol, such as another version.
+        /// Reason, such as another version of the protocol.
         why: String,
     },
     /// The daemon refused the session. Act: try again later, or restart the daemon.

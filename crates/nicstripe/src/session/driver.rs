@@ -92,7 +92,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum wait at the end of a session for connections to flush their queues.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// Maximum wait at the end of a session for the threads of trees. A slow disk may take as long to
+/// Maximum wait at the end of a session for the threads of trees. A slow disk may take this long to
 /// sync small files.
 const TIDYING: Duration = Duration::from_secs(5);
 

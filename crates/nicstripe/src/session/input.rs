@@ -55,7 +55,7 @@ pub(crate) enum Input {
         transfer: TransferId,
         produced: Produced,
     },
-    /// A sink has consumed chunks of a reorder buffer.
+    /// A sink has consumed this number of chunks from its reorder buffer.
     Consumed { transfer: TransferId, chunks: u64 },
     /// A tree's thread has sent a message.
     Tree {

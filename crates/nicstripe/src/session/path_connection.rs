@@ -91,7 +91,7 @@ pub(crate) struct Capacity {
 pub(crate) struct Capacities {
     pub(crate) full: Capacity,
     pub(crate) narrow: Capacity,
-    /// Rates from which the goodput was computed.
+    /// Line and shaper rates from which the goodput was computed.
     pub(crate) rates: LinkRates,
 }
 

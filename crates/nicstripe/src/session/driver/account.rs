@@ -260,9 +260,9 @@ impl Account {
         self.jobs.keys().copied().collect()
     }
 
-    /// Reports paths, running transfers and bytes to the metrics. `moved` is what each interface
-    /// carried since the last report. `running` counts the bytes that running transfers
-    /// retransmitted or received twice.
+    /// Reports paths, running transfers and bytes to the metrics. `moved` is the number of bytes
+    /// that each interface carried since the last report. `running` counts the bytes that running
+    /// transfers retransmitted or received twice.
     pub(super) fn report(
         &mut self,
         paths: PathCounts,

@@ -335,7 +335,7 @@ impl Driver {
         self.end_transfer(transfer, Ok(Outcome { digest, size, tree }));
     }
 
-    /// Fails a transfer locally and reports it to the peer and the owner.
+    /// Ends a transfer with a local error, which the peer and the owner receive.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
         self.fail_by(transfer, Error::File(error));
     }

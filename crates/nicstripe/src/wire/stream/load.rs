@@ -86,7 +86,7 @@ struct Pinging {
     began: Instant,
     token: u64,
     sent_at: Instant,
-    /// Load bytes of the current message to queue before its echo request.
+    /// Remaining load bytes of the current message, which precede its echo request.
     left: u64,
     /// True once the echo request of the current message is queued.
     asked: bool,
