@@ -44,7 +44,7 @@ impl Client {
     /// Returns the entries of a directory (`None`: the daemon's root), sorted by the bytes of their
     /// names. Omits incomplete files.
     ///
-    /// Holds the whole list in memory, some 200 bytes per entry; [`entries`](Self::entries) holds
+    /// Holds the whole list in memory, about 200 bytes per entry; [`entries`](Self::entries) holds
     /// one page. Entries that appear or vanish during the call may or may not be included.
     ///
     /// ```no_run

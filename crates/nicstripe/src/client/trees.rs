@@ -166,8 +166,8 @@ impl TreeDownload {
     }
 }
 
-/// Splits a local path into the nearest existing directory, which it opens, and the rest of the
-/// name; `None` if the whole path exists.
+/// Opens the nearest existing directory on a local path. Returns it with the rest of the path,
+/// which is `None` if the whole path exists.
 fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     let shown = || escaped(path.as_os_str().as_bytes());
     let mut missing: Vec<OsString> = Vec::new();

@@ -225,7 +225,7 @@ impl Meters {
         self.state().jobs.begun += 1;
     }
 
-    /// Counts the end of a transfer, whatever its result.
+    /// Counts the end of a transfer with any result.
     pub(crate) fn job_ended(&self) {
         self.state().jobs.ended += 1;
     }

@@ -206,12 +206,12 @@ impl SessionHandle {
         self.inputs.same_channel(&other.inputs)
     }
 
-    /// Returns true if the session has no connection and none is being handed to it.
+    /// Returns true if the session has no connection and none is being passed to it.
     pub(crate) fn is_idle(&self) -> bool {
         self.presence.is_idle()
     }
 
-    /// Returns true if a new connection is being handed to the session.
+    /// Returns true if a new connection is being passed to the session.
     pub(crate) fn is_awaiting(&self) -> bool {
         self.presence.is_awaiting()
     }

@@ -25,17 +25,17 @@ impl Drop for Arriving {
 }
 
 impl Presence {
-    /// Returns true if the session has no connection and none is being handed to it.
+    /// Returns true if the session has no connection and none is being passed to it.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_connected.load(Ordering::Acquire) && !self.is_awaiting()
     }
 
-    /// Returns true if a new connection is being handed to the session.
+    /// Returns true if a new connection is being passed to the session.
     pub(super) fn is_awaiting(&self) -> bool {
         self.arriving.load(Ordering::Acquire) > 0
     }
 
-    /// Counts a new connection that will be handed to the session.
+    /// Counts a new connection that will be passed to the session.
     pub(super) fn await_connection(self: &Arc<Self>) -> Arriving {
         self.arriving.fetch_add(1, Ordering::AcqRel);
         Arriving(self.clone())

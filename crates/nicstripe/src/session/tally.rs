@@ -23,7 +23,7 @@ use crate::{
 /// Averaging period of the rates in [`Progress`].
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
-/// Statistics of one transfer, from which its progress and report are made.
+/// Statistics of one transfer, for its progress and its report.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Time at which both ends had opened the file, so that data could be sent.

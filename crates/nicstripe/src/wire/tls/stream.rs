@@ -403,8 +403,8 @@ pub(super) const RECEIVE_BUFFER: usize = 256 * 1024;
 const _: () = assert!(RECEIVE_BUFFER > MAX_RECORD, "any record fits");
 /// Initial capacity of the send queue in bytes: two frames of maximal length.
 pub(super) const SEND_BUFFER: usize = 576 * 1024;
-/// Size of the receive buffer in bytes during the handshake. The longest message of each end has
-/// about 1.5 KB.
+/// Size of the receive buffer in bytes during the handshake. The longest handshake message of
+/// either end has about 1.5 KB.
 const HANDSHAKE_BUFFER: usize = 4 * 1024;
 /// Maximum wait until a rejected peer has read the alert and closed the connection.
 const LINGER: Duration = Duration::from_millis(500);

@@ -407,8 +407,8 @@ fn filled(bytes: &[u8]) -> SendBuffer {
     buffer
 }
 
-/// Returns a ClientHello as of 2008: one ECDHE suite, no compression, curves and signatures, no
-/// versions.
+/// Returns a TLS 1.2 ClientHello: one ECDHE suite, no compression, curves and signature algorithms,
+/// but no `supported_versions` extension.
 fn tls12_hello() -> Vec<u8> {
     let extensions = [&[0, 10, 0, 4, 0, 2, 0, 29][..], &[0, 13, 0, 4, 0, 2, 8, 7]].concat();
     let mut body = vec![3, 3];
