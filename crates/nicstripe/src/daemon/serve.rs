@@ -1,4 +1,4 @@
-//! Implementation of a session's [`Serve`] trait by the daemon.
+//! Implementation of `Serve`, the interface of a session to the daemon.
 
 use std::{io, sync::Arc};
 

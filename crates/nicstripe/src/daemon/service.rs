@@ -215,7 +215,7 @@ impl Service {
             })
     }
 
-    /// Returns the reason for which the peer may run no benchmark now; `None` if it may.
+    /// Returns the reason why the peer may run no benchmark now; `None` if it may.
     pub(crate) fn bench_refusal(&self) -> Option<BenchRefusal> {
         if self.no_bench {
             return Some(BenchRefusal::NotPermitted);

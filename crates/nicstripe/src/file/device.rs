@@ -1,4 +1,4 @@
-//! Block devices, which are written in place and keep their size.
+//! Size of block devices, which are written in place.
 
 use std::{fs::File, io};
 

@@ -59,8 +59,8 @@ impl FileError {
     }
 }
 
-/// Rule by which the daemon denies a peer access to a name, whatever the file system's permissions
-/// are.
+/// Rule by which the daemon denies a peer access to a name, regardless of the file system's
+/// permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Barred {
     #[error("names like this are reserved for partial files")]

@@ -139,8 +139,8 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 mod tests {
     use super::*;
 
-    /// Creates a file of `size` bytes with data extents of these offsets and lengths. File systems
-    /// without holes report none.
+    /// Creates a file of `size` bytes with data at these offsets and of these lengths. The other
+    /// parts are holes, if the file system supports them.
     fn sparse(size: u64, data: &[(u64, usize)]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();

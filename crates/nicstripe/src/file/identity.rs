@@ -1,4 +1,4 @@
-//! Identity of a file's content, by which a transfer resumes or notices a change, and its times.
+//! Identity of a file's content, compared to detect changes and to resume transfers.
 
 use std::time::SystemTime;
 

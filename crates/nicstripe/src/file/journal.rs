@@ -42,8 +42,8 @@ impl JournalFile {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock; an error if another user's
-    /// file cannot be removed.
+    /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock. Other errors if another
+    /// user's file cannot be removed.
     pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         for _ in 0..MOST_FOREIGN {
             match Self::lock_with(dir, name, OFlags::CREATE) {

@@ -17,8 +17,8 @@ pub(crate) const OF_SOURCE: usize = 1;
 /// page cache and direct), journal, and the replaced file.
 pub(crate) const OF_TARGET: usize = 5;
 
-/// Number of file descriptors that a typical tree needs. A tree may use more: [`most_directories`],
-/// and some for the files being read or written.
+/// Number of file descriptors that a typical tree needs. A large tree uses more: up to
+/// [`most_directories`] for directories of each kind, and some for the files being read or written.
 pub(crate) const OF_TREE: usize = 48;
 
 /// Maximum wait for a fixed number of descriptors. Without it, a request could wait forever for
@@ -91,8 +91,9 @@ impl Share {
         }
     }
 
-    /// Returns the number of units in a ranged lease: a quarter of the owner's share, or an eighth
-    /// if it holds some. This leaves more than the minimum for its later requests.
+    /// Returns the number of units to lease if the request names a range: a quarter of the owner's
+    /// share, or an eighth if it already holds some. This leaves more than the minimum for its
+    /// later requests.
     fn part(&self, free: usize) -> usize {
         free.saturating_sub(self.held) / 2 / if self.held == 0 { 4 } else { 8 }
     }

@@ -67,7 +67,7 @@ pub(crate) struct ReadOptions {
 pub(crate) enum Opened {
     /// Source of known size.
     Sized(Box<Source>),
-    /// File that must be read to its end to learn its size, as in proc(5).
+    /// File that must be read to its end to learn its size, such as one in `/proc`.
     Unsized(File),
 }
 

@@ -1,5 +1,4 @@
-//! Interface to files of an embedding program's storage, which are not files of the operating
-//! system.
+//! Interface to the files of an embedding program's storage.
 
 use std::{fmt, io};
 

@@ -134,8 +134,8 @@ struct Opened {
 enum Syncs {
     #[default]
     Open,
-    /// The journal could not be written: the transfer fails, and the file must not be renamed
-    /// before that.
+    /// The journal could not be written. The transfer will fail; until then the file must not be
+    /// renamed.
     Broken,
     /// All data is durable and the file is about to be renamed: a late sync must not fail the
     /// transfer.
@@ -145,15 +145,16 @@ enum Syncs {
 /// Location of a target's data while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetState {
-    /// In a hidden part file, renamed when complete.
+    /// The data is in a hidden part file, renamed when complete.
     Part,
-    /// In an unlinked file of a write benchmark, deleted when closed, even after a kill.
+    /// The data is in an unlinked file of a write benchmark, deleted when closed, even after a
+    /// kill.
     Unnamed,
-    /// In the complete file under its final name, which only needs a sync.
+    /// The complete file already has its final name and only needs a sync.
     Named,
-    /// In the existing file, overwritten in place.
+    /// The data overwrites the existing file in place.
     File,
-    /// On a block device, overwritten in place.
+    /// The data overwrites a block device in place.
     Device,
 }
 

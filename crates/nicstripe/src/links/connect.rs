@@ -48,7 +48,7 @@ pub(crate) const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of authentication and greeting after the TCP handshake; equal at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout of connecting to an address in order to prove that the peer owns it.
+/// Timeout of connecting to an address to prove that the peer owns it.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Connector of a client; establishes the connections of one session.
@@ -461,7 +461,7 @@ pub(crate) async fn touch(
 struct PacketProbe {
     /// Padding of the hello in bytes; the hello exceeds one segment.
     padding: usize,
-    /// Time without an answer after which the packets count as dropped.
+    /// Time without an answer after which the probe counts as dropped.
     timeout: Duration,
 }
 

@@ -494,7 +494,7 @@ impl Linker {
 
     /// Returns the interface pairs (local, peer's) used by paths of named links or by the first
     /// contact. The peer's name is empty if unknown, for example behind NAT; the local interface
-    /// counts as used all the same.
+    /// still counts as used.
     fn taken(&self) -> Vec<(String, String)> {
         let outside = self
             .paths
@@ -784,7 +784,8 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
 /// Minimum interval between applications of the peer's interface announcements.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);
 
-/// Timeout of the peer's answer to an announcement, for which it changes one or two routes.
+/// Time to wait for the peer's answer to an announcement. The peer changes one or two routes before
+/// it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of times an announcement is repeated before the client connects without an answer.

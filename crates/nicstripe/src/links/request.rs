@@ -50,7 +50,7 @@ impl fmt::Display for LinkRequest {
     }
 }
 
-/// Error of parsing a link: the text is not valid.
+/// Failure to parse a link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid link \"{text}\": {why}, expected LOCAL[=REMOTE] as in eth1 or eth1=10.0.1.2")]
 pub struct LinkRequestError {

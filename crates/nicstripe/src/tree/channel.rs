@@ -63,13 +63,13 @@ pub(super) const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct WalkProgress {
     /// Number of regular files found so far.
     pub(crate) files: u64,
-    /// Total size of these files in bytes.
+    /// Total size in bytes of the regular files found so far.
     pub(crate) bytes: u64,
     /// Total size in bytes of the files that need not be sent.
     pub(crate) skipped_bytes: u64,
     /// Number of regular files that are complete at the receiver or need not be sent.
     pub(crate) files_done: u64,
-    /// True if the walk has ended.
+    /// True once the walk of the sources has ended.
     pub(crate) complete: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum SenderInput {
     Message(Queued),
     /// Request to open this standalone file and to answer with the source.
     OpenStandalone { id: EntryId, answer: Answer<Source> },
-    /// The transfer of this standalone file has ended locally.
+    /// Notice that the transfer of this standalone file has ended locally.
     StandaloneEnded {
         id: EntryId,
         result: Result<(), EntryError>,
@@ -114,7 +114,8 @@ pub(crate) enum ReceiverInput {
         options: PutOptions,
         answer: Answer<(Target, Vec<Subtree>)>,
     },
-    /// The transfer of this standalone file has ended locally: the file is committed, or failed.
+    /// Notice that the transfer of this standalone file has ended locally: the file is committed,
+    /// or has failed.
     StandaloneEnded {
         id: EntryId,
         result: Result<(), EntryError>,

@@ -9,8 +9,8 @@ use crate::file::FileError;
 
 /// Compiled exclude patterns of gitignore(5) in order: the last match decides.
 ///
-/// Both ends evaluate the same patterns on the same paths. The sender does not enter excluded
-/// directories; the receiver does not delete excluded files.
+/// Sender and receiver evaluate the same patterns on the same paths. The sender does not enter
+/// excluded directories; the receiver does not delete excluded files.
 #[derive(Debug)]
 pub(crate) struct Filters(Gitignore);
 

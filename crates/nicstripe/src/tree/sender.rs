@@ -389,7 +389,8 @@ impl Sender {
         Ok(true)
     }
 
-    /// Packs the whole content of a file into the batch. Its result may arrive afterwards.
+    /// Packs the whole content of a file into batches. From then on the ledger accepts the
+    /// receiver's result.
     fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
         self.push_pieces(id, bytes)?;
         self.ledger.gone(id);
@@ -477,7 +478,7 @@ fn given_up() -> Reason {
     reason(FailCode::Io, "abandoned by the receiver")
 }
 
-/// Maximum number of characters in a reason, and in a label: at most 1 KiB.
+/// Maximum number of characters in a reason or a label; at most 1 KiB in UTF-8.
 const MOST_REASON: usize = 256;
 
 fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {

@@ -17,7 +17,7 @@ pub enum FileError {
     /// A system call on the file failed.
     #[error("cannot {action} {path:?}")]
     Io {
-        /// Verb that names the failed operation, such as "read".
+        /// Verb that names the failed operation, such as "open".
         action: &'static str,
         /// Path of the file.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum FileError {
         path: PathBuf,
         /// Permission bits that were found.
         mode: u32,
-        /// Action that the mode allows other users, such as "read".
+        /// Action that the mode allows other users, such as "read or change".
         danger: &'static str,
         /// Allowed permission bits, and the command that sets them.
         expected: &'static str,

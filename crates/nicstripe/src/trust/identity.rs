@@ -90,7 +90,7 @@ impl Identity {
         }
     }
 
-    /// Returns the public key, which other machines know this one by.
+    /// Returns the public key, by which other machines identify this one.
     ///
     /// ```
     /// let identity = nicstripe::trust::Identity::generate()?;

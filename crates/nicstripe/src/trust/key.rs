@@ -34,13 +34,13 @@ impl PublicKey {
     /// First word of a key's text form.
     pub const KIND: &'static str = "nicstripe-ed25519";
 
-    /// Creates a key from the 32 bytes of RFC 8032. Bytes that are not a point of the curve fail at
-    /// the first signature check.
+    /// Creates a key from its 32-byte encoding (RFC 8032). Bytes that are not a point of the curve
+    /// fail at the first signature check.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Returns the 32 bytes of RFC 8032.
+    /// Returns the 32-byte encoding of the key (RFC 8032).
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -242,7 +242,7 @@ pub enum KeyError {
         "comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters"
     )]
     Comment {
-        /// Comment, shortened and escaped.
+        /// Invalid comment, shortened and escaped.
         text: String,
     },
 }

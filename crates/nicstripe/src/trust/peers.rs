@@ -350,7 +350,7 @@ pub enum PeersError {
     NameTaken {
         /// Name that the caller passed.
         name: String,
-        /// Fingerprint of the other key.
+        /// Fingerprint of the key that has the name.
         fingerprint: String,
     },
     /// The text names no peer of the file.

@@ -53,7 +53,7 @@ fn get(transfer: u32, file: &str) -> Message {
     })
 }
 
-/// Encodes a control message and replaces the name `from` in it by `to` of the same length, which
+/// Encodes a control message and replaces the name `from` in it by `to`, an equally long name that
 /// the encoder would reject.
 fn renamed(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut bytes = minicbor::to_vec(message).unwrap();

@@ -147,7 +147,7 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns `len` bytes without repetitions.
+/// Returns the first `len` bytes of one pseudorandom sequence.
 fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);

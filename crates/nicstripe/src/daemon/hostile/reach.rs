@@ -25,8 +25,8 @@ fn recursive() -> TreeOptions {
     }
 }
 
-/// Copies a tree with these symbolic links (name and target) to the daemon, which any peer with
-/// write access can do.
+/// Copies a tree with these symbolic links (name and target) to the daemon. Any peer with write
+/// access can do this.
 async fn plant(stage: &Stage, client: &Client, tree: &str, links: &[(&str, &str)]) {
     let tree = stage.files.path().join(tree);
     for (link, target) in links {

@@ -115,8 +115,8 @@ fn complete(transfer: TransferId, digest: Digest) -> Message {
     })
 }
 
-/// Returns a complete message that claims that the file changed while it was read, which is
-/// allowed.
+/// Returns a complete message that claims that the file changed while it was read. The protocol
+/// allows this.
 fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
     Message::Complete(Complete {
         transfer,

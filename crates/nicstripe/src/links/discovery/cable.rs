@@ -19,7 +19,7 @@ pub(super) struct Cable {
 }
 
 impl Cable {
-    /// Returns the cable of an interface; `None` without a link-local address.
+    /// Returns the interface with its link-local address; `None` if it has none.
     pub(super) fn of(interface: &Interface) -> Option<Self> {
         Some(Self {
             index: interface.index,

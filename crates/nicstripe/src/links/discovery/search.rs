@@ -429,8 +429,8 @@ impl Questions {
         self.asked.truncate(MOST_QUESTIONS);
     }
 
-    /// Returns the time at which the question that `answer` refers to was sent; `None` if there was
-    /// no such question.
+    /// Returns the time at which the question that `answer` refers to was sent; `None` if there is
+    /// no such recent question.
     fn when(&self, answer: &Answer) -> Option<Instant> {
         self.asked
             .iter()
@@ -495,7 +495,7 @@ impl Ear {
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of recent questions to which answers are accepted, about those of the last 2 s.
+/// Maximum number of recent questions to which answers are accepted. Covers about the last 2 s.
 const MOST_QUESTIONS: usize = 4;
 
 /// Maximum number of answers queued for the caller.

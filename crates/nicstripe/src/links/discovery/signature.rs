@@ -1,4 +1,4 @@
-//! Signatures of discovery messages, with the same keys as TLS.
+//! Signatures of discovery messages, made with the keys of TLS.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use nicstripe_proto::discovery::{Key, Signature};

@@ -102,7 +102,7 @@ impl Receiver {
         })
     }
 
-    /// Continues the hard links that waited for a file, which was decided, is in place, or has
+    /// Resumes the hard links that waited for a file, once it was decided, is in place, or has
     /// failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {

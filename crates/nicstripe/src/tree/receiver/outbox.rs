@@ -411,7 +411,8 @@ pub(super) fn announced(reason: &Reason) -> String {
 /// Limit on the memory of recorded names of special files in bytes: 65,536 names.
 const MOST_SPECIAL_BYTES: usize = 8 << 20;
 
-/// Approximate memory overhead of a recorded name of a special file, in bytes.
+/// Approximate memory overhead in bytes of a recorded name of a special file (`SPECIAL_BYTES`), and
+/// of each of its components.
 const SPECIAL_BYTES: usize = 64;
 const COMPONENT_BYTES: usize = 32;
 

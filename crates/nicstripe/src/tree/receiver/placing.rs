@@ -19,8 +19,8 @@ use crate::{
 
 impl Receiver {
     /// Compares an entry with the existing file, and creates the entry with `make` if it is wanted.
-    /// `keep` updates an existing file that is the same. `operation` is the verb for the creation
-    /// in errors.
+    /// `keep` updates an existing file that is equal. `operation` is the verb for the creation in
+    /// errors.
     pub(super) fn place(
         &mut self,
         entry: Entry,

@@ -269,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// Settles a decided entry, which waits for no result.
+    /// Settles a decided entry that waits for no result.
     pub(super) fn resolve(&mut self, id: EntryId, announced: &Announced) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
