@@ -235,7 +235,7 @@ impl Shape {
         }
     }
 
-    /// Returns true if the receiver checks the transfer against a digest of the whole.
+    /// Returns true if the receiver checks the transfer against a digest of all its data.
     pub const fn has_digest(self) -> bool {
         !matches!(self, Shape::Batches(_))
     }

@@ -47,7 +47,7 @@ pub(super) fn heaviest<W: Weight>(
     chosen
 }
 
-/// Square cost table with the cheapest assignment of the first rows so far.
+/// Square cost table with the cheapest assignment of the rows placed so far.
 ///
 /// Invariant: a cell costs at least the sum of its row's and column's prices, and exactly that if
 /// assigned.

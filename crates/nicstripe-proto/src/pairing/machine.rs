@@ -417,7 +417,7 @@ impl Pairing {
         is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
-    /// Sets the state of a candidate. No effect if it does not exist any more.
+    /// Sets the state of a candidate. No effect if the candidate no longer exists.
     fn set(&mut self, id: CandidateId, state: State) {
         if self.candidate(id).is_some() {
             self.states.insert(id, state);

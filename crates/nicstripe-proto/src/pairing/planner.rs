@@ -257,16 +257,17 @@ impl Planner {
         Some(Step::Connect(candidate))
     }
 
-    /// Returns false for an untried candidate in a shared subnet while a probe is in progress: a
-    /// link-local path, which is safer, may be found.
+    /// Returns false for an untried candidate in a shared subnet while a probe is in progress,
+    /// which may find a link-local path. That one is safer.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet
             || *self.pairing.state(candidate.id()) != State::Untried
             || !self.is_probing()
     }
 
-    /// Returns true if another link has replaced this one, which is neither planned nor in use: a
-    /// working link, or a planned one if this link never worked.
+    /// Returns true if another link replaces this one: it is neither planned nor in use, and shares
+    /// an interface with a link that is. A link that has worked is replaced only by one that is
+    /// connected.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
         if is_planned(id) || self.pairing.is_in_use(id) {

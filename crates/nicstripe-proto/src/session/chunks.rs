@@ -20,8 +20,9 @@ use crate::{
 };
 
 impl Session {
-    /// Returns the next chunk to read and hash only for the digest, because the receiver already
-    /// has it. Then call [`Session::handle_chunk_hashed`].
+    /// Returns the next chunk that the sender must read and hash without sending it: one that the
+    /// receiver has, or one to compare with the receiver's. Then call
+    /// [`Session::handle_chunk_hashed`].
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
@@ -48,7 +49,7 @@ impl Session {
     }
 
     /// Handles the read of a chunk from [`Transmit::Chunk`]. Returns the header of its data frame,
-    /// or `None` if the chunk need not be sent any more.
+    /// or `None` if the chunk no longer needs to be sent.
     pub fn handle_chunk_read(
         &mut self,
         id: PathId,
@@ -406,8 +407,8 @@ impl Session {
         (self.chunk_budget / sharing).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Returns the receive window of each path in chunks. One chunk if the budget is limited and no
-    /// transfer receives, to reserve no memory for data that does not come.
+    /// Returns the receive window of each path in chunks. It is one chunk if the budget is limited
+    /// and no transfer receives, to reserve no memory for data that will not arrive.
     pub(super) fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.receivers().next().is_some();
         if receives || self.chunk_budget == u64::MAX {

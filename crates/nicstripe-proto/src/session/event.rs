@@ -101,7 +101,7 @@ pub enum Event {
         /// Maximum memory in bytes for entries of a tree at the receiver, if it reports one.
         memory: Option<u64>,
     },
-    /// A path need not send this chunk any more, because another path has delivered it. Drop the
+    /// The path no longer needs to send this chunk, because another path has delivered it. Drop the
     /// chunk unless its frame has begun.
     Superseded {
         /// ID of the path.

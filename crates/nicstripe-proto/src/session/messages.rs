@@ -239,7 +239,7 @@ impl Session {
 }
 
 /// Returns the initial state of a batch transfer that the peer begins. Such a transfer has no
-/// digest, so no end can replace it.
+/// digest, so `may_change` has no effect.
 fn batches() -> Transfer {
     Transfer::Deciding {
         shape: Shape::Batches(ChunkSize::DEFAULT),

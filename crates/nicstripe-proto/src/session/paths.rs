@@ -84,7 +84,7 @@ impl Paths {
     }
 
     /// Returns true if the path is open and no other open path has a lower expected delay for a
-    /// control message: behind two chunks at 10 Mbit/s it is 0.4 s.
+    /// control message. Behind two chunks at 10 Mbit/s, that delay is 0.4 s.
     pub(super) fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
         let delay =
             |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));

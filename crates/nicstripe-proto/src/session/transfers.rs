@@ -231,7 +231,7 @@ pub(super) enum Transfer {
     Deciding {
         shape: Shape,
         /// True if the receiver's digest may replace the sender's, because the source may change
-        /// while it is read. Always true for an upload.
+        /// while it is read. Always true for an uploaded file.
         may_change: bool,
     },
     /// Sender: the offer was sent. To: `Sending`, `Ended`.

@@ -66,7 +66,7 @@ pub(crate) struct Receiver {
     syncing: bool,
     /// Byte counters of the transfer; `size` is set in the result of [`Receiver::stats`].
     stats: TransferStats,
-    /// Pending acknowledgements by path; those under `None` go out on any connected path.
+    /// Pending acknowledgements by path; those under `None` may be sent on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
     expected: Option<Digest>,
     /// True if the user allows the source to change while it is read.
@@ -515,7 +515,7 @@ impl Receiver {
         Some(granted)
     }
 
-    /// Records a chunk from `path` as verified and written. The acknowledgement goes out on
+    /// Records a chunk from `path` as verified and written. The acknowledgement is sent on
     /// `ack_on`, or on any path if `None`.
     ///
     /// Returns true for the first copy; a sink must consume only that one.
@@ -668,7 +668,7 @@ impl Receiver {
     }
 
     /// Returns the time at which the next delayed acknowledgement is due. Excludes those for any
-    /// path, which go out on the next connection.
+    /// path, which are sent on the next connection.
     pub(crate) fn ack_deadline(&self) -> Option<Instant> {
         self.acks
             .iter()

@@ -27,9 +27,9 @@ pub(crate) struct Sender {
     /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
     grid: Grid,
     striper: Striper,
-    /// Chunks outside the send window, all at or after `window`.
+    /// Chunks that wait until the send window includes them; all at or after `window`.
     held: ChunkSet,
-    /// First chunk outside the send window, as its upper limit.
+    /// Index of the first chunk outside the send window.
     window: ChunkId,
     /// Length in bytes of each streamed chunk that is not acknowledged.
     lens: BTreeMap<ChunkId, u32>,
@@ -205,7 +205,7 @@ impl Sender {
         self.grid
     }
 
-    /// Returns true if the receiver checks the transfer against a digest of the whole.
+    /// Returns true if the receiver checks the transfer against a digest of all its data.
     pub(crate) fn has_digest(&self) -> bool {
         self.shape.has_digest()
     }

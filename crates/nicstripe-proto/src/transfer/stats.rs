@@ -23,7 +23,7 @@ pub struct TransferStats {
 }
 
 impl TransferStats {
-    /// Adds the numbers of another transfer.
+    /// Adds the counters of another transfer.
     pub fn add(&mut self, other: &Self) {
         self.size += other.size;
         self.resumed_bytes += other.resumed_bytes;

@@ -119,10 +119,10 @@ pub enum Content {
     /// Another name (hard link) of a file that was announced earlier.
     #[n(3)]
     HardLink {
-        /// ID of that file's entry.
+        /// ID of the entry of the file that the hard link refers to.
         #[n(0)]
         to: EntryId,
-        /// Path of that file relative to the target.
+        /// Path of the linked file, relative to the target.
         #[n(1)]
         path: Name,
     },

@@ -11,7 +11,7 @@ pub enum TreeMessage {
     /// Verdicts of the receiver on consecutive entries.
     #[n(0)]
     Verdicts {
-        /// ID of the first of these entries.
+        /// ID of the first entry in this list of verdicts.
         #[n(0)]
         first: EntryId,
         /// One verdict for each entry, in the order of the IDs.

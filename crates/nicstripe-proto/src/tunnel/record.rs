@@ -1,4 +1,4 @@
-//! Records of the tunnel multiplexer, of which its batches consist.
+//! Records of the tunnel multiplexer. A batch is a sequence of them.
 //!
 //! Each record is a header of 12 bytes and a body, little-endian.
 //!

@@ -431,7 +431,7 @@ pub enum Piece<'a> {
     Filler {
         /// Payload bytes of this part.
         bytes: &'a [u8],
-        /// Number of payload bytes still to come; 0 at the end of the frame.
+        /// Number of payload bytes that remain in the frame after this part; 0 at its end.
         left: usize,
     },
 }
@@ -502,13 +502,13 @@ enum DecoderState {
     Body { kind: FrameType, len: usize },
     /// Collecting the fixed part of a data frame with `payload` bytes of payload.
     DataHeader { payload: u32 },
-    /// Passing on the payload of a data frame, of which `left` bytes are missing.
+    /// Passing on the payload of a data frame; `left` bytes remain.
     Payload { left: usize },
     /// Collecting the fixed part of a load frame with `filler` bytes of payload.
     LoadHeader { filler: u32 },
     /// Collecting the fixed part of an echo frame with `filler` bytes of payload.
     EchoHeader { filler: u32 },
-    /// Passing on the payload of a load or echo frame, of which `left` bytes are missing.
+    /// Passing on the payload of a load or echo frame; `left` bytes remain.
     Filler { left: usize },
 }
 

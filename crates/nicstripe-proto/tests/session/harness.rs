@@ -285,7 +285,7 @@ impl Lab {
     }
 
     /// Kills the process of one end, restarts both, and starts the transfer again. A killed
-    /// receiver loses data that is not durable; otherwise it shuts down in order.
+    /// receiver loses data that is not durable; otherwise the receiver shuts down cleanly.
     pub(crate) fn restart(&mut self, killed: End) {
         let receiver = self.direction.sender().other();
         if killed == receiver {
@@ -400,7 +400,7 @@ impl Lab {
         syncs.collect()
     }
 
-    /// Shuts the receiver down in order: all verified data becomes durable.
+    /// Shuts the receiver down cleanly: all verified data becomes durable.
     fn end_in_order(&mut self, receiver: End) {
         let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
         let (syncs, later) = (self.syncs(receiver), now + self.config.sync_interval);

@@ -22,7 +22,7 @@ const ALL_CUT_FOR: Duration = secs(60);
 /// Time limit after the faults: 110 MiB at 5 Mbit/s take 185 s.
 const LIMIT: Duration = secs(500);
 
-/// Number of runs of a transfer that disk errors may fail before one must succeed.
+/// Maximum number of failed runs of a transfer; the injected disk errors cause fewer.
 const RERUNS: usize = 12;
 
 /// Seeds that once failed, with the bug that they found. A change to the test's random choices

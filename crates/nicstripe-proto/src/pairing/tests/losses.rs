@@ -245,7 +245,8 @@ impl World {
         Some(self.now - start)
     }
 
-    /// Disables the interfaces whose bits are set, first those of the client.
+    /// Disables the interfaces whose bits are set in `ends`; the lowest bits are those of the
+    /// client.
     fn lose(&mut self, ends: u32, loss: Loss) {
         let [locals, _] = [0, 1].map(|side: usize| self.alive[side].len());
         for side in [0, 1] {

@@ -101,7 +101,7 @@ pub enum RefusalCode {
     Storage,
 }
 
-/// Reason why an end closes a session in order.
+/// Reason for the orderly close of a session by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
