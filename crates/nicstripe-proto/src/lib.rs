@@ -18,12 +18,12 @@
 //! | `id`, `failure`, [`units`] | identities, categories of failures, rates |
 //! | [`theory`] | maximum goodput of a link |
 //!
-//! Beside them, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
+//! In addition, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
 //! and [`tunnel`] multiplexes the connections of other programs.
 //!
 //! Data flow: the sending half has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
-//! it. The receiving half accepts what [`hash_tree`] has verified, and [`journal`] records what is
-//! durable.
+//! it. The receiving half accepts chunks that [`hash_tree`] has verified, and [`journal`] records
+//! the durable ones.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -189,7 +189,8 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 ///
 /// # Errors
 ///
-/// Those of [`chunk_value`]. If the length is unknown, a chunk may be shorter than the full size.
+/// [`ChunkError`] as from [`chunk_value`]. If the length is unknown, a chunk may be shorter than
+/// the full size.
 pub fn piece_value(
     grid: Grid,
     chunk: ChunkId,

@@ -340,10 +340,10 @@ impl Record {
 
 /// Reader of a journal's records, fed with the bytes after the header in pieces of any length.
 ///
-/// It stops at the first record that is damaged, torn, of another journal, outside the file, or
-/// contradicts an earlier one. Records may repeat or contain each other, as after a resume. Memory
-/// grows with the gaps between durable ranges ([`HashTree::subtrees`]), not with the length of
-/// the journal.
+/// It stops at the first record that is damaged or torn, belongs to another journal, lies outside
+/// the file, or contradicts an earlier one. Records may repeat or contain each other, as after a
+/// resume. Memory grows with the gaps between durable ranges ([`HashTree::subtrees`]), not with the
+/// length of the journal.
 #[derive(Clone, Debug)]
 pub struct Replay {
     header: Header,

@@ -335,8 +335,8 @@ impl Session {
     /// send it now.
     ///
     /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
-    /// ssh). If the first path with a free permit took each chunk, its queue would grow while
-    /// others idle. Files of known size keep all paths busy anyway.
+    /// ssh). If each chunk went to the first path with credit, its queue would grow while others
+    /// are idle. Files of known size keep all paths busy anyway.
     fn goes_sooner_elsewhere(
         &self,
         id: PathId,

@@ -1,5 +1,5 @@
-//! The session: an association of two authenticated peers over any number of paths, which outlives
-//! each of them.
+//! Session: an association of two authenticated peers over any number of paths. It outlives each
+//! path.
 //!
 //! A [`Session`] does no I/O. [`handle_*`](Session::handle_frame) calls are its inputs,
 //! [`poll_transmit`](Session::poll_transmit) returns data to send, and
