@@ -17,7 +17,7 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Leases {
     next_id: u64,
-    /// Leases in use, oldest first.
+    /// Leases of authenticated connections, oldest first.
     places: Vec<Leased>,
 }
 

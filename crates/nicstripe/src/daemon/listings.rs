@@ -1,4 +1,4 @@
-//! Partly listed directories of a session.
+//! Cache of directories that a session has partly listed.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -84,7 +84,7 @@ impl Listing {
     }
 }
 
-/// Partly listed directories of a session; see [`Listings`].
+/// Cache of a session's partly listed directories, see [`Listings`].
 #[derive(Debug, Default)]
 pub(super) struct KeptListings(Mutex<Listings>);
 

@@ -77,5 +77,5 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Polling interval of the peers file; one system call each.
+/// Polling interval of the peers file. Each poll takes one system call.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

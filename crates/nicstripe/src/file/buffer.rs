@@ -24,7 +24,7 @@ pub(crate) struct ChunkBuffer {
 #[derive(Debug, Default)]
 struct Memory {
     idle: Vec<Vec<u8>>,
-    /// Size of all buffers in use, in bytes.
+    /// Total size of the buffers in use, in bytes.
     in_use: u64,
 }
 

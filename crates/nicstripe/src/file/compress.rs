@@ -138,7 +138,7 @@ struct Policy {
     /// Highest wire rate seen, in bytes per second. Kept so that slow compression does not make the
     /// links look slow.
     best_rate: f64,
-    /// Number of chunks since the last one tried.
+    /// Number of chunks since compression was last tried.
     skipped: u32,
 }
 

@@ -12,7 +12,7 @@ pub struct FileError {
     pub operation: &'static str,
     /// Name of the file, escaped for display.
     pub name: String,
-    /// Kind of failure, for the peer and the exit code.
+    /// Kind of failure, which the peer receives and the exit code reflects.
     pub code: FailCode,
     /// True if repeating the transfer resumes from the durable data.
     pub resumable: bool,

@@ -13,7 +13,7 @@ pub const MOST_TRANSFERS: usize = 64;
 /// [`Client::get_pipe`](crate::Client::get_pipe): 16 MiB, 13 ms at 10 Gbit/s.
 pub const PIPE_WINDOW: u64 = 16 << 20;
 
-/// Options of a file copy, also for each file of a tree.
+/// Options of a file copy. In a tree copy they apply to each file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyOptions {
     /// Replace an existing file of that name. Otherwise the transfer fails if the name exists.

@@ -43,7 +43,7 @@ pub(crate) struct Source {
     lease: Option<Lease>,
 }
 
-/// Backing of a source: a file, or an object of a storage.
+/// Origin of a source's data: a file, or an object of a storage.
 #[derive(Debug)]
 enum Content {
     File(File),

@@ -162,7 +162,7 @@ fn read_source(
     })
 }
 
-/// Directory and name for the file of a write stage.
+/// Directory and file name to which a write stage writes.
 #[derive(Debug)]
 pub(crate) struct WritePlace<'a> {
     /// Target directory, open for reading.

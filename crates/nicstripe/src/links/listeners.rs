@@ -54,7 +54,7 @@ pub(crate) struct Listeners {
     open: Vec<Open>,
 }
 
-/// Open listening socket.
+/// Listening socket with its interface and accepting task.
 #[derive(Debug)]
 struct Open {
     listens: ListenAddress,
@@ -208,7 +208,7 @@ impl Open {
         )
     }
 
-    /// Uses a socket of the embedding program.
+    /// Wraps a listening socket supplied by the embedding program.
     fn given(listener: &BlockingListener, here: &[Interface]) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! Local interfaces, as shown to users and named by them.
+//! Local network interfaces, as users see and name them.
 
 use std::net::IpAddr;
 

@@ -26,9 +26,9 @@ pub struct LinkRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkEnd {
-    /// Interface, by its name.
+    /// Interface given by its name.
     Interface(String),
-    /// Interface, by one of its addresses.
+    /// Interface given by one of its addresses.
     Address(IpAddr),
 }
 

@@ -55,7 +55,7 @@ impl LinkSurvey {
 /// Link in a survey: its ends, state, rates and MTU.
 #[derive(Debug, Clone)]
 pub struct SurveyedLink {
-    /// Interfaces and addresses at both ends.
+    /// Interfaces and addresses at both ends of the link.
     pub link: LinkName,
     /// Reason why the client chose this link.
     pub reason: LinkReason,
@@ -64,7 +64,7 @@ pub struct SurveyedLink {
     /// True if packets arrive at the intended interface of the peer; `None` if unknown or not
     /// connected.
     pub verified: Option<bool>,
-    /// Smaller MTU of the interfaces at both ends, in bytes.
+    /// Smaller of the interface MTUs at both ends of the link, in bytes.
     pub mtu: u32,
     /// Path MTU in bytes, if smaller than `mtu`.
     pub path_mtu: Option<u32>,

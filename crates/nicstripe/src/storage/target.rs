@@ -336,7 +336,7 @@ impl StoredTarget {
     }
 }
 
-/// Discards data that cannot be resumed.
+/// Discards the data if no later transfer can resume from it.
 impl Drop for StoredTarget {
     fn drop(&mut self) {
         if self.grid.is_open() || !self.has_durable.load(Ordering::Acquire) {

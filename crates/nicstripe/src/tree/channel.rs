@@ -73,7 +73,7 @@ pub(crate) struct WalkProgress {
     pub(crate) complete: bool,
 }
 
-/// Input of a tree's sender thread.
+/// Event that the sender thread of a tree processes.
 pub(crate) enum SenderInput {
     /// Message from the receiver of the tree, counted towards its backlog.
     Message(Queued),
@@ -101,7 +101,7 @@ pub(crate) trait ReceiverChannel: TreeChannel {
     fn consumed(&mut self) -> bool;
 }
 
-/// Input of a tree's receiver thread.
+/// Event that the receiver thread of a tree processes.
 pub(crate) enum ReceiverInput {
     /// Next batch of records, in the order sent.
     Batch(ChunkBuffer),

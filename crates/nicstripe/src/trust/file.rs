@@ -35,7 +35,7 @@ pub enum FileError {
     Permissions {
         /// Path of the file or its folder.
         path: PathBuf,
-        /// Permission bits that were found.
+        /// Permission bits of the file or folder.
         mode: u32,
         /// Action that the mode allows other users, such as "read or change".
         danger: &'static str,

@@ -377,13 +377,13 @@ pub enum LineProblem {
     /// An earlier line has this key, perhaps with other rights.
     #[error("key {fingerprint} is a duplicate: expected one line per key")]
     KeyTwice {
-        /// Fingerprint of the duplicate key.
+        /// Fingerprint of the key that two lines have.
         fingerprint: String,
     },
     /// An earlier line has this name.
     #[error("name \"{name}\" is a duplicate: expected a unique name for each key")]
     NameTwice {
-        /// Duplicate name.
+        /// Name that two lines have.
         name: String,
     },
 }

@@ -81,7 +81,7 @@ impl Guarded {
         self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
     }
 
-    /// Replaces the peers file atomically, as `trust` does.
+    /// Replaces the peers file atomically, as `nicstripe trust` does.
     fn write(&self, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();

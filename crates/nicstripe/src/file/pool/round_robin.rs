@@ -18,7 +18,7 @@ const ADVANCE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct RoundRobin<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
-    /// Maximum number of jobs of one owner that run at once.
+    /// Maximum number of running jobs per owner.
     most_each: usize,
     /// Virtual time: the consumed time of the owner served last.
     clock: Duration,

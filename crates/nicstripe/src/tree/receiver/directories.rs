@@ -63,7 +63,7 @@ pub(super) struct Directory {
 pub(super) enum Spot {
     /// Name in a directory of the target.
     Leaf(Leaf),
-    /// Root directory of the tree itself.
+    /// The root directory of the tree.
     Whole,
     /// No destination: the parent directory cannot be received, which was already reported.
     Blocked,

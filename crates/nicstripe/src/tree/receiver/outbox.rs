@@ -339,7 +339,7 @@ impl Outbox {
     }
 }
 
-/// Message with results of entries, under construction.
+/// Message with the results of entries, being assembled.
 #[derive(Default)]
 struct Results {
     /// Upper bound of the message's CBOR size in bytes, without the fields around the lists.
