@@ -236,8 +236,7 @@ impl Layout {
         layout
     }
 
-    /// Copies a datagram whose length, magic, version and kind are right; returns `None` for any
-    /// other.
+    /// Returns a copy of the datagram, or `None` if its length, magic, version or kind is wrong.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
         let fits = layout.get(MAGIC) == MAGIC_BYTES

@@ -1,4 +1,4 @@
-//! A file as the protocol sees it: its name, chunks, hashes, holes and journal.
+//! Files in the protocol: names, chunks, hashes, holes and the resume journal.
 
 pub mod extent;
 pub mod grid;

@@ -40,6 +40,10 @@ impl Asks {
     }
 
     /// Records a request that arrived at the daemon, and limits the length of its answer.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError::Ask`] if the request is not allowed now.
     pub(super) fn on_ask(&mut self, ask: &mut Ask) -> Result<(), PathError> {
         if let AskKind::List { most, .. } = &mut ask.ask {
             *most = (*most).clamp(1, MOST_ENTRIES);
