@@ -93,8 +93,9 @@ impl Contact<'_> {
     }
 }
 
-/// Returns true if the two interfaces of the first connection also have a preferred address pair. A
-/// peer found on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
+/// Returns true if the two interfaces of the first connection also have a more preferred address
+/// pair. A peer found on a cable has an IPv6 address, and an address in a shared subnet may work by
+/// chance.
 fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let is_same_pair = |candidate: &&Candidate| {
         candidate.local.interface == first.interface

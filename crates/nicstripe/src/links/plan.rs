@@ -300,8 +300,8 @@ fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capac
 /// Returns the theoretical goodput of a link per direction, after all headers: that of its slower
 /// end, or of a shaper at the sending end.
 ///
-/// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. 1 GbE: 941.5
-/// Mbit/s.
+/// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. Example: 941.5
+/// Mbit/s for 1 GbE.
 fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
     // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
     let of = |rate: BitRate| Theory {

@@ -103,7 +103,7 @@ impl Family {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RoutePolicy {
-    /// Only if pinning a socket to its interface does not carry traffic
+    /// Install a route only if pinning a socket to its interface does not carry traffic
     /// ([`needs_route`](crate::routes::needs_route)), and the process has the permission. On Linux,
     /// pinning always works for links in separate subnets, so that they never need a route.
     #[default]

@@ -261,8 +261,8 @@ impl RouteKeeper {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Installs the routes that the planned paths need. Addresses that need a proof must be proved
-    /// to be the peer's: see [`diverts`](Self::diverts).
+    /// Installs the routes that the planned paths need. The caller must first obtain proof of each
+    /// address for which [`diverts`](Self::diverts) returns true.
     ///
     /// # Errors
     ///

@@ -186,8 +186,8 @@ pub struct PartRequest<'a> {
 /// File being received, not yet visible under its name.
 ///
 /// A part may be dropped without [`commit`](Self::commit) or [`discard`](Self::discard). Data
-/// covered by [`sync`](Self::sync) must then be available to the next [`Storage::begin`] of the
-/// same origin; other data may be.
+/// covered by [`sync`](Self::sync) must then remain available to the next [`Storage::begin`] of the
+/// same origin; other data need not.
 pub trait StoredPart: fmt::Debug + Send + Sync {
     /// Writes bytes at `offset`. Called concurrently, for disjoint extents in any order. Unwritten
     /// bytes read as zeros.

@@ -13,8 +13,8 @@ use crate::report::{error::Error, event::Event};
 ///
 /// | failure | next attempt | until |
 /// | --- | --- | --- |
-/// | connection closed before the daemon answered | after 0.1 s, doubling up to 1 s | 10 s, or the patience if that is less |
-/// | daemon has no capacity for another session | after 0.1 s, doubling up to 2 s | the patience |
+/// | connection closed before the daemon answered | after 0.1 s, doubling up to 1 s | 10 s, or `patience` if that is less |
+/// | daemon has no capacity for another session | after 0.1 s, doubling up to 2 s | `patience` |
 /// | any other | none | |
 ///
 /// Each pause is shortened by up to half at random, so that clients that arrive together do not
