@@ -29,7 +29,6 @@ pub(crate) const TESTS_WITH_RESTIC: &[Test] = tests![
     a_backup_ends_well_although_the_daemon_was_killed_in_its_middle,
     an_address_serves_whoever_knows_the_password,
     the_line_that_is_printed_is_all_that_restic_needs,
-    an_address_is_served_as_long_as_whoever_reads_its_line_is_there,
 ];
 
 /// Tests that do not need the restic program.

@@ -6,7 +6,7 @@ use crate::{
     agenda::{Agenda, Key},
     event::{CloseReason, Due, Event, Fault, Message, Refused, Route, next_retransmission},
     link::{End, LinkConfig, LinkId, PerEnd, Traffic},
-    pipe::{Parcel, Pipe},
+    pipe::{Pipe, Segment},
     rng::Rng,
 };
 
@@ -197,7 +197,7 @@ impl<M: Message> Network<M> {
         match std::mem::replace(&mut state.views[end], View::Idle) {
             View::Idle => {}
             View::Opening(_) => state.abandon_handshake(&mut self.agenda),
-            View::Open(_) => state.pipes[end].push(Parcel::Close, self.now, &mut self.agenda),
+            View::Open(_) => state.pipes[end].push(Segment::Close, self.now, &mut self.agenda),
         }
     }
 
@@ -227,7 +227,7 @@ impl<M: Message> Network<M> {
         if pipe.is_full() {
             return Err(Refused::Full(message));
         }
-        pipe.push(Parcel::Message(message), self.now, &mut self.agenda);
+        pipe.push(Segment::Message(message), self.now, &mut self.agenda);
         Ok(())
     }
 
@@ -350,24 +350,24 @@ impl<M: Message> Network<M> {
         let state = &mut self.links[link.0];
         let to = from.other();
         let acknowledgement_is_lost = state.pipes[to].is_silent();
-        let Some((parcel, generation)) =
+        let Some((segment, generation)) =
             state.pipes[from].on_arrives(acknowledgement_is_lost, self.now, &mut self.agenda)
         else {
             return;
         };
         let is_open = state.views[to] == View::Open(generation);
-        match parcel {
-            Parcel::Open => self.on_opened(link, to, generation),
-            Parcel::Message(message) if is_open => {
+        match segment {
+            Segment::Open => self.on_opened(link, to, generation),
+            Segment::Message(message) if is_open => {
                 state.pipes[from].on_delivered(message.wire_len());
                 self.ready.push_back(Event::Delivered { link, to, message });
             }
-            Parcel::Close if is_open => {
+            Segment::Close if is_open => {
                 state.pipes[to].kill(&mut self.agenda);
                 self.on_closes(link, to, generation, CloseReason::PeerClosed);
             }
             // The end has closed, or has moved to another connection.
-            Parcel::Message(_) | Parcel::Close => {}
+            Segment::Message(_) | Segment::Close => {}
         }
     }
 
@@ -378,7 +378,7 @@ impl<M: Message> Network<M> {
         };
         state.views[by] = View::Open(state.generation);
         state.pipes[by].open(state.generation, &mut self.agenda);
-        state.pipes[by].push(Parcel::Open, self.now, &mut self.agenda);
+        state.pipes[by].push(Segment::Open, self.now, &mut self.agenda);
         self.ready.push_back(Event::Opened { link, end: by });
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Pipe<M> {
 
 /// Unit of transmission: a message of the caller, or a control segment of TCP.
 #[derive(Debug)]
-pub(crate) enum Parcel<M> {
+pub(crate) enum Segment<M> {
     Open,
     Message(M),
     Close,
@@ -37,7 +37,7 @@ struct Connection<M> {
     /// still accepts data until the sending end is notified.
     alive: bool,
     /// Send buffer: segments whose transmission has not begun.
-    queue: VecDeque<Parcel<M>>,
+    queue: VecDeque<Segment<M>>,
     /// Number of bytes in `queue` and `sending`.
     unsent_bytes: u64,
     sending: Option<Sending<M>>,
@@ -57,7 +57,7 @@ struct Connection<M> {
 
 #[derive(Debug)]
 struct Sending<M> {
-    parcel: Parcel<M>,
+    segment: Segment<M>,
     bits_left: u128,
     /// Time at which `bits_left` was last updated.
     since: Duration,
@@ -67,16 +67,16 @@ struct Sending<M> {
 
 #[derive(Debug)]
 struct Flying<M> {
-    parcel: Parcel<M>,
+    segment: Segment<M>,
     /// Agenda key of this segment's arrival; `None` while the direction is silent.
     arrives: Option<Key>,
 }
 
-impl<M: Message> Parcel<M> {
+impl<M: Message> Segment<M> {
     fn wire_len(&self) -> u64 {
         match self {
-            Parcel::Message(message) => message.wire_len(),
-            Parcel::Open | Parcel::Close => 0,
+            Segment::Message(message) => message.wire_len(),
+            Segment::Open | Segment::Close => 0,
         }
     }
 }
@@ -132,11 +132,11 @@ impl<M: Message> Pipe<M> {
             .for_each(|key| agenda.cancel(key));
     }
 
-    pub(crate) fn push(&mut self, parcel: Parcel<M>, now: Duration, agenda: &mut Agenda<Due>) {
-        let len = parcel.wire_len();
+    pub(crate) fn push(&mut self, segment: Segment<M>, now: Duration, agenda: &mut Agenda<Due>) {
+        let len = segment.wire_len();
         self.accepted_bytes += len;
         self.connection.unsent_bytes += len;
-        self.connection.queue.push_back(parcel);
+        self.connection.queue.push_back(segment);
         self.send_next(now, agenda);
     }
 
@@ -201,10 +201,12 @@ impl<M: Message> Pipe<M> {
     /// full and now has room.
     pub(crate) fn on_sent(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> bool {
         let was_full = self.is_full();
-        if let Some(Sending { parcel, .. }) = self.connection.sending.take() {
-            self.connection.unsent_bytes -= parcel.wire_len();
+        if let Some(Sending { segment, .. }) = self.connection.sending.take() {
+            self.connection.unsent_bytes -= segment.wire_len();
             let arrives = Some(self.schedule_arrival(now, agenda));
-            self.connection.flying.push_back(Flying { parcel, arrives });
+            self.connection
+                .flying
+                .push_back(Flying { segment, arrives });
         }
         self.send_next(now, agenda);
         was_full && !self.is_full()
@@ -217,15 +219,15 @@ impl<M: Message> Pipe<M> {
         acknowledgement_is_lost: bool,
         now: Duration,
         agenda: &mut Agenda<Due>,
-    ) -> Option<(Parcel<M>, u64)> {
-        let parcel = self.connection.flying.pop_front()?.parcel;
-        let bytes = parcel.wire_len();
+    ) -> Option<(Segment<M>, u64)> {
+        let segment = self.connection.flying.pop_front()?.segment;
+        let bytes = segment.wire_len();
         if acknowledgement_is_lost {
             self.connection.held_acknowledgements += bytes;
         } else if bytes > 0 {
             self.schedule_acknowledgement(bytes, now, agenda);
         }
-        Some((parcel, self.connection.generation))
+        Some((segment, self.connection.generation))
     }
 
     pub(crate) const fn on_delivered(&mut self, bytes: u64) {
@@ -266,12 +268,12 @@ impl<M: Message> Pipe<M> {
         {
             return;
         }
-        let Some(parcel) = connection.queue.pop_front() else {
+        let Some(segment) = connection.queue.pop_front() else {
             return;
         };
         connection.unacknowledged_bytes += len;
         connection.sending = Some(Sending {
-            parcel,
+            segment,
             bits_left: u128::from(len) * 8,
             since: now,
             done: None,

@@ -19,7 +19,7 @@ fn messages_leave_at_the_rate_and_arrive_after_the_delay() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 125_000,
             },
@@ -35,7 +35,7 @@ fn messages_leave_at_the_rate_and_arrive_after_the_delay() {
 
 #[test]
 fn both_ends_may_send_once_the_handshake_is_done() {
-    let mut net = Network::<Parcel>::new(SEED);
+    let mut net = Network::<Numbered>::new(SEED);
     let link = net.add_link(gigabit().handshake_round_trips(3));
     net.connect(link, End::B);
     assert!(!net.is_open(link, End::B));
@@ -69,7 +69,7 @@ fn directions_and_links_do_not_slow_each_other() {
         net.offer(
             link,
             from,
-            Parcel {
+            Numbered {
                 number: number as u64,
                 len: 12_500,
             },
@@ -87,24 +87,24 @@ fn directions_and_links_do_not_slow_each_other() {
 fn a_full_send_buffer_refuses_until_it_has_room() {
     let (mut net, link) = connected(gigabit().send_buffer(200_000));
     let start = net.now();
-    let parcel = |number| Parcel {
+    let numbered = |number| Numbered {
         number,
         len: 125_000,
     };
-    net.offer(link, End::A, parcel(0)).unwrap();
+    net.offer(link, End::A, numbered(0)).unwrap();
     assert!(net.is_writable(link, End::A));
-    net.offer(link, End::A, parcel(1)).unwrap();
+    net.offer(link, End::A, numbered(1)).unwrap();
     assert!(!net.is_writable(link, End::A));
     assert_eq!(
-        net.offer(link, End::A, parcel(2))
+        net.offer(link, End::A, numbered(2))
             .unwrap_err()
             .into_message(),
-        parcel(2)
+        numbered(2)
     );
     assert_eq!(net.traffic(link, End::A).unsent_bytes, 250_000);
     assert_eq!(net.next(), Some(Event::Writable { link, end: End::A }));
     assert_eq!(net.now(), start + ms(1));
-    net.offer(link, End::A, parcel(2)).unwrap();
+    net.offer(link, End::A, numbered(2)).unwrap();
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn the_window_holds_back_what_is_not_acknowledged() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 125_000,
             },
@@ -135,7 +135,7 @@ fn a_message_larger_than_the_window_goes_alone() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 125_000,
             },
@@ -153,7 +153,7 @@ fn a_new_rate_holds_for_the_rest_of_the_message_that_is_leaving() {
     net.offer(
         link,
         End::A,
-        Parcel {
+        Numbered {
             number: 0,
             len: 1_250_000,
         },
@@ -173,7 +173,7 @@ fn a_cut_loses_what_is_under_way_and_both_ends_learn_it() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 125_000,
             },
@@ -197,7 +197,7 @@ fn a_cut_loses_what_is_under_way_and_both_ends_learn_it() {
         events[0].1,
         Event::Delivered {
             to: End::B,
-            message: Parcel { number: 0, .. },
+            message: Numbered { number: 0, .. },
             ..
         }
     ));
@@ -213,7 +213,7 @@ fn the_send_buffer_of_a_cut_link_fills_up() {
         .offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number: 0,
                 len: 10_000,
             },
@@ -255,7 +255,7 @@ fn a_link_that_was_cut_carries_a_new_connection_once_it_is_healed() {
 
 #[test]
 fn a_cut_during_the_handshake_ends_the_attempt() {
-    let mut net = Network::<Parcel>::new(SEED);
+    let mut net = Network::<Numbered>::new(SEED);
     let link = net.add_link(gigabit());
     net.connect(link, End::A);
     net.schedule(ms(1), Fault::Cut(link));
@@ -280,7 +280,7 @@ fn silence_says_nothing_and_ends_with_the_next_retransmission() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 125_000,
             },
@@ -314,7 +314,7 @@ fn a_silence_that_returns_before_the_retransmission_goes_on() {
     net.offer(
         link,
         End::A,
-        Parcel {
+        Numbered {
             number: 0,
             len: 125_000,
         },
@@ -336,7 +336,7 @@ fn an_idle_connection_does_not_notice_a_silence() {
     net.offer(
         link,
         End::A,
-        Parcel {
+        Numbered {
             number: 0,
             len: 125_000,
         },
@@ -353,7 +353,7 @@ fn without_a_retransmission_timeout_bytes_move_as_soon_as_the_link_is_healed() {
     net.offer(
         link,
         End::A,
-        Parcel {
+        Numbered {
             number: 0,
             len: 125_000,
         },
@@ -398,7 +398,7 @@ fn a_silent_direction_stops_the_other_one_when_the_window_is_full() {
         net.offer(
             link,
             End::A,
-            Parcel {
+            Numbered {
                 number,
                 len: 100_000,
             },
@@ -417,7 +417,7 @@ fn a_silent_direction_stops_the_other_one_when_the_window_is_full() {
 
 #[test]
 fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
-    let mut net = Network::<Parcel>::new(SEED);
+    let mut net = Network::<Numbered>::new(SEED);
     let link = net.add_link(gigabit());
     net.silence(link, End::B);
     net.connect(link, End::A);
@@ -474,7 +474,7 @@ fn a_close_comes_after_all_that_was_sent() {
 
 #[test]
 fn of_two_ends_that_connect_the_later_one_wins() {
-    let mut net = Network::<Parcel>::new(SEED);
+    let mut net = Network::<Numbered>::new(SEED);
     let link = net.add_link(gigabit());
     net.connect(link, End::A);
     net.connect(link, End::B);
@@ -495,7 +495,7 @@ fn of_two_ends_that_connect_the_later_one_wins() {
 
 #[test]
 fn time_goes_by_until_the_limit_and_no_further() {
-    let mut net = Network::<Parcel>::new(SEED);
+    let mut net = Network::<Numbered>::new(SEED);
     net.set_timer(ms(5), 1);
     net.set_timer(ms(5), 2);
     net.set_timer(ms(3), 3);
@@ -513,7 +513,7 @@ fn jitter_is_bounded_and_never_reorders() {
     let (mut net, link) = connected(gigabit().jitter(ms(3)).send_buffer(10_000_000));
     let start = net.now();
     for number in 0..500 {
-        net.offer(link, End::A, Parcel { number, len: 1250 })
+        net.offer(link, End::A, Numbered { number, len: 1250 })
             .unwrap();
     }
     let arrivals = arrivals(&mut net);
@@ -584,7 +584,7 @@ fn a_healed_network_carries_everything_again() {
 
 /// Test state of random calls on a randomly configured network, with a trace of their results.
 struct Chaos {
-    net: Network<Parcel>,
+    net: Network<Numbered>,
     rng: Rng,
     trace: Vec<(Duration, Entry)>,
 }
@@ -592,7 +592,7 @@ struct Chaos {
 /// Entry of a trace: an event, or a successful call of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
-    Event(Event<Parcel>),
+    Event(Event<Numbered>),
     /// Message with this sequence number that the network accepted from this end.
     Accepted(LinkId, End, u64),
     /// Close of the connection by this end.
@@ -662,12 +662,12 @@ impl Chaos {
     }
 
     fn offer(&mut self, link: LinkId, end: End, number: u64) {
-        let parcel = Parcel {
+        let numbered = Numbered {
             number,
             len: self.rng.below(200_000),
         };
         let is_writable = self.net.is_writable(link, end);
-        assert_eq!(self.net.offer(link, end, parcel).is_ok(), is_writable);
+        assert_eq!(self.net.offer(link, end, numbered).is_ok(), is_writable);
         if is_writable {
             self.note(Entry::Accepted(link, end, number));
         }
@@ -744,18 +744,18 @@ fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Parcel {
+struct Numbered {
     number: u64,
     len: u64,
 }
 
-impl Message for Parcel {
+impl Message for Numbered {
     fn wire_len(&self) -> u64 {
         self.len
     }
 }
 
-fn connected(config: LinkConfig) -> (Network<Parcel>, LinkId) {
+fn connected(config: LinkConfig) -> (Network<Numbered>, LinkId) {
     let mut net = Network::new(SEED);
     let link = net.add_link(config);
     net.connect(link, End::A);
@@ -763,11 +763,11 @@ fn connected(config: LinkConfig) -> (Network<Parcel>, LinkId) {
     (net, link)
 }
 
-fn run(net: &mut Network<Parcel>) -> Vec<Event<Parcel>> {
+fn run(net: &mut Network<Numbered>) -> Vec<Event<Numbered>> {
     net.collect()
 }
 
-fn timed(net: &mut Network<Parcel>) -> Vec<(Duration, Event<Parcel>)> {
+fn timed(net: &mut Network<Numbered>) -> Vec<(Duration, Event<Numbered>)> {
     let mut events = Vec::new();
     while let Some(event) = net.next() {
         events.push((net.now(), event));
@@ -775,7 +775,7 @@ fn timed(net: &mut Network<Parcel>) -> Vec<(Duration, Event<Parcel>)> {
     events
 }
 
-fn arrivals(net: &mut Network<Parcel>) -> Vec<(Duration, u64)> {
+fn arrivals(net: &mut Network<Numbered>) -> Vec<(Duration, u64)> {
     let delivered = timed(net)
         .into_iter()
         .filter_map(|(at, event)| match event {
@@ -789,8 +789,8 @@ fn gigabit() -> LinkConfig {
     LinkConfig::new(1000 * MBIT, ms(1))
 }
 
-fn small(number: u64) -> Parcel {
-    Parcel { number, len: 100 }
+fn small(number: u64) -> Numbered {
+    Numbered { number, len: 100 }
 }
 
 const fn ms(milliseconds: u64) -> Duration {

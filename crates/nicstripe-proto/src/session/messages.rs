@@ -65,14 +65,14 @@ impl Session {
         }
         if mux.down <= mux.up {
             return Err(PathError::Transfer {
-                what: "trunk",
+                what: "tunnels",
                 transfer: mux.down.0,
                 expected: "new",
             });
         }
-        self.transfers.begin(mux.up, "trunk", batches())?;
+        self.transfers.begin(mux.up, "tunnels", batches())?;
         self.transfers
-            .begin(mux.down, "trunk", Transfer::Requested)?;
+            .begin(mux.down, "tunnels", Transfer::Requested)?;
         self.events.push_back(Event::TunnelsRequested(mux));
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Session {
         let shape = shape_of(&put.offer)?;
         if matches!(shape, Shape::Batches(_)) {
             return Err(PathError::Transfer {
-                what: "parcels",
+                what: "batches",
                 transfer: put.offer.transfer.0,
                 expected: "a tree",
             });

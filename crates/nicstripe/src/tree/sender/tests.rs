@@ -382,7 +382,7 @@ fn small_files_share_batches() {
     assert_eq!((report.files, report.bytes), (1000, 999 * 1000 / 2));
     // 500 KB of contents and 50 KB of entries need at least 3 batches; a slow disk may exceed
     // `BATCH_PATIENCE` at times.
-    assert!(peer.batches < 60, "{} parcels", peer.batches);
+    assert!(peer.batches < 60, "{} batches", peer.batches);
 }
 
 #[test]
