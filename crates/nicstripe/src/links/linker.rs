@@ -765,8 +765,8 @@ fn open_changes() -> Option<Changes> {
         .ok()
 }
 
-/// Returns the next interface change; `None` if the kernel has reported an error. Waits forever if
-/// the kernel reports no changes.
+/// Returns the next interface change, or `None` if the kernel stops reporting them because of an
+/// error. Later calls wait forever, as they do if `changes` is `None`.
 async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     match changes {
         Some(open) => match open.next().await {

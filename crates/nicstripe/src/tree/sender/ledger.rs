@@ -174,8 +174,8 @@ impl Ledger {
         self.pending.keys().next().copied()
     }
 
-    /// Returns true if every entry has its verdict and no standalone transfer is running, so that
-    /// no file becomes wanted or abandoned any more.
+    /// Returns true if every announced entry has its verdict and no standalone transfer is running.
+    /// Only files that wait to be read can then still be sent or abandoned.
     pub(super) fn is_decided(&self) -> bool {
         self.undecided.is_empty() && self.alone.is_empty()
     }
