@@ -29,20 +29,23 @@ pub(crate) struct EntrySource {
 }
 
 impl Source for EntrySource {
+    /// The thread of the tree reports the opened files itself, one after the other. A daemon
+    /// rejects puts whose transfer identifiers do not increase.
     fn announce(&mut self, at: &mut Scope<'_>) {
         let Self { entry, options } = *self;
-        let sender = at.trees.sender(entry.tree);
-        at.jobs.open_source(at.transfer, async move {
-            let file = open_source(sender.ok_or_else(no_tree)?, entry.id).await?;
-            let put = Put {
-                name: entry_name(),
-                offer: stream_offer(UNNUMBERED, OfferKind::File, 0),
-                options,
-                into: None,
-                entry: Some(entry),
-            };
-            Ok(Box::new(FileSource::stored(file, Box::new(put))) as Box<dyn Source>)
-        });
+        let opened = at.jobs.source_opened(at.transfer);
+        let request = SenderInput::OpenStandalone {
+            id: entry.id,
+            answer: Box::new(move |file| opened(file.map(|file| stored(file, entry, options)))),
+        };
+        let refused = match at.trees.sender(entry.tree) {
+            Some(sender) => sender.send(request).err().map(|error| error.0),
+            None => Some(request),
+        };
+        if let Some(SenderInput::OpenStandalone { answer, .. }) = refused {
+            // On another thread, because the answer blocks while the session's input queue is full.
+            at.jobs.aside(move || answer(Err(no_tree())));
+        }
     }
 
     fn entry(&self) -> Option<EntryRef> {
@@ -85,6 +88,18 @@ impl Sink for EntrySink {
     fn entry(&self) -> Option<EntryRef> {
         Some(self.entry)
     }
+}
+
+/// Returns the source of an open standalone file, which asks the peer to store it.
+fn stored(file: file::Source, entry: EntryRef, options: PutOptions) -> Box<dyn Source> {
+    let put = Put {
+        name: entry_name(),
+        offer: stream_offer(UNNUMBERED, OfferKind::File, 0),
+        options,
+        into: None,
+        entry: Some(entry),
+    };
+    Box::new(FileSource::stored(file, Box::new(put)))
 }
 
 /// Asks a tree's thread to open the source of a standalone file.
