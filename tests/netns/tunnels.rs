@@ -177,5 +177,5 @@ fn a_connection_through_forward_uses_both_cables() {
 /// counts as lost.
 const MOVED: usize = 48 * MIB;
 
-/// Maximum wait for received bytes.
+/// Maximum time to wait for bytes to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -169,8 +169,7 @@ fn bytes_of(suffix: &str) -> Option<f64> {
     Some(1000_f64.powi(decimal))
 }
 
-/// Rounds to an integer. `None` for a negative number or one of 2^63 and more, since a larger `f64`
-/// may not convert exactly.
+/// Rounds to the nearest integer. Returns `None` if the number is negative, NaN, or at least 2^63.
 fn to_whole(value: f64) -> Option<u64> {
     (0.0..MOST).contains(&value).then(|| value.round() as u64)
 }

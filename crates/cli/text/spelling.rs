@@ -34,7 +34,7 @@ fn slips(one: &str, other: &str) -> usize {
     strsim::osa_distance(&one, &other)
 }
 
-/// Number of leading letters compared, the maximum of a DNS label.
+/// Number of leading characters compared: the maximum length of a DNS label.
 const LONGEST: usize = 63;
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ pub struct InterfaceAddress {
     /// Remote address of a point-to-point interface; the prefix then applies to it instead of to
     /// `ip`.
     pub peer: Option<IpAddr>,
-    /// True for an IPv6 temporary address (RFC 8981), which the system replaces within hours.
+    /// True for an IPv6 temporary address (RFC 8981), which the system replaces about once a
+    /// day by default.
     pub temporary: bool,
 }
 

@@ -179,8 +179,8 @@ impl Client {
     /// Opens a file for sequential or random reads. Transfers nothing before the first read.
     ///
     /// A reader counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while it fetches, even if
-    /// the program reads slowly. A program that has that many readers with a running fetch must not
-    /// wait for one more before it reads on from them.
+    /// the program reads slowly. If a program waits for another reader while that many fetch,
+    /// without reading from them, it blocks forever.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {

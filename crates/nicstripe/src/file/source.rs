@@ -43,7 +43,7 @@ pub(crate) struct Source {
     lease: Option<Lease>,
 }
 
-/// Origin of a source's data: a file, or an object of a storage.
+/// Data behind a source: a local file, or an object in a storage.
 #[derive(Debug)]
 enum Content {
     File(File),

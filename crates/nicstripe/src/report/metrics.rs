@@ -31,7 +31,7 @@ pub struct Metrics {
     /// Number of running transfers. A tree counts as one, and each of its standalone files as
     /// another.
     pub transfers: u64,
-    /// Total number of ended transfers, by direction and result: `done`, or the word of the
+    /// Total number of ended transfers, by direction and result: `done`, or the name of the
     /// [`FailCode`](crate::FailCode).
     pub transfers_ended: BTreeMap<(Direction, &'static str), u64>,
     /// Total payload bytes, by name of the local interface.

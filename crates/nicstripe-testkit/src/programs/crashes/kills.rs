@@ -18,7 +18,7 @@ use nicstripe_sim::Rng;
 
 use crate::Outcome;
 
-/// Process that a kill ends: client, daemon or both.
+/// Target of a kill: the client, the daemon, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     Client,
