@@ -246,21 +246,25 @@ struct Progress {
     error: Option<FileError>,
 }
 
+/// Returns the offer of a stage's file.
+fn offer_of(source: SourceIdentity) -> Offer {
+    Offer {
+        transfer: TRANSFER,
+        source,
+        chunk_log2: CHUNK_LOG2,
+        mode: 0o600,
+        kind: None,
+        data: None,
+    }
+}
+
 impl Writer {
     fn open(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
         let grid = Grid::new(bytes, ChunkSize::DEFAULT);
-        let source = SourceIdentity {
+        let offer = offer_of(SourceIdentity {
             size: bytes,
             ..SourceIdentity::default()
-        };
-        let offer = Offer {
-            transfer: TRANSFER,
-            source,
-            chunk_log2: CHUNK_LOG2,
-            mode: 0o600,
-            kind: None,
-            data: None,
-        };
+        });
         let request = TargetRequest {
             dir: place.dir,
             name: place.name,

@@ -84,19 +84,11 @@ fn a_copy_that_was_interrupted_is_not_lost() {
         Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(),
         || place(folder.path(), "target"),
     );
-    let source = SourceIdentity {
+    let offer = offer_of(SourceIdentity {
         size: MIB,
         inode: 12,
         ..SourceIdentity::default()
-    };
-    let offer = Offer {
-        transfer: TRANSFER,
-        source,
-        chunk_log2: CHUNK_LOG2,
-        mode: 0o600,
-        kind: None,
-        data: None,
-    };
+    });
     let WritePlace {
         dir,
         name,
@@ -123,19 +115,11 @@ fn a_copy_that_was_interrupted_is_not_lost() {
 #[test]
 fn a_copy_to_the_same_name_keeps_a_stage_away() {
     let folder = tempfile::tempdir().unwrap();
-    let source = SourceIdentity {
+    let offer = offer_of(SourceIdentity {
         size: MIB,
         inode: 12,
         ..SourceIdentity::default()
-    };
-    let offer = Offer {
-        transfer: TRANSFER,
-        source,
-        chunk_log2: CHUNK_LOG2,
-        mode: 0o600,
-        kind: None,
-        data: None,
-    };
+    });
     let WritePlace {
         dir,
         name,
