@@ -24,8 +24,8 @@ use crate::{
     },
 };
 
-/// Number of chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Batches are
-/// acknowledged one by one.
+/// Number of received chunks after which the receiver acknowledges immediately: 9 ms at 1 Gbit/s.
+/// It acknowledges each chunk of a tree's batches.
 ///
 /// One acknowledgement per chunk cost the sender a wake-up per 256 KiB.
 pub(crate) const ACK_EVERY: u64 = 4;
@@ -90,7 +90,7 @@ enum Holes {
     /// not lie in a hole.
     Announced(HoleMap),
     /// Complete list of holes that the driver is punching into the file.
-    AnnouncedChunks(HoleMap),
+    Punching(HoleMap),
     /// Holes that are in the file: their chunks, and those whose zeros are not hashed yet.
     Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
@@ -263,14 +263,14 @@ impl Receiver {
             return Ok(None);
         }
         let map = std::mem::take(map);
-        self.holes = Holes::AnnouncedChunks(map.clone());
+        self.holes = Holes::Punching(map.clone());
         Ok(Some(map))
     }
 
     /// Records that the holes are in the file, so that their zeros can be hashed and other chunks
     /// compared.
     pub(crate) fn on_holes_made(&mut self) {
-        let Holes::AnnouncedChunks(map) = &self.holes else {
+        let Holes::Punching(map) = &self.holes else {
             return;
         };
         let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
@@ -308,7 +308,7 @@ impl Receiver {
     /// Returns the next chunk of the existing file to read, hash and copy to the new file.
     pub(crate) fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
-            Holes::Announced(_) | Holes::AnnouncedChunks(_) => None,
+            Holes::Announced(_) | Holes::Punching(_) => None,
             _ => self.basis.next(),
         }
     }
