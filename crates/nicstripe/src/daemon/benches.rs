@@ -1,8 +1,9 @@
 //! Limits of the benchmarks that peers run, and their queue.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use nicstripe_bench::{Admissions, BenchLimits};
+use parking_lot::RwLock;
 
 use crate::session::SessionHandle;
 
@@ -22,11 +23,10 @@ impl Benches {
     }
 
     pub(super) fn limits(&self) -> BenchLimits {
-        let limits = self.limits.read();
-        limits.unwrap_or_else(PoisonError::into_inner).clone()
+        self.limits.read().clone()
     }
 
     pub(super) fn set_limits(&self, limits: BenchLimits) {
-        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.limits.write() = limits;
     }
 }

@@ -4,10 +4,11 @@ use std::{
     net::{Ipv6Addr, SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Mutex, RwLock},
+    sync::Arc,
 };
 
 use nicstripe_link::InterfaceName;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "bench")]

@@ -1,8 +1,9 @@
 //! Limit on authenticated connections, with fair shares per key. Each connection holds a lease from
 //! its handshake to its end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::shares::{Share, Shares};
@@ -53,7 +54,7 @@ impl Connections {
     /// Takes a lease for a connection of this key. At the limit, evicts a connection of the key
     /// with the most. Returns `None` if the key already has its share.
     pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<ConnectionLease> {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         match self
             .shares
             .decide(&key, held.places.iter().map(|taken| taken.key))
@@ -75,10 +76,6 @@ impl Connections {
             id,
             gone,
         })
-    }
-
-    fn held(&self) -> MutexGuard<'_, Leases> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,7 +99,8 @@ impl ConnectionLease {
     pub(super) fn has_session(&self) {
         if let Some(taken) = self
             .connections
-            .held()
+            .held
+            .lock()
             .places
             .iter_mut()
             .find(|taken| taken.id == self.id)
@@ -121,7 +119,8 @@ impl Lease for ConnectionLease {
 impl Drop for ConnectionLease {
     fn drop(&mut self) {
         self.connections
-            .held()
+            .held
+            .lock()
             .places
             .retain(|taken| taken.id != self.id);
     }
@@ -147,7 +146,7 @@ mod tests {
         assert_eq!(greedy.len(), 2);
         assert!(connections.take(key(2)).is_some());
         drop(greedy);
-        assert!(connections.held().places.is_empty());
+        assert!(connections.held.lock().places.is_empty());
     }
 
     #[test]
@@ -161,7 +160,8 @@ mod tests {
             .filter(|place| place.id != 1)
             .for_each(ConnectionLease::has_session);
         connections
-            .held()
+            .held
+            .lock()
             .places
             .iter_mut()
             .filter(|taken| taken.key == key(2))
@@ -170,7 +170,8 @@ mod tests {
         let _third = [take(3).unwrap(), take(3).unwrap()];
         let left = |number| {
             connections
-                .held()
+                .held
+                .lock()
                 .places
                 .iter()
                 .filter(|taken| taken.key == key(number))

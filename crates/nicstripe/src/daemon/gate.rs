@@ -10,11 +10,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::discovery::TokenBucket;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::Limits;
@@ -89,7 +90,7 @@ impl Gate {
     /// evicted.
     pub(super) fn admit(self: &Arc<Self>, remote: SocketAddr) -> Option<Admission> {
         let source = Source::of(remote);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.count(source) >= self.most_per_source {
             state.drop_one(Haste::Patient, |waiting| waiting.source == source)?;
         }
@@ -117,15 +118,11 @@ impl Gate {
 
     /// Evicts the oldest connection that may be evicted, to free a file descriptor.
     pub(super) fn drop_oldest(&self) {
-        self.state().drop_one(Haste::Pressed, |_| true);
+        self.state.lock().drop_one(Haste::Pressed, |_| true);
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.state().waiting.len()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().waiting.len()
     }
 }
 
@@ -236,21 +233,21 @@ impl Admission {
     /// Waits until the rate limit permits a key exchange. Cancel safe: a dropped call only loses
     /// its position in the queue.
     pub(super) async fn turn(&self) {
-        self.gate.state().set_queued(self.id, true);
-        let is_known = self.gate.state().is_known(&self.source);
+        self.gate.state.lock().set_queued(self.id, true);
+        let is_known = self.gate.state.lock().is_known(&self.source);
         self.gate.turns[usize::from(is_known)].take().await;
-        self.gate.state().set_queued(self.id, false);
+        self.gate.state.lock().set_queued(self.id, false);
     }
 
     /// Records that a peer has proved its key at the address of this connection.
     pub(super) fn proved(&self, key: PublicKey) {
-        self.gate.state().remember(self.source, key);
+        self.gate.state.lock().remember(self.source, key);
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.gate.state().remove(self.id);
+        self.gate.state.lock().remove(self.id);
     }
 }
 
@@ -337,7 +334,7 @@ mod tests {
     }
 
     fn pass(gate: &Gate, millis: u64) {
-        for waiting in &mut gate.state().waiting {
+        for waiting in &mut gate.state.lock().waiting {
             waiting.since -= Duration::from_millis(millis);
         }
     }
@@ -357,9 +354,9 @@ mod tests {
             [&other, &first, &second, &third].map(is_gone),
             [false, true, false, false]
         );
-        gate.state().set_queued(second.id, true);
-        gate.state().set_queued(third.id, true);
-        gate.state().set_queued(third.id, false);
+        gate.state.lock().set_queued(second.id, true);
+        gate.state.lock().set_queued(third.id, true);
+        gate.state.lock().set_queued(third.id, false);
         pass(&gate, 999);
         assert!(
             gate.admit(from(1)).is_none(),
@@ -379,7 +376,7 @@ mod tests {
         assert!(
             is_gone(&many[0]) && !is_gone(&many[1]) && !is_gone(&single) && !is_gone(&newcomer)
         );
-        assert_eq!(gate.state().waiting.len(), 4);
+        assert_eq!(gate.state.lock().waiting.len(), 4);
     }
 
     #[test]
@@ -398,10 +395,10 @@ mod tests {
     async fn who_waits_for_an_answer_stays_and_where_all_do_the_newcomer_goes() {
         let gate = gate(2, 16);
         let (first, second) = (gate.admit(from(1)).unwrap(), gate.admit(from(2)).unwrap());
-        gate.state().set_queued(first.id, true);
+        gate.state.lock().set_queued(first.id, true);
         let third = gate.admit(from(3)).unwrap();
         assert_eq!([&first, &second, &third].map(is_gone), [false, true, false]);
-        gate.state().set_queued(third.id, true);
+        gate.state.lock().set_queued(third.id, true);
         assert!(gate.admit(from(4)).is_none());
         first.turn().await;
         assert!(gate.admit(from(4)).is_none(), "it was answered just now");
@@ -416,7 +413,7 @@ mod tests {
     fn where_peers_are_known_to_be_strangers_go_first() {
         let gate = gate(2, 16);
         gate.admit(from(1)).unwrap().proved(key(1));
-        assert!(gate.state().waiting.is_empty());
+        assert!(gate.state.lock().waiting.is_empty());
         let (known, stranger) = (gate.admit(from(1)).unwrap(), gate.admit(from(2)).unwrap());
         let another = gate.admit(from(3)).unwrap();
         assert_eq!(
@@ -440,7 +437,7 @@ mod tests {
         let gate = gate(10, 2);
         gate.admit(from(1)).unwrap().proved(key(1));
         (2..=255).for_each(|last| gate.admit(from(last)).unwrap().proved(key(2)));
-        let state = gate.state();
+        let state = gate.state.lock();
         assert_eq!(state.known.len(), 1 + MOST_KNOWN_OF_KEY);
         assert!(
             state.is_known(&Source::of(from(1)))
@@ -456,7 +453,7 @@ mod tests {
             let admitted = [gate.admit(from(1)).unwrap(), gate.admit(from(1)).unwrap()];
             assert!(!admitted.iter().any(is_gone));
         }
-        let state = gate.state();
+        let state = gate.state.lock();
         assert!(state.waiting.is_empty() && state.counts.is_empty());
     }
 

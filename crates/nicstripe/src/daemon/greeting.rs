@@ -197,7 +197,7 @@ fn session_of(
         return Err(RefusalCode::Path.into());
     }
     let limits = shared.limits();
-    let mut sessions = shared.sessions();
+    let mut sessions = shared.sessions.lock();
     if shared.ending.is_cancelled() {
         return Err(NoSession::Ending);
     }
@@ -318,7 +318,8 @@ fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<Sess
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
     shared
-        .sessions()
+        .sessions
+        .lock()
         .retain(|_, entry| !entry.handle.ended.is_cancelled());
 }
 

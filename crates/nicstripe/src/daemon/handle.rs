@@ -1,6 +1,6 @@
 //! Handle of a running daemon: its metrics and adjustable limits.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::{limits::Limits, shared::Shared};
 use crate::report::metrics::Metrics;
@@ -25,7 +25,7 @@ impl DaemonHandle {
     /// ```
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.shared.meters.read();
-        metrics.sessions = self.shared.sessions().len() as u64;
+        metrics.sessions = self.shared.sessions.lock().len() as u64;
         metrics.greetings = self.shared.gate.waiting() as u64;
         metrics.buffer_bytes = self.shared.buffers.bytes_in_use();
         metrics
@@ -68,11 +68,7 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn set_limits(&self, limits: Limits) {
-        let mut current = self
-            .shared
-            .limits
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.shared.limits.write();
         let limits = Limits {
             greetings: current.greetings,
             greetings_per_address: current.greetings_per_address,

@@ -4,7 +4,6 @@ use std::{
     collections::{BinaryHeap, VecDeque},
     io,
     os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
 };
 
 use nicstripe_proto::Name;
@@ -81,16 +80,6 @@ impl Listing {
         self.read_to = names.last().cloned().or(self.read_to.take());
         self.names = names.into();
         Ok(())
-    }
-}
-
-/// Cache of a session's partly listed directories, see [`Listings`].
-#[derive(Debug, Default)]
-pub(super) struct KeptListings(Mutex<Listings>);
-
-impl KeptListings {
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Listings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -59,7 +59,7 @@ impl Service {
             }
         };
         let opened = root.open_directory(dir).map_err(error)?;
-        let mut listing = self.listings().take(dir, after);
+        let mut listing = self.listings.lock().take(dir, after);
         let mut page = Page {
             entries: Vec::new(),
             weight: 0,
@@ -74,7 +74,7 @@ impl Service {
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
                     listing.told = page.entries.last().map(|last| last.name.clone());
-                    self.listings().keep(listing);
+                    self.listings.lock().keep(listing);
                     return Ok((page.entries, true));
                 }
             }

@@ -3,9 +3,11 @@
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// Rate limiter of log records about rejected connections.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Refusals {
     }
 
     fn judge(&self, now: Instant) -> Verdict {
-        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut second = self.second.lock();
         if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
             *second = RefusalWindow {
                 since: now,
@@ -86,7 +88,7 @@ impl Refusals {
     }
 
     fn end_second(&self, now: Instant) -> u64 {
-        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut second = self.second.lock();
         std::mem::replace(
             &mut *second,
             RefusalWindow {

@@ -21,7 +21,7 @@ impl Shared {
     }
 
     fn sessions_without_rights(&self, peers: &Peers) -> HashSet<SessionId> {
-        let sessions = self.sessions();
+        let sessions = self.sessions.lock();
         sessions
             .iter()
             .filter(|(_, entry)| entry.rights.loss(peers).is_some())
@@ -30,7 +30,12 @@ impl Shared {
     }
 
     fn end_sessions(&self, ids: &HashSet<SessionId>, peers: &Peers) {
-        for (_, entry) in self.sessions().iter().filter(|(id, _)| ids.contains(id)) {
+        for (_, entry) in self
+            .sessions
+            .lock()
+            .iter()
+            .filter(|(id, _)| ids.contains(id))
+        {
             if let Some(loss) = entry.rights.loss(peers) {
                 revoke(entry, loss);
             }

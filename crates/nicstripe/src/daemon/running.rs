@@ -94,7 +94,8 @@ impl Daemon {
         self.shared.ending.cancel();
         let sessions: Vec<SessionHandle> = self
             .shared
-            .sessions()
+            .sessions
+            .lock()
             .drain()
             .map(|(_, entry)| entry.handle)
             .collect();

@@ -1,7 +1,7 @@
 //! Service of the daemon for one session, within the rights of the peer.
 
 use std::{
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -9,13 +9,10 @@ use nicstripe_proto::{
     FailCode,
     message::{BenchRefusal, Expected, Hello, Put, PutOptions},
 };
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::{
-    listings::{KeptListings, Listings},
-    rights::Rights,
-    shared::Shared,
-};
+use super::{listings::Listings, rights::Rights, shared::Shared};
 use crate::{
     file::{FileError, IoPool, Lease, OF_TREE, Quota, Root},
     links::peer_routes::PeerRoutes,
@@ -40,7 +37,8 @@ pub(crate) struct Service {
     dial: Vec<DialTarget>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
-    listings: KeptListings,
+    /// Cache of the session's partly listed directories.
+    pub(super) listings: Mutex<Listings>,
 }
 
 impl Service {
@@ -77,7 +75,7 @@ impl Service {
             special_modes: options.special_modes,
             dial: options.dial.clone(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
-            listings: KeptListings::default(),
+            listings: Mutex::default(),
         })
     }
 
@@ -234,10 +232,6 @@ impl Service {
 
     pub(super) fn served(&self) -> &Served {
         &self.served
-    }
-
-    pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {
-        self.listings.lock()
     }
 
     pub(super) fn key(&self) -> &PublicKey {

@@ -1,11 +1,9 @@
 //! State that all connections of a daemon share.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use nicstripe_proto::SessionId;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "bench")]
@@ -75,14 +73,7 @@ pub(super) struct Entry {
 impl Shared {
     /// Returns the current resource limits, which [`DaemonHandle`](super::DaemonHandle) may change.
     pub(super) fn limits(&self) -> Arc<Limits> {
-        self.limits
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(super) fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limits.read().clone()
     }
 
     /// Asks all other sessions of this key that have no connection to end, and returns their
@@ -96,7 +87,8 @@ impl Shared {
             entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session)
         };
         let handles: Vec<SessionHandle> = self
-            .sessions()
+            .sessions
+            .lock()
             .values()
             .filter(idle)
             .map(|entry| entry.handle.clone())

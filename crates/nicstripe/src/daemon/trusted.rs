@@ -4,9 +4,11 @@ use std::{
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::Mutex;
 
 use crate::trust::{Peers, PeersError};
 
@@ -72,7 +74,7 @@ impl PeersFile {
         &self,
         load: impl FnOnce(&Path) -> Result<Peers, PeersError>,
     ) -> Option<Arc<Peers>> {
-        let mut last = self.last();
+        let mut last = self.last.lock();
         // Taken before reading the file: a change in between then causes another read.
         let stamp = Stamp::of(&self.path).ok();
         if let (Some((known, peers)), Some(stamp)) = (&last.content, stamp)
@@ -97,10 +99,6 @@ impl PeersFile {
                 None
             }
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastRead> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -106,7 +106,8 @@ impl Watch {
 
 async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
     let services: Vec<_> = shared
-        .sessions()
+        .sessions
+        .lock()
         .values()
         .map(|entry| (entry.handle.clone(), entry.service.clone()))
         .collect();
@@ -126,7 +127,8 @@ async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
 
 fn sessions(shared: &Shared) -> Vec<SessionHandle> {
     shared
-        .sessions()
+        .sessions
+        .lock()
         .values()
         .map(|entry| entry.handle.clone())
         .collect()

@@ -1,6 +1,8 @@
 //! Pool of reusable chunk buffers, aligned for direct I/O.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Alignment of buffers for direct I/O in bytes: a page, which is also the largest common sector
 /// size.
@@ -62,7 +64,7 @@ impl ChunkBuffer {
 
 impl Drop for ChunkBuffer {
     fn drop(&mut self) {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock();
         pool.in_use -= self.memory.len() as u64;
         if pool.idle.len() < MOST_IDLE {
             pool.idle.push(std::mem::take(&mut self.memory));
@@ -79,7 +81,7 @@ impl BufferPool {
     /// bytes.
     pub(crate) fn take(&self) -> ChunkBuffer {
         let idle = {
-            let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = self.0.lock();
             pool.in_use += MEMORY as u64;
             pool.idle.pop()
         };
@@ -95,7 +97,7 @@ impl BufferPool {
 
     /// Returns the size of the buffers in use in bytes, without idle ones.
     pub(crate) fn bytes_in_use(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).in_use
+        self.0.lock().in_use
     }
 }
 
@@ -117,12 +119,9 @@ mod tests {
         );
         assert_eq!(pool.bytes_in_use(), MEMORY as u64);
         drop(buffer);
-        assert_eq!(
-            (pool.bytes_in_use(), pool.0.lock().unwrap().idle.len()),
-            (0, 1)
-        );
+        assert_eq!((pool.bytes_in_use(), pool.0.lock().idle.len()), (0, 1));
         let _again = pool.take();
-        assert!(pool.0.lock().unwrap().idle.is_empty());
+        assert!(pool.0.lock().idle.is_empty());
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::{
     cell::RefCell,
     io,
     num::NonZero,
-    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::BitRate;
+use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::buffer::{BufferPool, ChunkBuffer};
@@ -40,7 +40,8 @@ impl Packer {
         rate: Option<BitRate>,
         has_zeros: bool,
     ) -> Option<ChunkBuffer> {
-        let wanted = has_zeros || (self.enabled && self.policy().wants(rate, bytes.len() as u64));
+        let wanted =
+            has_zeros || (self.enabled && self.policy.lock().wants(rate, bytes.len() as u64));
         if !wanted {
             return None;
         }
@@ -54,7 +55,7 @@ impl Packer {
         });
         let len = len.ok();
         if self.enabled && !has_zeros {
-            self.policy().on_packed(
+            self.policy.lock().on_packed(
                 bytes.len() as u64,
                 len.unwrap_or(bytes.len()) as u64,
                 started.elapsed(),
@@ -62,10 +63,6 @@ impl Packer {
         }
         packed.bytes_mut(len?);
         Some(packed)
-    }
-
-    fn policy(&self) -> std::sync::MutexGuard<'_, Policy> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,6 @@ use std::{
         fd::OwnedFd,
         unix::{ffi::OsStrExt, fs::FileExt},
     },
-    sync::Mutex,
 };
 
 use nicstripe_proto::{
@@ -17,6 +16,7 @@ use nicstripe_proto::{
     journal::{HEADER_LEN, Header, Record, Replay, Replayed},
     name::escaped,
 };
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, FlockOperation, OFlags, flock, fstat, statat, unlinkat},
     io::Errno,
@@ -136,10 +136,7 @@ impl JournalFile {
             .into_iter()
             .flat_map(|subtree| Record { subtree }.encode(self.header.id))
             .collect();
-        let mut end = self
-            .end
-            .lock()
-            .map_err(|_| io::Error::other("journal state unknown after a panic"))?;
+        let mut end = self.end.lock();
         self.file.write_all_at(&records, *end)?;
         self.file.sync_data()?;
         *end += records.len() as u64;

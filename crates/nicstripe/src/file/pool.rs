@@ -10,10 +10,12 @@ mod simulated;
 use std::{
     num::NonZero,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Instant,
 };
+
+use parking_lot::{Condvar, Mutex};
 
 pub(crate) use self::round_robin::Owner;
 use self::round_robin::RoundRobin;
@@ -183,7 +185,7 @@ impl Drop for Crew {
     fn drop(&mut self) {
         match self {
             Self::Threads(queue) => {
-                queue.lock().is_closed = true;
+                queue.state.lock().is_closed = true;
                 queue.changed.notify_all();
             }
             #[cfg(test)]
@@ -194,7 +196,7 @@ impl Drop for Crew {
 
 impl Queue {
     fn push(&self, owner: Owner, job: Task) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let may_run = state.turns.push(owner, job);
         let wakes = may_run && state.wakes_another();
         drop(state);
@@ -219,7 +221,7 @@ impl Queue {
     /// Records the time of the finished job `done` and waits for the next job. Returns `None` once
     /// the queue is closed and empty.
     fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some((owner, took)) = done {
             state.turns.finish(owner, took);
         }
@@ -240,24 +242,17 @@ impl Queue {
                 return None;
             }
             state.idle += 1;
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
             state.idle -= 1;
             state.is_woken = false;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
-            .field("waiting", &self.lock().turns.len())
+            .field("waiting", &self.state.lock().turns.len())
             .finish_non_exhaustive()
     }
 }
@@ -296,8 +291,7 @@ mod tests {
         let disk = Arc::new(Mutex::new(disk));
         for _ in 0..100 {
             let disk = disk.clone();
-            pool.of([1; 32])
-                .run(move || _ = disk.lock().unwrap().recv());
+            pool.of([1; 32]).run(move || _ = disk.lock().recv());
         }
         let other = pool.of([2; 32]);
         let ran = tokio::time::timeout(Duration::from_secs(20), other.call(|| 7)).await;

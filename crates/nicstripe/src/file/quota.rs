@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::pool::Owner;
@@ -148,7 +149,7 @@ impl Quota {
 
     fn ask(&self, least: usize, most: usize) -> oneshot::Receiver<Lease> {
         let (granted, lease) = oneshot::channel();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // A small quota must not make any request impossible.
         let at_once = (state.all / MOST_PART).max(1);
         let (least, most) = (least.min(at_once), most.min(at_once));
@@ -171,7 +172,7 @@ impl Quota {
         loop {
             // The lock is released at the end of this line. A lease whose receiver is gone is
             // dropped below, and locks again.
-            let next = self.lock().next();
+            let next = self.state.lock().next();
             let Some((owner, count, granted)) = next else {
                 return;
             };
@@ -180,10 +181,6 @@ impl Quota {
                 count,
             });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -226,7 +223,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.of.lock();
+        let mut state = self.of.state.lock();
         state.free += self.count;
         if let Some(share) = state.owners.get_mut(&self.of.owner) {
             share.held -= self.count;
@@ -258,8 +255,11 @@ mod tests {
             [1024, 512, 256, 128, 64, 32, 16, 8]
         );
         drop(held);
-        assert_eq!(descriptors.lock().free, 2048);
-        assert!(descriptors.try_lease(OF_TARGET).is_some() && descriptors.lock().owners.len() <= 1);
+        assert_eq!(descriptors.state.lock().free, 2048);
+        assert!(
+            descriptors.try_lease(OF_TARGET).is_some()
+                && descriptors.state.lock().owners.len() <= 1
+        );
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
             all(&a),
             [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)],
         );
-        assert_eq!((of_a.len(), descriptors.lock().free), (4, 2));
+        assert_eq!((of_a.len(), descriptors.state.lock().free), (4, 2));
         let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })
@@ -288,7 +288,7 @@ mod tests {
         let (mut for_a, for_b) = (another(&a), another(&b));
         while [A, B]
             .iter()
-            .any(|owner| descriptors.lock().owners[owner].waiting.is_empty())
+            .any(|owner| descriptors.state.lock().owners[owner].waiting.is_empty())
         {
             tokio::task::yield_now().await;
         }
@@ -304,7 +304,7 @@ mod tests {
         // A cancelled request takes nothing.
         drop(b.ask(2, 2));
         drop(of_a);
-        assert_eq!(descriptors.lock().free, 8);
+        assert_eq!(descriptors.state.lock().free, 8);
     }
 
     #[tokio::test]
@@ -342,6 +342,6 @@ mod tests {
             4,
             "as soon as there is enough"
         );
-        assert_eq!(memory.lock().free, 256);
+        assert_eq!(memory.state.lock().free, 256);
     }
 }

@@ -12,10 +12,7 @@ use std::{
     num::NonZero,
     os::fd::OwnedFd,
     path::Path,
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -28,6 +25,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     message::{DiskDone, DiskOrder, PutOptions},
 };
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, fadvise};
 
 use super::{
@@ -315,7 +313,7 @@ impl Writer {
             let written = side_by_side(self.values.len() as u64, stop, |chunk| {
                 self.write_chunk(chunk)
             });
-            self.progress().has_ended = true;
+            self.progress.lock().has_ended = true;
             self.changed.notify_all();
             let synced = syncing
                 .join()
@@ -323,10 +321,10 @@ impl Writer {
             written.and(synced)
         });
         written?;
-        if let Some(error) = self.progress().error.take() {
+        if let Some(error) = self.progress.lock().error.take() {
             return Err(error);
         }
-        let last = std::mem::take(&mut self.progress().unsynced);
+        let last = std::mem::take(&mut self.progress.lock().unsynced);
         self.target.sync(last)
     }
 
@@ -336,12 +334,10 @@ impl Writer {
             return Ok(());
         };
         {
-            let progress = self.progress();
-            let full = |progress: &mut Progress| progress.under_way >= MOST_UNDER_WAY;
-            let mut progress = self
-                .changed
-                .wait_while(progress, full)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut progress = self.progress.lock();
+            self.changed.wait_while(&mut progress, |progress| {
+                progress.under_way >= MOST_UNDER_WAY
+            });
             if let Some(error) = progress.error.take() {
                 return Err(error);
             }
@@ -366,7 +362,7 @@ impl Writer {
                 buffer,
             },
             |arrived, result| {
-                let mut progress = self.progress();
+                let mut progress = self.progress.lock();
                 progress.under_way -= 1;
                 match result {
                     Ok(()) => progress.unsynced.push(Subtree::of_chunk(
@@ -396,16 +392,13 @@ impl Writer {
         let due = usize::try_from(sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
         let mut began = Instant::now();
         loop {
-            let progress = self.progress();
+            let mut progress = self.progress.lock();
             let waits =
                 |progress: &mut Progress| !progress.has_ended && progress.unsynced.len() < due;
             let rest = sync_interval
                 .saturating_sub(began.elapsed())
                 .max(Duration::from_millis(1));
-            let (mut progress, _) = self
-                .changed
-                .wait_timeout_while(progress, rest, waits)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_while_for(&mut progress, waits, rest);
             if progress.has_ended {
                 return Ok(());
             }
@@ -424,10 +417,6 @@ impl Writer {
                 self.target.sync(batch)?;
             }
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -30,10 +30,7 @@ use std::{
         },
     },
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use nicstripe_proto::{
@@ -42,6 +39,7 @@ use nicstripe_proto::{
     message::{OfferKind, PutOptions},
     name::escaped,
 };
+use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock,
     fstat, fstatfs, fstatvfs, openat, unlinkat,
@@ -360,7 +358,7 @@ impl Target {
             return report(arrived, result);
         }
         {
-            let mut waiting = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.writer.lock();
             if let Some(queue) = &mut *waiting {
                 return queue.push_back(arrived);
             }
@@ -370,7 +368,7 @@ impl Target {
         while let Some(arrived) = next {
             let result = self.write_verified(&arrived);
             report(arrived, result);
-            let mut waiting = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.writer.lock();
             next = waiting.as_mut().and_then(VecDeque::pop_front);
             if next.is_none() {
                 *waiting = None;
@@ -390,7 +388,7 @@ impl Target {
         };
         if self.unsynced.fetch_add(extent.len, Ordering::AcqRel) >= MOST_UNSYNCED {
             // Waits for a running sync, to bound the data lost in a crash.
-            drop(self.syncs());
+            drop(self.syncs.lock());
         }
         self.store_parts(
             self.parts_to_write(arrived.header.chunk, extent, bytes),

@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -15,6 +14,7 @@ use nicstripe_proto::{
     discovery::TokenBucket,
     message::{Expected, Token},
 };
+use parking_lot::Mutex;
 use tokio::{net::UdpSocket, task::JoinSet};
 
 use crate::{
@@ -57,7 +57,7 @@ impl Budgets {
     /// Counts one sent token towards the rate limit of a key. Returns false if the limit is
     /// reached.
     pub(super) fn take(&self, key: PublicKey, now: Instant) -> bool {
-        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budgets = self.0.lock();
         budgets
             .entry(key)
             .or_insert_with(|| TokenBucket::new(TOKENS_AT_ONCE, TOKENS_PER_SECOND, now))

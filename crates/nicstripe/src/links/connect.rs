@@ -9,7 +9,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -22,6 +22,7 @@ use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
 };
+use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) use self::retries::Retries;
@@ -221,7 +222,6 @@ impl Connector {
         tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes are dropped on the path");
         self.narrow
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .insert((plan.interface.clone(), plan.remote.ip()));
         established.path_mtu = Some(SMALL_MTU);
         Ok((established, welcome))
@@ -278,7 +278,7 @@ impl Connector {
 
     /// Returns true if the link is known to drop packets above [`SMALL_MTU`].
     fn is_narrow(&self, plan: &PathPlan) -> bool {
-        let known = self.narrow.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.narrow.lock();
         known.contains(&(plan.interface.clone(), plan.remote.ip()))
     }
 

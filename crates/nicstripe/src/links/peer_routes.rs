@@ -6,12 +6,13 @@
 use std::{
     collections::HashSet,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
 use nicstripe_link::{interfaces, route_to};
 use nicstripe_proto::message::{Expected, PeerAddress};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -82,7 +83,7 @@ impl PeerRoutes {
         }
         let way = (from, interface.to_owned());
         self.limits.probations.made(self.key, &way, Instant::now());
-        self.arrivals().insert(way);
+        self.arrivals.lock().insert(way);
     }
 
     /// Installs host routes for connections that the peer announces, because reverse-path filtering
@@ -121,7 +122,7 @@ impl PeerRoutes {
                 }
                 let now = Instant::now();
                 let routes = routes.upgrade();
-                let has_arrived = |routes: &Arc<Self>| routes.arrivals().contains(&way);
+                let has_arrived = |routes: &Arc<Self>| routes.arrivals.lock().contains(&way);
                 if routes.as_ref().is_some_and(has_arrived) {
                     limits.probations.made(key, &way, now);
                     continue;
@@ -170,7 +171,8 @@ impl PeerRoutes {
                 continue;
             }
             if keeper.diverts(from, interface)
-                && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now()))
+                && !token
+                    .is_some_and(|token| self.claims.lock().is_proved(from, token, Instant::now()))
             {
                 asked |= token.is_none() && self.ask(from, port, interface, keeper).await;
                 continue;
@@ -213,18 +215,10 @@ impl PeerRoutes {
             return false;
         }
         keeper.refresh_neighbour(address, interface).await;
-        let token = self.claims().begin(address, Instant::now());
+        let token = self.claims.lock().begin(address, Instant::now());
         let sent = address_proof::send(token, SocketAddr::new(address, port)).await;
         sent.inspect_err(|error| tracing::debug!(%address, %error, "token not sent"))
             .is_ok()
-    }
-
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn arrivals(&self) -> MutexGuard<'_, HashSet<RouteEnds>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn remove(&self, from: IpAddr, interface: u32) {

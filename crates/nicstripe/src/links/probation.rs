@@ -4,9 +4,10 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::trust::PublicKey;
 
@@ -77,7 +78,7 @@ impl Probations {
     /// Starts or continues the probation of a route. Returns the time to wait for a connection, or
     /// `None` if the route must not be installed for this key now.
     pub(super) fn begin(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> Option<Duration> {
-        let mut probations = self.lock();
+        let mut probations = self.0.lock();
         let of_key = probations.entry(key).or_default();
         of_key.retain(|_, probation| !probation.is_forgotten(now));
         if !of_key.contains_key(way) && of_key.len() >= MOST_PROBATIONS {
@@ -93,7 +94,7 @@ impl Probations {
     /// Returns true if the route must not be installed for this key now, because earlier probations
     /// failed.
     pub(super) fn holds_back(&self, key: PublicKey, way: &RouteEnds, now: Instant) -> bool {
-        let probations = self.lock();
+        let probations = self.0.lock();
         let probation = probations.get(&key).and_then(|of_key| of_key.get(way));
         probation.is_some_and(|probation| probation.left(now).is_none())
     }
@@ -102,6 +103,7 @@ impl Probations {
     /// interface. This ends the probation.
     pub(super) fn made(&self, key: PublicKey, way: &RouteEnds, now: Instant) {
         if let Some(probation) = self
+            .0
             .lock()
             .get_mut(&key)
             .and_then(|of_key| of_key.get_mut(way))
@@ -117,7 +119,7 @@ impl Probations {
     /// probation fails and the route is not installed again for a while. Has no effect after a
     /// recent connection.
     pub(super) fn used(&self, key: PublicKey, way: &RouteEnds, time: Duration, now: Instant) {
-        let mut probations = self.lock();
+        let mut probations = self.0.lock();
         let Some(probation) = probations
             .get_mut(&key)
             .and_then(|of_key| of_key.get_mut(way))
@@ -136,10 +138,6 @@ impl Probations {
             (probation.used, probation.held_until) = (Duration::ZERO, Some(now + pause));
             probation.failures = probation.failures.saturating_add(1);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, HashMap<RouteEnds, Probation>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,7 +212,7 @@ mod tests {
         }
         let forgotten = now + REMEMBERED;
         assert!(probations.begin(key, &way, forgotten).is_some());
-        assert_eq!(probations.lock()[&key][&way].failures, 0);
+        assert_eq!(probations.0.lock()[&key][&way].failures, 0);
     }
 
     #[test]
@@ -252,7 +250,7 @@ mod tests {
         let (begun, probations, key, way) = probation();
         // A connection without a route on probation leaves no record.
         probations.made(key, &way, begun);
-        assert!(probations.lock().get(&key).is_none());
+        assert!(probations.0.lock().get(&key).is_none());
         assert!(probations.begin(key, &way, begun).is_some());
         probations.used(key, &way, PROBATION, begun);
         let second = begun + FIRST_PAUSE;
@@ -297,7 +295,7 @@ mod tests {
         ways.clone()
             .for_each(|way| probations.used(key, &way, PROBATION, begun + PROBATION));
         assert_eq!(begin(key, begun + PROBATION), 0);
-        assert_eq!(probations.lock()[&key].len(), MOST_PROBATIONS);
+        assert_eq!(probations.0.lock()[&key].len(), MOST_PROBATIONS);
         assert_eq!(
             begin(PublicKey::from_bytes([2; 32]), begun),
             MOST_PROBATIONS,

@@ -10,7 +10,7 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use nicstripe_link::{
     HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls,
     give_up_routes, may_change_routes, route_to,
 };
+use parking_lot::Mutex;
 
 use super::{local, request::RoutePolicy, routes};
 use crate::{report::error::Error, session::PathPlan};
@@ -118,13 +119,13 @@ impl RouteKeeper {
         }
         let route = host_route(destination, interface, prefer_source);
         // Recorded before the request, so that dropping the keeper removes it in any case.
-        self.held().push(route);
+        self.held.lock().push(route);
         let added = self.shared.call(move |shared| shared.add(&route)).await;
         match added {
             Ok(()) => self
                 .count
-                .store(self.held().len() as u32, Ordering::Relaxed),
-            Err(_) => self.held().retain(|held| *held != route),
+                .store(self.held.lock().len() as u32, Ordering::Relaxed),
+            Err(_) => self.held.lock().retain(|held| *held != route),
         }
         added
     }
@@ -160,7 +161,7 @@ impl RouteKeeper {
     pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
         let asked = self.shared.call(move |shared| {
-            shared.state().ask(&shared.state_dir, |helper| {
+            shared.state.lock().ask(&shared.state_dir, |helper| {
                 helper.forget_neighbour(&route).map(drop)
             })
         });
@@ -179,9 +180,9 @@ impl RouteKeeper {
         let Some(route) = self.find(destination, interface) else {
             return Ok(());
         };
-        self.held().retain(|held| *held != route);
+        self.held.lock().retain(|held| *held != route);
         self.count
-            .store(self.held().len() as u32, Ordering::Relaxed);
+            .store(self.held.lock().len() as u32, Ordering::Relaxed);
         self.shared.call(move |shared| shared.remove(&route)).await
     }
 
@@ -193,7 +194,12 @@ impl RouteKeeper {
     /// The interface is down again, or a route is no longer allowed.
     pub async fn interface_up(&self, index: u32) -> Result<(), RouteError> {
         let interface = InterfaceIndex(index);
-        if !self.held().iter().any(|route| route.interface == interface) {
+        if !self
+            .held
+            .lock()
+            .iter()
+            .any(|route| route.interface == interface)
+        {
             return Ok(());
         }
         self.shared
@@ -218,14 +224,14 @@ impl RouteKeeper {
     ) -> Result<u32, MtuError> {
         let interface = InterfaceIndex(interface);
         // Recorded before the request, so that dropping the keeper restores it in any case.
-        let is_new = lock(&self.mtus).insert(interface);
+        let is_new = self.mtus.lock().insert(interface);
         let is_gone = self.is_gone.clone();
         let set = self
             .shared
             .call(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone))
             .await;
         if is_new && set.is_err() {
-            lock(&self.mtus).remove(&interface);
+            self.mtus.lock().remove(&interface);
         }
         set
     }
@@ -238,7 +244,7 @@ impl RouteKeeper {
     /// The MTU cannot be restored; the helper retries when it exits, and so does the next start.
     pub async fn restore_mtu(&self, interface: u32) -> Result<bool, MtuError> {
         let interface = InterfaceIndex(interface);
-        if !lock(&self.mtus).contains(&interface) {
+        if !self.mtus.lock().contains(&interface) {
             return Ok(false);
         }
         let restored = self
@@ -246,7 +252,7 @@ impl RouteKeeper {
             .call(move |shared| shared.restore_mtu(interface))
             .await;
         if restored.is_ok() {
-            lock(&self.mtus).remove(&interface);
+            self.mtus.lock().remove(&interface);
         }
         restored
     }
@@ -306,33 +312,24 @@ impl RouteKeeper {
     }
 
     fn find(&self, destination: IpAddr, interface: u32) -> Option<HostRoute> {
-        let held = self.held();
+        let held = self.held.lock();
         held.iter()
             .find(|route| {
                 route.destination == destination && route.interface == InterfaceIndex(interface)
             })
             .copied()
     }
-
-    fn held(&self) -> MutexGuard<'_, Vec<HostRoute>> {
-        lock(&self.held)
-    }
 }
 
 impl Drop for RouteKeeper {
     fn drop(&mut self) {
         self.is_gone.store(true, Ordering::Release);
-        for interface in std::mem::take(&mut *lock(&self.mtus)) {
+        for interface in std::mem::take(&mut *self.mtus.lock()) {
             if let Err(error) = self.shared.restore_mtu(interface) {
                 tracing::warn!(%interface, error = %crate::text::logged::logged_error(&error), "cannot restore MTU");
             }
         }
-        for route in self
-            .held
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+        for route in self.held.get_mut().drain(..) {
             if let Err(error) = self.shared.remove(&route) {
                 tracing::warn!(destination = %route.destination, error = %crate::text::logged::logged_error(&error), "cannot remove host route");
             }
@@ -387,7 +384,7 @@ impl Shared {
         is_new: bool,
         is_gone: &AtomicBool,
     ) -> Result<u32, MtuError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if is_gone.load(Ordering::Acquire) {
             return Err(MtuError::Ending { interface });
         }
@@ -404,7 +401,7 @@ impl Shared {
     }
 
     fn restore_mtu(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let restored = match &mut state.helper {
             Some(helper) => helper.restore_mtu(interface),
             // The MTU was restored when its helper ended.
@@ -417,14 +414,14 @@ impl Shared {
     }
 
     fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.ask(&self.state_dir, |helper| helper.add(route))?;
         *state.holders.entry(*route).or_default() += 1;
         Ok(())
     }
 
     fn remove(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(holders) = state.holders.get_mut(route) else {
             return Ok(());
         };
@@ -440,22 +437,14 @@ impl Shared {
     }
 
     fn restore(&self, interface: InterfaceIndex) -> Result<(), RouteError> {
-        self.state()
+        self.state
+            .lock()
             .ask(&self.state_dir, |helper| helper.restore(interface))
     }
 
     fn start_process(&self) -> io::Result<()> {
-        self.state().start_process(&self.state_dir)
+        self.state.lock().start_process(&self.state_dir)
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-}
-
-/// Locks a mutex. Ignores poisoning, since the state is valid after a panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -656,7 +645,7 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(keeper.count(), 0);
-        assert!(keeper.shared.state().helper.is_none());
+        assert!(keeper.shared.state.lock().helper.is_none());
     }
 
     #[tokio::test]
@@ -669,7 +658,7 @@ mod tests {
                 .await
                 .unwrap();
         }
-        assert!(keeper.count() == 0 && keeper.shared.state().helper.is_none());
+        assert!(keeper.count() == 0 && keeper.shared.state.lock().helper.is_none());
     }
 
     #[tokio::test]

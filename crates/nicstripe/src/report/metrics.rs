@@ -2,13 +2,10 @@
 //!
 //! Sessions report once per second and when something ends, so counting costs nothing per chunk.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use nicstripe_proto::PathLoss;
+use parking_lot::Mutex;
 
 use super::event::LinkState;
 
@@ -186,7 +183,7 @@ pub(crate) struct Live {
 
 impl Meters {
     pub(crate) fn session_begun(&self) -> MeterId {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.totals.sessions_begun += 1;
         let id = state.next;
         state.next += 1;
@@ -195,7 +192,7 @@ impl Meters {
     }
 
     pub(crate) fn session_ended(&self, id: MeterId) {
-        self.state().live.remove(&id);
+        self.0.lock().live.remove(&id);
     }
 
     /// Replaces a session's current values, and adds the bytes since its last report to the totals.
@@ -206,7 +203,7 @@ impl Meters {
         moved: &[(String, InterfaceBytes)],
         resent_bytes: u64,
     ) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.live.insert(id, live);
         state.totals.resent_bytes += resent_bytes;
         for (interface, bytes) in moved {
@@ -222,22 +219,23 @@ impl Meters {
 
     /// Counts the start of a transfer, except standalone files of a tree.
     pub(crate) fn job_begun(&self) {
-        self.state().jobs.begun += 1;
+        self.0.lock().jobs.begun += 1;
     }
 
     /// Counts the end of a transfer with any result.
     pub(crate) fn job_ended(&self) {
-        self.state().jobs.ended += 1;
+        self.0.lock().jobs.ended += 1;
     }
 
     #[cfg(feature = "bench")]
     pub(crate) fn jobs(&self) -> JobCounts {
-        self.state().jobs
+        self.0.lock().jobs
     }
 
     pub(crate) fn transfer_ended(&self, direction: Direction, result: &'static str) {
         *self
-            .state()
+            .0
+            .lock()
             .totals
             .transfers_ended
             .entry((direction, result))
@@ -246,7 +244,8 @@ impl Meters {
 
     pub(crate) fn path_lost(&self, loss: PathLoss) {
         *self
-            .state()
+            .0
+            .lock()
             .totals
             .paths_lost
             .entry(loss_word(loss))
@@ -254,20 +253,21 @@ impl Meters {
     }
 
     pub(crate) fn digest_mismatch(&self) {
-        self.state().totals.digest_mismatches += 1;
+        self.0.lock().totals.digest_mismatches += 1;
     }
 
     pub(crate) fn corrupt_chunk(&self) {
-        self.state().totals.corrupt_chunks += 1;
+        self.0.lock().totals.corrupt_chunks += 1;
     }
 
     pub(crate) fn synced(&self, took: Duration) {
-        self.state().totals.syncs.observe(took);
+        self.0.lock().totals.syncs.observe(took);
     }
 
     pub(crate) fn greeting_refused(&self, reason: &'static str) {
         *self
-            .state()
+            .0
+            .lock()
             .totals
             .greetings_refused
             .entry(reason)
@@ -277,17 +277,13 @@ impl Meters {
     /// Returns a snapshot of the sessions' metrics. The daemon fills in its own values, which are
     /// zero here.
     pub(crate) fn read(&self) -> Metrics {
-        let state = self.state();
+        let state = self.0.lock();
         let mut metrics = state.totals.clone();
         for live in state.live.values() {
             metrics.paths.add(live.paths);
             metrics.transfers += live.transfers;
         }
         metrics
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

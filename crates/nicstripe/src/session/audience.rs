@@ -1,7 +1,8 @@
 //! Subscribers to the link events of a session.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::report::event::Event;
@@ -14,7 +15,7 @@ pub(crate) struct Audience(Arc<Mutex<Vec<mpsc::Sender<Event>>>>);
 impl Audience {
     /// Adds a subscriber. Has no effect if it is already subscribed.
     pub(crate) fn join(&self, events: &mpsc::Sender<Event>) {
-        let mut listeners = self.listeners();
+        let mut listeners = self.0.lock();
         if !listeners
             .iter()
             .any(|listener| listener.same_channel(events))
@@ -25,18 +26,15 @@ impl Audience {
 
     /// Removes a subscriber.
     pub(crate) fn leave(&self, events: &mpsc::Sender<Event>) {
-        self.listeners()
+        self.0
+            .lock()
             .retain(|listener| !listener.same_channel(events));
     }
 
     /// Sends an event to all subscribers, except those whose channel is full.
     pub(crate) fn tell(&self, event: &Event) {
-        for listener in &*self.listeners() {
+        for listener in &*self.0.lock() {
             let _ = listener.try_send(event.clone());
         }
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Event>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,8 @@
 //! Division of a daemon's chunk memory among its sessions.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use crate::file::Owner;
 
@@ -59,17 +58,13 @@ impl ChunkShares {
 
     /// Registers a session of the key `owner` and returns its share.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
-        self.lock().keys.entry(owner).or_default().sessions += 1;
+        self.0.lock().keys.entry(owner).or_default().sessions += 1;
         ChunkShare {
             of: self.clone(),
             owner,
             committed: 0,
             is_busy: false,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +73,7 @@ impl ChunkShare {
     /// budget in chunks. An idle session gets 0, which [`nicstripe_proto::Session`] treats as one
     /// chunk per path.
     pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
-        let mut state = self.of.lock();
+        let mut state = self.of.0.lock();
         let State {
             all,
             committed: total,
@@ -106,7 +101,7 @@ impl ChunkShare {
 impl Drop for ChunkShare {
     fn drop(&mut self) {
         self.update(0, false);
-        let mut state = self.of.lock();
+        let mut state = self.of.0.lock();
         if let Some(key) = state.keys.get_mut(&self.owner) {
             key.sessions -= 1;
         }
@@ -202,9 +197,9 @@ mod tests {
             settle(&mut sessions);
             let all: u64 = sessions.iter().map(|session| session.has).sum();
             assert!(all <= MOST_CHUNKS, "{all}");
-            assert_eq!(all, shares.lock().committed);
+            assert_eq!(all, shares.0.lock().committed);
         }
         drop(sessions);
-        assert!(shares.lock().committed == 0 && shares.lock().keys.is_empty());
+        assert!(shares.0.lock().committed == 0 && shares.0.lock().keys.is_empty());
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
     DataHeader, Digest, PathId, Session, TransferId, TransferStats, message::StreamReport,
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{path_connection::PathConnection, tally::Tally};
@@ -49,21 +50,17 @@ pub(crate) struct SharedProgress(Arc<Mutex<Progress>>);
 
 impl SharedProgress {
     pub(crate) fn get(&self) -> Progress {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     /// Sets the progress to complete, with a final size of `size` bytes.
     pub(crate) fn close(&self, size: u64) {
-        let mut progress = self.lock();
+        let mut progress = self.0.lock();
         (progress.bytes, progress.size, progress.open) = (size, size, false);
     }
 
     fn set(&self, progress: &Progress) {
-        self.lock().clone_from(progress);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone_from(progress);
     }
 }
 

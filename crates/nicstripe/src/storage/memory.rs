@@ -7,13 +7,14 @@ use std::{
     collections::HashMap,
     fmt, io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
 use nicstripe_proto::{FailCode, Name, Subtree};
+use parking_lot::Mutex;
 
 use self::{
     blocks::{Blocks, Space},
@@ -105,12 +106,12 @@ impl MemoryStorage {
             .write(bytes, 0)
             .map_err(|cause| FileError::new("write", name, cause))?;
         let content = self.content(blocks, bytes.len() as u64, 0o644, None);
-        self.state().tree.put(name, content, true)
+        self.0.state.lock().tree.put(name, content, true)
     }
 
     /// Returns a copy of a file's content, or `None` if the file does not exist.
     pub fn contents(&self, name: &Name) -> Option<Vec<u8>> {
-        let content = self.state().tree.file(name).ok()?;
+        let content = self.0.state.lock().tree.file(name).ok()?;
         let mut bytes = vec![0; usize::try_from(content.size).ok()?];
         content.read(&mut bytes, 0).ok()?;
         Some(bytes)
@@ -123,16 +124,12 @@ impl MemoryStorage {
 
     /// Returns the number of unfinished files: those being received, and those kept for a resume.
     pub fn unfinished(&self) -> usize {
-        self.state().parts.len()
+        self.0.state.lock().parts.len()
     }
 
     /// Deletes unfinished files that no transfer has open.
     pub fn forget_unfinished(&self) {
-        self.state().parts.retain(|_, kept| kept.is_open);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().parts.retain(|_, kept| kept.is_open);
     }
 
     fn content(
@@ -155,14 +152,14 @@ impl MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError> {
-        Ok(Box::new(self.state().tree.file(name)?))
+        Ok(Box::new(self.0.state.lock().tree.file(name)?))
     }
 
     fn begin(
         &self,
         request: &PartRequest<'_>,
     ) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
         if let Some(kept) = state.parts.get(&key) {
@@ -179,11 +176,11 @@ impl Storage for MemoryStorage {
             || Arc::new(PartState::new(&self.0.space)),
             |kept| kept.part.clone(),
         );
-        let have = part.durable().clone();
+        let have = part.durable.lock().clone();
         let left = request
             .size
             .unwrap_or(0)
-            .saturating_sub(part.blocks().bytes());
+            .saturating_sub(part.blocks.lock().bytes());
         self.0
             .space
             .check(left)
@@ -222,23 +219,23 @@ impl Storage for MemoryStorage {
         after: Option<&[u8]>,
         most: usize,
     ) -> Result<Listed, FileError> {
-        self.state().tree.list(dir, after, most)
+        self.0.state.lock().tree.list(dir, after, most)
     }
 
     fn stat(&self, name: &Name) -> Result<Stat, FileError> {
-        self.state().tree.stat(name)
+        self.0.state.lock().tree.stat(name)
     }
 
     fn remove(&self, name: &Name) -> Result<(), FileError> {
-        self.state().tree.remove(name)
+        self.0.state.lock().tree.remove(name)
     }
 
     fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
-        self.state().tree.rename(from, to, replace)
+        self.0.state.lock().tree.rename(from, to, replace)
     }
 
     fn make_dir(&self, name: &Name) -> Result<(), FileError> {
-        self.state().tree.make_dir(name)
+        self.0.state.lock().tree.make_dir(name)
     }
 }
 
@@ -268,14 +265,6 @@ impl PartState {
             durable: Mutex::default(),
         }
     }
-
-    fn blocks(&self) -> MutexGuard<'_, Blocks> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn durable(&self) -> MutexGuard<'_, Vec<Subtree>> {
-        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 struct MemoryPart {
@@ -299,26 +288,26 @@ impl StoredPart for MemoryPart {
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.part.blocks().read(bytes, offset);
+        self.part.blocks.lock().read(bytes, offset);
         Ok(())
     }
 
     fn sync(&self, durable: &[Subtree]) -> io::Result<()> {
-        self.part.durable().extend_from_slice(durable);
+        self.part.durable.lock().extend_from_slice(durable);
         Ok(())
     }
 
     fn commit(&self, size: u64) -> Result<(), FileError> {
-        let mut state = self.storage.state();
+        let mut state = self.storage.0.state.lock();
         state.tree.check_free(self.name(), self.replace)?;
-        let blocks = self.part.blocks().take();
+        let blocks = self.part.blocks.lock().take();
         let content = self.storage.content(blocks, size, self.mode, self.modified);
         state.parts.remove(&self.key);
         state.tree.put(self.name(), content, self.replace)
     }
 
     fn discard(&self) {
-        let mut state = self.storage.state();
+        let mut state = self.storage.0.state.lock();
         if state
             .parts
             .get(&self.key)
@@ -332,7 +321,7 @@ impl StoredPart for MemoryPart {
 /// Keeps the data of an unfinished file, so that a transfer can resume.
 impl Drop for MemoryPart {
     fn drop(&mut self) {
-        if let Some(kept) = self.storage.state().parts.get_mut(&self.key)
+        if let Some(kept) = self.storage.0.state.lock().parts.get_mut(&self.key)
             && Arc::ptr_eq(&kept.part, &self.part)
         {
             kept.is_open = false;

@@ -2,16 +2,14 @@
 
 use std::{
     io,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, Digest, FailCode, Grid, HoleMap, Name, Offer, Subtree,
     message::{OfferKind, PutOptions},
 };
+use parking_lot::Mutex;
 
 use super::backend::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
@@ -227,7 +225,7 @@ impl Target {
     pub(crate) fn discard(&self) {
         match self {
             Self::File(target) => target.discard(),
-            Self::Stored(target) => target.discard(&mut target.syncs()),
+            Self::Stored(target) => target.discard(&mut target.syncs.lock()),
         }
     }
 
@@ -256,7 +254,7 @@ impl StoredTarget {
     }
 
     fn sync(&self, subtrees: &[Subtree]) -> Result<(), FileError> {
-        let mut syncs = self.syncs();
+        let mut syncs = self.syncs.lock();
         if *syncs == Syncs::Closed {
             return Ok(());
         }
@@ -271,7 +269,7 @@ impl StoredTarget {
     }
 
     fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        let mut syncs = self.syncs();
+        let mut syncs = self.syncs.lock();
         if *syncs == Syncs::Closed || self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("name", io::Error::other("it was discarded before")));
         }
@@ -330,17 +328,13 @@ impl StoredTarget {
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
         FileError::new(operation, &self.shown, cause)
     }
-
-    fn syncs(&self) -> MutexGuard<'_, Syncs> {
-        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Discards the data if no later transfer can resume from it.
 impl Drop for StoredTarget {
     fn drop(&mut self) {
         if self.grid.is_open() || !self.has_durable.load(Ordering::Acquire) {
-            let mut syncs = *self.syncs();
+            let mut syncs = *self.syncs.lock();
             self.discard(&mut syncs);
         }
     }

@@ -5,10 +5,11 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use nicstripe_proto::{Name, NameError, name::escaped};
+use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
 use crate::file::{Root, inode_of, is_hidden_name, open_confined};
@@ -97,7 +98,7 @@ impl Anchor {
     ///
     /// I/O errors, and `ENOENT` if the path now leads to another directory.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
-        if let Some(dir) = &*self.held() {
+        if let Some(dir) = &*self.dir.lock() {
             return Ok(dir.clone());
         }
         let dir = self.base.open()?;
@@ -110,7 +111,7 @@ impl Anchor {
 
     /// Closes the directory's descriptor; later calls of `dir` reopen it.
     pub(super) fn release(&self) {
-        self.held().take();
+        self.dir.lock().take();
     }
 
     pub(super) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
@@ -125,10 +126,6 @@ impl Anchor {
             }
             (_, false) => Ok(open_confined(&dir, path_of_bytes(path), flags)?),
         }
-    }
-
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

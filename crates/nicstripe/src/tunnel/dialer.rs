@@ -3,11 +3,12 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{discovery::TokenBucket, tunnel::TargetRefusal};
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpStream, lookup_host},
     sync::Semaphore,
@@ -126,10 +127,7 @@ impl Dialer {
     }
 
     fn may_record(&self) -> bool {
-        self.records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take(Instant::now())
+        self.records.lock().take(Instant::now())
     }
 }
 

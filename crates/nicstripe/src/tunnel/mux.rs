@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -14,6 +14,7 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     tunnel::{Broken, ConnId, OpenError, TargetRefusal, TunnelError, TunnelEvent, Tunnels},
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{dialer::Dialer, stream::Tunnel};
@@ -105,13 +106,9 @@ impl TunnelMux {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `act` on the state machine, then wakes the tasks affected by its events.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let result = act(&mut state);
         let wakers = state.take_wakers();
         let is_due = state.tunnels.is_due();
@@ -127,12 +124,12 @@ impl TunnelMux {
     pub(crate) async fn pump(self: Arc<Self>, mut chunks: impl BatchSender) {
         let _guard = EndAtDrop(&self);
         let in_flight = chunks.in_flight();
-        self.lock().under_way = Some(in_flight);
+        self.state.lock().under_way = Some(in_flight);
         loop {
             // Sends a batch as soon as there is data. Data that arrives while the send window is
             // full enlarges the next batch.
-            while !self.lock().tunnels.is_due() {
-                if self.lock().has_ended {
+            while !self.state.lock().tunnels.is_due() {
+                if self.state.lock().has_ended {
                     return;
                 }
                 self.work.notified().await;
@@ -159,7 +156,7 @@ impl TunnelMux {
                 state.breach = Some(error);
             }
         });
-        let asked = std::mem::take(&mut self.lock().asked);
+        let asked = std::mem::take(&mut self.state.lock().asked);
         for (conn, target) in asked {
             let tunnel = Tunnel::new(self.clone(), conn);
             if let Some(dialer) = self.dialer.clone() {
@@ -170,7 +167,7 @@ impl TunnelMux {
 
     /// Returns the changes since the last call: consumed batches and a protocol violation.
     pub(crate) fn status(&self) -> MuxStatus {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         MuxStatus {
             taken: std::mem::take(&mut state.taken),
             breach: state.breach.take(),
@@ -189,13 +186,13 @@ impl TunnelMux {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.lock().has_ended
+        self.state.lock().has_ended
     }
 
     /// Waits until the peer has acknowledged all written data, or the multiplexer has ended.
     pub(crate) async fn flush(&self) {
         let is_busy = || {
-            let state = self.lock();
+            let state = self.state.lock();
             !state.has_ended
                 && (state.tunnels.is_due()
                     || state
@@ -241,7 +238,7 @@ impl TunnelMux {
     }
 
     fn poll_answer(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<Answer, Broken>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let has_ended = state.has_ended;
         let Some(user) = state.users.get_mut(&conn) else {
             return Poll::Ready(Err(Broken));
@@ -269,7 +266,7 @@ impl TunnelMux {
         conn: ConnId,
         context: &Context<'_>,
     ) -> Poll<Result<usize, Broken>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.tunnels.room(conn) {
             Ok(0) => {
                 state.user(conn).writer = Some(context.waker().clone());
@@ -282,7 +279,7 @@ impl TunnelMux {
     /// Returns ready if the peer or the session has ended the connection. Otherwise registers the
     /// task to be woken.
     pub(super) fn poll_gone(&self, conn: ConnId, context: &Context<'_>) -> Poll<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.has_ended || state.tunnels.is_gone(conn) {
             return Poll::Ready(());
         }
@@ -304,7 +301,7 @@ impl TunnelMux {
         into: &mut [u8],
         context: &Context<'_>,
     ) -> Poll<Result<usize, Broken>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.tunnels.peek(conn, into) {
             Ok(Some(count)) => Poll::Ready(Ok(count)),
             Err(Broken) => Poll::Ready(Err(Broken)),
@@ -383,7 +380,7 @@ impl State {
 impl fmt::Debug for TunnelMux {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TunnelMux")
-            .field("connections", &self.lock().tunnels.len())
+            .field("connections", &self.state.lock().tunnels.len())
             .finish_non_exhaustive()
     }
 }

@@ -4,11 +4,12 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     io::{self, Read as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use nicstripe_sim::{CloseReason, End, Event, LinkConfig, LinkId, Network};
+use parking_lot::Mutex;
 use tokio::{
     io::{Interest, Ready},
     sync::{Notify, mpsc, oneshot},
@@ -90,13 +91,13 @@ impl SimulatedNetwork {
     }
 
     pub(crate) fn add_link(&self, config: LinkConfig) -> LinkId {
-        self.lock().net.add_link(config)
+        self.0.state.lock().net.add_link(config)
     }
 
     /// Applies a change to the network, such as a fault.
     pub(crate) fn apply(&self, change: impl FnOnce(&mut Network<Vec<u8>>)) {
         self.catch_up();
-        change(&mut self.lock().net);
+        change(&mut self.0.state.lock().net);
         self.0.changed.notify_one();
     }
 
@@ -104,7 +105,7 @@ impl SimulatedNetwork {
     pub(crate) async fn connect(&self, link: LinkId, by: End) -> io::Result<Connection> {
         let (sender, connected) = oneshot::channel();
         let _attempt = Attempt(self, link, by);
-        self.lock().connecting.insert((link, by), sender);
+        self.0.state.lock().connecting.insert((link, by), sender);
         self.apply(|net| net.connect(link, by));
         connected
             .await
@@ -116,7 +117,7 @@ impl SimulatedNetwork {
         loop {
             let changed = self.0.changed.notified();
             self.catch_up();
-            let next = self.lock().net.next_at();
+            let next = self.0.state.lock().net.next_at();
             tokio::select! {
                 biased;
                 () = changed => {}
@@ -149,7 +150,7 @@ impl SimulatedNetwork {
     fn catch_up(&self) {
         let now = self.now();
         loop {
-            let event = self.lock().net.next_until(now);
+            let event = self.0.state.lock().net.next_until(now);
             match event {
                 Some(event) => self.on_event(event),
                 None => return,
@@ -161,13 +162,13 @@ impl SimulatedNetwork {
         match event {
             Event::Opened { link, end } => self.on_opened(link, end),
             Event::Delivered { link, to, message } => {
-                if let Some(half) = self.lock().halves.get_mut(&(link, to)) {
+                if let Some(half) = self.0.state.lock().halves.get_mut(&(link, to)) {
                     half.received.extend(message);
                     half.changed.notify_waiters();
                 }
             }
             Event::Writable { link, end } => {
-                if let Some(half) = self.lock().halves.get(&(link, end)) {
+                if let Some(half) = self.0.state.lock().halves.get(&(link, end)) {
                     half.changed.notify_waiters();
                 }
             }
@@ -178,7 +179,7 @@ impl SimulatedNetwork {
 
     fn on_opened(&self, link: LinkId, end: End) {
         let (connecting, connection) = {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             let (id, changed) = (state.next_id, Arc::new(Notify::new()));
             state.next_id += 1;
             let half = Half {
@@ -206,7 +207,7 @@ impl SimulatedNetwork {
     }
 
     fn on_closed(&self, link: LinkId, end: End, reason: CloseReason) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if let Some(connecting) = state.connecting.remove(&(link, end)) {
             let _ = connecting.send(Err(io::ErrorKind::HostUnreachable.into()));
         } else if reason == CloseReason::CarrierLost {
@@ -225,10 +226,6 @@ impl SimulatedNetwork {
     pub(crate) fn now(&self) -> Duration {
         Instant::now() - self.0.origin
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Guard that aborts a connection attempt when dropped.
@@ -237,7 +234,14 @@ struct Attempt<'a>(&'a SimulatedNetwork, LinkId, End);
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let Self(network, link, by) = *self;
-        if network.lock().connecting.remove(&(link, by)).is_some() {
+        if network
+            .0
+            .state
+            .lock()
+            .connecting
+            .remove(&(link, by))
+            .is_some()
+        {
             network.apply(|net| net.close(link, by));
         }
     }
@@ -267,7 +271,7 @@ impl Connection {
     }
 
     fn readiness(&self, interest: Interest) -> Ready {
-        let mut state = self.network.lock();
+        let mut state = self.network.0.state.lock();
         let is_writable = state.net.is_writable(self.at.0, self.at.1);
         let (readable, writable) = match state.half(self) {
             Ok(half) => (
@@ -289,7 +293,7 @@ impl Connection {
     /// Receives once, like a socket: returns the number of bytes, and true if no more are
     /// available.
     pub(crate) fn recv(&self, space: &mut [u8]) -> io::Result<(usize, bool)> {
-        let mut state = self.network.lock();
+        let mut state = self.network.0.state.lock();
         let half = state.half(self)?;
         if !half.received.is_empty() {
             let count = half.received.read(space)?;
@@ -305,7 +309,7 @@ impl Connection {
     /// Sends as much as the link accepts.
     pub(crate) fn send(&self, pending: &[u8]) -> io::Result<usize> {
         self.network.catch_up();
-        let mut state = self.network.lock();
+        let mut state = self.network.0.state.lock();
         if state.half(self)?.ended.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -324,7 +328,7 @@ impl Connection {
     /// Closes the connection after the sent bytes. Nothing can be received afterwards.
     pub(crate) fn close(&self) {
         let closed = {
-            let mut state = self.network.lock();
+            let mut state = self.network.0.state.lock();
             let closed = state
                 .half(self)
                 .map(|half| half.ended.replace(Ended::Closed));
@@ -340,7 +344,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close();
-        let mut state = self.network.lock();
+        let mut state = self.network.0.state.lock();
         if state.half(self).is_ok() {
             state.halves.remove(&self.at);
         }

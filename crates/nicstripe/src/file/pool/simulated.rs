@@ -2,10 +2,11 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Crew, Crews, IoPool, Owner, Task};
@@ -39,7 +40,7 @@ impl IoPool {
 impl SimulatedDisk {
     /// Sets the duration of each job.
     pub(crate) fn set_delay(&self, delay: Duration) {
-        self.lock().delay = delay;
+        self.0.lock().delay = delay;
     }
 
     /// Stalls all jobs from `after` to `until`, both measured from now.
@@ -47,13 +48,13 @@ impl SimulatedDisk {
         let (disk, now) = (self.clone(), Instant::now());
         tokio::spawn(async move {
             sleep_until(now + after).await;
-            disk.lock().stalled_until = Some(now + until);
+            disk.0.lock().stalled_until = Some(now + until);
         });
     }
 
     /// Returns the largest number of jobs that waited at the same time.
     pub(crate) fn most_waiting(&self) -> u64 {
-        self.lock().most_waiting
+        self.0.lock().most_waiting
     }
 
     pub(super) fn run(&self, job: Task) {
@@ -63,7 +64,7 @@ impl SimulatedDisk {
             while let Some(at) = disk.busy_until(began) {
                 sleep_until(at).await;
             }
-            disk.lock().waiting -= 1;
+            disk.0.lock().waiting -= 1;
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!("file job panicked");
             }
@@ -71,19 +72,15 @@ impl SimulatedDisk {
     }
 
     fn count_waiting(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.waiting += 1;
         state.most_waiting = state.most_waiting.max(state.waiting);
     }
 
     /// Returns the time at which a job started at `began` may finish; `None` if it may finish now.
     fn busy_until(&self, began: Instant) -> Option<Instant> {
-        let state = self.lock();
+        let state = self.0.lock();
         let at = state.stalled_until.max(Some(began + state.delay))?;
         (at > Instant::now()).then_some(at)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

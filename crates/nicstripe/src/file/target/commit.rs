@@ -1,11 +1,6 @@
 //! Syncs and commit of a target, and recovery if one of them fails.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    sync::{MutexGuard, PoisonError, atomic::Ordering},
-};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
 use rustix::fs::{
@@ -19,7 +14,7 @@ use crate::file::{beneath::inode_of, error::FileError};
 impl Target {
     /// Syncs the target's data, then records `subtrees` as durable in the journal.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
-        let mut syncs = self.syncs();
+        let mut syncs = self.syncs.lock();
         if *syncs == Syncs::Closed {
             return Ok(());
         }
@@ -37,15 +32,11 @@ impl Target {
 
     /// Runs the final sync of the target; later syncs have no effect.
     fn sync_last(&self) -> Result<(), FileError> {
-        let mut syncs = self.syncs();
+        let mut syncs = self.syncs.lock();
         self.sync_part(*syncs, File::sync_all)?;
         self.is_void.store(false, Ordering::Release);
         *syncs = Syncs::Closed;
         Ok(())
-    }
-
-    pub(super) fn syncs(&self) -> MutexGuard<'_, Syncs> {
-        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Syncs the data with `how`, unless an earlier sync or journal write failed.
@@ -160,7 +151,7 @@ impl Target {
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
-        self.sync_part(*self.syncs(), File::sync_data)?;
+        self.sync_part(*self.syncs.lock(), File::sync_data)?;
         // Otherwise the data would be read back from the page cache instead of the disk.
         let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
         let mut hasher = blake3::Hasher::new();

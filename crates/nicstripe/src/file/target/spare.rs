@@ -1,15 +1,11 @@
 //! Parts of a target that are not transferred: holes, and chunks reused from the existing file.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::OnceLock};
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value,
 };
+use parking_lot::Mutex;
 use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, copy_file_range, fallocate, fstat, ioctl_ficlone,
     openat,
@@ -185,11 +181,7 @@ impl Target {
     /// are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
-            self.spared
-                .written_whole
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(chunk);
+            self.spared.written_whole.lock().insert(chunk);
         }
     }
 
@@ -203,13 +195,7 @@ impl Target {
         else {
             return Ok(());
         };
-        let chunks = std::mem::take(
-            &mut *self
-                .spared
-                .written_whole
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let chunks = std::mem::take(&mut *self.spared.written_whole.lock());
         for extent in chunks
             .ranges()
             .filter_map(|range| self.grid.extent_of_range(range))

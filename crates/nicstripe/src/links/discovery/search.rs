@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     net::SocketAddrV6,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
     name::escaped,
 };
+use parking_lot::Mutex;
 use tokio::{net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -156,10 +157,7 @@ impl Search {
     /// Returns the names of the interfaces searched so far. Of those available at the start, cables
     /// come first.
     pub fn interfaces(&self) -> Vec<String> {
-        self.asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.asked.lock().clone()
     }
 
     /// Returns the reason why a named interface, or every interface, could not be searched; `None`
@@ -299,10 +297,7 @@ impl Searcher {
                 continue;
             };
             self.places.push(place);
-            self.asked
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(place.name.to_string());
+            self.asked.lock().push(place.name.to_string());
             self.tasks.spawn(ask(
                 self.ear.clone(),
                 place,

@@ -1,15 +1,12 @@
 //! Retransmit buffers of streamed sources. A source cannot be read twice, so the buffer keeps sent
 //! chunks until they are acknowledged.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value,
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 
 use super::jobs::Jobs;
@@ -176,7 +173,7 @@ impl ChunkSender {
     /// Waits until the transfer has ended. Must not be called while another call waits for a
     /// permit.
     pub(super) async fn closed(&self) {
-        while !self.window.lock().is_closed {
+        while !self.window.0.state.lock().is_closed {
             self.window.0.task.notified().await;
         }
     }
@@ -277,13 +274,9 @@ impl SendWindow {
 
     /// Blocks until a permit is free. Returns `None` if the window is closed.
     fn acquire(&self) -> Option<Permit> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         while state.free == 0 && !state.is_closed {
-            state = self
-                .0
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.0.changed.wait(&mut state);
         }
         self.take(state)
     }
@@ -293,7 +286,7 @@ impl SendWindow {
     async fn acquire_async(&self) -> Option<Permit> {
         loop {
             {
-                let state = self.lock();
+                let state = self.0.state.lock();
                 if state.free > 0 || state.is_closed {
                     return self.take(state);
                 }
@@ -314,25 +307,21 @@ impl SendWindow {
 
     /// Returns true if no chunk is in flight.
     pub(crate) fn is_free(&self) -> bool {
-        self.lock().taken == 0
+        self.0.state.lock().taken == 0
     }
 
     fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.is_closed = true;
         drop(state);
         self.0.changed.notify_all();
         self.0.task.notify_one();
     }
-
-    fn lock(&self) -> MutexGuard<'_, WindowState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.0.state.lock();
         state.free += 1;
         state.taken -= 1;
         drop(state);
@@ -344,7 +333,7 @@ impl Drop for Permit {
 impl fmt::Debug for SendWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendWindow")
-            .field("free", &self.lock().free)
+            .field("free", &self.0.state.lock().free)
             .finish_non_exhaustive()
     }
 }

@@ -4,10 +4,12 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 /// Memory quota of a [`MemoryStorage`](super::MemoryStorage), in bytes.
 #[derive(Debug)]
@@ -95,10 +97,7 @@ impl Blocks {
     pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
         pieces(offset, bytes.len()).try_for_each(|piece| {
             let copied = bytes[piece.range()].to_vec();
-            shared
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .write_piece(&piece, copied)
+            shared.lock().write_piece(&piece, copied)
         })
     }
 

@@ -7,10 +7,11 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
+use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
 use crate::file::{Barred, inode_of, most_directories, open_confined};
@@ -56,7 +57,7 @@ impl RootDir {
     /// Adds an open directory to the queue, and closes the oldest one if more than [`MOST_OPEN`]
     /// are open.
     fn keep_open(&self, place: &Arc<TreeDir>) {
-        let mut kept = lock(&self.open);
+        let mut kept = self.open.lock();
         let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
         let oldest = if open.len() > most_directories(MOST_OPEN) {
@@ -67,17 +68,17 @@ impl RootDir {
         drop(kept);
         // Not under the queue's lock: lock order is a place, then the queue.
         if let Some(oldest) = oldest {
-            lock(&oldest.state).dir = None;
+            oldest.state.lock().dir = None;
         }
     }
 
     /// Closes all directories and lets no new ones stay open, which breaks the reference cycle with
     /// them.
     pub(super) fn close_all(&self) {
-        let open = lock(&self.open).take();
+        let open = self.open.lock().take();
         open.iter()
             .flatten()
-            .for_each(|place| lock(&place.state).dir = None);
+            .for_each(|place| place.state.lock().dir = None);
     }
 }
 
@@ -198,7 +199,7 @@ impl TreeDir {
     /// Returns the open directory, opening it if necessary. Fails if the path now leads to another
     /// directory.
     pub(super) fn open(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(dir) = &state.dir {
             return Ok(dir.clone());
         }
@@ -231,12 +232,8 @@ impl TreeDir {
 
     /// Returns the device number of the directory's file system, once it was opened.
     pub(super) fn device(&self) -> Option<u64> {
-        lock(&self.state).identity.map(|(device, _)| device)
+        self.state.lock().identity.map(|(device, _)| device)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Maximum number of directories kept open, given 2048 descriptors or more.

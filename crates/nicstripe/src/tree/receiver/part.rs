@@ -5,9 +5,10 @@ use std::{
     fs::File,
     io,
     os::{fd::OwnedFd, unix::fs::FileExt},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{
         AtFlags, OFlags, RenameFlags, fstat, fsync, linkat, renameat, renameat_with, statat,
@@ -79,7 +80,7 @@ impl Part {
             other => other?,
         };
         let stat = fstat(&file)?;
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(inode_of(&stat));
+        *self.identity.lock() = Some(inode_of(&stat));
         Ok(file)
     }
 
@@ -93,7 +94,7 @@ impl Part {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.identity.lock()
     }
 
     fn is_there(&self, dir: &OwnedFd) -> bool {

@@ -4,11 +4,12 @@
 //! rustls offers the exporter only on its buffered connections. On the unbuffered ones the secret
 //! it starts from is accessible through the key log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, KeyType, Prk};
+use parking_lot::Mutex;
 use rustls::{CipherSuite, KeyLog};
 
 /// Capture of the exporter secret of one connection, and of no other secret.
@@ -32,7 +33,7 @@ impl ExporterSecret {
             _ => return Err(Unspecified),
         };
         let nothing = digest::digest(hash, b"");
-        let mut master = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut master = self.0.lock();
         let mut secret = expand(hkdf, &master, label, nothing.as_ref(), hash.output_len());
         erase(&mut master);
         let exported = expand(
@@ -52,7 +53,7 @@ impl ExporterSecret {
 impl KeyLog for ExporterSecret {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         if self.will_log(label) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = secret.to_vec();
+            *self.0.lock() = secret.to_vec();
         }
     }
 
@@ -69,7 +70,7 @@ impl std::fmt::Debug for ExporterSecret {
 
 impl Drop for ExporterSecret {
     fn drop(&mut self) {
-        erase(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
+        erase(self.0.get_mut());
     }
 }
 
