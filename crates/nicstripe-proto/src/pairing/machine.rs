@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     candidate::{Candidate, CandidateId, PathEnd, Preference, candidates},
-    matching::{Offer, best, is_free, rate, total_rate},
+    matching::{Offer, best, is_free, total_rate},
     state::{Failure, State},
 };
 use crate::wire::message::PeerInterface;
@@ -25,10 +25,10 @@ pub const MOST_PROBES: usize = 64;
 /// State of the pairing: interfaces of two peers, and the candidates between them with their
 /// states.
 ///
-/// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or a
-/// verdict: [`reached`](Self::reached) after a probe, or [`verified`](Self::verified),
-/// [`lost`](Self::lost) and [`failed`](Self::failed) after a connection. Close candidates that left
-/// the plan once they are no longer [in use](Self::is_in_use).
+/// Call [`plan`](Self::plan) for the links to use, and again after `update` or a
+/// verdict: `reached` after a probe, or [`verified`](Self::verified),
+/// `lost` and [`failed`](Self::failed) after a connection. Close candidates that left
+/// the plan once they are no longer in use.
 #[derive(Debug, Clone)]
 pub struct Pairing {
     pub(super) local: Vec<PeerInterface>,
@@ -44,7 +44,6 @@ pub struct Pairing {
     /// interfaces are in use or gone.
     lost: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
-    pub(super) caps: BTreeMap<String, u64>,
 }
 
 impl Pairing {
@@ -62,7 +61,6 @@ impl Pairing {
             in_use: BTreeMap::new(),
             lost: BTreeMap::new(),
             permits: |_| true,
-            caps: BTreeMap::new(),
         }
     }
 
@@ -72,17 +70,12 @@ impl Pairing {
         self.permits = permits;
     }
 
-    /// Limits the rate of the local interface `name` to `bps` bit/s, as set by the user.
-    pub fn cap(&mut self, name: &str, bps: u64) {
-        self.caps.insert(name.to_owned(), bps);
-    }
-
     /// Replaces the lists of interfaces after a change on either side.
     ///
     /// Keeps the states of existing candidates. Discards a failure if the sharing of its subnet
     /// changed or an interface came back: it is new, became a candidate, got another address, or
     /// changed its line rate.
-    pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
+    pub(crate) fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidates(&local, &remote);
         let (ours_back, theirs_back) = (
@@ -131,7 +124,7 @@ impl Pairing {
     }
 
     /// Returns the candidate with this ID, if it still exists.
-    pub fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
+    pub(crate) fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
         self.candidates
             .iter()
             .find(|candidate| candidate.id() == id)
@@ -147,7 +140,7 @@ impl Pairing {
     ///
     /// First come link-local candidates and replacements of a lost link, between idle interfaces.
     /// Then come candidates that may replace a link in use for a greater total rate.
-    pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
+    pub(crate) fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let place = |side: &[PeerInterface], name: &str| {
             side.iter()
                 .position(|interface| interface.name == name)
@@ -174,7 +167,7 @@ impl Pairing {
     ///
     /// If the candidate would replace a link in use, discards failures of idle pairs that share an
     /// interface with it: a cable may have been plugged in again.
-    pub fn reached(&mut self, id: CandidateId) {
+    pub(crate) fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
         }
@@ -213,7 +206,7 @@ impl Pairing {
     ///
     /// Discards earlier failures between idle interfaces, since with a link gone another interface
     /// may reach an address.
-    pub fn lost(&mut self, id: CandidateId) {
+    pub(crate) fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else {
             return;
         };
@@ -243,17 +236,17 @@ impl Pairing {
 
     /// Returns true if a candidate is among the best verified links. Only a greater total rate
     /// replaces it.
-    pub fn is_in_use(&self, id: CandidateId) -> bool {
+    pub(crate) fn is_in_use(&self, id: CandidateId) -> bool {
         self.in_use.contains_key(&id)
     }
 
     /// Returns true if any lost link was not verified again.
-    pub fn misses_a_link(&self) -> bool {
+    pub(crate) fn misses_a_link(&self) -> bool {
         !self.lost.is_empty()
     }
 
     /// Returns true if any candidate failed because of a missing host route.
-    pub fn lacks_a_route(&self) -> bool {
+    pub(crate) fn lacks_a_route(&self) -> bool {
         self.states
             .values()
             .any(|state| state.failure() == Some(&Failure::Unrouted))
@@ -264,7 +257,7 @@ impl Pairing {
     ///
     /// Also discards failures by a missing route, since a full queue may have dropped the proof of
     /// an address.
-    pub fn forgive(&mut self) {
+    pub(crate) fn forgive(&mut self) {
         let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let is_probed =
             |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
@@ -338,19 +331,12 @@ impl Pairing {
     }
 
     pub(super) fn offer<'a>(&'a self, candidate: &'a Candidate) -> Offer<'a> {
-        let rate_bps = rate(candidate).min(
-            self.caps
-                .get(&candidate.local.interface)
-                .copied()
-                .unwrap_or(u64::MAX),
-        );
         let id = candidate.id();
         let was_reached = matches!(self.state(id), State::Reached | State::Verified);
         Offer {
             candidate,
             is_in_use: self.is_in_use(id),
             was_reached,
-            rate_bps,
         }
     }
 

@@ -19,15 +19,13 @@ pub(crate) const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 /// and sums of it do not overflow.
 const MOST_RATE_BPS: u64 = 1 << 48;
 
-/// Candidate that may be selected, with its state and rate.
+/// Candidate that may be selected, with its state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) is_in_use: bool,
     /// True if the candidate's peer interface has answered a probe or accepted a connection.
     pub(super) was_reached: bool,
-    /// Expected rate of the candidate in bit/s.
-    pub(super) rate_bps: u64,
 }
 
 impl Offer<'_> {
@@ -37,7 +35,7 @@ impl Offer<'_> {
         let mut preferences = [0; Preference::COUNT];
         preferences[self.candidate.preference as usize] = 1;
         let [own_subnet, link_local, own_prefix, shared_subnet] = preferences;
-        let rate = self.rate_bps.min(MOST_RATE_BPS) as i64;
+        let rate = rate(self.candidate) as i64;
         let (in_use, reached) = (i64::from(self.is_in_use), i64::from(self.was_reached));
         let askew = ours.abs_diff(theirs) as i64;
         Worth([
@@ -103,7 +101,6 @@ pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candi
         candidate,
         is_in_use: false,
         was_reached: false,
-        rate_bps: rate(candidate),
     };
     let offers: Vec<Offer<'_>> = candidates
         .iter()
@@ -117,8 +114,11 @@ pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candi
 }
 
 /// Returns the expected rate of a candidate in bit/s.
-pub(super) fn rate(candidate: &Candidate) -> u64 {
-    candidate.rate_bps.unwrap_or(UNKNOWN_RATE_BPS)
+fn rate(candidate: &Candidate) -> u64 {
+    candidate
+        .rate_bps
+        .unwrap_or(UNKNOWN_RATE_BPS)
+        .min(MOST_RATE_BPS)
 }
 
 /// Returns true unless one of the candidate's interfaces is in a pair of `taken`.
@@ -162,10 +162,7 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
 
 /// Returns the sum of the candidates' rates in bit/s.
 pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
-    choice
-        .iter()
-        .map(|offer| offer.rate_bps.min(MOST_RATE_BPS))
-        .sum()
+    choice.iter().map(|offer| rate(offer.candidate)).sum()
 }
 
 /// Assigns a sequence number to each interface name, by interface index and then by name.

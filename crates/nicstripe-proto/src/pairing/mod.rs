@@ -4,7 +4,7 @@
 //! over it was authenticated and arrived at the intended interface. A [`Pairing`] plans, takes the
 //! results, and plans again.
 //!
-//! Link-local pairs are [probed](Pairing::to_probe) first, since the addresses fit any two
+//! Link-local pairs are probed first, since the addresses fit any two
 //! interfaces. Pairs that would replace a working or lost link are also probed, so that an
 //! unreachable pair closes no link. A [`Planner`] decides when to probe, connect and disconnect.
 

@@ -223,7 +223,7 @@ impl Planner {
     }
 
     /// Returns true if a probe is in progress.
-    pub fn is_probing(&self) -> bool {
+    pub(crate) fn is_probing(&self) -> bool {
         !self.probing.is_empty()
     }
 

@@ -153,16 +153,16 @@ fn interfaces_that_are_taken_or_no_candidates_are_left_out() {
 }
 
 #[test]
-fn a_cap_lowers_what_an_interface_is_counted_for() {
-    let local = vec![
+fn a_shaper_lowers_what_an_interface_is_counted_for() {
+    let mut local = vec![
         rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
         rated("a1", GIGABIT, &["10.9.0.2/24"]),
     ];
     let remote = vec![rated("b0", 10 * GIGABIT, &["10.9.0.3/24"])];
-    let mut pairing = Pairing::new(local, remote);
-    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0")]);
-    pairing.cap("a0", GIGABIT / 2);
-    assert_eq!(ends(&pairing.plan(&[])), [("a1", "b0")]);
+    let plan = |local: &[PeerInterface]| Pairing::new(local.to_vec(), remote.clone()).plan(&[]);
+    assert_eq!(ends(&plan(&local)), [("a0", "b0")]);
+    local[0].egress_limit_bps = Some(GIGABIT / 2);
+    assert_eq!(ends(&plan(&local)), [("a1", "b0")]);
 }
 
 #[test]
@@ -234,12 +234,12 @@ fn senseless_rates_are_harmless() {
             };
             (0..MOST_INTERFACES).map(one).collect()
         };
-        let (local, remote) = (side("a", 1), side("b", 2));
+        let (mut local, remote) = (side("a", 1), side("b", 2));
         let plan = Pairing::new(local.clone(), remote[..5].to_vec()).plan(&[]);
         assert_eq!(plan.len(), 5);
-        let mut pairing = Pairing::new(local, remote);
-        pairing.cap("a0", 0);
-        assert_eq!(pairing.plan(&[]).len(), MOST_INTERFACES);
+        local[0].egress_limit_bps = Some(0);
+        let plan = Pairing::new(local, remote).plan(&[]);
+        assert_eq!(plan.len(), MOST_INTERFACES);
     }
     let side = |host| {
         [1, 2]
@@ -260,14 +260,12 @@ fn no_other_plan_is_worth_more() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let (ours, theirs) = (1 + rng.below(4) as usize, 1 + rng.below(4) as usize);
-        let mut pairing = Pairing::new(
-            random_side(&mut rng, "a", ours, 1),
-            random_side(&mut rng, "b", theirs, 101),
-        );
-        judge_at_random(&mut pairing, &mut rng);
+        let mut local = random_side(&mut rng, "a", ours, 1);
         if rng.below(3) == 0 {
-            pairing.cap("a0", GIGABIT / 4);
+            local[0].egress_limit_bps = Some(GIGABIT / 4);
         }
+        let mut pairing = Pairing::new(local, random_side(&mut rng, "b", theirs, 101));
+        judge_at_random(&mut pairing, &mut rng);
         let plan = pairing.plan(&[]);
         let locals: BTreeSet<&str> = plan
             .iter()
@@ -340,15 +338,7 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
 type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
-    let cap = if candidate.local.interface == "a0" {
-        pairing.caps.get("a0").copied()
-    } else {
-        None
-    };
-    let rate = candidate
-        .rate_bps
-        .unwrap_or(GIGABIT)
-        .min(cap.unwrap_or(u64::MAX));
+    let rate = candidate.rate_bps.unwrap_or(GIGABIT);
     let mut score = [rate as i64, 0, 0, 0, 0, 0, 0, 0];
     score[1] = i64::from(pairing.is_in_use(candidate.id()));
     let place = match candidate.preference {
