@@ -32,7 +32,7 @@
 //! - The signed addresses are compared with those of the datagram. A recorded question cannot be
 //!   replayed from another address, and a daemon's answer cannot carry a foreign address.
 //! - The answer contains the asker's key and nonce: it is valid only for that client and question.
-//! - [`DOMAIN`] begins with a letter. TLS 1.3 signatures with the same keys begin with 64 spaces,
+//! - `DOMAIN` begins with a letter. TLS 1.3 signatures with the same keys begin with 64 spaces,
 //!   so neither can pass for the other.
 
 mod limiter;
@@ -51,11 +51,11 @@ pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0xee69, 0x6373)
 pub const DATAGRAM_LEN: usize = TEXT_LEN + SIGNATURE_LEN;
 
 /// Maximum length of a host name in an answer, in bytes.
-pub const MOST_HOST: usize = 64;
+pub(crate) const MOST_HOST: usize = 64;
 
 /// Prefix of the signed text, which separates it from other uses of the key. The datagram's first
 /// 224 bytes follow.
-pub const DOMAIN: &[u8] = b"nicstripe discovery, version 1\0";
+pub(crate) const DOMAIN: &[u8] = b"nicstripe discovery, version 1\0";
 
 /// Ed25519 public key (RFC 8032).
 pub type Key = [u8; 32];
@@ -132,7 +132,7 @@ pub struct Answer {
     /// Name of the interface on the daemon's machine: 1 to 16 bytes without NUL, otherwise
     /// arbitrary.
     pub interface: Vec<u8>,
-    /// Host name of the daemon: at most [`MOST_HOST`] bytes without NUL. Self-declared and
+    /// Host name of the daemon: at most `MOST_HOST` bytes without NUL. Self-declared and
     /// unverified; escape it for display.
     pub host: Vec<u8>,
     /// Ed25519 public key of the client that asked.

@@ -13,7 +13,7 @@ pub enum IpVersion {
 
 impl IpVersion {
     /// Returns the length of the IP header in bytes, without options or extensions.
-    pub const fn header_bytes(self) -> u64 {
+    pub(crate) const fn header_bytes(self) -> u64 {
         match self {
             IpVersion::V4 => 20,
             IpVersion::V6 => 40,
@@ -81,12 +81,6 @@ impl Theory {
             (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES)))
                 .div_ceil(self.wire_bytes(HEADER_BYTES).into()),
         ))
-    }
-
-    /// Returns the number of full packets per second at line rate, rounded down (RFC 6349, 4.1:
-    /// 81,274 on 1 GbE).
-    pub fn packets_per_second(&self) -> u64 {
-        self.line.0 / 8 / self.wire_bytes(ETHERNET_BYTES)
     }
 
     fn share(&self, overhead: u64) -> BitRate {
@@ -188,12 +182,6 @@ mod tests {
                 mbytes(line, 9000)
             );
         }
-    }
-
-    #[test]
-    fn full_packets_a_second_are_those_of_rfc_6349() {
-        assert_eq!(Theory::usual(GIGABIT, 1500).packets_per_second(), 81_274);
-        assert_eq!(Theory::usual(GIGABIT, 9000).packets_per_second(), 13_830);
     }
 
     #[test]

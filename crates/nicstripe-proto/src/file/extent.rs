@@ -13,7 +13,7 @@ use minicbor::{Decode, Encode};
 
 /// Extent of a file: `len` bytes from `offset`.
 ///
-/// Any two numbers are allowed; [`end`](Extent::end) detects overflow.
+/// Any two numbers are allowed; `end` detects overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Extent {
     /// Offset of the first byte in the file.
@@ -26,12 +26,12 @@ pub struct Extent {
 
 impl Extent {
     /// Returns the offset after the last byte, or `None` if it exceeds 64 bits.
-    pub const fn end(self) -> Option<u64> {
+    pub(crate) const fn end(self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }
 
     /// Returns true if the extent has no bytes.
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.len == 0
     }
 }
@@ -78,27 +78,22 @@ impl ChunkRange {
     }
 
     /// Returns the index after the last chunk, at most `u64::MAX`.
-    pub const fn end(self) -> ChunkId {
+    pub(crate) const fn end(self) -> ChunkId {
         ChunkId(self.first.0.saturating_add(self.count))
     }
 
     /// Returns true if the range has no chunks.
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.first.0 == self.end().0
     }
 
-    /// Returns the last chunk, or `None` for an empty range.
-    pub fn last(self) -> Option<ChunkId> {
-        (!self.is_empty()).then(|| ChunkId(self.end().0 - 1))
-    }
-
     /// Returns true if `chunk` is in the range.
-    pub fn contains(self, chunk: ChunkId) -> bool {
+    pub(crate) fn contains(self, chunk: ChunkId) -> bool {
         self.first <= chunk && chunk < self.end()
     }
 
     /// Returns the chunks in both ranges, or `None` if there are none.
-    pub fn intersection(self, other: ChunkRange) -> Option<ChunkRange> {
+    pub(crate) fn intersection(self, other: ChunkRange) -> Option<ChunkRange> {
         let first = self.first.max(other.first);
         let end = self.end().min(other.end());
         (first < end).then(|| from_bounds(first.0, end.0))
@@ -129,7 +124,7 @@ impl fmt::Display for ChunkRange {
 /// Set of chunks, stored as ranges: memory grows with the number of gaps, not of chunks.
 ///
 /// Like a [`ChunkRange`], a set ends at `u64::MAX`, so it never contains that ID.
-/// [`insert`](ChunkSet::insert) and [`remove`](ChunkSet::remove) take logarithmic time plus one
+/// [`insert`](ChunkSet::insert) and `remove` take logarithmic time plus one
 /// step per range that disappears; [`len`](ChunkSet::len) is a field.
 ///
 /// ```
@@ -186,7 +181,7 @@ impl ChunkSet {
     }
 
     /// Removes chunks; returns the number that were in the set.
-    pub fn remove(&mut self, range: impl Into<ChunkRange>) -> u64 {
+    pub(crate) fn remove(&mut self, range: impl Into<ChunkRange>) -> u64 {
         let range = range.into();
         let (first, end) = (range.first.0, range.end().0);
         if first == end {
@@ -229,14 +224,14 @@ impl ChunkSet {
     }
 
     /// Returns the chunk with the lowest ID, or `None` if the set is empty.
-    pub fn first(&self) -> Option<ChunkId> {
+    pub(crate) fn first(&self) -> Option<ChunkId> {
         self.ranges
             .first_key_value()
             .map(|(&first, _)| ChunkId(first))
     }
 
     /// Returns the chunk with the highest ID, or `None` if the set is empty.
-    pub fn last(&self) -> Option<ChunkId> {
+    pub(crate) fn last(&self) -> Option<ChunkId> {
         self.ranges
             .last_key_value()
             .map(|(_, &end)| ChunkId(end - 1))
@@ -273,11 +268,6 @@ impl ChunkSet {
         }
         self.len -= cut - first;
         Some(from_bounds(first, cut))
-    }
-
-    /// Removes all chunks.
-    pub fn clear(&mut self) {
-        *self = ChunkSet::new();
     }
 }
 
@@ -460,8 +450,6 @@ mod tests {
         assert_eq!(range(0, 4).intersection(range(2, 9)), Some(range(2, 2)));
         assert_eq!(range(0, 4).intersection(range(4, 1)), None);
         assert_eq!(range(3, 0).intersection(range(0, 9)), None);
-        assert_eq!(range(7, 3).last(), Some(ChunkId(9)));
-        assert_eq!(range(7, 0).last(), None);
         assert!(range(7, 3).contains(ChunkId(9)) && !range(7, 3).contains(ChunkId(10)));
     }
 

@@ -448,7 +448,7 @@ impl HashTree {
     /// # Errors
     ///
     /// [`SubtreeError`] if the tree has a subtree outside the file. The tree is then unchanged.
-    pub fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
+    pub(crate) fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
         let mut closed = HashTree::new(grid);
         self.subtrees()
             .try_for_each(|subtree| closed.insert(subtree))?;

@@ -1,7 +1,7 @@
 //! Holes: ranges of a sparse file without storage, which read as zeros (lseek(2), `SEEK_HOLE`).
 //!
 //! A chunk entirely in holes is not sent. BLAKE3 binds each value to its position, so both ends
-//! hash the zeros, in pieces of [`ZEROS_AT_ONCE`]. The receiver stores no zeros for a hole within a
+//! hash the zeros, in pieces of `ZEROS_AT_ONCE`. The receiver stores no zeros for a hole within a
 //! sent chunk.
 
 use super::{
@@ -10,14 +10,14 @@ use super::{
 };
 
 /// Maximum number of holes announced per file; further holes are sent as data.
-pub const MAX_HOLES: usize = 65_536;
+pub(crate) const MAX_HOLES: usize = 65_536;
 
 /// Maximum number of holes in one message: 38 KiB, at up to 19 bytes each.
 pub const HOLES_PER_MESSAGE: usize = 2_000;
 
 /// Maximum length of zeros hashed in one call, in bytes. 4 MiB take about 1 ms (5 GB/s per core,
 /// measured).
-pub const ZEROS_AT_ONCE: u64 = 4 << 20;
+pub(crate) const ZEROS_AT_ONCE: u64 = 4 << 20;
 
 /// Holes of one file.
 ///
@@ -41,7 +41,7 @@ pub enum HoleError {
         /// Size of the file in bytes.
         size: u64,
     },
-    /// The file has more than [`MAX_HOLES`] holes.
+    /// The file has more than `MAX_HOLES` holes.
     #[error("peer announced more than {MAX_HOLES} holes of a file")]
     TooMany,
     /// The file was offered as one without holes, or its list of holes was already complete.
@@ -54,7 +54,7 @@ impl HoleMap {
     ///
     /// # Errors
     ///
-    /// [`HoleError`] if the hole is invalid or exceeds [`MAX_HOLES`]. The map is then unchanged.
+    /// [`HoleError`] if the hole is invalid or exceeds `MAX_HOLES`. The map is then unchanged.
     pub fn push(&mut self, extent: Extent, size: u64) -> Result<(), HoleError> {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
         let end = extent

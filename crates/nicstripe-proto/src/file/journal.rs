@@ -321,7 +321,7 @@ impl Record {
     /// journal.
     ///
     /// [`Replay`] checks that the subtree fits the file.
-    pub fn decode(bytes: &[u8; RECORD_LEN], id: JournalId) -> Option<Record> {
+    pub(crate) fn decode(bytes: &[u8; RECORD_LEN], id: JournalId) -> Option<Record> {
         let intact = u32::from_le_bytes(take(bytes, RECORD_CRC)) == record_checksum(bytes, id);
         let reserved_is_zero = take::<6>(bytes, 2) == [0; 6] && take::<12>(bytes, 48) == [0; 12];
         if !intact || !reserved_is_zero || bytes[0] != TYPE_SUBTREE {

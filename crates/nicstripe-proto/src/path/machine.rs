@@ -81,7 +81,7 @@ pub enum PathState {
 
 impl PathState {
     /// Returns true if the path has a connection, even a suspect one.
-    pub fn is_connected(self) -> bool {
+    pub(crate) fn is_connected(self) -> bool {
         matches!(self, Self::Open | Self::Suspect)
     }
 
@@ -229,11 +229,6 @@ impl Path {
     /// Returns the current state of the path.
     pub fn state(&self) -> PathState {
         self.state
-    }
-
-    /// Returns the RTT measured by the latest heartbeat, including queueing delay.
-    pub fn rtt(&self) -> Option<Duration> {
-        self.rtt
     }
 
     /// Returns the expected delay of a control message; the path with the least value is best.
@@ -590,7 +585,7 @@ mod tests {
         path.on_opened(start);
         path.on_heartbeat(1, Some(MS), start);
         path.on_heartbeat(1, Some(1400 * MS), start);
-        assert_eq!(path.rtt(), Some(1400 * MS));
+        assert_eq!(path.rtt, Some(1400 * MS));
         assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
     }
 

@@ -211,11 +211,6 @@ impl Reliable {
         }
         Ok(())
     }
-
-    /// Returns true if every queued message is acknowledged.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.unacknowledged.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -261,7 +256,7 @@ mod tests {
         sender.handle_ack(1).unwrap();
         sender.on_path_doubtful(B);
         assert_eq!(sender.poll(A, now), None);
-        assert!(sender.is_settled());
+        assert!(sender.unacknowledged.is_empty());
     }
 
     #[test]

@@ -123,12 +123,12 @@ impl Striper {
     }
 
     /// Removes the chunks of `range` from the queue. Returns the number removed.
-    pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
+    pub(crate) fn withdraw(&mut self, range: ChunkRange) -> u64 {
         self.queue.remove(range)
     }
 
     /// Adds chunks to the queue for the first time.
-    pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
+    pub(crate) fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);
     }
 
@@ -209,7 +209,7 @@ impl Striper {
     }
 
     /// Returns to the queue the chunks of `path` that are not also in flight on another path.
-    pub fn release(&mut self, path: PathId) {
+    pub(crate) fn release(&mut self, path: PathId) {
         let carried: Vec<ChunkId> = self
             .in_flight
             .iter()
@@ -260,17 +260,12 @@ impl Striper {
     }
 
     /// Returns the number of chunks in the queue.
-    pub fn queued(&self) -> u64 {
+    pub(crate) fn queued(&self) -> u64 {
         self.queue.len()
     }
 
-    /// Returns the number of chunks in flight on any path.
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight.len() as u64
-    }
-
     /// Returns true if no chunk is queued or in flight.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
 
@@ -359,7 +354,7 @@ mod tests {
         assert_eq!(striper.assign(B, 4, now), Some(range(4, 4)));
         assert_eq!(striper.assign(A, 4, now), Some(range(8, 2)));
         assert_eq!(striper.assign(A, 4, now), None);
-        assert_eq!((striper.queued(), striper.in_flight()), (0, 10));
+        assert_eq!((striper.queued(), striper.in_flight.len()), (0, 10));
     }
 
     #[test]
@@ -475,7 +470,7 @@ mod tests {
             now,
         );
         striper.release(A);
-        assert_eq!((striper.queued(), striper.in_flight()), (2, 1));
+        assert_eq!((striper.queued(), striper.in_flight.len()), (2, 1));
         assert!(striper.is_carried_by(ChunkId(2), B));
         assert_eq!(striper.assign(B, 9, now), Some(range(0, 2)));
     }

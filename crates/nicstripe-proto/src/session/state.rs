@@ -258,11 +258,6 @@ impl Session {
         self.paths.is_connected()
     }
 
-    /// Returns true if the peer has acknowledged every control message of this end.
-    pub fn is_settled(&self) -> bool {
-        self.reliable.is_settled()
-    }
-
     pub(super) fn send(&mut self, message: &Message) {
         // Writing to a vector cannot fail.
         if let Ok(body) = minicbor::to_vec(message) {

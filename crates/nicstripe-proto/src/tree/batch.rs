@@ -130,7 +130,7 @@ impl<'a> BatchWriter<'a> {
     }
 
     /// Returns the number of bytes that are free in the buffer.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.buffer.len() - self.len
     }
 

@@ -90,14 +90,14 @@ impl<'b, C> Decode<'b, C> for AclNames {
     }
 }
 
-/// Validated name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and
+/// Validated name of a user or group: 1 to `OwnerName::MOST` bytes without control characters and
 /// colons, as in user databases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnerName(Box<str>);
 
 impl OwnerName {
     /// Maximum length of a name in bytes.
-    pub const MOST: usize = 255;
+    pub(crate) const MOST: usize = 255;
 
     /// Returns a validated name, or `None` if `name` is not allowed.
     pub fn new(name: &str) -> Option<Self> {

@@ -230,11 +230,8 @@ impl Tunnels {
     }
 
     /// Queues bytes to send, at most [`room`](Self::room), and returns the number of bytes queued.
-    ///
-    /// # Errors
-    ///
-    /// [`Broken`] if the connection has failed or is unknown.
-    pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
         let count = self.room(conn)?.min(bytes.len());
         self.push(conn, &bytes[..count])?;
         Ok(count)
@@ -369,8 +366,8 @@ impl Tunnels {
                 .sum::<u64>()
     }
 
-    /// Fills a batch of at least [`LEAST_BATCH`] bytes, round-robin over the connections. Returns
-    /// its length in bytes.
+    /// Fills a batch of at least 2048 bytes, which fit any record except data, round-robin over
+    /// the connections. Returns its length in bytes.
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.turns.pop_front() {
@@ -785,9 +782,6 @@ impl Connection {
         }
     }
 }
-
-/// Minimum length of a batch passed to [`Tunnels::fill`], in bytes: fits any record except data.
-pub const LEAST_BATCH: usize = 2048;
 
 /// Maximum number of data bytes that a connection sends in one turn.
 const QUANTUM: usize = 16 << 10;

@@ -17,7 +17,7 @@ mod record;
 
 pub use self::{
     limits::{LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW},
-    machine::{Broken, LEAST_BATCH, OpenError, TunnelError, TunnelEvent, Tunnels},
+    machine::{Broken, OpenError, TunnelError, TunnelEvent, Tunnels},
     record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, TargetRefusal},
 };
 

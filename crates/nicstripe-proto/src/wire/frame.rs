@@ -53,7 +53,7 @@ pub(crate) const ECHO_HEADER_LEN: usize = 16;
 pub const MAX_ECHO: usize = 64 * 1024;
 
 /// Maximum number of chunk ranges in one acknowledgement.
-pub const MAX_ACK_RANGES: usize = 64;
+pub(crate) const MAX_ACK_RANGES: usize = 64;
 
 /// Type of a frame; the discriminant is its number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -309,7 +309,7 @@ pub enum Frame {
     Ack {
         /// ID of the transfer that the chunks belong to.
         transfer: TransferId,
-        /// Acknowledged chunks, 1 to [`MAX_ACK_RANGES`] ranges.
+        /// Acknowledged chunks, 1 to `MAX_ACK_RANGES` ranges.
         ranges: Vec<ChunkRange>,
     },
     /// Grant of credit to send data frames.

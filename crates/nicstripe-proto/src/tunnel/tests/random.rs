@@ -5,6 +5,8 @@
 
 use super::*;
 
+const LEAST_BATCH: usize = 2048;
+
 struct Random(u64);
 
 impl Random {

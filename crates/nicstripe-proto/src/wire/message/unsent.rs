@@ -17,7 +17,7 @@ pub struct Holes {
     #[n(0)]
     pub transfer: TransferId,
     /// Holes in ascending order across messages. At most
-    /// [`crate::hole::HOLES_PER_MESSAGE`] per message and [`crate::hole::MAX_HOLES`] per file.
+    /// [`crate::hole::HOLES_PER_MESSAGE`] per message and `crate::hole::MAX_HOLES` per file.
     #[n(1)]
     pub extents: Vec<Extent>,
     /// True in the last message about the file.
