@@ -8,8 +8,9 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity,
-    grid::MOST_SIZE, hash_tree::chunk_value, message::GetRange, name::escaped, tree::PACKED_MOST,
+    BitRate, ChainingValue, ChunkId, ChunkSize, FailCode, Grid, HoleMap, Name, Offering,
+    SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value, message::GetRange, name::escaped,
+    tree::PACKED_MOST,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
@@ -32,6 +33,7 @@ pub(crate) struct Source {
     name: String,
     /// Identity of the file when it was opened; the size is that of the requested range.
     identity: SourceIdentity,
+    chunk_size: ChunkSize,
     start: u64,
     /// Size of the whole file in bytes.
     whole: u64,
@@ -155,6 +157,7 @@ impl Source {
             content,
             name,
             identity,
+            chunk_size: ChunkSize::DEFAULT,
             start,
             whole,
             mode: stat.st_mode & 0o7777,
@@ -187,6 +190,7 @@ impl Source {
             content: Content::Stored(file),
             name,
             identity,
+            chunk_size: ChunkSize::DEFAULT,
             start,
             whole,
             mode,
@@ -204,6 +208,18 @@ impl Source {
 
     pub(crate) fn identity(&self) -> SourceIdentity {
         self.identity
+    }
+
+    /// Returns the grid of chunks in which the source is sent.
+    pub(crate) fn grid(&self) -> Grid {
+        Grid::new(self.identity.size, self.chunk_size)
+    }
+
+    /// Sets the chunk size, so that a simulation can send few bytes in many chunks.
+    #[cfg(test)]
+    pub(crate) fn in_chunks_of(mut self, chunk_size: ChunkSize) -> Self {
+        self.chunk_size = chunk_size;
+        self
     }
 
     pub(crate) fn mode(&self) -> u32 {
@@ -429,11 +445,7 @@ mod tests {
         assert_eq!(source.identity().size, 6);
         let mut buffer = BufferPool::default().take();
         source
-            .read_chunk(
-                Grid::new(6, nicstripe_proto::ChunkSize::DEFAULT),
-                ChunkId(0),
-                &mut buffer,
-            )
+            .read_chunk(Grid::new(6, ChunkSize::DEFAULT), ChunkId(0), &mut buffer)
             .unwrap();
         assert_eq!(buffer.bytes(), b"short\n");
         source.check_unchanged().unwrap();

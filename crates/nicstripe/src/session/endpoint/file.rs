@@ -3,7 +3,7 @@
 use std::{fs, io, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use nicstripe_proto::{
-    Acceptance, ChunkSize, Offer, TransferId,
+    Acceptance, Offer, TransferId,
     message::{Get, Put, PutOptions},
 };
 
@@ -43,7 +43,7 @@ impl FileSource {
         Offer {
             transfer,
             source: self.file.identity(),
-            chunk_log2: ChunkSize::DEFAULT.log2(),
+            chunk_log2: self.file.grid().chunk_size.log2(),
             mode: self.file.mode() & 0o777,
             kind: None,
             data: self.file.data(),
@@ -60,7 +60,7 @@ impl Source for FileSource {
             Some(put) => at.session.put(Put { offer, ..*put }),
             None => at.session.offer(offer),
         };
-        // Own offers use the default chunk size and an existing file.
+        // Own offers use a valid chunk size and an existing file.
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nicstripe_proto::{
-    BitRate, ChunkId, ChunkSize, Grid, PathId, TransferId, Zeros, hash_tree::zeros_subtree,
+    BitRate, ChunkId, Grid, PathId, TransferId, Zeros, hash_tree::zeros_subtree,
 };
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -120,7 +120,7 @@ impl Jobs {
             path,
             transfer,
             chunk,
-            result: file.read_to_send(grid_of(&file), chunk, &buffers, rate),
+            result: file.read_to_send(file.grid(), chunk, &buffers, rate),
         });
     }
 
@@ -131,7 +131,7 @@ impl Jobs {
         self.run(move || IoResult::Hashed {
             transfer,
             chunk,
-            result: file.read_chunk(grid_of(&file), chunk, &mut buffers.take()),
+            result: file.read_chunk(file.grid(), chunk, &mut buffers.take()),
         });
     }
 
@@ -174,10 +174,6 @@ impl Jobs {
             report(&inputs, job());
         }
     }
-}
-
-fn grid_of(file: &file::Source) -> Grid {
-    Grid::new(file.identity().size, ChunkSize::DEFAULT)
 }
 
 /// Verifies a received chunk of a stream against its header.
