@@ -323,18 +323,6 @@ impl Lab {
         self.start();
     }
 
-    /// Cancels the transfer at the client. Returns false if it had already ended there.
-    pub(crate) fn cancel(&mut self) -> bool {
-        let transfer = self.transfer;
-        if self.peers[0].outcomes.contains_key(&transfer) {
-            return false;
-        }
-        self.fail(End::A, transfer, FailCode::Cancelled);
-        self.let_go(End::A, transfer);
-        self.pump_both();
-        true
-    }
-
     /// Makes the received data of a failed transfer durable, so that the next transfer can resume
     /// from it. Does nothing at the sender.
     pub(crate) fn let_go(&mut self, end: End, transfer: TransferId) {
@@ -363,28 +351,6 @@ impl Lab {
             peer.disk.sync(grid, &subtrees);
         }
         peer.disk.restart();
-    }
-
-    /// Returns true if any commit is in progress, even that of an ended transfer.
-    pub(crate) fn is_committing(&self) -> bool {
-        self.jobs.values().any(|job| {
-            matches!(
-                job,
-                TestTransfer::Work {
-                    work: Work::Commit { .. },
-                    ..
-                }
-            )
-        })
-    }
-
-    /// Removes the received file and its journal from the receiver's disk, so that the next
-    /// transfer sends all of it.
-    pub(crate) fn forget_delivered(&mut self) {
-        let receiver = self.direction.sender().other();
-        let disk = &mut self.peer_mut(receiver).disk;
-        (disk.written, disk.journal, disk.durable, disk.committed) = Default::default();
-        disk.restart();
     }
 
     fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {

@@ -5,8 +5,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod asks;
-mod budgets;
-mod cancels;
 mod clock;
 mod delta;
 mod disk;
@@ -26,4 +24,3 @@ mod random;
 mod ratios;
 mod resume;
 mod seeds;
-mod sizes;

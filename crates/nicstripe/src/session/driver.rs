@@ -346,7 +346,7 @@ impl Driver {
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
-            Command::Panic => panic!("a fault, for a test"),
+            Command::Inspect(look) => look(&self.session),
             Command::Bench(input) => self.on_bench_input(input, now),
             Command::EndIfIdle => {
                 if !self.session.is_connected() && !self.handle.is_awaiting() {
@@ -776,7 +776,8 @@ mod tests {
     #[tokio::test]
     async fn a_session_that_panics_has_ended_for_everybody_and_no_other_has() {
         let (faulty, other) = (started(), started());
-        assert!(faulty.command(Command::Panic).await);
+        let fault = Command::Inspect(Box::new(|_| panic!("a fault, for a test")));
+        assert!(faulty.command(fault).await);
         timeout(Duration::from_secs(5), faulty.ended.cancelled())
             .await
             .unwrap();

@@ -127,9 +127,23 @@ pub(crate) enum Command {
     Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
     SendInterfaces(Vec<PeerInterface>),
-    /// Test only: panic in the event loop.
+    /// Test only: call a function with the protocol's state, in the event loop.
     #[cfg(test)]
-    Panic,
+    Inspect(Box<dyn Inspect>),
+}
+
+/// Function that looks at the protocol's state.
+#[cfg(test)]
+pub(crate) trait Inspect: FnOnce(&nicstripe_proto::Session) + Send {}
+
+#[cfg(test)]
+impl<F: FnOnce(&nicstripe_proto::Session) + Send> Inspect for F {}
+
+#[cfg(test)]
+impl std::fmt::Debug for dyn Inspect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inspect")
+    }
 }
 
 /// Sender of the answer to a name request.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Name, PathId, PathLoss, Role, SessionConfig, TransferId,
+    BitRate, ChunkSize, Name, PathId, PathLoss, Role, Session, SessionConfig, TransferId,
     message::{Get, OfferKind, Put, PutOptions},
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
@@ -23,8 +23,8 @@ use crate::{
     file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
     report::error::Error,
     session::{
-        Access, Audience, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
-        Outcome, PathPlan, SessionHandle, SharedProgress, Tally, Waiter,
+        Access, Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input,
+        Joining, Outcome, PathPlan, SessionHandle, SharedProgress, Tally, Waiter,
         endpoint::{
             Sink, Source, UNNUMBERED,
             file::{FileSource, LocalFile, LocalTarget},
@@ -50,6 +50,10 @@ pub(super) fn in_virtual_time(test: impl Future<Output = ()>) {
         .build()
         .unwrap();
     runtime.block_on(test);
+}
+
+pub(super) const fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
 }
 
 pub(super) const fn ms(millis: u64) -> Duration {
@@ -93,8 +97,12 @@ pub(super) struct Lab {
     /// Sessions of the client and of the daemon.
     pub(super) sessions: [SessionHandle; 2],
     pub(super) disks: [SimulatedDisk; 2],
+    /// Chunk memory of the daemon.
+    pub(super) shares: ChunkShares,
     /// Options of the next transfer.
     pub(super) options: PutOptions,
+    /// Chunk size of the files that the client sends.
+    pub(super) chunk_size: ChunkSize,
     folder: TempDir,
     transfers: u32,
     seed: u64,
@@ -115,6 +123,11 @@ pub(super) struct Copy {
 }
 
 impl Copy {
+    /// Returns true if the copy has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
     /// Waits for the end of the copy, for at most `limit`.
     pub(super) async fn end(self, limit: Duration) -> Result<(Outcome, Tally), Error> {
         timeout(limit, self.ended)
@@ -140,12 +153,24 @@ impl Lab {
     ) -> Self {
         let links = rates.iter().map(|mbit| link(*mbit)).collect();
         let lab = Self::over(seed, links, config).await;
-        let paths = (0..rates.len()).map(|index| {
+        lab.add_paths(cap).await;
+        lab
+    }
+
+    /// Starts both sessions, connected by these links.
+    pub(super) async fn over_paths(seed: u64, links: Vec<LinkConfig>) -> Self {
+        let lab = Self::over(seed, links, SessionConfig::default()).await;
+        lab.add_paths(None).await;
+        lab
+    }
+
+    /// Adds a path for each link to the client's session, with a rate limit of the first path.
+    async fn add_paths(&self, cap: Option<BitRate>) {
+        let paths = (0..self.links.count()).map(|index| {
             let cap = cap.filter(|_| index == 0);
             (PathId(index as u16), PathPlan { cap, ..plan(index) })
         });
-        lab.command(Command::AddPaths(paths.collect())).await;
-        lab
+        self.command(Command::AddPaths(paths.collect())).await;
     }
 
     /// Starts both sessions with these links. The client has no paths yet.
@@ -179,12 +204,16 @@ impl Lab {
             planner: None,
             audience: Audience::default(),
         };
+        let shares = ChunkShares::default();
         let sessions = [
             Driver::start(DriverConfig {
                 connector: Some(Arc::new(connector)),
                 ..end(Role::Client, Access::Client, client_pool)
             }),
-            Driver::start(end(Role::Daemon, rights, daemon_pool)),
+            Driver::start(DriverConfig {
+                share: Some(shares.join(*KEYS[0].public_key().as_bytes())),
+                ..end(Role::Daemon, rights, daemon_pool)
+            }),
         ];
         tokio::spawn(network.clone().run());
         tokio::spawn(listen(news, sessions.clone()));
@@ -196,7 +225,9 @@ impl Lab {
             },
             sessions,
             disks,
+            shares,
             options: PutOptions::default(),
+            chunk_size: ChunkSize::DEFAULT,
             folder,
             transfers: 0,
             seed,
@@ -245,6 +276,39 @@ impl Lab {
 
     /// Starts to copy the existing file of the sender.
     pub(super) async fn copy_again(&mut self, direction: Direction) -> Copy {
+        match direction {
+            Direction::Put => self.put(self.source()).await,
+            Direction::Get => self.get(self.sink()).await,
+        }
+    }
+
+    /// Starts to send the data of a source to the daemon.
+    pub(super) async fn put(&mut self, source: Box<dyn Source>) -> Copy {
+        let (copy, waiter) = self.next_copy();
+        let transfer = copy.transfer;
+        self.command(Command::Put {
+            transfer,
+            source,
+            waiter,
+        })
+        .await;
+        copy
+    }
+
+    /// Starts to fetch data from the daemon into a sink.
+    pub(super) async fn get(&mut self, sink: Box<dyn Sink>) -> Copy {
+        let (copy, waiter) = self.next_copy();
+        let transfer = copy.transfer;
+        self.command(Command::Get {
+            transfer,
+            sink,
+            waiter,
+        })
+        .await;
+        copy
+    }
+
+    fn next_copy(&mut self) -> (Copy, Waiter) {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
         let (reply, ended) = oneshot::channel();
@@ -253,53 +317,65 @@ impl Lab {
             events: None,
             progress: SharedProgress::default(),
         };
-        let command = match direction {
-            Direction::Put => Command::Put {
-                transfer,
-                source: self.source(),
-                waiter,
-            },
-            Direction::Get => Command::Get {
-                transfer,
-                sink: self.sink(transfer),
-                waiter,
-            },
-        };
-        self.command(command).await;
-        Copy { transfer, ended }
+        (Copy { transfer, ended }, waiter)
     }
 
     fn source(&self) -> Box<dyn Source> {
-        let source = file::Source::open(&self.file(End::A), ReadOptions::default()).unwrap();
-        let put = Put {
-            name: name(),
-            offer: stream_offer(UNNUMBERED, OfferKind::File, 0),
-            options: self.options,
-            into: None,
-            entry: None,
-        };
-        Box::new(FileSource::stored(source, Box::new(put)))
+        let source = file::Source::open(&self.file(End::A), ReadOptions::default())
+            .unwrap()
+            .in_chunks_of(self.chunk_size);
+        Box::new(FileSource::stored(
+            source,
+            self.put_request(OfferKind::File),
+        ))
     }
 
-    fn sink(&self, transfer: TransferId) -> Box<dyn Sink> {
-        let get = Get {
-            transfer,
-            name: name(),
-            limit_bps: None,
-            entry: None,
-            compress: false,
-            allow_changing: false,
-            range: None,
-        };
+    fn sink(&self) -> Box<dyn Sink> {
         let target = LocalTarget {
             path: self.file(End::A),
             options: self.options,
             peer_key: *KEYS[1].public_key().as_bytes(),
         };
         Box::new(LocalFile {
-            get: Box::new(get),
+            get: get_request(),
             target,
         })
+    }
+
+    /// Returns a request to store the file of this lab.
+    pub(super) fn put_request(&self, kind: OfferKind) -> Box<Put> {
+        Box::new(Put {
+            name: name(),
+            offer: stream_offer(UNNUMBERED, kind, 0),
+            options: self.options,
+            into: None,
+            entry: None,
+        })
+    }
+
+    /// Calls a function with the protocol's state at this end.
+    pub(super) async fn inspect<T: Send + 'static>(
+        &self,
+        end: End,
+        look: impl FnOnce(&Session) -> T + Send + 'static,
+    ) -> T {
+        let (reply, seen) = oneshot::channel();
+        let look = Command::Inspect(Box::new(|session: &Session| {
+            let _ = reply.send(look(session));
+        }));
+        assert!(self.sessions[end as usize].command(look).await);
+        seen.await.expect("the session ended")
+    }
+
+    /// Returns the files of both ends that this process has open.
+    pub(super) fn open_files(&self) -> Vec<PathBuf> {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .filter(|file| {
+                let ours = file.strip_prefix(self.folder.path());
+                ours.is_ok_and(|file| file.components().count() > 1)
+            })
+            .collect()
     }
 
     /// Asserts that both ends have equal files, and no other files.
@@ -366,8 +442,21 @@ fn name() -> Name {
     Name::new(["file"]).unwrap()
 }
 
+/// Returns a request for the file of a lab.
+pub(super) fn get_request() -> Box<Get> {
+    Box::new(Get {
+        transfer: UNNUMBERED,
+        name: name(),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+        range: None,
+    })
+}
+
 /// Returns a link of `mbit` Mbit/s with a delay of 0.1 ms.
-fn link(mbit: u64) -> LinkConfig {
+pub(super) fn link(mbit: u64) -> LinkConfig {
     LinkConfig::new(mbit * 1_000_000, Duration::from_micros(100)).handshake_round_trips(1)
 }
 

@@ -8,6 +8,8 @@
 //! Links have 100 Mbit/s and files some MiB, so that a test moves few bytes in many seconds.
 #![allow(clippy::unwrap_used)]
 
+mod budgets;
+mod cancels;
 mod faults;
 mod files;
 mod flaps;

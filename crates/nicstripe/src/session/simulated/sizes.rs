@@ -1,6 +1,6 @@
 //! Tests with files of boundary sizes, and with consecutive transfers.
 
-use nicstripe_proto::Digest;
+use nicstripe_proto::{Digest, TransferId, TransferStats};
 use nicstripe_sim::End;
 
 use super::lab::{Direction, Lab, in_virtual_time, mib, ms, secs};
@@ -51,7 +51,7 @@ fn a_small_file_takes_two_round_trips_and_what_its_disks_take() {
 }
 
 #[test]
-fn hundreds_of_transfers_in_one_session_all_end() {
+fn hundreds_of_transfers_in_one_session_all_end_and_the_first_is_forgotten() {
     in_virtual_time(async {
         let mut lab = Lab::new(1, &[1000, 1000]).await;
         for turn in 0..300 {
@@ -62,6 +62,10 @@ fn hundreds_of_transfers_in_one_session_all_end() {
             for end in End::BOTH {
                 std::fs::remove_file(lab.file(end)).unwrap();
             }
+        }
+        for end in End::BOTH {
+            let first = lab.inspect(end, |session| session.stats(TransferId(1)));
+            assert_eq!(first.await, TransferStats::default(), "{end:?}");
         }
     });
 }
