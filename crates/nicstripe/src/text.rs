@@ -5,4 +5,4 @@ pub(crate) mod logged;
 mod shown;
 
 pub use self::causes::chain;
-pub(crate) use self::shown::{shown_interface, shown_name};
+pub(crate) use self::shown::{shown_interface, shown_name, shown_path};

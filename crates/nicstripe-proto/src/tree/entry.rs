@@ -1,5 +1,7 @@
 //! Entries of a tree, as the sender describes them.
 
+use std::fmt;
+
 use minicbor::{Decode, Encode, bytes::ByteVec};
 
 use super::owner::{Owner, OwnerNames};
@@ -9,6 +11,12 @@ use crate::file::{hash_tree::Digest, journal::Timestamp, name::Name};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct EntryId(#[n(0)] pub u64);
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Description of a file, directory, link or special file in a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeSource as RequestedSource, WalkRules},
+    message::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeSource as RequestedSource},
     name::escaped,
 };
 
@@ -53,12 +53,7 @@ impl Request for TreeUpload {
         let sender = SenderRequest {
             sources: self.sources.iter().cloned().map(SendSource::Path).collect(),
             rules: options.rules(),
-            recursive: options.recursive,
-            hard_links: options.hard_links,
-            one_file_system: options.one_file_system,
-            files_from: options.files_from.clone(),
-            allow_changing: options.files.allow_changing,
-            compress: options.files.compress,
+            walk: options.walk(),
             list: options.list,
             allowance: Sending::OWN,
         };
@@ -129,14 +124,7 @@ impl TreeDownload {
         let options = &self.options;
         let filters = Filters::new(&options.filters)?;
         let (root, name) = local_target(&self.target)?;
-        let walk = WalkRules {
-            recursive: options.recursive,
-            hard_links: options.hard_links,
-            one_file_system: options.one_file_system,
-            only: options.files_from.clone(),
-            allow_changing: options.files.allow_changing,
-            compress: options.files.compress,
-        };
+        let walk = options.walk();
         let receiver = ReceiverRequest {
             root: Arc::new(root),
             target: name,

@@ -11,6 +11,7 @@ use super::service::{MOST_TREES, Service};
 use crate::{
     file::FileError,
     session::SessionHandle,
+    text::shown_path,
     tree::{
         allowance::{Receiving, Sending, of_request},
         channel::{ReceiverRun, SenderRun},
@@ -37,9 +38,7 @@ impl Service {
             heeds_memory,
             ..
         } = put;
-        let name = target
-            .as_ref()
-            .map_or_else(|| ".".to_owned(), ToString::to_string);
+        let name = shown_path(target.as_ref());
         let access = self.access();
         self.check_writable(&name)?;
         if rules.delete && access != trust::Access::Full {
@@ -111,12 +110,7 @@ impl Service {
                 .map(|source| beneath(source.name, source.content))
                 .collect(),
             rules,
-            recursive: walk.recursive,
-            hard_links: walk.hard_links,
-            one_file_system: walk.one_file_system,
-            files_from: walk.only,
-            allow_changing: walk.allow_changing,
-            compress: walk.compress,
+            walk,
             list: false,
             allowance: Sending::within(memory),
         };

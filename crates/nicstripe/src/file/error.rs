@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nicstripe_proto::FailCode;
+use nicstripe_proto::{FailCode, tree::Reason};
 
 /// Failure of an operation on a file, a directory or an object of a storage.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,14 @@ impl FileError {
     /// Returns the error and its cause in one line, for the peer.
     pub(crate) fn one_line(&self) -> String {
         format!("{self}: {}", self.source)
+    }
+
+    /// Returns the code and [`FileError::one_line`], as the reason for the failure of an entry.
+    pub(crate) fn reason(&self) -> Reason {
+        Reason {
+            code: self.code,
+            text: self.one_line(),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
         self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given,
         check_sought,
     },
+    text::shown_path,
     trust::{Access, PublicKey},
 };
 
@@ -39,9 +40,8 @@ impl Stored {
         operation: &'static str,
         name: Option<&Name>,
     ) -> Result<&dyn Storage, FileError> {
-        let shown = || name.map_or_else(|| ".".to_owned(), ToString::to_string);
         name.map_or(Ok(()), check_sought)
-            .map_err(|cause| FileError::new(operation, shown(), cause))?;
+            .map_err(|cause| FileError::new(operation, shown_path(name), cause))?;
         Ok(&*self.0)
     }
 

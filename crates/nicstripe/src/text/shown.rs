@@ -1,6 +1,6 @@
 //! Names that a peer chose, escaped and truncated for display.
 
-use nicstripe_proto::{message::PeerInterface, name::escaped};
+use nicstripe_proto::{Name, message::PeerInterface, name::escaped};
 
 /// Escapes the names of a peer's interface and its members for display. The peer chooses the names
 /// and may put terminal escape sequences into them.
@@ -24,3 +24,8 @@ pub(crate) fn shown_name(name: String) -> String {
 /// Maximum length of a displayed interface name, in characters. Linux allows 15, other systems
 /// more.
 const MOST_NAME: usize = 64;
+
+/// Returns a path beneath a root for display; the root itself (`None`) is `.`.
+pub(crate) fn shown_path(name: Option<&Name>) -> String {
+    name.map_or_else(|| ".".to_owned(), Name::to_string)
+}

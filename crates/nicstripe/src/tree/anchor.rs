@@ -12,7 +12,10 @@ use nicstripe_proto::{Name, NameError, name::escaped};
 use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
-use crate::file::{Root, inode_of, is_hidden_name, open_confined};
+use crate::{
+    file::{Root, inode_of, is_hidden_name, open_confined},
+    text::shown_path,
+};
 
 /// Parent directory of a source, or the source itself if only its contents are copied.
 ///
@@ -67,7 +70,7 @@ impl Base {
     pub(super) fn label(&self) -> String {
         match self {
             Self::Path(path) => escaped(path.as_os_str().as_bytes()),
-            Self::Beneath(_, name) => name.as_ref().map_or_else(|| ".".into(), Name::to_string),
+            Self::Beneath(_, name) => shown_path(name.as_ref()),
         }
     }
 }

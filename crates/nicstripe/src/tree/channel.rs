@@ -12,9 +12,9 @@ use std::{
 };
 
 use nicstripe_proto::{
-    FailCode, Name, Offer, Subtree,
+    Name, Offer, Subtree,
     message::PutOptions,
-    tree::{EntryFailure, EntryId, TreeMessage},
+    tree::{EntryFailure, EntryId, Reason, TreeMessage},
 };
 
 use super::{
@@ -82,7 +82,7 @@ pub(crate) enum SenderInput {
     /// Notice that the transfer of this standalone file has ended locally.
     StandaloneEnded {
         id: EntryId,
-        result: Result<(), EntryError>,
+        result: Result<(), Reason>,
     },
     /// Notice that the receiver has all files in place and durable, and has sent all results.
     /// Deletions and failures may still arrive.
@@ -118,7 +118,7 @@ pub(crate) enum ReceiverInput {
     /// or has failed.
     StandaloneEnded {
         id: EntryId,
-        result: Result<(), EntryError>,
+        result: Result<(), Reason>,
     },
     /// Result of a job of the receiver on the I/O threads. Boxed because its type is private to the
     /// receiver.
@@ -220,100 +220,44 @@ fn weight_of(message: &TreeMessage) -> usize {
 
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EntryError {
-    pub(crate) code: FailCode,
-    /// Error message in one line, escaped.
-    pub(crate) text: String,
+/// Sender or receiver of a tree, ready to run on its thread. `A` is its allowance, `I` its input,
+/// and `C` its channel to the session.
+pub(crate) struct TreeRun<A, I, C: ?Sized> {
+    pub(crate) allowance: A,
+    thread: &'static str,
+    run: Run<I, C>,
 }
 
-/// Sender of a tree, ready to run on its thread.
-pub(crate) struct SenderRun {
-    pub(crate) allowance: Sending,
-    run: Run<SenderInput, dyn SenderChannel>,
-}
+pub(crate) type SenderRun = TreeRun<Sending, SenderInput, dyn SenderChannel>;
+pub(crate) type ReceiverRun = TreeRun<Receiving, ReceiverInput, dyn ReceiverChannel>;
 
-/// Receiver of a tree, ready to run on its thread.
-pub(crate) struct ReceiverRun {
-    pub(crate) allowance: Receiving,
-    run: Run<ReceiverInput, dyn ReceiverChannel>,
-}
+/// Function of a tree's thread. Takes both halves of its input channel, because jobs on the I/O
+/// threads send to it, too.
+type Run<I, C> = Box<dyn FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send>;
 
-type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
+impl<A, I: Send + 'static, C: TreeChannel + ?Sized + 'static> TreeRun<A, I, C> {
+    /// Prepares `run` for a thread of the name `thread`.
+    pub(super) fn new(allowance: A, thread: &'static str, run: Run<I, C>) -> Self {
+        Self {
+            allowance,
+            thread,
+            run,
+        }
+    }
 
-/// Sending and receiving half of the input channel of a tree's thread. Jobs on the I/O threads also
-/// send to it.
-pub(crate) struct Inputs<T> {
-    pub(crate) sender: mpsc::Sender<T>,
-    pub(crate) receiver: mpsc::Receiver<T>,
-}
-
-impl<T> Inputs<T> {
-    fn new() -> Self {
+    pub(crate) fn start(self, pool: IoPool, channel: Box<C>) -> io::Result<mpsc::Sender<I>> {
         let (sender, receiver) = mpsc::channel();
-        Self { sender, receiver }
-    }
-}
-
-impl SenderRun {
-    pub(crate) fn new(
-        allowance: Sending,
-        run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderChannel>) + Send + 'static,
-    ) -> Self {
-        Self {
-            allowance,
-            run: Box::new(run),
-        }
-    }
-
-    pub(crate) fn start(
-        self,
-        pool: IoPool,
-        channel: Box<dyn SenderChannel>,
-    ) -> io::Result<mpsc::Sender<SenderInput>> {
-        let inputs = Inputs::new();
-        let sender = inputs.sender.clone();
+        let self_handle = sender.clone();
         thread::Builder::new()
-            .name("nicstripe-send".into())
-            .spawn(move || (self.run)(inputs, pool, channel))?;
+            .name(self.thread.into())
+            .spawn(move || (self.run)(receiver, self_handle, pool, channel))?;
         Ok(sender)
     }
 }
 
-impl ReceiverRun {
-    pub(crate) fn new(
-        allowance: Receiving,
-        run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverChannel>) + Send + 'static,
-    ) -> Self {
-        Self {
-            allowance,
-            run: Box::new(run),
-        }
-    }
-
-    pub(crate) fn start(
-        self,
-        pool: IoPool,
-        channel: Box<dyn ReceiverChannel>,
-    ) -> io::Result<mpsc::Sender<ReceiverInput>> {
-        let inputs = Inputs::new();
-        let sender = inputs.sender.clone();
-        thread::Builder::new()
-            .name("nicstripe-receive".into())
-            .spawn(move || (self.run)(inputs, pool, channel))?;
-        Ok(sender)
-    }
-}
-
-impl fmt::Debug for SenderRun {
+impl<A, I, C: ?Sized> fmt::Debug for TreeRun<A, I, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SenderRun")
-    }
-}
-
-impl fmt::Debug for ReceiverRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReceiverRun")
+        f.write_str(self.thread)
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod allowance;
 pub(crate) mod anchor;
 pub(crate) mod channel;
 pub(crate) mod filter;
+mod halt;
 mod metadata;
 mod options;
 mod owners;

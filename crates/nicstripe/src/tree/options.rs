@@ -2,6 +2,7 @@
 
 use nicstripe_proto::{
     FailCode, Name,
+    message::WalkRules,
     tree::{TreeRules, Verdict},
 };
 
@@ -146,6 +147,17 @@ impl TreeOptions {
             delete: self.delete,
             dry_run: self.dry_run,
             filters: self.filters.clone(),
+        }
+    }
+
+    pub(crate) fn walk(&self) -> WalkRules {
+        WalkRules {
+            recursive: self.recursive,
+            hard_links: self.hard_links,
+            one_file_system: self.one_file_system,
+            only: self.files_from.clone(),
+            allow_changing: self.files.allow_changing,
+            compress: self.files.compress,
         }
     }
 }

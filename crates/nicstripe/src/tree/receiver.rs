@@ -19,7 +19,6 @@ mod commit_group;
 mod directories;
 mod dirs;
 mod files;
-mod halt;
 mod links;
 mod nodes;
 mod outbox;
@@ -58,7 +57,6 @@ use self::{
     directories::{Directory, Spot, Top},
     dirs::TreeDir,
     files::{Candidate, IncomingFile},
-    halt::Halt,
     links::Link,
     outbox::Outbox,
     surplus::ToldNames,
@@ -69,6 +67,7 @@ use super::{
     allowance::Receiving,
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
     filter::Excludes,
+    halt::Halt,
     owners::Owners,
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
@@ -99,10 +98,12 @@ pub(crate) struct ReceiverRequest {
 impl ReceiverRequest {
     /// Prepares the receiver for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
-        ReceiverRun::new(self.allowance, move |inputs, pool, channel| {
-            run(self, inputs.receiver, inputs.sender, pool, channel);
+        let allowance = self.allowance;
+        let run = move |inputs, self_handle, pool, channel| {
+            run(self, inputs, self_handle, pool, channel);
             drop(held);
-        })
+        };
+        ReceiverRun::new(allowance, "nicstripe-receive", Box::new(run))
     }
 }
 
@@ -366,10 +367,8 @@ impl Receiver {
 
     fn on_entry(&mut self, mut entry: Entry) -> Result<(), Halt> {
         if entry.id.0 != self.next {
-            return Err(Halt::protocol(format!(
-                "peer sent entry {}, expected {}",
-                entry.id.0, self.next
-            )));
+            let what = format!("peer sent entry {}, expected {}", entry.id, self.next);
+            return Err(Halt::protocol(what));
         }
         // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.waiting_links + self.directories.len();
@@ -561,7 +560,7 @@ impl Receiver {
             .devices
             .values()
             .try_for_each(|place| commit_group::sync_file_system(&*place.open_to_sync()?));
-        synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
+        synced.map_err(|error| FileError::new("sync", "the tree", error).into())
     }
 
     /// Stops an unfinished tree: waits for running jobs, and deletes partial files.

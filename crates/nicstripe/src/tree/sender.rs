@@ -21,8 +21,9 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Digest, FailCode, Name,
+    Digest, FailCode,
     frame::MAX_PAYLOAD,
+    message::WalkRules,
     tree::{
         Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble,
         Verdict, batch::PIECE_HEADER,
@@ -36,9 +37,10 @@ use self::{
 };
 use super::{
     allowance::Sending,
-    channel::{Answer, EntryError, SenderChannel, SenderInput, SenderRun},
+    channel::{Answer, SenderChannel, SenderInput, SenderRun},
     filter::Filters,
-    walk::{FoundEntry, SendSource, Walk, WalkItem, WalkOptions},
+    halt::Halt,
+    walk::{FoundEntry, SendSource, Walk, WalkItem},
 };
 use crate::file::{FileError, IoPool, Source};
 
@@ -58,19 +60,7 @@ pub(crate) struct SenderRequest {
     /// Rules sent to the receiver. They determine which metadata the sender reads and which files
     /// it excludes.
     pub(crate) rules: TreeRules,
-    /// True to copy directories recursively, see [`crate::TreeOptions::recursive`].
-    pub(crate) recursive: bool,
-    /// True to preserve hard links, see [`crate::TreeOptions::hard_links`].
-    pub(crate) hard_links: bool,
-    /// True to stay on the file system of each source, see [`crate::TreeOptions::one_file_system`].
-    pub(crate) one_file_system: bool,
-    /// Paths to copy; `None` copies everything, see [`crate::TreeOptions::files_from`].
-    pub(crate) files_from: Option<Vec<Name>>,
-    /// True to accept files that change while they are read, see
-    /// [`crate::CopyOptions::allow_changing`].
-    pub(crate) allow_changing: bool,
-    /// True to compress standalone files, see [`crate::CopyOptions::compress`].
-    pub(crate) compress: bool,
+    pub(crate) walk: WalkRules,
     /// True to report each entry, see [`crate::TreeOptions::list`].
     pub(crate) list: bool,
     pub(crate) allowance: Sending,
@@ -79,10 +69,12 @@ pub(crate) struct SenderRequest {
 impl SenderRequest {
     /// Prepares the sender for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
-        SenderRun::new(self.allowance, move |inputs, pool, channel| {
-            run(self, inputs.receiver, inputs.sender, pool, channel);
+        let allowance = self.allowance;
+        let run = move |inputs, self_handle, pool, channel| {
+            run(self, inputs, self_handle, pool, channel);
             drop(held);
-        })
+        };
+        SenderRun::new(allowance, "nicstripe-send", Box::new(run))
     }
 }
 
@@ -101,12 +93,12 @@ fn run(
     let outlet = Outlet::new(channel, request.list, request.rules.dry_run);
     let filters = match Filters::new(&request.rules.filters) {
         Ok(filters) => filters,
-        Err(error) => return outlet.finish(Err(Ended::Failed(error))),
+        Err(error) => return outlet.finish(Err(error.into())),
     };
     let reads = Reads::new(
         pool,
         self_handle,
-        request.allow_changing,
+        request.walk.allow_changing,
         request.allowance.read,
     );
     let memory = outlet.receivers_memory().min(request.allowance.entries);
@@ -115,17 +107,13 @@ fn run(
     sender.outlet.finish(ended);
 }
 
-enum Ended {
-    /// End without a result: the tree was stopped, or the session has closed the channel.
-    Stopped,
-    Failed(FileError),
-}
-
 /// Record that waits to be packed into a batch, in the order of the walk.
 enum Outgoing {
-    Entry(Box<FoundEntry>),
-    /// Entry of a file whose digest is still being computed.
-    Undigested(Box<FoundEntry>),
+    Entry {
+        found: Box<FoundEntry>,
+        /// True if the digest of the file is still being computed.
+        needs_digest: bool,
+    },
     EndDirectory {
         id: EntryId,
         complete: bool,
@@ -164,35 +152,14 @@ impl Sender {
         let SenderRequest {
             sources,
             rules,
-            recursive,
-            hard_links,
-            one_file_system,
-            files_from,
-            allow_changing,
-            compress,
+            walk,
             ..
         } = request;
-        let TreeRules {
-            owners,
-            numeric_ids,
-            xattrs,
-            nodes,
-            ..
-        } = rules;
-        let options = WalkOptions {
-            recursive,
-            owners,
-            numeric_ids,
-            xattrs,
-            nodes,
-            hard_links,
-            one_file_system,
-        };
         Self {
-            walk: Some(Walk::new(options, filters, sources, files_from.as_deref())),
+            allow_changing: walk.allow_changing,
+            compress: walk.compress,
+            walk: Some(Walk::new(&rules, walk, filters, sources)),
             rules,
-            allow_changing,
-            compress,
             outgoing: VecDeque::new(),
             digests: HashMap::new(),
             ledger,
@@ -205,7 +172,7 @@ impl Sender {
         }
     }
 
-    fn work(&mut self) -> Result<(), Ended> {
+    fn work(&mut self) -> Result<(), Halt> {
         loop {
             self.take_in()?;
             self.begin_reads()?;
@@ -225,12 +192,12 @@ impl Sender {
         }
     }
 
-    fn take_in(&mut self) -> Result<(), Ended> {
+    fn take_in(&mut self) -> Result<(), Halt> {
         loop {
             match self.inputs.try_recv() {
                 Ok(input) => self.handle(input)?,
                 Err(TryRecvError::Empty) => return Ok(()),
-                Err(TryRecvError::Disconnected) => return Err(Ended::Stopped),
+                Err(TryRecvError::Disconnected) => return Err(Halt::Stopped),
             }
         }
     }
@@ -244,21 +211,21 @@ impl Sender {
 
     /// Waits for input for at most `patience`; `None` waits without limit. Reports progress in the
     /// meantime.
-    fn wait(&mut self, patience: Option<Duration>) -> Result<(), Ended> {
+    fn wait(&mut self, patience: Option<Duration>) -> Result<(), Halt> {
         let until_progress = self.outlet.progress()?;
         let input = match patience.into_iter().chain(until_progress).min() {
-            None => self.inputs.recv().map_err(|_| Ended::Stopped)?,
+            None => self.inputs.recv().map_err(|_| Halt::Stopped)?,
             Some(wait) => match self.inputs.recv_timeout(wait) {
                 Ok(input) => input,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                Err(RecvTimeoutError::Disconnected) => return Err(Ended::Stopped),
+                Err(RecvTimeoutError::Disconnected) => return Err(Halt::Stopped),
             },
         };
         self.handle(input)
     }
 
     /// Sends the last batch and announces the end, if no record can follow.
-    fn flush_last(&mut self) -> Result<(), Ended> {
+    fn flush_last(&mut self) -> Result<(), Halt> {
         let is_last = self.walk.is_none()
             && self.outgoing.is_empty()
             && self.ledger.is_decided()
@@ -271,7 +238,7 @@ impl Sender {
     }
 
     /// Continues the walk by one step unless the receiver is behind. Returns true if it did.
-    fn walk_on(&mut self) -> Result<bool, Ended> {
+    fn walk_on(&mut self) -> Result<bool, Halt> {
         let Some(walk) = self
             .walk
             .as_mut()
@@ -322,40 +289,38 @@ impl Sender {
             self.rules.checksum && announced.kind.is_file() && announced.content.is_none();
         self.ledger.tell(found.entry.id, announced);
         if needs_digest {
-            let FoundEntry {
-                entry,
-                location,
-                identity,
-                ..
-            } = &*found;
             self.reads.digest(ReadRequest {
-                id: entry.id,
-                location: location.clone(),
-                identity: *identity,
+                id: found.entry.id,
+                location: found.location.clone(),
+                identity: found.identity,
             });
         }
-        self.outgoing.push_back(if needs_digest {
-            Outgoing::Undigested(found)
-        } else {
-            Outgoing::Entry(found)
+        self.outgoing.push_back(Outgoing::Entry {
+            found,
+            needs_digest,
         });
     }
 
     /// Packs the next queued record into the batch; returns false if none is ready.
-    fn pack_outgoing(&mut self) -> Result<bool, Ended> {
+    fn pack_outgoing(&mut self) -> Result<bool, Halt> {
         match self.outgoing.pop_front() {
             None => return Ok(false),
             Some(Outgoing::EndDirectory { id, complete }) => {
                 self.push(&Record::EndDirectory { id, complete })?;
             }
-            Some(Outgoing::Entry(found)) => self.push(&Record::Entry(Box::new(found.entry)))?,
-            Some(Outgoing::Undigested(mut found)) => {
-                let Some(reckoned) = self.digests.remove(&found.entry.id) else {
-                    self.outgoing.push_front(Outgoing::Undigested(found));
-                    return Ok(false);
-                };
-                if let Content::File { digest, .. } = &mut found.entry.content {
-                    *digest = reckoned;
+            Some(Outgoing::Entry {
+                mut found,
+                needs_digest,
+            }) => {
+                if needs_digest && let Content::File { digest, .. } = &mut found.entry.content {
+                    let Some(computed) = self.digests.remove(&found.entry.id) else {
+                        self.outgoing.push_front(Outgoing::Entry {
+                            found,
+                            needs_digest,
+                        });
+                        return Ok(false);
+                    };
+                    *digest = computed;
                 }
                 self.push(&Record::Entry(Box::new(found.entry)))?;
             }
@@ -363,27 +328,19 @@ impl Sender {
         Ok(true)
     }
 
-    fn begin_reads(&mut self) -> Result<(), Ended> {
+    fn begin_reads(&mut self) -> Result<(), Halt> {
         let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
-        unwanted.into_iter().try_for_each(|id| {
-            self.push(&Record::Abandoned {
-                id,
-                reason: given_up(),
-            })
-        })
+        unwanted.into_iter().try_for_each(|id| self.give_up(id))
     }
 
     /// Packs the next file that was read into the batch; returns false if there is none.
-    fn pack_content(&mut self) -> Result<bool, Ended> {
+    fn pack_content(&mut self) -> Result<bool, Halt> {
         let Some((id, content)) = self.reads.next() else {
             return Ok(false);
         };
         match content {
-            Err(error) => self.abandon(id, error.code, error.one_line())?,
-            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned {
-                id,
-                reason: given_up(),
-            })?,
+            Err(error) => self.abandon(id, error.reason())?,
+            Ok(_) if !self.ledger.is_pending(id) => self.give_up(id)?,
             Ok(bytes) => self.send_content(id, &bytes)?,
         }
         Ok(true)
@@ -391,7 +348,7 @@ impl Sender {
 
     /// Packs the whole content of a file into batches. From then on the ledger accepts the
     /// receiver's result.
-    fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
+    fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Halt> {
         self.push_pieces(id, bytes)?;
         self.ledger.gone(id);
         Ok(())
@@ -399,7 +356,7 @@ impl Sender {
 
     /// Packs the content of a file into the batch, in several pieces only if it exceeds an empty
     /// batch.
-    fn push_pieces(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
+    fn push_pieces(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Halt> {
         let whole = PIECE_HEADER + bytes.len();
         if whole > self.outlet.room() && whole <= MAX_PAYLOAD {
             self.flush()?;
@@ -425,7 +382,7 @@ impl Sender {
     }
 
     /// Packs a record into the current batch, or into the next one if this one is full.
-    fn push(&mut self, record: &Record<'_>) -> Result<(), Ended> {
+    fn push(&mut self, record: &Record<'_>) -> Result<(), Halt> {
         if !self.outlet.try_push(record) {
             self.flush()?;
             if !self.outlet.try_push(record) {
@@ -438,7 +395,7 @@ impl Sender {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Ended> {
+    fn flush(&mut self) -> Result<(), Halt> {
         self.outlet.flush()?;
         if let Some(last) = self.last_packed.take() {
             self.ledger.sent(last);
@@ -448,16 +405,19 @@ impl Sender {
 
     /// Announces that a requested file will not be sent, and counts the failure unless the receiver
     /// has already dropped the file.
-    fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
+    fn abandon(&mut self, id: EntryId, Reason { code, text }: Reason) -> Result<(), Halt> {
+        let reason = reason(code, &text);
         if let Some(pending) = self.ledger.end(id) {
             self.outlet.will_not_be_sent(&pending.announced);
-            self.outlet
-                .failed(Some(&pending.announced), code, text.clone())?;
+            self.outlet.failed(Some(&pending.announced), code, text)?;
         }
-        self.push(&Record::Abandoned {
-            id,
-            reason: reason(code, &text),
-        })
+        self.push(&Record::Abandoned { id, reason })
+    }
+
+    /// Announces that a file is not sent because it has failed at the receiver.
+    fn give_up(&mut self, id: EntryId) -> Result<(), Halt> {
+        let reason = reason(FailCode::Io, "abandoned by the receiver");
+        self.push(&Record::Abandoned { id, reason })
     }
 }
 
@@ -473,17 +433,12 @@ fn short(text: &str) -> String {
     text.chars().take(MOST_REASON).collect()
 }
 
-/// Returns the reason for not sending a file that has failed at the receiver.
-fn given_up() -> Reason {
-    reason(FailCode::Io, "abandoned by the receiver")
-}
-
 /// Maximum number of characters in a reason or a label; at most 1 KiB in UTF-8.
 const MOST_REASON: usize = 256;
 
-fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {
+fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Halt {
     let error = io::Error::other(error);
-    Ended::Failed(FileError::new("send", "the tree", error).with_code(FailCode::Protocol))
+    Halt::Failed(FileError::new("send", "the tree", error).with_code(FailCode::Protocol))
 }
 
 #[cfg(test)]

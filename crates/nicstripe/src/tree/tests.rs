@@ -11,6 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     Name,
+    message::WalkRules,
     tree::{ENTRY_FOOTPRINT, EntryId, TreeMessage, TreeRules},
 };
 
@@ -170,8 +171,11 @@ fn copy_within(
     let request = SenderRequest {
         sources,
         rules: rules.clone(),
-        recursive: true,
-        hard_links: true,
+        walk: WalkRules {
+            recursive: true,
+            hard_links: true,
+            ..WalkRules::default()
+        },
         allowance: sending,
         ..SenderRequest::default()
     };

@@ -18,7 +18,8 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name, SourceIdentity,
-    tree::{Content, Entry, EntryId, OwnerNames, PACKED_MOST, Xattr},
+    message::WalkRules,
+    tree::{Content, Entry, EntryId, OwnerNames, PACKED_MOST, TreeRules, Xattr},
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
@@ -47,17 +48,6 @@ pub(crate) enum SendSource {
         /// True to select the contents of the directory instead of the directory itself.
         contents: bool,
     },
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct WalkOptions {
-    pub(super) recursive: bool,
-    pub(super) owners: bool,
-    pub(super) numeric_ids: bool,
-    pub(super) xattrs: bool,
-    pub(super) hard_links: bool,
-    pub(super) one_file_system: bool,
-    pub(super) nodes: bool,
 }
 
 /// Result of one step of a walk.
@@ -97,7 +87,8 @@ const MOST_OPEN_ANCHORS: usize = 64;
 
 /// Iterator over the entries of all sources of a tree copy.
 pub(super) struct Walk {
-    options: WalkOptions,
+    rules: TreeRules,
+    walk: WalkRules,
     filters: Filters,
     sources: vec::IntoIter<SendSource>,
     selection: Selection,
@@ -152,22 +143,24 @@ struct StatEntry {
     name: Option<Name>,
     location: Location,
     stat: Stat,
+    /// Content of the file, if the walk had to read it.
+    bytes: Option<Vec<u8>>,
 }
 
 impl Walk {
-    /// Creates a walk; `files_from` as in [`crate::TreeOptions::files_from`].
     pub(super) fn new(
-        options: WalkOptions,
+        rules: &TreeRules,
+        mut walk: WalkRules,
         filters: Filters,
         sources: Vec<SendSource>,
-        files_from: Option<&[Name]>,
     ) -> Self {
         let is_merging = sources.len() > 1 && sources.iter().any(enter::means_contents);
         Self {
-            options,
+            rules: rules.clone(),
+            selection: Selection::of(walk.only.take().as_deref()),
+            walk,
             filters,
             sources: sources.into_iter(),
-            selection: Selection::of(files_from),
             is_merging,
             top_names: HashSet::new(),
             skip: 0,
@@ -239,6 +232,7 @@ impl Walk {
             name,
             location,
             stat,
+            bytes: None,
         };
         self.classify(looked, &dir, selection);
     }
@@ -256,7 +250,7 @@ impl Walk {
             FileType::Directory => self.enter(looked, dir, selection),
             FileType::RegularFile => self.find_file(looked, dir),
             FileType::Symlink => self.find_symlink(looked, dir),
-            kind if self.options.nodes => self.find_node(looked, kind),
+            kind if self.rules.nodes => self.find_node(looked, kind),
             _ if looked.parent.is_none() => {
                 let error = io::Error::other("not a file, directory or symbolic link");
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
@@ -279,7 +273,7 @@ impl Walk {
         }
         // Opened only for metadata that `stat` does not give.
         let is_large = stat.st_size as u64 > PACKED_MOST;
-        let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
+        let is_asked = self.rules.xattrs || (!is_large && may_have_holes(&stat));
         let file = is_asked
             .then(|| self.open_leaf(&looked, dir, FILE))
             .and_then(Result::ok);
@@ -312,7 +306,8 @@ impl Walk {
                     alone: false,
                     digest: None,
                 };
-                self.announce_with(looked, content, None, Some(bytes));
+                let bytes = Some(bytes);
+                self.tell(StatEntry { bytes, ..looked }, content, None);
             }
             Err((code, error)) => self.fail_in_level(&looked.location, code, error),
         }
@@ -354,7 +349,7 @@ impl Walk {
     fn note_names(&mut self, stat: &Stat, path: Option<Name>) {
         // The field's type differs between architectures.
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
-        if let (true, Some(path)) = (self.options.hard_links && names > 1, path) {
+        if let (true, Some(path)) = (self.walk.hard_links && names > 1, path) {
             let id = EntryId(self.next_id);
             self.names_of_files.insert(
                 inode_of(stat),
@@ -386,7 +381,7 @@ impl Walk {
         match readlinkat(dir, &*looked.location.leaf, Vec::new()) {
             Ok(target) => {
                 let xattrs = self
-                    .options
+                    .rules
                     .xattrs
                     .then(|| xattrs_of_symlink(dir, &looked.location.leaf));
                 self.tell(
@@ -411,28 +406,18 @@ impl Walk {
         content: Content,
         xattrs: Option<io::Result<Vec<Xattr>>>,
     ) -> EntryId {
-        self.announce_with(looked, content, xattrs, None)
-    }
-
-    /// Like `tell`, with the content of a file that the walk has already read.
-    fn announce_with(
-        &mut self,
-        looked: StatEntry,
-        content: Content,
-        xattrs: Option<io::Result<Vec<Xattr>>>,
-        bytes: Option<Vec<u8>>,
-    ) -> EntryId {
         let StatEntry {
             parent,
             leaf,
             name,
             location,
             stat,
+            bytes,
         } = looked;
         let id = EntryId(self.next_id);
         self.next_id += 1;
         let identity = identity_of(&stat);
-        let (xattrs, failure) = match xattrs.filter(|_| self.options.xattrs).transpose() {
+        let (xattrs, failure) = match xattrs.filter(|_| self.rules.xattrs).transpose() {
             Ok(xattrs) => (xattrs, None),
             Err(error) => (
                 None,
@@ -444,8 +429,8 @@ impl Walk {
                 )),
             ),
         };
-        let owner = self.options.owners.then(|| owner_of(&stat));
-        let owner_names = (!self.options.numeric_ids).then(|| {
+        let owner = self.rules.owners.then(|| owner_of(&stat));
+        let owner_names = (!self.rules.numeric_ids).then(|| {
             let names = owner.and_then(|owner| self.owners.names_of(owner));
             let acl = xattrs
                 .as_ref()

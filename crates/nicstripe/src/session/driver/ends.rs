@@ -6,7 +6,7 @@ use nicstripe_proto::{
     ChunkId, DataHeader, Digest, FailCode, Offer, Subtree, TransferId,
     message::{Committed, EntryRef, Get, GetTree, Put, PutTree, TreeBody},
     session::failure,
-    tree::TreeMessage,
+    tree::{Reason, TreeMessage},
 };
 
 use super::Driver;
@@ -27,7 +27,8 @@ use crate::{
         waiters::{Outcome, Waiter},
     },
     storage::Target,
-    tree::{TreeReport, channel::EntryError},
+    text::shown_path,
+    tree::TreeReport,
     tunnel::TunnelMux,
     wire::clock,
 };
@@ -339,10 +340,7 @@ impl Driver {
     /// Daemon: prepares to receive a tree from the peer.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
-        let name = put
-            .target
-            .as_ref()
-            .map_or_else(|| ".".to_owned(), ToString::to_string);
+        let name = shown_path(put.target.as_ref());
         self.account_mut(|account| account.asked(transfer, name, Direction::Receive, false));
         let Access::Daemon(service) = self.config.access.clone() else {
             return self.refuse(transfer, "a client takes no files");
@@ -354,12 +352,8 @@ impl Driver {
     /// Daemon: prepares to send the trees that the peer requests.
     pub(super) fn on_tree_requested(&mut self, get: GetTree) {
         let transfer = get.transfer;
-        let names = get.sources.iter().map(|source| {
-            source
-                .name
-                .as_ref()
-                .map_or_else(|| ".".to_owned(), ToString::to_string)
-        });
+        let names = get.sources.iter();
+        let names = names.map(|source| shown_path(source.name.as_ref()));
         let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
         self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
         let Access::Daemon(service) = self.config.access.clone() else {
@@ -487,8 +481,8 @@ impl Driver {
 /// Maximum number of source names of a tree in a log record.
 const MOST_NAMED: usize = 8;
 
-fn entry_error(error: &Error) -> EntryError {
-    EntryError {
+fn entry_error(error: &Error) -> Reason {
+    Reason {
         code: error.fail_code().unwrap_or(FailCode::Io),
         text: crate::text::chain(error),
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, sync::mpsc as threads};
 use nicstripe_proto::{
     Acceptance, FailCode, Name, TransferId,
     message::{EntryRef, GetTree, OfferKind, PutTree},
-    tree::{EntryId, TreeMessage},
+    tree::{EntryId, Reason, TreeMessage},
 };
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -22,8 +22,8 @@ use crate::{
     tree::{
         EntryOutcome, TreeReport,
         channel::{
-            Backlog, EntryError, ReceiverChannel, ReceiverInput, ReceiverRun, SenderChannel,
-            SenderInput, SenderRun, TreeChannel, WalkProgress,
+            Backlog, ReceiverChannel, ReceiverInput, ReceiverRun, SenderChannel, SenderInput,
+            SenderRun, TreeChannel, WalkProgress,
         },
     },
 };
@@ -230,7 +230,7 @@ impl Trees {
     }
 
     /// Reports the end of a standalone file to the thread of its tree, if that has not ended.
-    pub(crate) fn standalone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
+    pub(crate) fn standalone_ended(&self, entry: EntryRef, result: Result<(), Reason>) {
         let id = entry.id;
         match self.0.get(&entry.tree) {
             Some(TreeThread::Sender(sender, _)) => {

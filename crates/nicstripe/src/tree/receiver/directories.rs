@@ -15,13 +15,13 @@ use nicstripe_proto::{
 use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
 use super::{
-    Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
+    Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
     dirs::{RootDir, TreeDir},
-    halt::Halt,
     surplus::Deleter,
 };
 use crate::{
     file::{Attributes, FileError, is_hidden_name},
+    text::shown_path,
     tree::options::{EntryOutcome, cannot_make_directory},
 };
 
@@ -88,8 +88,7 @@ impl Receiver {
             .filter(|directory| directory.ended.is_none());
         let Some(directory) = directory else {
             return Err(Halt::protocol(format!(
-                "peer sent an entry in entry {}, which is not an open directory",
-                parent.0
+                "peer sent an entry in entry {parent}, which is not an open directory"
             )));
         };
         if name.components().len() != 1 {
@@ -154,29 +153,20 @@ impl Receiver {
 
     fn prepare(&mut self) -> Result<Top, Halt> {
         let (root, target) = (self.request.root.clone(), self.request.target.clone());
-        let opened = match &target {
-            Some(name) if self.request.as_name && !root.is_directory(name) => {
-                let own = Some((OsStr::from_bytes(name.file_name()).to_owned(), None));
-                let count = name.components().len() - 1;
-                let parent = if count == 0 {
-                    None
-                } else {
-                    Name::new(name.components().take(count)).ok()
-                };
-                self.open_or_make(parent.as_ref())
-                    .map(|(ground, is_new)| (ground, is_new, own))
+        let own = target
+            .as_ref()
+            .filter(|name| self.request.as_name && !root.is_directory(name));
+        let opened = match own {
+            Some(name) => {
+                let above = name.components().len() - 1;
+                self.open_or_make(Name::new(name.components().take(above)).ok().as_ref())
             }
-            _ => self
-                .open_or_make(target.as_ref())
-                .map(|(ground, is_new)| (ground, is_new, None)),
+            None => self.open_or_make(target.as_ref()),
         };
-        let shown = || {
-            target
-                .as_ref()
-                .map_or_else(|| ".".to_owned(), Name::to_string)
-        };
-        let (ground, is_new, own) = opened
-            .map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
+        let shown = || shown_path(target.as_ref());
+        let (ground, is_new) =
+            opened.map_err(|error| FileError::new("open directory", shown(), error))?;
+        let own = own.map(|name| (OsStr::from_bytes(name.file_name()).to_owned(), None));
         let place = TreeDir::ground(&ground, false);
         if self.request.rules.delete {
             self.announced.enter(&place);
@@ -276,14 +266,10 @@ impl Receiver {
         let is_shared = self.note_announced(&entry, Some(&leaf));
         let shown = leaf.shown();
         let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
+            Ok(existing) => existing.map(|(existing, _)| existing),
             Err(error) => return self.refuse(entry, shown, leaf.error("look for", error)),
         };
-        let verdict = decide(
-            &self.request.rules,
-            &entry,
-            existing.as_ref().map(|(existing, _)| existing),
-        );
+        let verdict = decide(&self.request.rules, &entry, existing.as_ref());
         if verdict == Verdict::Exists {
             self.out.decide(entry.id, verdict);
             self.block(&entry, verdict);
@@ -350,20 +336,24 @@ impl Receiver {
         if self.request.rules.delete {
             self.announced.enter(&place);
         }
-        let attributes = self.directory_attributes(&entry, verdict);
-        let (parent, place, footprint) = (entry.parent, Some(place), entry.footprint());
         let directory = Directory {
-            parent,
-            place,
+            parent: entry.parent,
+            place: Some(place),
             verdict,
-            attributes,
-            footprint,
+            attributes: self.directory_attributes(&entry, verdict),
+            footprint: entry.footprint(),
             pending: 0,
             ended: None,
             failed: false,
             is_shared,
         };
-        self.insert(entry.id, directory)
+        self.insert(entry.id, directory);
+        if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
+            return Err(Halt::protocol(
+                "peer exceeded the limit of open directories or attributes",
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the attributes to set on a directory once it is complete.
@@ -386,35 +376,25 @@ impl Receiver {
 
     /// Records a directory that cannot be received, so that its entries are skipped.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
-        let (parent, attributes, footprint) =
-            (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
         let directory = Directory {
-            parent,
+            parent: entry.parent,
             place: None,
             verdict,
-            attributes,
-            footprint,
+            attributes: Attributes::default(),
+            footprint: ENTRY_FOOTPRINT,
             pending: 0,
             ended: None,
             failed: true,
             is_shared: true,
         };
-        self.footprint += footprint;
-        self.open_directories += 1;
-        self.directories.insert(entry.id, directory);
+        self.insert(entry.id, directory);
     }
 
-    fn insert(&mut self, id: EntryId, directory: Directory) -> Result<(), Halt> {
+    fn insert(&mut self, id: EntryId, directory: Directory) {
         self.weight += directory.attributes.weight();
         self.footprint += directory.footprint;
         self.open_directories += 1;
         self.directories.insert(id, directory);
-        if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
-            return Err(Halt::protocol(
-                "peer exceeded the limit of open directories or attributes",
-            ));
-        }
-        Ok(())
     }
 
     fn note_device(&mut self, place: &Arc<TreeDir>) {
@@ -431,10 +411,8 @@ impl Receiver {
             .get_mut(&id)
             .filter(|directory| directory.ended.is_none())
         else {
-            return Err(Halt::protocol(format!(
-                "peer ended entry {}, which is not an open directory",
-                id.0
-            )));
+            let what = format!("peer ended entry {id}, which is not an open directory");
+            return Err(Halt::protocol(what));
         };
         directory.ended = Some(complete);
         self.open_directories -= 1;
@@ -496,14 +474,9 @@ impl Receiver {
         if !self.request.rules.dry_run
             && let Err(error) = self.set_directory_attributes(place, &directory.attributes)
         {
-            let name = shown
-                .as_ref()
-                .map_or_else(|| ".".to_owned(), Name::to_string);
-            self.out.fail(
-                is_new.then_some(id),
-                shown,
-                &FileError::new("set the attributes of", name, error),
-            )?;
+            let name = shown_path(shown.as_ref());
+            let error = FileError::new("set the attributes of", name, error);
+            self.out.fail(is_new.then_some(id), shown, &error)?;
             return Ok(true);
         }
         if !is_new {

@@ -26,9 +26,8 @@ use rustix::{
 };
 
 use super::{
-    Completion, Leaf, MOST_WEIGHT, Receiver,
+    Completion, Halt, Leaf, MOST_WEIGHT, Receiver,
     commit_group::{self, Committed},
-    halt::Halt,
     outbox::announced,
     part::Part,
     placing::only_adds,
@@ -39,11 +38,7 @@ use crate::{
         Attributes, FileError, Target, TargetRequest, hidden_name, inode_of, mtime_of, open_entry,
         remove_earlier,
     },
-    tree::{
-        channel::{Answer, EntryError},
-        metadata::node_of,
-        options::EntryOutcome,
-    },
+    tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
 
 /// Announced file that waits for its comparison with the existing file.
@@ -69,25 +64,29 @@ pub(super) struct IncomingFile {
 
 #[derive(Debug)]
 enum Delivery {
-    Packed {
-        part: Arc<Part>,
-        offset: u64,
-        /// True once the last piece of the file has arrived.
-        is_whole: bool,
-        /// True while a piece of the file is being written or is queued for writing.
-        is_busy: bool,
-        /// Pieces that wait until the current one is written.
-        queue: VecDeque<Piece>,
-        /// True if the file is discarded after the current write.
-        is_abandoned: bool,
-    },
+    Packed(PackedFile),
     Standalone(Attributes),
+}
+
+/// File whose content arrives in batches.
+#[derive(Debug)]
+struct PackedFile {
+    part: Arc<Part>,
+    offset: u64,
+    /// True once the last piece of the file has arrived.
+    is_whole: bool,
+    /// True while a piece of the file is being written or is queued for writing.
+    is_busy: bool,
+    /// Pieces that wait until the current one is written.
+    queue: VecDeque<Piece>,
+    /// True if the file is discarded after the current write.
+    is_abandoned: bool,
 }
 
 impl IncomingFile {
     pub(super) fn discard(&self) {
-        if let Delivery::Packed { part, .. } = &self.way {
-            part.discard();
+        if let Delivery::Packed(packed) = &self.way {
+            packed.part.discard();
         }
     }
 }
@@ -107,31 +106,43 @@ impl Receiver {
                 "peer packed a file of {size} bytes, limit is {PACKED_MOST}"
             )));
         }
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
-        };
-        let is_alike =
-            matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
-        if self.request.rules.checksum && digest.is_some() && is_alike {
-            self.keep_entry(entry.weight(), entry.footprint())?;
-            self.busy_names.insert(leaf.key());
-            self.to_hash.push_back(entry.id);
-            self.undecided.insert(
-                entry.id,
-                Candidate {
-                    entry,
-                    leaf,
-                    existing,
-                },
-            );
+        let (size, has_digest) = (*size, digest.is_some());
+        let Some(candidate) = self.candidate(entry, leaf)? else {
             return Ok(());
-        }
-        self.decide_file(Candidate {
+        };
+        let Candidate {
             entry,
             leaf,
             existing,
-        })
+        } = &candidate;
+        let is_alike =
+            matches!(existing, Some((Existing::File { size: found, .. }, _)) if *found == size);
+        if self.request.rules.checksum && has_digest && is_alike {
+            self.keep_entry(entry.weight(), entry.footprint())?;
+            self.busy_names.insert(leaf.key());
+            self.to_hash.push_back(entry.id);
+            self.undecided.insert(entry.id, candidate);
+            return Ok(());
+        }
+        self.decide_file(candidate)
+    }
+
+    /// Looks for the existing file of an entry. Rejects the entry and returns `None` if that fails.
+    pub(super) fn candidate(
+        &mut self,
+        entry: Entry,
+        leaf: Leaf,
+    ) -> Result<Option<Candidate>, Halt> {
+        match self.look(&leaf) {
+            Ok(existing) => Ok(Some(Candidate {
+                entry,
+                leaf,
+                existing,
+            })),
+            Err(error) => self
+                .refuse(entry, leaf.shown(), leaf.error("look for", error))
+                .map(|()| None),
+        }
     }
 
     /// Starts jobs that hash existing files for comparison, up to [`MOST_HASHING`].
@@ -178,41 +189,57 @@ impl Receiver {
     }
 
     fn decide_file(&mut self, candidate: Candidate) -> Result<(), Halt> {
+        let keep = |receiver: &Self, entry: &Entry, leaf: &Leaf, stat: &Stat| {
+            receiver.keep(entry, leaf, stat)?;
+            receiver.forget_earlier(entry, leaf);
+            Ok(())
+        };
+        match self.judge(candidate, keep)? {
+            Some((entry, leaf, verdict)) => self.want(entry, leaf, verdict),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares an entry with the existing file. Returns it with the verdict if it is wanted;
+    /// otherwise skips or rejects it. `keep` updates an existing file that is equal.
+    pub(super) fn judge(
+        &mut self,
+        candidate: Candidate,
+        keep: impl FnOnce(&Self, &Entry, &Leaf, &Stat) -> io::Result<()>,
+    ) -> Result<Option<(Entry, Leaf, Verdict)>, Halt> {
         let Candidate {
             entry,
             leaf,
             existing,
         } = candidate;
-        let verdict = decide(
-            &self.request.rules,
-            &entry,
-            existing.as_ref().map(|(existing, _)| existing),
-        );
-        match verdict {
+        let found = existing.as_ref().map(|(existing, _)| existing);
+        let verdict = decide(&self.request.rules, &entry, found);
+        let refusal = match verdict {
             Verdict::Same => {
-                if let Some((_, stat)) = &existing
-                    && let Err(error) = self.keep(&entry, &leaf, stat)
-                {
-                    return self.refuse(
-                        entry,
-                        leaf.shown(),
-                        leaf.error("set the attributes of", error),
-                    );
-                }
-                self.forget_earlier(&entry, &leaf);
+                let kept = existing.map_or(Ok(()), |(_, stat)| keep(self, &entry, &leaf, &stat));
+                kept.err()
+                    .map(|error| leaf.error("set the attributes of", error))
+            }
+            _ if verdict.is_wanted() => self.objection(&entry, &leaf, verdict),
+            _ => None,
+        };
+        if let Some(error) = refusal {
+            self.refuse(entry, leaf.shown(), error)?;
+            return Ok(None);
+        }
+        match verdict {
+            Verdict::Create | Verdict::Replace => return Ok(Some((entry, leaf, verdict))),
+            Verdict::Same => {
                 self.out.report.unchanged += 1;
-                self.skip(entry, &leaf, verdict)
+                self.skip(entry, &leaf, verdict)?;
             }
             Verdict::Newer => {
                 self.out.report.newer += 1;
-                self.skip(entry, &leaf, verdict)
+                self.skip(entry, &leaf, verdict)?;
             }
-            Verdict::Create | Verdict::Replace => match self.objection(&entry, &leaf, verdict) {
-                Some(error) => self.refuse(entry, leaf.shown(), error),
-                None => self.want(entry, leaf, verdict),
-            },
-            _ => self.leave(entry, &leaf),
+            _ => self.leave(entry, &leaf)?,
         }
+        Ok(None)
     }
 
     /// Deletes the part file and journal that an earlier attempt left when it was killed right
@@ -317,14 +344,14 @@ impl Receiver {
                 verdict == Verdict::Replace,
                 attributes,
             );
-            Delivery::Packed {
+            Delivery::Packed(PackedFile {
                 part: Arc::new(part),
                 offset: 0,
                 is_whole: false,
                 is_busy: false,
                 queue: VecDeque::new(),
                 is_abandoned: false,
-            }
+            })
         };
         self.files.insert(
             entry.id,
@@ -387,41 +414,32 @@ impl Receiver {
             return self.on_dropped_piece(id, end, last);
         };
         let size = file.size;
-        let Delivery::Packed {
-            part,
-            offset,
-            is_whole,
-            is_busy,
-            queue,
-            is_abandoned,
-        } = &mut file.way
-        else {
+        let Delivery::Packed(packed) = &mut file.way else {
             return Err(Halt::protocol(format!(
-                "peer sent data of entry {}, which is a standalone file",
-                id.0
+                "peer sent data of entry {id}, which is a standalone file"
             )));
         };
-        let is_next =
-            at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
+        let is_next = at == packed.offset
+            && !packed.is_whole
+            && !packed.is_abandoned
+            && (!range.is_empty() || size == 0);
         let Some(end) = end.filter(|end| is_next && *end <= size && last == (*end == size)) else {
-            return Err(Halt::protocol(format!(
-                "peer sent data of entry {} out of order",
-                id.0
-            )));
+            let what = format!("peer sent data of entry {id} out of order");
+            return Err(Halt::protocol(what));
         };
-        (*offset, *is_whole) = (end, last);
+        (packed.offset, packed.is_whole) = (end, last);
         let piece = Piece {
             id,
-            part: part.clone(),
+            part: packed.part.clone(),
             offset: at,
             last,
             batch: batch.clone(),
             range,
         };
-        if *is_busy {
-            queue.push_back(piece);
+        if packed.is_busy {
+            packed.queue.push_back(piece);
         } else {
-            *is_busy = true;
+            packed.is_busy = true;
             self.writing.push(piece);
         }
         Ok(())
@@ -437,8 +455,7 @@ impl Receiver {
                 Ok(())
             }
             _ => Err(Halt::protocol(format!(
-                "peer sent data of entry {}, which was not requested",
-                id.0
+                "peer sent data of entry {id}, which was not requested"
             ))),
         }
     }
@@ -455,30 +472,23 @@ impl Receiver {
             let Some(file) = self.files.get_mut(&id) else {
                 continue;
             };
-            let Delivery::Packed {
-                part,
-                is_busy,
-                queue,
-                is_abandoned,
-                ..
-            } = &mut file.way
-            else {
+            let Delivery::Packed(packed) = &mut file.way else {
                 continue;
             };
-            *is_busy = false;
-            if *is_abandoned {
-                part.discard();
+            packed.is_busy = false;
+            if packed.is_abandoned {
+                packed.part.discard();
                 self.forget(id);
                 continue;
             }
-            match (result, queue.pop_front()) {
-                (Err(error), _) => self.fail_file(id, "write", error)?,
+            match (result, packed.queue.pop_front()) {
+                (Err(error), _) => self.fail_file(id, |leaf| leaf.error("write", error))?,
                 (Ok(()), Some(piece)) => {
-                    *is_busy = true;
+                    packed.is_busy = true;
                     self.writing.push(piece);
                 }
                 (Ok(()), None) if last => {
-                    self.commit_group.push(id, part.clone(), file.size);
+                    self.commit_group.push(id, packed.part.clone(), file.size);
                     file.is_coming = false;
                     self.coming -= 1;
                 }
@@ -499,7 +509,9 @@ impl Receiver {
         for Committed { id, result } in results {
             match result {
                 Ok(()) => self.finish_file(id)?,
-                Err((operation, error)) => self.fail_file(id, operation, error)?,
+                Err((operation, error)) => {
+                    self.fail_file(id, |leaf| leaf.error(operation, error))?;
+                }
             }
         }
         Ok(())
@@ -528,19 +540,17 @@ impl Receiver {
     fn fail_file(
         &mut self,
         id: EntryId,
-        operation: &'static str,
-        error: io::Error,
+        error: impl FnOnce(&Leaf) -> FileError,
     ) -> Result<(), Halt> {
         let Some(file) = self.forget(id) else {
             return Ok(());
         };
-        let error = file.leaf.error(operation, error);
-        self.is_full |= error.code == FailCode::NoSpace;
-        if let Delivery::Packed {
-            is_whole: false, ..
-        } = file.way
-        {
-            self.dropped.insert(id, file.size);
+        let error = error(&file.leaf);
+        if let Delivery::Packed(packed) = &file.way {
+            self.is_full |= error.code == FailCode::NoSpace;
+            if !packed.is_whole {
+                self.dropped.insert(id, file.size);
+            }
         }
         self.failed.insert(id);
         self.out.fail(Some(id), file.leaf.shown(), &error)?;
@@ -555,35 +565,21 @@ impl Receiver {
             return Ok(());
         }
         let Some(file) = self.files.get_mut(&id) else {
-            return Err(Halt::protocol(format!(
-                "peer abandoned entry {}, which was not requested",
-                id.0
-            )));
+            let what = format!("peer abandoned entry {id}, which was not requested");
+            return Err(Halt::protocol(what));
         };
         let (leaf, parent) = (file.leaf.clone(), file.parent);
         match &mut file.way {
-            Delivery::Packed { is_whole: true, .. } => {
-                return Err(Halt::protocol(format!(
-                    "peer abandoned entry {} after its last data",
-                    id.0
-                )));
+            Delivery::Packed(packed) if packed.is_whole => {
+                let what = format!("peer abandoned entry {id} after its last data");
+                return Err(Halt::protocol(what));
             }
-            Delivery::Packed {
-                is_abandoned: true, ..
-            } => {
-                return Err(Halt::protocol(format!(
-                    "peer abandoned entry {} twice",
-                    id.0
-                )));
+            Delivery::Packed(packed) if packed.is_abandoned => {
+                return Err(Halt::protocol(format!("peer abandoned entry {id} twice")));
             }
-            Delivery::Packed {
-                is_busy: true,
-                is_abandoned,
-                queue,
-                ..
-            } => {
-                queue.clear();
-                *is_abandoned = true;
+            Delivery::Packed(packed) if packed.is_busy => {
+                packed.queue.clear();
+                packed.is_abandoned = true;
             }
             _ => {
                 file.discard();
@@ -605,10 +601,6 @@ impl Receiver {
         options: PutOptions,
         answer: Answer<(Target, Vec<Subtree>)>,
     ) {
-        let refused = |text| {
-            FileError::new("receive", "a file", io::Error::other(text))
-                .with_code(FailCode::Protocol)
-        };
         let Some(IncomingFile {
             leaf,
             verdict,
@@ -616,10 +608,9 @@ impl Receiver {
             ..
         }) = self.files.get(&id)
         else {
-            return answer(Err(refused(format!(
-                "entry {} is not a requested standalone file",
-                id.0
-            ))));
+            let why = io::Error::other(format!("entry {id} is not a requested standalone file"));
+            let error = FileError::new("receive", "a file", why).with_code(FailCode::Protocol);
+            return answer(Err(error));
         };
         let leaf = leaf.clone();
         // The sender may allow a changed file: its current modification time belongs to the
@@ -661,7 +652,7 @@ impl Receiver {
     pub(super) fn on_standalone_ended(
         &mut self,
         id: EntryId,
-        result: Result<(), EntryError>,
+        result: Result<(), Reason>,
     ) -> Result<(), Halt> {
         if !matches!(
             self.files.get(&id),
@@ -672,20 +663,13 @@ impl Receiver {
         ) {
             return Ok(());
         }
-        let Err(EntryError { code, text }) = result else {
-            return self.finish_file(id);
-        };
-        let Some(file) = self.forget(id) else {
-            return Ok(());
-        };
-        self.failed.insert(id);
-        let error = file
-            .leaf
-            .error("receive", io::Error::other(text))
-            .with_code(code);
-        self.out.fail(Some(id), file.leaf.shown(), &error)?;
-        self.resume_links(id)?;
-        self.settle(file.parent, true)
+        match result {
+            Ok(()) => self.finish_file(id),
+            Err(Reason { code, text }) => self.fail_file(id, |leaf| {
+                leaf.error("receive", io::Error::other(text))
+                    .with_code(code)
+            }),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use nicstripe_proto::{
 };
 use rustix::fs::{AtFlags, FileType, Stat, linkat, statat, symlinkat};
 
-use super::{Leaf, Receiver, files::look_at, halt::Halt, placing::only_adds};
+use super::{Halt, Leaf, Receiver, files::look_at, placing::only_adds};
 use crate::{
     file::{Attributes, FileError, check_sought, inode_of},
     tree::metadata::node_of,
@@ -81,10 +81,8 @@ impl Receiver {
         path: Name,
     ) -> Result<(), Halt> {
         if to.0 >= entry.id.0 {
-            return Err(Halt::protocol(format!(
-                "peer sent a link to entry {}, which was not announced",
-                to.0
-            )));
+            let what = format!("peer sent a link to entry {to}, which was not announced");
+            return Err(Halt::protocol(what));
         }
         // A link shares the attributes of its file.
         let entry = Entry {
@@ -229,19 +227,20 @@ impl Receiver {
             verdict: announced,
             ..
         } = link;
-        let verdict = match (result, announced) {
-            (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
-            (Err(error), Some(_)) => {
-                self.out.fail(Some(entry.id), leaf.shown(), &error)?;
-                return self.settle(entry.parent, true);
-            }
+        let result = match (result, announced) {
             // The verdict was "wanted", so the link needs a result even if another process created
             // it meanwhile.
             (Ok(Verdict::Exists), Some(_)) => {
                 let cause =
                     io::Error::new(io::ErrorKind::AlreadyExists, "its name was taken meanwhile");
-                self.out
-                    .fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
+                Err(leaf.error("link", cause))
+            }
+            (result, _) => result,
+        };
+        let verdict = match (result, announced) {
+            (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
+            (Err(error), Some(_)) => {
+                self.out.fail(Some(entry.id), leaf.shown(), &error)?;
                 return self.settle(entry.parent, true);
             }
             (Ok(_), Some(announced)) => announced,

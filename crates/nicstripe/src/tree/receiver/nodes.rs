@@ -5,7 +5,7 @@ use std::{ffi::OsStr, io, os::fd::OwnedFd};
 use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict};
 use rustix::fs::{FileType, Mode, OFlags, Stat, makedev, mknodat, openat};
 
-use super::{Leaf, Receiver, halt::Halt};
+use super::{Halt, Leaf, Receiver};
 use crate::{
     file::{Attributes, inode_of},
     tree::options::EntryOutcome,

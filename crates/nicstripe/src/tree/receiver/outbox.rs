@@ -11,7 +11,7 @@ use nicstripe_proto::{
     tree::{EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict, message::MOST_MESSAGE},
 };
 
-use super::halt::Halt;
+use super::Halt;
 use crate::{
     file::FileError,
     tree::{
@@ -201,19 +201,19 @@ impl Outbox {
     /// Reports the outcome of an entry to the local user.
     pub(super) fn tell(&mut self, name: Option<Name>, outcome: EntryOutcome) -> Result<(), Halt> {
         match name {
-            Some(name) if self.list => go_on(self.channel.tell(&name, outcome)),
+            Some(name) if self.list => Halt::unless(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
 
     pub(super) fn consumed(&mut self) -> Result<(), Halt> {
-        go_on(self.channel.consumed())
+        Halt::unless(self.channel.consumed())
     }
 
     pub(super) fn start_standalone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
         // The sender must learn that the file is wanted before the transfer is requested.
         self.flush()?;
-        go_on(self.channel.start_standalone(id, size))
+        Halt::unless(self.channel.start_standalone(id, size))
     }
 
     /// Sends all verdicts and results that are ready.
@@ -231,7 +231,7 @@ impl Outbox {
 
     pub(super) fn report_progress(&mut self) -> Result<(), Halt> {
         self.progress_told = Some(Instant::now());
-        go_on(self.channel.progress(self.progress))
+        Halt::unless(self.channel.progress(self.progress))
     }
 
     fn flush_verdicts(&mut self) -> Result<(), Halt> {
@@ -247,7 +247,7 @@ impl Outbox {
                 verdicts: part.to_vec(),
             };
             self.first_untold += part.len() as u64;
-            go_on(self.channel.send(message))?;
+            Halt::unless(self.channel.send(message))?;
         }
         Ok(())
     }
@@ -325,7 +325,7 @@ impl Outbox {
         if len == 0 {
             return Ok(());
         }
-        go_on(self.channel.send(TreeMessage::Results {
+        Halt::unless(self.channel.send(TreeMessage::Results {
             done,
             failed,
             deleted,
@@ -348,10 +348,6 @@ struct Results {
     failed: Vec<EntryFailure>,
     deleted: Vec<Name>,
     stripped: Option<u64>,
-}
-
-fn go_on(is_open: bool) -> Result<(), Halt> {
-    if is_open { Ok(()) } else { Err(Halt::Stopped) }
 }
 
 /// Returns the ranges of consecutive numbers in a sorted list, each as its first number and its

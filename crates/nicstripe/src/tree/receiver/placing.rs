@@ -4,14 +4,14 @@ use std::{ffi::OsStr, io, os::fd::OwnedFd};
 
 use nicstripe_proto::{
     FailCode,
-    tree::{Content, Entry, Verdict, decide},
+    tree::{Content, Entry, Verdict},
 };
 use rustix::{
     fs::{AtFlags, Stat, renameat, unlinkat},
     io::Errno,
 };
 
-use super::{Leaf, Receiver, halt::Halt, part::rename_to_free};
+use super::{Halt, Leaf, Receiver, part::rename_to_free};
 use crate::{
     file::{FileError, hidden_name},
     tree::options::EntryOutcome,
@@ -29,34 +29,16 @@ impl Receiver {
         keep: impl FnOnce(&Self, &Entry, &Leaf, &Stat) -> io::Result<()>,
         make: impl FnOnce(&Self, &Entry, &Leaf, Verdict) -> io::Result<()>,
     ) -> Result<(), Halt> {
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        let Some(candidate) = self.candidate(entry, leaf)? else {
+            return Ok(());
         };
-        let found = existing.as_ref().map(|(existing, _)| existing);
-        let verdict = match decide(&self.request.rules, &entry, found) {
-            Verdict::Exists => return self.leave(entry, &leaf),
-            Verdict::Same => {
-                if let Some((_, stat)) = existing
-                    && let Err(error) = keep(self, &entry, &leaf, &stat)
-                {
-                    let error = leaf.error("set the attributes of", error);
-                    return self.refuse(entry, leaf.shown(), error);
-                }
-                self.out.report.unchanged += 1;
-                return self.skip(entry, &leaf, Verdict::Same);
-            }
-            verdict => verdict,
+        let Some((entry, leaf, verdict)) = self.judge(candidate, keep)? else {
+            return Ok(());
         };
-        let error = match self.objection(&entry, &leaf, verdict) {
-            None if self.request.rules.dry_run => None,
-            None => make(self, &entry, &leaf, verdict)
-                .err()
-                .map(|error| leaf.error(operation, error)),
-            objection => objection,
-        };
-        if let Some(error) = error {
-            return self.refuse(entry, leaf.shown(), error);
+        if !self.request.rules.dry_run
+            && let Err(error) = make(self, &entry, &leaf, verdict)
+        {
+            return self.refuse(entry, leaf.shown(), leaf.error(operation, error));
         }
         self.out.decide(entry.id, verdict);
         match entry.content {

@@ -18,8 +18,8 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId},
 };
 
-use crate::tree::filter::Excludes;
 use crate::tree::walk::selection::{Listed, Selection};
+use crate::{text::shown_path, tree::filter::Excludes};
 
 /// Requested entries that the sender must announce.
 pub(crate) struct Promised {
@@ -60,10 +60,7 @@ impl Promised {
                 .map(|name| name.file_name().to_vec());
             Source {
                 top,
-                label: source
-                    .name
-                    .as_ref()
-                    .map_or_else(|| ".".to_owned(), Name::to_string),
+                label: shown_path(source.name.as_ref()),
             }
         };
         Self {

@@ -20,9 +20,9 @@ use rustix::fs::{
     AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
 };
 
-use super::{dirs::TreeDir, halt::Halt, outbox::Outbox};
+use super::{Halt, dirs::TreeDir, outbox::Outbox};
 use crate::file::{CONFINED, FileError, entries_of, is_hidden_name};
-use crate::tree::filter::Excludes;
+use crate::{text::shown_path, tree::filter::Excludes};
 
 /// Announced names in unfinished directories, by the directory's key: the number of its users and
 /// the keys of the names.
@@ -178,9 +178,7 @@ impl<'a> Deleter<'a> {
         error: io::Error,
     ) -> Result<(), Halt> {
         let name = Name::new(shown.iter().cloned()).ok();
-        let shown = name
-            .as_ref()
-            .map_or_else(|| ".".to_owned(), Name::to_string);
+        let shown = shown_path(name.as_ref());
         self.out
             .fail(None, name, &FileError::new(operation, shown, error))
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{file::ReadOptions, tree::options::cannot_make_directory};
 
 impl Sender {
-    pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Ended> {
+    pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Halt> {
         match input {
             SenderInput::Message(queued) => {
                 let (message, deleted) = queued.take();
@@ -20,11 +20,11 @@ impl Sender {
                 }
                 Ok(())
             }
-            SenderInput::Stop => Err(Ended::Stopped),
+            SenderInput::Stop => Err(Halt::Stopped),
         }
     }
 
-    fn take_message(&mut self, message: TreeMessage) -> Result<(), Ended> {
+    fn take_message(&mut self, message: TreeMessage) -> Result<(), Halt> {
         match message {
             TreeMessage::Verdicts { first, verdicts } => self.take_verdicts(first, &verdicts),
             TreeMessage::Results {
@@ -56,7 +56,7 @@ impl Sender {
         }
     }
 
-    fn take_verdicts(&mut self, first: EntryId, verdicts: &[Verdict]) -> Result<(), Ended> {
+    fn take_verdicts(&mut self, first: EntryId, verdicts: &[Verdict]) -> Result<(), Halt> {
         for (index, verdict) in verdicts.iter().enumerate() {
             let id = EntryId(first.0.saturating_add(index as u64));
             let announced = self.ledger.decide(id).map_err(protocol)?;
@@ -70,7 +70,7 @@ impl Sender {
         id: EntryId,
         announced: Announced,
         verdict: Verdict,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Halt> {
         match verdict {
             Verdict::Create | Verdict::Replace if self.rules.dry_run => {
                 self.ledger.resolve(id, &announced);
@@ -116,7 +116,7 @@ impl Sender {
         id: EntryId,
         mut announced: Announced,
         verdict: Verdict,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Halt> {
         let (kind, location, content, is_failed) = (
             announced.kind,
             announced.location.clone(),
@@ -132,10 +132,7 @@ impl Sender {
                 self.ledger.started_standalone(id);
                 self.outlet.start_standalone(id, size)
             }
-            Kind::File { .. } if is_failed => self.push(&Record::Abandoned {
-                id,
-                reason: given_up(),
-            }),
+            Kind::File { .. } if is_failed => self.give_up(id),
             // Empty when the walk saw it: nothing to read.
             Kind::File { size: 0, .. } => self.send_content(id, &[]),
             Kind::File { identity, .. } => match content {
@@ -153,7 +150,7 @@ impl Sender {
         }
     }
 
-    fn take_done(&mut self, first: EntryId, count: u64) -> Result<(), Ended> {
+    fn take_done(&mut self, first: EntryId, count: u64) -> Result<(), Halt> {
         for pending in self.ledger.done(first, count).map_err(protocol)? {
             if pending.verdict.is_wanted() {
                 self.outlet.copied(&pending.announced, pending.verdict)?;
@@ -162,7 +159,7 @@ impl Sender {
         Ok(())
     }
 
-    fn take_failure(&mut self, failure: &EntryFailure) -> Result<(), Ended> {
+    fn take_failure(&mut self, failure: &EntryFailure) -> Result<(), Halt> {
         let Some(id) = failure.id else {
             return self.outlet.failed_there(None, failure);
         };
@@ -174,7 +171,7 @@ impl Sender {
 
     /// Ends the tree if every entry has its result. A missing result is a protocol violation by the
     /// peer.
-    fn committed(&mut self) -> Result<(), Ended> {
+    fn committed(&mut self) -> Result<(), Halt> {
         if !self.is_last_told {
             return Err(protocol(LedgerError::Early));
         }
@@ -185,7 +182,7 @@ impl Sender {
         }
     }
 
-    fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
+    fn open_standalone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Halt> {
         let Some(Announced {
             kind:
                 Kind::File {
@@ -197,13 +194,9 @@ impl Sender {
             ..
         }) = self.ledger.announced(id)
         else {
-            let error = io::Error::other(format!(
-                "peer requested entry {}, which is not a standalone file",
-                id.0
-            ));
-            answer(Err(
-                FileError::new("send", "the tree", error).with_code(FailCode::Protocol)
-            ));
+            let why = format!("peer requested entry {id}, which is not a standalone file");
+            let error = FileError::new("send", "the tree", io::Error::other(why));
+            answer(Err(error.with_code(FailCode::Protocol)));
             return Ok(());
         };
         let options = ReadOptions {
@@ -219,29 +212,18 @@ impl Sender {
             },
             options,
         );
-        let failure = result.as_ref().err().map(|error| EntryError {
-            code: error.code,
-            text: error.one_line(),
-        });
+        let failure = result.as_ref().err().map(FileError::reason);
         answer(result);
         failure.map_or(Ok(()), |failure| self.standalone_ended(id, Err(failure)))
     }
 
-    fn standalone_ended(
-        &mut self,
-        id: EntryId,
-        result: Result<(), EntryError>,
-    ) -> Result<(), Ended> {
+    fn standalone_ended(&mut self, id: EntryId, result: Result<(), Reason>) -> Result<(), Halt> {
         self.ledger.standalone_end(id);
         match result {
-            Err(failure) if self.ledger.is_pending(id) => {
-                self.abandon(id, failure.code, failure.text)
-            }
-            Err(_) => Ok(()),
-            Ok(()) => {
-                self.ledger.gone(id);
-                Ok(())
-            }
+            Err(reason) if self.ledger.is_pending(id) => return self.abandon(id, reason),
+            Err(_) => {}
+            Ok(()) => self.ledger.gone(id),
         }
+        Ok(())
     }
 }

@@ -10,11 +10,11 @@ use nicstripe_proto::{
 };
 
 use super::{
-    Ended,
+    Halt,
     ledger::{Announced, Kind},
 };
 use crate::{
-    file::{ChunkBuffer, FileError},
+    file::ChunkBuffer,
     tree::{
         channel::{PROGRESS_PAUSE, SenderChannel, WalkProgress},
         options::{EntryOutcome, FailedEntry, TreeReport},
@@ -88,22 +88,22 @@ impl Outlet {
             .map(|_| self.batch_begun.elapsed())
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Ended> {
+    pub(super) fn flush(&mut self) -> Result<(), Halt> {
         match self.batch.take() {
             Some((mut buffer, len)) if len > 0 => {
                 buffer.bytes_mut(len);
-                still(self.channel.send(buffer))
+                Halt::unless(self.channel.send(buffer))
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn last(&mut self) -> Result<(), Ended> {
-        still(self.channel.last())
+    pub(super) fn last(&mut self) -> Result<(), Halt> {
+        Halt::unless(self.channel.last())
     }
 
-    pub(super) fn start_standalone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
-        still(self.channel.start_standalone(id, size))
+    pub(super) fn start_standalone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
+        Halt::unless(self.channel.start_standalone(id, size))
     }
 
     pub(super) fn found(&mut self, kind: Kind) {
@@ -120,17 +120,17 @@ impl Outlet {
     }
 
     /// Counts and reports a special file that is not copied.
-    pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
+    pub(super) fn special(&mut self, name: &Name) -> Result<(), Halt> {
         self.report.special += 1;
         if self.list {
-            still(self.channel.tell(name, EntryOutcome::Special))
+            Halt::unless(self.channel.tell(name, EntryOutcome::Special))
         } else {
             Ok(())
         }
     }
 
     /// Counts and reports a device that the receiver skips.
-    pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Ended> {
+    pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Halt> {
         self.report.special += 1;
         self.tell(announced, EntryOutcome::Special)
     }
@@ -141,7 +141,7 @@ impl Outlet {
     }
 
     /// Counts and reports an entry that was copied, or would be in a dry run.
-    pub(super) fn copied(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
+    pub(super) fn copied(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Halt> {
         let counter = match announced.kind {
             Kind::File { .. } => &mut self.report.files,
             Kind::Directory => &mut self.report.directories,
@@ -157,7 +157,7 @@ impl Outlet {
     }
 
     /// Counts and reports an entry that is unchanged or newer at the receiver.
-    pub(super) fn skipped(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Ended> {
+    pub(super) fn skipped(&mut self, announced: &Announced, verdict: Verdict) -> Result<(), Halt> {
         match (verdict, announced.kind) {
             (_, Kind::Directory) => {}
             (Verdict::Newer, _) => self.report.newer += 1,
@@ -189,7 +189,7 @@ impl Outlet {
         &mut self,
         announced: Option<&Announced>,
         failure: &EntryFailure,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Halt> {
         let text: String = failure.text.chars().take(MOST_TEXT).collect();
         self.failed(announced, failure.code, printable(text.as_bytes()))
     }
@@ -200,7 +200,7 @@ impl Outlet {
         announced: Option<&Announced>,
         code: FailCode,
         text: String,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Halt> {
         let name = announced
             .map(|announced| announced.location.label())
             .unwrap_or_default();
@@ -211,14 +211,14 @@ impl Outlet {
     }
 
     /// Counts a failure, and reports its entry if it has a name.
-    pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Ended> {
+    pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Halt> {
         let outcome = self.list.then(|| EntryOutcome::Failed {
             code: failure.code,
             text: failure.text.clone(),
         });
         self.report.fail(failure);
         match (name, outcome) {
-            (Some(name), Some(outcome)) => still(self.channel.tell(&name, outcome)),
+            (Some(name), Some(outcome)) => Halt::unless(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
@@ -229,25 +229,25 @@ impl Outlet {
     }
 
     /// Counts and reports a deletion at the receiver, or one that a dry run would do.
-    pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Ended> {
+    pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Halt> {
         self.report.deleted += 1;
         if self.list {
-            still(self.channel.tell(name, EntryOutcome::Deleted))
+            Halt::unless(self.channel.tell(name, EntryOutcome::Deleted))
         } else {
             Ok(())
         }
     }
 
-    fn tell(&mut self, announced: &Announced, outcome: EntryOutcome) -> Result<(), Ended> {
+    fn tell(&mut self, announced: &Announced, outcome: EntryOutcome) -> Result<(), Halt> {
         match announced.location.name() {
-            Ok(Some(name)) if self.list => still(self.channel.tell(&name, outcome)),
+            Ok(Some(name)) if self.list => Halt::unless(self.channel.tell(&name, outcome)),
             _ => Ok(()),
         }
     }
 
     /// Reports progress if it changed and [`PROGRESS_PAUSE`] has elapsed. Returns the remaining
     /// time if it has not.
-    pub(super) fn progress(&mut self) -> Result<Option<Duration>, Ended> {
+    pub(super) fn progress(&mut self) -> Result<Option<Duration>, Halt> {
         if self.is_told {
             return Ok(None);
         }
@@ -258,29 +258,18 @@ impl Outlet {
             return Ok(Some(wait));
         }
         (self.is_told, self.told_at) = (true, Some(Instant::now()));
-        still(self.channel.progress(self.progress)).map(|()| None)
+        Halt::unless(self.channel.progress(self.progress)).map(|()| None)
     }
 
-    pub(super) fn finish(mut self, ended: Result<(), Ended>) {
+    pub(super) fn finish(mut self, ended: Result<(), Halt>) {
         let result = match ended {
-            Err(Ended::Stopped) => return,
-            Err(Ended::Failed(error)) => Err(error),
+            Err(Halt::Stopped) => return,
+            Err(Halt::Failed(error)) => Err(error),
             Ok(()) => Ok(std::mem::take(&mut self.report)),
         };
         if result.is_ok() && !self.is_told && !self.channel.progress(self.progress) {
             return;
         }
         self.channel.finish(result);
-    }
-}
-
-/// Returns [`Ended::Stopped`] if a call found the channel closed (`is_open` is false).
-fn still(is_open: bool) -> Result<(), Ended> {
-    if is_open { Ok(()) } else { Err(Ended::Stopped) }
-}
-
-impl From<FileError> for Ended {
-    fn from(error: FileError) -> Self {
-        Self::Failed(error)
     }
 }

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use nicstripe_proto::Name;
 use nicstripe_proto::tree::{BatchReader, Entry, MOST_PENDING, MOST_UNDECIDED};
 
 use super::*;
@@ -271,10 +272,24 @@ fn create(_: &Entry) -> Verdict {
     Verdict::Create
 }
 
+const RECURSIVE: WalkRules = WalkRules {
+    recursive: true,
+    hard_links: false,
+    one_file_system: false,
+    only: None,
+    allow_changing: false,
+    compress: false,
+};
+
+const CHANGING: WalkRules = WalkRules {
+    allow_changing: true,
+    ..RECURSIVE
+};
+
 fn request(source: &Path) -> SenderRequest {
     SenderRequest {
         sources: vec![SendSource::Path(source.join(""))],
-        recursive: true,
+        walk: RECURSIVE,
         list: true,
         ..SenderRequest::default()
     }
@@ -452,7 +467,7 @@ fn a_file_that_may_change_is_sent_up_to_the_size_it_had() {
     fs::write(dir.path().join("grows"), "1234").unwrap();
     fs::write(dir.path().join("shrinks"), "1234").unwrap();
     let mut peer = Peer::start(SenderRequest {
-        allow_changing: true,
+        walk: CHANGING,
         ..request(dir.path())
     });
     peer.take_until(|peer| peer.entries.len() == 3);
@@ -482,7 +497,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
         .for_each(|path| fs::create_dir_all(path).unwrap());
     fs::write(inside.join("f"), "mine").unwrap();
     let mut peer = Peer::start(SenderRequest {
-        allow_changing: true,
+        walk: CHANGING,
         ..request(&dir.path().join("t"))
     });
     peer.take_until(|peer| peer.entries.len() == 3);
@@ -522,7 +537,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     assert_eq!(open(&peer, 1).unwrap().identity().size, 5 << 20);
     assert_eq!(open(&peer, 3).unwrap_err().code, FailCode::SourceChanged);
     assert_eq!(open(&peer, 0).unwrap_err().code, FailCode::Protocol);
-    let broken = EntryError {
+    let broken = Reason {
         code: FailCode::Digest,
         text: "broken".into(),
     };
@@ -958,7 +973,7 @@ fn whoever_swaps_a_directory_for_a_link_gets_nothing_out_from_beyond_it() {
     let (mut sent, mut changed) = (0, 0);
     while Instant::now() < until {
         let mut peer = Peer::start(SenderRequest {
-            allow_changing: true,
+            walk: CHANGING,
             ..request(&t)
         });
         let report = peer.serve(create);

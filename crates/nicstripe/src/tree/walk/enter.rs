@@ -36,6 +36,7 @@ impl Walk {
                     name: None,
                     location: Location::of_anchor(anchor),
                     stat,
+                    bytes: None,
                 },
                 &dir,
             ),
@@ -76,6 +77,7 @@ impl Walk {
             name: Some(name),
             location: location.clone(),
             stat,
+            bytes: None,
         };
         if let Some((anchor, stat)) = self.followed(&location, &stat) {
             location = Location::beneath_anchor(anchor, leaf);
@@ -88,7 +90,7 @@ impl Walk {
     fn begin_with(&mut self, looked: StatEntry, dir: &OwnedFd) {
         self.device = looked.stat.st_dev;
         let is_directory = FileType::from_raw_mode(looked.stat.st_mode) == FileType::Directory;
-        if is_directory && !self.options.recursive && matches!(self.selection, Selection::All) {
+        if is_directory && !self.walk.recursive && matches!(self.selection, Selection::All) {
             let error = io::Error::other("it is a directory, and the copy is not recursive");
             return self.fail_in_level(&looked.location, FailCode::NotAFile, error);
         }
@@ -98,7 +100,7 @@ impl Walk {
     /// Returns the file to which a symbolic link leads, unless it is a directory. Only
     /// non-recursive copies follow links, like cp(1).
     fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
-        if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+        if self.walk.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
         }
         let anchor = self
@@ -134,7 +136,7 @@ impl Walk {
     }
 
     pub(super) fn enter(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
-        if self.options.one_file_system && looked.stat.st_dev != self.device {
+        if self.walk.one_file_system && looked.stat.st_dev != self.device {
             let id = self.tell(looked, Content::Directory, None);
             return self.found.push_back(WalkItem::EndDirectory {
                 id,
@@ -145,7 +147,7 @@ impl Walk {
             Ok((dir, stat)) => self.descend(
                 StatEntry { stat, ..looked },
                 dir,
-                selection.within(self.options.recursive),
+                selection.within(self.walk.recursive),
             ),
             Err(error) if code_of(&error) == FailCode::SourceChanged => {
                 self.fail_in_level(&looked.location, FailCode::SourceChanged, error);
@@ -194,7 +196,7 @@ impl Walk {
                 (children, error.is_none(), error)
             }
         };
-        let xattrs = self.options.xattrs.then(|| xattrs_of(&dir));
+        let xattrs = self.rules.xattrs.then(|| xattrs_of(&dir));
         let (name, location, stat) = (looked.name.clone(), looked.location.clone(), looked.stat);
         let id = self.tell(looked, Content::Directory, xattrs);
         if let Some(error) = error {

@@ -14,7 +14,7 @@ pub(in crate::tree) enum Selection {
 }
 
 /// Names in a directory that lead to listed paths.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::tree) struct Listed {
     /// True if the directory itself is listed.
     is_meant: bool,
@@ -25,14 +25,14 @@ impl Selection {
     /// Selects the listed `names` and their parent directories, or everything if `names` is `None`.
     pub(in crate::tree) fn of(names: Option<&[Name]>) -> Self {
         let Some(names) = names else { return Self::All };
-        let mut root = Building::default();
+        let mut root = Listed::default();
         for name in names {
             let node = name.components().fold(&mut root, |node, component| {
-                node.children.entry(component.into()).or_default()
+                Arc::make_mut(node.children.entry(component.into()).or_default())
             });
             node.is_meant = true;
         }
-        Self::Listed(Arc::new(root.built()))
+        Self::Listed(Arc::new(root))
     }
 
     /// Returns the selection inside a directory: everything if it is listed itself and `recursive`
@@ -73,26 +73,5 @@ impl Listed {
         self.children
             .iter()
             .map(|(name, listed)| (name.clone(), Selection::Listed(listed.clone())))
-    }
-}
-
-/// Mutable form of [`Listed`], built while the list of paths is read.
-#[derive(Default)]
-struct Building {
-    is_meant: bool,
-    children: BTreeMap<Box<[u8]>, Building>,
-}
-
-impl Building {
-    fn built(self) -> Listed {
-        let children = self
-            .children
-            .into_iter()
-            .map(|(name, child)| (name, Arc::new(child.built())))
-            .collect();
-        Listed {
-            is_meant: self.is_meant,
-            children,
-        }
     }
 }

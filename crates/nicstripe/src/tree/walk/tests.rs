@@ -14,14 +14,13 @@ use tempfile::TempDir;
 
 use super::*;
 
-const RECURSIVE: WalkOptions = WalkOptions {
+const RECURSIVE: WalkRules = WalkRules {
     recursive: true,
-    owners: false,
-    numeric_ids: false,
-    xattrs: false,
     hard_links: false,
     one_file_system: false,
-    nodes: false,
+    only: None,
+    allow_changing: false,
+    compress: false,
 };
 
 /// Returns each result of a walk as a line of text.
@@ -58,7 +57,7 @@ fn escape(bytes: &[u8]) -> String {
 
 fn walk_of(
     sources: &[&Path],
-    options: WalkOptions,
+    options: WalkRules,
     filters: &[&str],
     files_from: Option<&[&str]>,
 ) -> Vec<String> {
@@ -74,10 +73,13 @@ fn walk_of(
         .map(|path| SendSource::Path(path.to_path_buf()))
         .collect();
     lines(Walk::new(
-        options,
+        &TreeRules::default(),
+        WalkRules {
+            only: names,
+            ..options
+        },
         Filters::new(&filters).unwrap(),
         sources,
-        names.as_deref(),
     ))
 }
 
@@ -136,13 +138,13 @@ fn entries_are_numbered_in_order_and_know_their_parents() {
     let dir = tree();
     let sources = vec![SendSource::Path(dir.path().join("t"))];
     let walk = Walk::new(
-        WalkOptions {
+        &TreeRules {
             owners: true,
-            ..RECURSIVE
+            ..TreeRules::default()
         },
+        RECURSIVE,
         Filters::new(&[]).unwrap(),
         sources,
-        None,
     );
     let entries: Vec<Entry> = walk
         .filter_map(|found| match found {
@@ -186,7 +188,7 @@ fn without_recursion_files_are_sent_and_links_to_files_are_followed() {
     ];
     let found = walk_of(
         &sources.map(PathBuf::as_path),
-        WalkOptions::default(),
+        WalkRules::default(),
         &[],
         None,
     );
@@ -261,7 +263,7 @@ fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
     let t = contents(&dir.path().join("t"));
     let listed = walk_of(
         &[&t],
-        WalkOptions::default(),
+        WalkRules::default(),
         &[],
         Some(&["d/e/y", "a", "a/b", "d/missing"]),
     );
@@ -293,7 +295,7 @@ fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
             "e  incomplete"
         ]
     );
-    let itself = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d"]));
+    let itself = walk_of(&[&t], WalkRules::default(), &[], Some(&["d"]));
     assert_eq!(itself, ["d ", "d d", "e d incomplete", "e  incomplete"]);
     let through_file = walk_of(&[&t], RECURSIVE, &[], Some(&["a/b", "z/b"]));
     assert_eq!(
@@ -310,7 +312,7 @@ fn names_of_one_file_are_told_as_such_if_asked() {
     fs::hard_link(t.join("a"), dir.path().join("outside")).unwrap();
     let found = walk_of(
         &[&t],
-        WalkOptions {
+        WalkRules {
             hard_links: true,
             ..RECURSIVE
         },
@@ -342,7 +344,7 @@ fn special_files_are_counted_in_a_tree_and_refused_as_sources() {
     symlink("s", &link).unwrap();
     assert_eq!(walk_of(&[&link], RECURSIVE, &[], None), ["l to-s s"]);
     assert_eq!(
-        walk_of(&[&link], WalkOptions::default(), &[], None),
+        walk_of(&[&link], WalkRules::default(), &[], None),
         ["! to-s NotAFile"]
     );
 }
@@ -414,7 +416,12 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
     }
     fs::write(dir.path().join("d/z"), "z").unwrap();
     let sources = vec![SendSource::Path(contents(dir.path()))];
-    let mut walk = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None);
+    let mut walk = Walk::new(
+        &TreeRules::default(),
+        RECURSIVE,
+        Filters::new(&[]).unwrap(),
+        sources,
+    );
     let deepest = walk
         .by_ref()
         .filter(|found| matches!(found, WalkItem::Entry(_)))
@@ -505,8 +512,13 @@ fn large_files_and_files_with_holes_go_alone() {
 #[test]
 fn files_whose_sizes_say_nothing_are_read_by_the_walk() {
     let sources = vec![SendSource::Path("/proc/sys/kernel/ostype".into())];
-    let found: Vec<WalkItem> =
-        Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
+    let found: Vec<WalkItem> = Walk::new(
+        &TreeRules::default(),
+        RECURSIVE,
+        Filters::new(&[]).unwrap(),
+        sources,
+    )
+    .collect();
     let [WalkItem::Entry(found)] = &found[..] else {
         panic!("{found:?}")
     };
@@ -529,13 +541,13 @@ fn other_file_systems_are_told_as_empty_directories_if_asked() {
     let sources = vec![SendSource::Path("/".into())];
     let filters = ["/*".to_string(), "!/proc".to_string()];
     let walk = Walk::new(
-        WalkOptions {
+        &TreeRules::default(),
+        WalkRules {
             one_file_system: true,
             ..RECURSIVE
         },
         Filters::new(&filters).unwrap(),
         sources,
-        None,
     );
     assert_eq!(lines(walk), ["d ", "d proc", "e proc incomplete", "e "]);
 }
@@ -546,7 +558,7 @@ fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused
     symlink("t/d", dir.path().join("inside")).unwrap();
     symlink("/etc", dir.path().join("outside")).unwrap();
     let root = Arc::new(Root::open(dir.path()).unwrap());
-    let beneath = |name: &str, contents: bool, options: WalkOptions| {
+    let beneath = |name: &str, contents: bool, options: WalkRules| {
         let name = (!name.is_empty()).then(|| Name::parse(name.as_bytes()).unwrap());
         let source = SendSource::Beneath {
             root: root.clone(),
@@ -554,10 +566,10 @@ fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused
             contents,
         };
         lines(Walk::new(
+            &TreeRules::default(),
             options,
             Filters::new(&[]).unwrap(),
             vec![source],
-            None,
         ))
     };
     assert_eq!(
@@ -569,7 +581,7 @@ fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused
         ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]
     );
     assert_eq!(beneath("inside/x", false, RECURSIVE), ["f x 1"]);
-    assert_eq!(beneath("t/z", false, WalkOptions::default()), ["f z 3"]);
+    assert_eq!(beneath("t/z", false, WalkRules::default()), ["f z 3"]);
     assert_eq!(beneath("outside", true, RECURSIVE), ["! outside Refused"]);
     assert_eq!(
         beneath("outside/passwd", false, RECURSIVE),
@@ -586,15 +598,15 @@ fn extended_attributes_come_with_their_entries() {
     let file = File::open(&path).unwrap();
     rustix::fs::fsetxattr(&file, "user.n", b"v", rustix::fs::XattrFlags::empty())
         .expect("temporary files are on a file system with extended attributes");
-    let options = WalkOptions {
+    let rules = TreeRules {
         xattrs: true,
-        ..RECURSIVE
+        ..TreeRules::default()
     };
     let walk = Walk::new(
-        options,
+        &rules,
+        RECURSIVE,
         Filters::new(&[]).unwrap(),
         vec![SendSource::Path(dir.path().join("t"))],
-        None,
     );
     let xattrs: Vec<_> = walk
         .filter_map(|found| match found {
@@ -627,16 +639,16 @@ fn owners_have_names_unless_numbers_are_kept() {
         (true, true, None),
         (false, false, None),
     ] {
-        let options = WalkOptions {
+        let rules = TreeRules {
             owners,
             numeric_ids,
-            ..RECURSIVE
+            ..TreeRules::default()
         };
         let mut walk = Walk::new(
-            options,
+            &rules,
+            RECURSIVE,
             Filters::new(&[]).unwrap(),
             vec![SendSource::Path(path.clone())],
-            None,
         );
         walk.owners = Owners::knowing(|_| Some("alice".into()), |_| None);
         let entry = walk

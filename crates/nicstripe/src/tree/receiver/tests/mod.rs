@@ -24,10 +24,7 @@ use self::harness::{MTIME, RootDir, Sending, file, name, symlink};
 use super::ReceiverRequest;
 use crate::{
     file::{Arrived, BufferPool},
-    tree::{
-        channel::{EntryError, ReceiverInput},
-        options::EntryOutcome,
-    },
+    tree::{channel::ReceiverInput, options::EntryOutcome},
 };
 
 fn replacing() -> TreeRules {
@@ -630,7 +627,7 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         .inputs
         .send(ReceiverInput::StandaloneEnded { id, result: Ok(()) })
         .unwrap();
-    let error = EntryError {
+    let error = Reason {
         code: FailCode::SourceChanged,
         text: "it changed".into(),
     };

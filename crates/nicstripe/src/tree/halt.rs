@@ -1,4 +1,4 @@
-//! Early end of a tree's receiver.
+//! Early end of a tree's sender or receiver.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use nicstripe_proto::FailCode;
 
 use crate::file::FileError;
 
-/// Early end of a tree's receiver: stopped by the session, or failed.
+/// Early end of a tree's sender or receiver: stopped by the session, or failed.
 #[derive(Debug)]
 pub(super) enum Halt {
     Stopped,
@@ -14,12 +14,17 @@ pub(super) enum Halt {
 }
 
 impl Halt {
-    /// Creates the error for a protocol violation by the peer.
+    /// Creates the error for a protocol violation by the peer, a sender.
     pub(super) fn protocol(what: impl Into<String>) -> Self {
         Self::Failed(
             FileError::new("receive", "the tree", io::Error::other(what.into()))
                 .with_code(FailCode::Protocol),
         )
+    }
+
+    /// Returns [`Halt::Stopped`] if a call found the channel closed (`is_open` is false).
+    pub(super) fn unless(is_open: bool) -> Result<(), Self> {
+        if is_open { Ok(()) } else { Err(Self::Stopped) }
     }
 
     pub(super) fn into_error(self) -> FileError {
@@ -32,5 +37,11 @@ impl Halt {
             .with_code(FailCode::Cancelled),
             Self::Failed(error) => error,
         }
+    }
+}
+
+impl From<FileError> for Halt {
+    fn from(error: FileError) -> Self {
+        Self::Failed(error)
     }
 }
