@@ -46,8 +46,8 @@ pub(crate) struct TunnelMux {
     dialer: Option<Arc<Dialer>>,
 }
 
-struct State {
-    tunnels: Tunnels,
+pub(super) struct State {
+    pub(super) tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
     asked: Vec<(ConnId, String)>,
     /// Number of batches consumed since the last [`TunnelMux::status`].
@@ -107,7 +107,7 @@ impl TunnelMux {
     }
 
     /// Runs `act` on the state machine, then wakes the tasks affected by its events.
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = act(&mut state);
         let wakers = state.take_wakers();
@@ -253,14 +253,6 @@ impl TunnelMux {
         }
     }
 
-    pub(super) fn accept(&self, conn: ConnId) {
-        self.with(|state| state.tunnels.accept(conn));
-    }
-
-    pub(super) fn refuse(&self, conn: ConnId, code: TargetRefusal, why: &str) {
-        self.with(|state| state.tunnels.refuse(conn, code, why));
-    }
-
     pub(super) fn poll_room(
         &self,
         conn: ConnId,
@@ -287,14 +279,6 @@ impl TunnelMux {
         Poll::Pending
     }
 
-    pub(super) fn push(&self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
-        self.with(|state| state.tunnels.push(conn, bytes))
-    }
-
-    pub(super) fn finish(&self, conn: ConnId) {
-        self.with(|state| state.tunnels.finish(conn));
-    }
-
     pub(super) fn poll_peek(
         &self,
         conn: ConnId,
@@ -310,10 +294,6 @@ impl TunnelMux {
                 Poll::Pending
             }
         }
-    }
-
-    pub(super) fn consume(&self, conn: ConnId, count: usize) {
-        self.with(|state| state.tunnels.consume(conn, count));
     }
 
     pub(super) fn close(&self, conn: ConnId) {

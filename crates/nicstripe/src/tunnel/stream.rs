@@ -70,12 +70,12 @@ impl Tunnel {
                 let most = room.min(scratch.len());
                 let read = tcp.try_read(&mut scratch[..most])?;
                 // A vanished tunnel is detected in the next iteration.
-                let _ = self.mux.push(self.conn, &scratch[..read]);
+                let _ = self.push(&scratch[..read]);
                 Ok(read)
             });
             match read {
                 Ok(0) => {
-                    self.mux.finish(self.conn);
+                    self.mux.with(|state| state.tunnels.finish(self.conn));
                     return Ok(());
                 }
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -103,7 +103,7 @@ impl Tunnel {
                     return Ok(0);
                 };
                 let written = tcp.try_write(&scratch[..peeked.map_err(gone)?])?;
-                self.mux.consume(self.conn, written);
+                self.consume(written);
                 Ok(written)
             });
             match written {
@@ -115,12 +115,22 @@ impl Tunnel {
 
     /// Daemon: tells the peer that the tunnel is connected to its target.
     pub(super) fn accept(&self) {
-        self.mux.accept(self.conn);
+        self.mux.with(|state| state.tunnels.accept(self.conn));
     }
 
     /// Daemon: tells the peer that it rejects the tunnel, with the reason.
     pub(super) fn refuse(&self, code: TargetRefusal, why: &str) {
-        self.mux.refuse(self.conn, code, why);
+        self.mux
+            .with(|state| state.tunnels.refuse(self.conn, code, why));
+    }
+
+    fn push(&self, bytes: &[u8]) -> Result<(), Broken> {
+        self.mux.with(|state| state.tunnels.push(self.conn, bytes))
+    }
+
+    fn consume(&self, count: usize) {
+        self.mux
+            .with(|state| state.tunnels.consume(self.conn, count));
     }
 
     /// Waits until the peer or the session has ended the tunnel.
@@ -143,7 +153,7 @@ impl AsyncRead for Tunnel {
                 .poll_peek(self.conn, buffer.initialize_unfilled(), context)
         )
         .map_err(gone)?;
-        self.mux.consume(self.conn, count);
+        self.consume(count);
         buffer.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -160,7 +170,7 @@ impl AsyncWrite for Tunnel {
         }
         let room = ready!(self.mux.poll_room(self.conn, context)).map_err(gone)?;
         let count = room.min(bytes.len());
-        self.mux.push(self.conn, &bytes[..count]).map_err(gone)?;
+        self.push(&bytes[..count]).map_err(gone)?;
         Poll::Ready(Ok(count))
     }
 
@@ -170,7 +180,7 @@ impl AsyncWrite for Tunnel {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.mux.finish(self.conn);
+        self.mux.with(|state| state.tunnels.finish(self.conn));
         Poll::Ready(Ok(()))
     }
 }
