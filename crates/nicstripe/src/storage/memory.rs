@@ -173,7 +173,12 @@ impl Storage for MemoryStorage {
             }
         }
         let part = state.parts.get(&key).map_or_else(
-            || Arc::new(PartState::new(&self.0.space)),
+            || {
+                Arc::new(PartState {
+                    blocks: Mutex::new(Blocks::new(self.0.space.clone())),
+                    durable: Mutex::default(),
+                })
+            },
             |kept| kept.part.clone(),
         );
         let have = part.durable.lock().clone();
@@ -255,15 +260,6 @@ impl StoredFile for Arc<Content> {
 
     fn mode(&self) -> u32 {
         self.mode
-    }
-}
-
-impl PartState {
-    fn new(space: &Arc<Space>) -> Self {
-        Self {
-            blocks: Mutex::new(Blocks::new(space.clone())),
-            durable: Mutex::default(),
-        }
     }
 }
 

@@ -178,12 +178,8 @@ impl Tree {
             .all(|(to, from)| to == from)
             && to.components().len() > from.components().len();
         if is_dir && is_beneath {
-            return Err(FileError::new(
-                "rename",
-                from,
-                io::Error::other("the new name is inside it"),
-            )
-            .with_code(FailCode::Refused));
+            let why = io::Error::other("the new name is inside it");
+            return Err(FileError::new("rename", from, why).with_code(FailCode::Refused));
         }
         let node = self
             .parent_mut(from)
@@ -246,26 +242,16 @@ impl Dir {
 }
 
 fn missing(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(
-        operation,
-        name,
-        io::Error::new(io::ErrorKind::NotFound, "no such file or directory"),
-    )
+    let why = io::Error::new(io::ErrorKind::NotFound, "no such file or directory");
+    FileError::new(operation, name, why)
 }
 
 fn exists(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(
-        operation,
-        name,
-        io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"),
-    )
+    let why = io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists");
+    FileError::new(operation, name, why)
 }
 
 fn not_a_file(operation: &'static str, name: &Name) -> FileError {
-    FileError::new(
-        operation,
-        name,
-        io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"),
-    )
-    .with_code(FailCode::NotAFile)
+    let why = io::Error::new(io::ErrorKind::IsADirectory, "it is a directory");
+    FileError::new(operation, name, why).with_code(FailCode::NotAFile)
 }
