@@ -1,29 +1,26 @@
 //! Attributes of a file: permission bits, owner, extended attributes, times.
 
 use std::{
-    collections::HashMap,
-    ffi::{CStr, OsStr},
+    ffi::OsStr,
     io,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
+    os::fd::{AsFd, OwnedFd},
 };
 
 use nicstripe_proto::{
+    Offer,
     journal::Timestamp,
-    name::escaped,
+    message::PutOptions,
     tree::{Content, Entry, Owner, TreeRules, Xattr, entry::weight_of},
 };
 use rustix::{
     fs::{
-        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,
-        fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, futimens, lsetxattr,
-        utimensat,
+        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fchown, fstat,
+        futimens, utimensat,
     },
     io::Errno,
 };
+
+use super::xattrs::{is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs};
 
 /// Attributes to set on a received file; `None` keeps the existing value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,6 +57,15 @@ impl Attributes {
 
     pub(crate) fn privileged(self, privileged: bool) -> Self {
         Self { privileged, ..self }
+    }
+
+    /// Returns the attributes of a file that is not part of a tree.
+    pub(crate) fn of_offer(offer: &Offer, options: PutOptions) -> Self {
+        Self {
+            mode: Some(mode_of(offer, options)),
+            mtime: options.preserve.then_some(offer.source.mtime),
+            ..Self::default()
+        }
     }
 
     /// Returns the attributes that `rules` preserve for a new entry, under the file creation mask
@@ -159,7 +165,7 @@ impl Attributes {
                 owner,
             )?;
         }
-        let path = Path::new("/proc/self/fd").join(node.as_raw_fd().to_string());
+        let path = proc_path(node);
         if let Some(mode) = self.mode {
             match chmod(&path, Mode::from_raw_mode(mode & !SET_ID_BITS)) {
                 Err(Errno::NOENT) => {}
@@ -209,6 +215,12 @@ pub(crate) fn umask() -> u32 {
         .unwrap_or(0o022)
 }
 
+/// Returns the permission bits that a file of an offer gets.
+pub(crate) fn mode_of(offer: &Offer, options: PutOptions) -> u32 {
+    let mask = if options.preserve { 0 } else { umask() };
+    offer.mode & 0o777 & !mask
+}
+
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp {
         seconds: stat.st_mtime,
@@ -216,7 +228,7 @@ pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     }
 }
 
-fn owner_of(stat: &Stat) -> Owner {
+pub(crate) fn owner_of(stat: &Stat) -> Owner {
     Owner {
         uid: stat.st_uid,
         gid: stat.st_gid,
@@ -254,106 +266,8 @@ fn own(
     }
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io::Result<()> {
-    let file = file.as_fd();
-    let found = match list_xattrs(file) {
-        Err(Errno::NOTSUP) => return Ok(()),
-        found => found?,
-    };
-    let wanted: HashMap<&[u8], &[u8]> = wanted
-        .iter()
-        .map(|xattr| (&xattr.name[..], &xattr.value[..]))
-        .collect();
-    for name in found
-        .iter()
-        .filter(|name| is_plain_xattr(name) && !wanted.contains_key(name.as_slice()))
-    {
-        ignore_unsupported(fremovexattr(file, name.as_slice()))?;
-    }
-    for (name, value) in wanted {
-        // File capabilities are as powerful as the owner: only root sets them, and only together
-        // with owners.
-        let is_allowed =
-            is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
-        if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
-            explain(
-                fsetxattr(file, name, value, XattrFlags::empty()),
-                name,
-                value,
-            )?;
-        }
-    }
-    Ok(())
-}
-
-/// Sets the extended attributes of a symbolic link through its path in `/proc`, because no system
-/// call takes a directory and a name. Sets none if `/proc` is not mounted.
-fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
-    let path = Path::new("/proc/self/fd")
-        .join(dir.as_raw_fd().to_string())
-        .join(name);
-    for xattr in wanted
-        .iter()
-        .filter(|xattr| is_privileged_xattr(&xattr.name))
-    {
-        match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
-            Err(Errno::NOENT) => return Ok(()),
-            set => explain(set, &xattr.name, &xattr.value)?,
-        }
-    }
-    Ok(())
-}
-
-/// Replaces the errors for an extended attribute that is too large: `ENOSPC` would suggest a full
-/// disk.
-fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
-    match set {
-        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
-            let (name, len) = (escaped(name), value.len());
-            Err(io::Error::other(format!(
-                "the file system has no room for extended attribute {name} of {len} bytes"
-            )))
-        }
-        set => ignore_unsupported(set),
-    }
-}
-
-fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
-    let mut names = vec![0; MOST_LISTED];
-    let len = flistxattr(&file, &mut names[..])?;
-    let names = names[..len]
-        .split_inclusive(|byte| *byte == 0)
-        .filter_map(|name| CStr::from_bytes_with_nul(name).ok());
-    Ok(names.map(|name| name.to_bytes().to_vec()).collect())
-}
-
-fn read_xattr(file: impl AsFd, name: &[u8], expected: usize) -> Option<Vec<u8>> {
-    let mut value = vec![0; expected + 1];
-    let len = fgetxattr(file, OsStr::from_bytes(name), &mut value[..]).ok()?;
-    value.truncate(len);
-    Some(value)
-}
-
-fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(Errno::NOTSUP) => Ok(()),
-        other => Ok(other?),
-    }
-}
-
-/// Returns true if the owner of a file may set the extended attribute `name`.
-fn is_plain_xattr(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
-        || name == b"system.posix_acl_access"
-        || name == b"system.posix_acl_default"
-}
-
-fn is_privileged_xattr(name: &[u8]) -> bool {
-    name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
 /// Mask of all permission bits, with set-user-ID, set-group-ID and sticky.
@@ -361,42 +275,3 @@ const ALL_BITS: u32 = 0o7777;
 
 /// Mask of the set-user-ID and set-group-ID bits.
 pub(crate) const SET_ID_BITS: u32 = 0o6000;
-
-/// Maximum length in bytes of the name list of a file's extended attributes: XATTR_LIST_MAX of
-/// linux/limits.h.
-const MOST_LISTED: usize = 65_536;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attribute_that_the_file_system_has_no_room_for_is_named() {
-        let file = tempfile::tempfile().unwrap();
-        let xattr = |len| {
-            Some(vec![Xattr {
-                name: b"user.large".to_vec().into(),
-                value: vec![1; len].into(),
-            }])
-        };
-        let apply = |len| {
-            Attributes {
-                xattrs: xattr(len),
-                ..Attributes::default()
-            }
-            .apply(&file)
-        };
-        apply(10).unwrap();
-        assert!(
-            read_xattr(&file, b"user.large", 10).is_some(),
-            "temporary files are on a file system with extended attributes"
-        );
-        // Above the kernel's limit for any file system: XATTR_SIZE_MAX is 65536.
-        let error = apply(100_000).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the file system has no room for extended attribute user.large of 100000 bytes"
-        );
-        assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");
-    }
-}

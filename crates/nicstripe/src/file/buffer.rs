@@ -38,7 +38,7 @@ impl ChunkBuffer {
     /// Sets the buffer's length to `len` bytes and returns them for overwriting; they contain old
     /// data.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
-        self.len = len.min(self.capacity());
+        self.len = len.min(self.memory.len() - self.start);
         &mut self.memory[self.start..self.start + self.len]
     }
 
@@ -55,10 +55,6 @@ impl ChunkBuffer {
 
     pub(crate) fn another(&self) -> ChunkBuffer {
         BufferPool(self.pool.clone()).take()
-    }
-
-    fn capacity(&self) -> usize {
-        self.memory.len() - self.start
     }
 }
 

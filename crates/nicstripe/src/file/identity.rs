@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use nicstripe_proto::{SourceIdentity, journal::Timestamp};
 
+use super::attributes::mtime_of;
+
 /// Identity of a file's content. A transfer resumes only if it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
@@ -30,36 +32,25 @@ impl FileIdentity {
 }
 
 pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        },
-        Err(error) => {
-            let before = error.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp {
-                    seconds: -seconds,
-                    nanoseconds: 0,
-                },
-                nanoseconds => Timestamp {
-                    seconds: -seconds - 1,
-                    nanoseconds: 1_000_000_000 - nanoseconds,
-                },
-            }
-        }
+    let nanoseconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(error) => -(error.duration().as_nanos() as i128),
+    };
+    let seconds = nanoseconds.div_euclid(NANOSECONDS);
+    Timestamp {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanoseconds: nanoseconds.rem_euclid(NANOSECONDS) as u32,
     }
 }
+
+/// Nanoseconds in a second.
+const NANOSECONDS: i128 = 1_000_000_000;
 
 /// Returns the identity of a file's content: size, times, inode and device from stat(2).
 pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
     SourceIdentity {
         size: stat.st_size as u64,
-        mtime: Timestamp {
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec as u32,
-        },
+        mtime: mtime_of(stat),
         ctime: Timestamp {
             seconds: stat.st_ctime,
             nanoseconds: stat.st_ctime_nsec as u32,

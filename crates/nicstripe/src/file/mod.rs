@@ -22,24 +22,28 @@ mod source;
 pub(crate) mod stages;
 mod stored;
 mod target;
+mod xattrs;
 
 #[cfg(test)]
 pub(crate) use self::pool::SimulatedDisk;
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
-    attributes::{Attributes, mtime_of, umask},
+    attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
     beneath::{CONFINED, entries_of, inode_of, open_confined, open_entry},
     buffer::{BufferPool, ChunkBuffer},
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
+    holes::{has_hole, may_have_holes},
     identity::{identity_of, timestamp_of},
     pool::{IoPool, Owner},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
-    source::{Opened, ReadOptions, Source, tells_no_sizes, too_much_made},
+    source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     target::{
-        TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier,
+        Target, TargetRequest, digest_of, grid_of, is_tmpfs, make_parents, open_parent,
+        remove_earlier,
     },
+    xattrs::{xattrs_of, xattrs_of_symlink},
 };
 
 #[cfg(any(test, fuzzing))]

@@ -99,7 +99,7 @@ impl Source {
         options: ReadOptions,
     ) -> Result<Self, FileError> {
         let file = root
-            .open_file(name, FLAGS)
+            .open_file(name, SOURCE_FLAGS)
             .map_err(|error| FileError::new("open", name, error))?;
         Self::of(file.into(), name.to_string(), options)
     }
@@ -131,40 +131,20 @@ impl Source {
             size: size.map_err(|error| FileError::new("send", &name, error))?,
             ..identity
         };
-        check_size(identity.size, &name)?;
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        let whole = identity.size;
-        let (start, size) = part_of(options.range, whole, &name)?;
         // Holes of a range would be at other offsets than in the file.
         let holes = if options.range.is_none() && !is_made {
             find_holes(&file, &stat)
         } else {
             HoleMap::default()
         };
-        let offering = Offering {
-            holes,
-            may_change: options.allow_changing,
-        };
-        let packer = Packer::new(options.compress);
-        let identity = SourceIdentity { size, ..identity };
         let content = if is_made {
             Content::Made(file)
         } else {
             Content::File(file)
         };
-        Ok(Self {
-            content,
-            name,
-            identity,
-            chunk_size: ChunkSize::DEFAULT,
-            start,
-            whole,
-            mode: stat.st_mode & 0o7777,
-            offering,
-            packer,
-            lease: None,
-        })
+        Self::with(content, name, identity, stat.st_mode, holes, options)
     }
 
     /// Creates a source from an open file of a storage; `name` is for display.
@@ -177,25 +157,35 @@ impl Source {
             .identity()
             .map_err(|error| FileError::new("stat", &name, error))?
             .as_source();
-        check_size(identity.size, &name)?;
+        let mode = file.mode();
+        let content = Content::Stored(file);
+        Self::with(content, name, identity, mode, HoleMap::default(), options)
+    }
+
+    fn with(
+        content: Content,
+        name: String,
+        identity: SourceIdentity,
+        mode: u32,
+        holes: HoleMap,
+        options: ReadOptions,
+    ) -> Result<Self, FileError> {
         let whole = identity.size;
+        check_size(whole, &name)?;
         let (start, size) = part_of(options.range, whole, &name)?;
-        let offering = Offering {
-            may_change: options.allow_changing,
-            ..Offering::default()
-        };
-        let (mode, packer) = (file.mode() & 0o7777, Packer::new(options.compress));
-        let identity = SourceIdentity { size, ..identity };
         Ok(Self {
-            content: Content::Stored(file),
+            content,
             name,
-            identity,
+            identity: SourceIdentity { size, ..identity },
             chunk_size: ChunkSize::DEFAULT,
             start,
             whole,
-            mode,
-            offering,
-            packer,
+            mode: mode & 0o7777,
+            offering: Offering {
+                holes,
+                may_change: options.allow_changing,
+            },
+            packer: Packer::new(options.compress),
             lease: None,
         })
     }
@@ -337,7 +327,7 @@ impl Content {
 
 fn open_here(path: &Path) -> Result<(File, String), FileError> {
     let name = escaped(path.as_os_str().as_encoded_bytes());
-    let file = openat(CWD, path, FLAGS, Mode::empty())
+    let file = openat(CWD, path, SOURCE_FLAGS, Mode::empty())
         .map_err(|error| FileError::new("open", &name, error.into()))?;
     Ok((file.into(), name))
 }
@@ -416,7 +406,7 @@ fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
 }
 
 /// Flags to open a source. Non-blocking, so that a FIFO is rejected instead of blocking `open`.
-const FLAGS: OFlags = OFlags::RDONLY
+pub(crate) const SOURCE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);

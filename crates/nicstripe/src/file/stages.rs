@@ -34,7 +34,7 @@ use super::{
     buffer::BufferPool,
     error::FileError,
     root::Root,
-    source::{ReadOptions, Source},
+    source::{ReadOptions, SOURCE_FLAGS, Source},
     target::{Target, TargetRequest, open_parent},
 };
 
@@ -93,7 +93,7 @@ pub(crate) fn serve(
 pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     read_source(
         &Source::open(path, ReadOptions::default())?,
-        &forgotten(path)?,
+        &File::open(path).map_err(|error| FileError::new("open", path.display(), error))?,
         bytes,
         stop,
     )
@@ -106,10 +106,8 @@ pub(crate) fn read_stage_beneath(
     bytes: u64,
     stop: &AtomicBool,
 ) -> Result<Moved, FileError> {
-    let flags =
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let file = root
-        .open_file(name, flags)
+        .open_file(name, SOURCE_FLAGS)
         .map_err(|error| FileError::new("open", name, error))?;
     read_source(
         &Source::open_beneath(root, name, ReadOptions::default())?,
@@ -117,10 +115,6 @@ pub(crate) fn read_stage_beneath(
         bytes,
         stop,
     )
-}
-
-fn forgotten(path: &Path) -> Result<File, FileError> {
-    File::open(path).map_err(|error| FileError::new("open", path.display(), error))
 }
 
 /// Reads and hashes the first `bytes` of a source. `file` is a second handle of the source, used to

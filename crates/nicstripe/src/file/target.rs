@@ -17,13 +17,14 @@ mod commit;
 mod named;
 mod spare;
 
+pub(crate) use self::commit::digest_of;
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
     fs::File,
     io,
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
             fs::{FileExt, MetadataExt, OpenOptionsExt},
@@ -46,12 +47,12 @@ use rustix::fs::{
 };
 
 use self::{
-    named::Named,
+    named::find_named,
     spare::{Basis, Spared},
 };
 use super::{
     arrived::{Arrived, WriteError},
-    attributes::{Attributes, SET_ID_BITS, umask},
+    attributes::{Attributes, SET_ID_BITS, mode_of},
     beneath::{inode_of, open_entry},
     device,
     error::FileError,
@@ -78,7 +79,10 @@ pub(crate) struct TargetRequest<'a> {
 impl TargetRequest<'_> {
     /// Returns the permission bits of the finished file; `None` keeps those of the existing file.
     fn final_mode(&self) -> Option<u32> {
-        final_mode(self.attributes.as_ref(), self.offer, self.options)
+        match &self.attributes {
+            Some(attributes) => attributes.mode,
+            None => Some(mode_of(self.offer, self.options)),
+        }
     }
 }
 
@@ -99,6 +103,7 @@ pub(crate) struct Target {
     grid: Grid,
     offer: Offer,
     options: PutOptions,
+    /// Attributes of the finished file; `None` keeps those of the existing file.
     attributes: Option<Attributes>,
     /// True once a sync failed: the part file is no longer trusted.
     poisoned: AtomicBool,
@@ -167,24 +172,9 @@ impl Target {
         if trial {
             refuse_interrupted(&request, &shown)?;
         }
-        let named = Named::find(&request, grid_of(request.offer))
+        let named = find_named(&request, grid_of(request.offer))
             .map_err(|cause| FileError::new("look at", &shown, cause))?;
-        if let Some(Named {
-            file,
-            journal,
-            have,
-        }) = named
-        {
-            let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-            let (part_name, spared) = (OsString::new(), Spared::default());
-            let opened = Opened {
-                part: file,
-                part_name,
-                journal_name,
-                journal: Some(journal),
-                place: TargetState::Named,
-                spared,
-            };
+        if let Some((opened, have)) = named {
             return Ok((Self::new(request, opened, false, shown), have));
         }
         let existing = refuse_existing(&request, &shown)?;
@@ -219,16 +209,10 @@ impl Target {
             .metadata()
             .map_or(0, |found| found.blocks() * 512)
             .max(durable);
-        target
-            .reserve(target.needed().saturating_sub(taken))
-            .map_err(|error| {
-                if durable > 0 {
-                    error.resumable()
-                } else {
-                    error
-                }
-            })?;
-        Ok((target, have))
+        match target.reserve(target.needed().saturating_sub(taken)) {
+            Err(error) if durable > 0 => Err(error.resumable()),
+            reserved => reserved.map(|()| (target, have)),
+        }
     }
 
     /// Opens the existing file for overwriting in place. Its data is compared first only if the
@@ -282,6 +266,13 @@ impl Target {
         } else {
             open_direct(&request.dir, written, &part, place)
         };
+        // A device keeps its mode and times. So does a file written in place, unless the source's
+        // were requested.
+        let keeps = place == TargetState::Device
+            || (place == TargetState::File && !request.options.preserve);
+        let attributes = request
+            .attributes
+            .or_else(|| (!keeps).then(|| Attributes::of_offer(request.offer, request.options)));
         Self {
             direct,
             dir: request.dir,
@@ -295,7 +286,7 @@ impl Target {
             grid: grid_of(request.offer),
             offer: request.offer.clone(),
             options: request.options,
-            attributes: request.attributes,
+            attributes,
             poisoned: AtomicBool::new(false),
             syncs: Mutex::default(),
             unsynced: AtomicU64::new(0),
@@ -423,11 +414,10 @@ impl Target {
         if self.awaits_holes() || self.spared.basis.as_ref().is_some_and(Basis::is_clone) {
             return Ok(());
         }
-        let kind = fstatfs(&self.part)
-            .map_err(|cause| self.error("find the file system of", cause.into()))?
-            .f_type;
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
-        if kind == TMPFS_MAGIC || self.size() == 0 {
+        let is_tmpfs = is_tmpfs(&self.part)
+            .map_err(|cause| self.error("find the file system of", cause.into()))?;
+        if is_tmpfs || self.size() == 0 {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
@@ -449,8 +439,9 @@ impl Target {
         Ok(())
     }
 
-    fn no_space(&self, text: String) -> FileError {
-        FileError::new("receive", &self.shown, io::Error::other(text)).with_code(FailCode::NoSpace)
+    fn no_space(&self, text: impl Into<String>) -> FileError {
+        self.error("receive", io::Error::other(text.into()))
+            .with_code(FailCode::NoSpace)
     }
 
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
@@ -756,8 +747,7 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs =
-        place != TargetState::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+    let is_tmpfs = place != TargetState::Device && is_tmpfs(part).unwrap_or(false);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs)
         .then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from))
@@ -771,15 +761,6 @@ fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {
     Ok(inode_of(&one) == inode_of(&other))
 }
 
-/// Returns the permission bits of a finished file; `None` keeps those of the existing file.
-fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOptions) -> Option<u32> {
-    match attributes {
-        Some(attributes) => attributes.mode,
-        None if options.preserve => Some(offer.mode & 0o777),
-        None => Some(offer.mode & 0o777 & !umask()),
-    }
-}
-
 /// Maximum number of bytes written while a sync runs. The sync itself covers as many. A crash
 /// therefore loses at most 64 MiB plus the data in flight, even if the disk is slower than the
 /// links.
@@ -788,8 +769,11 @@ const MOST_UNSYNCED: u64 = 32 << 20;
 /// Alignment and granularity of direct writes in bytes, see [`super::buffer`].
 const DIRECT_ALIGNMENT: u64 = 4096;
 
-/// File system magic number of tmpfs, `TMPFS_MAGIC` of linux/magic.h.
-pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// Returns true if an open file or directory is on a tmpfs.
+pub(crate) fn is_tmpfs(file: impl AsFd) -> rustix::io::Result<bool> {
+    // `TMPFS_MAGIC` of linux/magic.h.
+    Ok(fstatfs(file)?.f_type == 0x0102_1994)
+}
 
 /// Opens the parent directory of a local path. Returns it with the file name.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {

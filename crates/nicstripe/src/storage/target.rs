@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::backend::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
-    file::{self, Arrived, ChunkBuffer, FileError, Lease, WriteError, grid_of, umask},
+    file::{self, Arrived, ChunkBuffer, FileError, Lease, WriteError, digest_of, grid_of, mode_of},
     trust::PublicKey,
 };
 
@@ -81,11 +81,6 @@ impl Target {
         peer: PublicKey,
     ) -> Result<TargetOpened, FileError> {
         let grid = grid_of(offer);
-        let mode = if options.preserve {
-            offer.mode & 0o777
-        } else {
-            offer.mode & 0o777 & !umask()
-        };
         let request = PartRequest {
             name,
             peer,
@@ -95,7 +90,7 @@ impl Target {
             // one.
             replace: options.replace || options.delta || options.in_place,
             restart: options.restart || grid.is_open(),
-            mode,
+            mode: mode_of(offer, options),
             modified: options
                 .preserve
                 .then(|| time_of(offer.source.mtime))
@@ -278,11 +273,7 @@ impl StoredTarget {
         } else {
             self.grid.size
         };
-        if self.verify
-            && !self
-                .has_digest(digest, size)
-                .map_err(|cause| self.kept(self.error("read back", cause)))?
-        {
+        if self.verify && self.read_back(size)? != digest {
             self.discard(&mut syncs);
             let cause = io::Error::other("the storage does not return what was written to it");
             return Err(self.error("verify", cause).with_code(FailCode::Digest));
@@ -292,19 +283,9 @@ impl StoredTarget {
         Ok(())
     }
 
-    /// Reads the content back. Returns true if its hash equals `digest`.
-    fn has_digest(&self, digest: Digest, size: u64) -> io::Result<bool> {
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
-        let mut offset = 0;
-        while offset < size {
-            let len = VERIFY_LEN.min(size - offset);
-            let bytes = &mut buffer[..len as usize];
-            self.part.read_exact_at(bytes, offset)?;
-            hasher.update(bytes);
-            offset += len;
-        }
-        Ok(hasher.finalize().as_bytes() == &digest.0)
+    fn read_back(&self, size: u64) -> Result<Digest, FileError> {
+        digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
+            .map_err(|cause| self.kept(self.error("read back", cause)))
     }
 
     fn discard(&self, syncs: &mut Syncs) {
@@ -365,6 +346,3 @@ fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     }
     *hasher.finalize().as_bytes()
 }
-
-/// Size of a read in bytes when the content is verified.
-const VERIFY_LEN: u64 = 1 << 20;

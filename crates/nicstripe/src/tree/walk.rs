@@ -28,13 +28,14 @@ use super::{
     acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
-    metadata::{
-        has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink,
-    },
+    metadata::{mode_of, node_of},
     options::FailedEntry,
     owners::Owners,
 };
-use crate::file::{FileError, Root, identity_of, inode_of, tells_no_sizes, too_much_made};
+use crate::file::{
+    FileError, Root, SOURCE_FLAGS, has_hole, identity_of, inode_of, may_have_holes, owner_of,
+    tells_no_sizes, too_much_made, xattrs_of, xattrs_of_symlink,
+};
 
 #[derive(Debug, Clone)]
 pub(crate) enum SendSource {
@@ -275,7 +276,7 @@ impl Walk {
         let is_large = stat.st_size as u64 > PACKED_MOST;
         let is_asked = self.rules.xattrs || (!is_large && may_have_holes(&stat));
         let file = is_asked
-            .then(|| self.open_leaf(&looked, dir, FILE))
+            .then(|| self.open_leaf(&looked, dir, SOURCE_FLAGS))
             .and_then(Result::ok);
         let xattrs = file.as_ref().map(xattrs_of);
         let alone =
@@ -296,7 +297,7 @@ impl Walk {
     /// size is unknown before.
     fn find_made_file(&mut self, looked: StatEntry, dir: &OwnedFd) {
         let opened = self
-            .open_leaf(&looked, dir, FILE)
+            .open_leaf(&looked, dir, SOURCE_FLAGS)
             .map_err(|error| (code_of(&error), error));
         match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
             Ok(bytes) => {
@@ -552,13 +553,6 @@ impl Iterator for Walk {
         self.found.pop_front()
     }
 }
-
-/// Flags to open a source file. Non-blocking, so that `open` does not block if a FIFO has replaced
-/// the file.
-const FILE: OFlags = OFlags::RDONLY
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)

@@ -73,10 +73,7 @@ impl FileError {
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::NotRegular { .. }
-            | Self::Permissions { .. }
-            | Self::Owner { .. }
-            | Self::TooLong { .. } => None,
+            _ => None,
         }
     }
 

@@ -4,11 +4,10 @@ use std::{fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
 use rustix::fs::{
-    Advice, AtFlags, Mode, RenameFlags, Timespec, Timestamps, fadvise, fchmod, fstat, fsync,
-    futimens, renameat, renameat_with, statat, unlinkat,
+    Advice, AtFlags, RenameFlags, fadvise, fstat, fsync, renameat, renameat_with, statat, unlinkat,
 };
 
-use super::{Syncs, Target, TargetState, final_mode};
+use super::{Syncs, Target, TargetState};
 use crate::file::{beneath::inode_of, error::FileError};
 
 impl Target {
@@ -81,8 +80,11 @@ impl Target {
         if self.options.verify {
             self.verify(digest)?;
         }
-        self.set_mode_and_times()
-            .map_err(|cause| kept(self.error("set the mode of", cause)))?;
+        if let Some(attributes) = &self.attributes {
+            attributes
+                .apply(&self.part)
+                .map_err(|cause| kept(self.error("set the mode of", cause)))?;
+        }
         self.sync_last()?;
         if self.place != TargetState::Part {
             return Ok(());
@@ -154,9 +156,6 @@ impl Target {
         self.sync_part(*self.syncs.lock(), File::sync_data)?;
         // Otherwise the data would be read back from the page cache instead of the disk.
         let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; VERIFY_LEN];
-        let mut offset = 0;
         let found = self
             .part
             .metadata()
@@ -168,19 +167,9 @@ impl Target {
         } else {
             found
         };
-        while offset < size {
-            let most = (size - offset).min(VERIFY_LEN as u64) as usize;
-            let len = self
-                .part
-                .read_at(&mut buffer[..most], offset)
-                .map_err(|cause| self.error("read back", cause))?;
-            if len == 0 {
-                return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
-            }
-            hasher.update(&buffer[..len]);
-            offset += len as u64;
-        }
-        if hasher.finalize().as_bytes() == &digest.0 {
+        let found = digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
+            .map_err(|cause| self.error("read back", cause))?;
+        if found == digest {
             return Ok(());
         }
         self.discard();
@@ -192,39 +181,6 @@ impl Target {
             .with_code(FailCode::Digest))
     }
 
-    fn set_mode_and_times(&self) -> io::Result<()> {
-        // A device keeps its mode and times. So does a file written in place, unless the source's
-        // were requested.
-        if self.place == TargetState::Device
-            || (self.place == TargetState::File
-                && !self.options.preserve
-                && self.attributes.is_none())
-        {
-            return Ok(());
-        }
-        if let Some(attributes) = &self.attributes {
-            return attributes.apply(&self.part);
-        }
-        if let Some(mode) = final_mode(None, &self.offer, self.options) {
-            fchmod(&self.part, Mode::from_raw_mode(mode))?;
-        }
-        if self.options.preserve {
-            let mtime = self.offer.source.mtime;
-            let mtime = Timespec {
-                tv_sec: mtime.seconds,
-                tv_nsec: mtime.nanoseconds.min(999_999_999).into(),
-            };
-            futimens(
-                &self.part,
-                &Timestamps {
-                    last_access: mtime,
-                    last_modification: mtime,
-                },
-            )?;
-        }
-        Ok(())
-    }
-
     fn poison(&self, cause: io::Error) -> FileError {
         self.poisoned.store(true, Ordering::Release);
         self.discard();
@@ -234,5 +190,23 @@ impl Target {
     }
 }
 
+/// Returns the digest of `size` bytes, which `read` reads back.
+pub(crate) fn digest_of(
+    size: u64,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
+    let mut offset = 0;
+    while offset < size {
+        let len = VERIFY_LEN.min(size - offset);
+        let bytes = &mut buffer[..len as usize];
+        read(bytes, offset)?;
+        hasher.update(bytes);
+        offset += len;
+    }
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
 /// Size of a read in bytes when `--verify` reads the file back.
-const VERIFY_LEN: usize = 1 << 20;
+const VERIFY_LEN: u64 = 1 << 20;

@@ -1,68 +1,60 @@
 //! Recovery of a file whose previous transfer was interrupted between its rename and its
 //! acknowledgement.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
 
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
 
-use super::{TargetRequest, is_same};
-use crate::file::{beneath::open_entry, journal::JournalFile};
-use crate::file::{hidden::hidden_name, root::exists};
+use super::{Opened, Spared, TargetRequest, TargetState, is_same};
+use crate::file::{beneath::open_entry, hidden::hidden_name, journal::JournalFile, root::exists};
 
-/// Complete file under its final name, and its remaining journal.
+/// Finds a file completed by an earlier attempt of the same peer with the same source. Reads the
+/// whole file.
 ///
 /// A commit interrupted right after its rename leaves a journal without a part file. Both ends then
 /// hash the file. If their digests differ, the journal is removed and the transfer starts from
 /// zero.
-#[derive(Debug)]
-pub(super) struct Named {
-    pub(super) file: File,
-    pub(super) journal: JournalFile,
-    pub(super) have: Vec<Subtree>,
-}
-
-impl Named {
-    /// Finds a file completed by an earlier attempt of the same peer with the same source. Reads
-    /// the whole file.
-    pub(super) fn find(request: &TargetRequest<'_>, grid: Grid) -> io::Result<Option<Self>> {
-        if request.options.restart
-            || grid.is_open()
-            || exists(&request.dir, request.name)? != Some(FileType::RegularFile)
-        {
-            return Ok(None);
-        }
-        let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-        // If another transfer holds the journal, opening the target reports it later.
-        let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else {
-            return Ok(None);
-        };
-        let replayed =
-            JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
-        let Some(replayed) = replayed else {
-            return Ok(None);
-        };
-        if exists(
-            &request.dir,
-            &hidden_name(request.name, &replayed.header.id.0, "part"),
-        )?
-        .is_some()
-        {
-            return Ok(None);
-        }
-        let file = open_entry(&request.dir, request.name, OFlags::RDONLY)?;
-        if file.metadata()?.len() != grid.size {
-            // The file is a different one, and the journal is useless without its part file.
-            unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
-            return Ok(None);
-        }
-        let have = subtrees_of(&file, grid)?;
-        Ok(Some(Self {
-            file,
-            journal: JournalFile::resume(journal, &replayed)?,
-            have,
-        }))
+pub(super) fn find_named(
+    request: &TargetRequest<'_>,
+    grid: Grid,
+) -> io::Result<Option<(Opened, Vec<Subtree>)>> {
+    if request.options.restart
+        || grid.is_open()
+        || exists(&request.dir, request.name)? != Some(FileType::RegularFile)
+    {
+        return Ok(None);
     }
+    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+    // If another transfer holds the journal, opening the target reports it later.
+    let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else {
+        return Ok(None);
+    };
+    let replayed =
+        JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
+    let Some(replayed) = replayed else {
+        return Ok(None);
+    };
+    let part_name = hidden_name(request.name, &replayed.header.id.0, "part");
+    if exists(&request.dir, &part_name)?.is_some() {
+        return Ok(None);
+    }
+    let part = open_entry(&request.dir, request.name, OFlags::RDONLY)?;
+    if part.metadata()?.len() != grid.size {
+        // The file is a different one, and the journal is useless without its part file.
+        unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
+        return Ok(None);
+    }
+    let have = subtrees_of(&part, grid)?;
+    let opened = Opened {
+        part,
+        part_name: OsString::new(),
+        journal_name,
+        journal: Some(JournalFile::resume(journal, &replayed)?),
+        place: TargetState::Named,
+        spared: Spared::default(),
+    };
+    Ok(Some((opened, have)))
 }
 
 /// Hashes a whole file and returns the hash-tree nodes of its chunks.

@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt, sync::OnceLock};
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value,
+    ChainingValue, ChunkId, ChunkSet, Extent, Grid, HoleMap, hash_tree::chunk_value,
 };
 use parking_lot::Mutex;
 use rustix::fs::{
@@ -11,7 +11,7 @@ use rustix::fs::{
     openat,
 };
 
-use super::{TMPFS_MAGIC, Target, TargetRequest, TargetState};
+use super::{Target, TargetRequest, TargetState, is_tmpfs};
 use crate::file::{
     beneath::open_entry,
     buffer::ChunkBuffer,
@@ -140,17 +140,12 @@ impl Target {
     }
 
     fn reserve_data(&self, holes: &HoleMap) -> Result<(), FileError> {
-        if rustix::fs::fstatfs(&self.part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC) {
+        if is_tmpfs(&self.part).unwrap_or(false) {
             return Ok(());
         }
         for Extent { offset, len } in holes.data(self.grid.size) {
             match fallocate(&self.part, FallocateFlags::empty(), offset, len) {
-                Err(rustix::io::Errno::NOSPC) => {
-                    let cause = io::Error::other("the disk is full");
-                    return Err(
-                        FileError::new("receive", &self.shown, cause).with_code(FailCode::NoSpace)
-                    );
-                }
+                Err(rustix::io::Errno::NOSPC) => return Err(self.no_space("the disk is full")),
                 // Not supported by every file system.
                 Err(_) => return Ok(()),
                 Ok(()) => {}

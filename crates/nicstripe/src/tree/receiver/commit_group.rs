@@ -12,10 +12,10 @@ use std::{
 };
 
 use nicstripe_proto::tree::EntryId;
-use rustix::fs::{fstatfs, syncfs};
+use rustix::fs::syncfs;
 
 use super::part::Part;
-use crate::file::TMPFS_MAGIC;
+use crate::file::is_tmpfs;
 
 /// Written small files that wait for the next group commit.
 #[derive(Debug, Default)]
@@ -101,10 +101,10 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
 
 /// Syncs the file system of a directory (syncfs(2)). A tmpfs has nothing to sync.
 pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
-    if fstatfs(&dir)?.f_type == TMPFS_MAGIC {
-        return Ok(());
+    if !is_tmpfs(&dir)? {
+        syncfs(dir)?;
     }
-    Ok(syncfs(dir)?)
+    Ok(())
 }
 
 /// Maximum size of a group in bytes; this or `MOST_FILES`, reached first, starts the commit. A disk

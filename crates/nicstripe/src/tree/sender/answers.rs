@@ -48,7 +48,7 @@ impl Sender {
 
     fn take_job(&mut self, done: Done) {
         match done {
-            Done::Content { id, size, content } => self.reads.arrived(id, size, content),
+            Done::Content(file) => self.reads.arrived(file),
             Done::Digest { id, digest } => {
                 self.reads.digested();
                 self.digests.insert(id, digest);

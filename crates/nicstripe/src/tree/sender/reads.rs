@@ -16,7 +16,7 @@ use nicstripe_proto::{Digest, FailCode, SourceIdentity, tree::EntryId};
 use rustix::fs::{FileType, OFlags, fstat};
 
 use crate::{
-    file::{FileError, IoPool, ReadOptions, Source, identity_of},
+    file::{FileError, IoPool, ReadOptions, SOURCE_FLAGS, Source, identity_of},
     tree::{anchor::Location, channel::SenderInput, walk::code_of},
 };
 
@@ -39,16 +39,16 @@ pub(super) struct ReadRequest {
     pub(super) identity: SourceIdentity,
 }
 
+/// File of `size` bytes, as the walk found it, that was read.
+pub(super) struct ReadFile {
+    id: EntryId,
+    size: u64,
+    content: Result<Vec<u8>, FileError>,
+}
+
 pub(super) enum Done {
-    Content {
-        id: EntryId,
-        size: u64,
-        content: Result<Vec<u8>, FileError>,
-    },
-    Digest {
-        id: EntryId,
-        digest: Option<Digest>,
-    },
+    Content(ReadFile),
+    Digest { id: EntryId, digest: Option<Digest> },
 }
 
 /// Read jobs of a tree's sender on the I/O threads. Dropping it cancels jobs that have not begun.
@@ -61,7 +61,7 @@ pub(super) struct Reads {
     /// exceed it.
     most_bytes: u64,
     waiting: VecDeque<ReadRequest>,
-    ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
+    ready: VecDeque<ReadFile>,
     files: usize,
     bytes: u64,
     digests: usize,
@@ -74,15 +74,14 @@ impl Reads {
         allow_changing: bool,
         most_bytes: u64,
     ) -> Self {
-        let (waiting, ready) = (VecDeque::new(), VecDeque::new());
         Self {
             pool,
             done,
             stopped: Arc::default(),
             allow_changing,
             most_bytes,
-            waiting,
-            ready,
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
             files: 0,
             bytes: 0,
             digests: 0,
@@ -135,23 +134,23 @@ impl Reads {
             if !stopped.load(Ordering::Relaxed) {
                 let content = read(&wanted, allow_changing);
                 // Fails if the sender has ended; then the content is not needed.
-                let _ = done.send(SenderInput::Job(Box::new(Done::Content {
+                let _ = done.send(SenderInput::Job(Box::new(Done::Content(ReadFile {
                     id: wanted.id,
                     size: wanted.identity.size,
                     content,
-                })));
+                }))));
             }
         });
     }
 
-    /// Queues a file of `size` bytes that was read, so that it can be packed.
-    pub(super) fn arrived(&mut self, id: EntryId, size: u64, content: Result<Vec<u8>, FileError>) {
-        self.ready.push_back((id, size, content));
+    /// Queues a file that was read, so that it can be packed.
+    pub(super) fn arrived(&mut self, file: ReadFile) {
+        self.ready.push_back(file);
     }
 
     /// Returns the next file that was read, which makes room for further reads.
     pub(super) fn next(&mut self) -> Option<(EntryId, Result<Vec<u8>, FileError>)> {
-        let (id, size, content) = self.ready.pop_front()?;
+        let ReadFile { id, size, content } = self.ready.pop_front()?;
         (self.files, self.bytes) = (self.files - 1, self.bytes - size);
         Some((id, content))
     }
@@ -251,10 +250,13 @@ fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError
 }
 
 fn open(wanted: &ReadRequest, allow_changing: bool) -> Result<File, FileError> {
-    let opened = wanted.location.open(FLAGS).map_err(|error| {
-        let code = code_of(&error);
-        FileError::new("open", wanted.location.label(), error).with_code(code)
-    })?;
+    let opened = wanted
+        .location
+        .open(SOURCE_FLAGS | OFlags::NOFOLLOW)
+        .map_err(|error| {
+            let code = code_of(&error);
+            FileError::new("open", wanted.location.label(), error).with_code(code)
+        })?;
     let file = File::from(opened);
     check(wanted, &file, allow_changing)?;
     Ok(file)
@@ -289,13 +291,6 @@ fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
     }
 }
 
-/// Flags to open a source file. Non-blocking, so that `open` does not block if a FIFO has replaced
-/// the file.
-const FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::NOFOLLOW);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,11 +322,14 @@ mod tests {
             let Ok(SenderInput::Job(job)) = jobs.recv() else {
                 panic!("no job")
             };
-            let Done::Content { id, size, content } = *job.downcast().unwrap() else {
+            let Done::Content(file) = *job.downcast().unwrap() else {
                 panic!("no content")
             };
-            assert_eq!(content.as_ref().unwrap_err().code, FailCode::SourceChanged);
-            reads.arrived(id, size, content);
+            assert_eq!(
+                file.content.as_ref().unwrap_err().code,
+                FailCode::SourceChanged
+            );
+            reads.arrived(file);
             assert!(reads.next().is_some());
             reads.begin(|_| true);
             assert!(reads.bytes <= MOST);

@@ -1,0 +1,288 @@
+//! Extended attributes: reading those of a source, and setting those of a received file.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, OsStr},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use nicstripe_proto::{
+    name::escaped,
+    tree::{Xattr, entry::MOST_XATTR_BYTES},
+};
+use rustix::{
+    fs::{
+        XattrFlags, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, fremovexattr,
+        fsetxattr, lgetxattr, lgetxattr_query, llistxattr, llistxattr_query, lsetxattr,
+    },
+    io::Errno,
+};
+
+use super::attributes::is_root;
+
+/// Returns the extended attributes of an open file or directory, except those that no receiver can
+/// set.
+///
+/// # Errors
+///
+/// I/O errors, and more than [`MOST_XATTR_BYTES`]. A file system without extended attributes yields
+/// an empty list.
+pub(crate) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
+    let file = file.as_fd();
+    let list = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
+    collect(&list, |name| {
+        sized(
+            || fgetxattr_query(file, name),
+            |value| fgetxattr(file, name, value),
+        )
+    })
+}
+
+/// Returns the extended attributes of a symbolic link itself.
+///
+/// Uses a path in `/proc`, because no system call takes a directory and a name. If `/proc` is not
+/// mounted, the list is empty.
+pub(crate) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<Xattr>> {
+    let path = proc_path(dir).join(OsStr::from_bytes(leaf));
+    let list = match sized(|| llistxattr_query(&path), |list| llistxattr(&path, list)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        list => list?,
+    };
+    collect(&list, |name| {
+        sized(
+            || lgetxattr_query(&path, name),
+            |value| lgetxattr(&path, name, value),
+        )
+    })
+}
+
+/// Reads an extended attribute or a list of names: queries the length, then reads the value.
+fn sized(
+    query: impl Fn() -> Result<usize, Errno>,
+    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> io::Result<Vec<u8>> {
+    let len = match query() {
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        len => len?,
+    };
+    let mut bytes = vec![0; len];
+    let len = read(&mut bytes)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::Result<Vec<Xattr>> {
+    let mut xattrs = Vec::new();
+    let mut len = 0;
+    for name in names_in(list).filter(|name| can_be_kept(name.to_bytes(), is_root())) {
+        let value = match value_of(name) {
+            // Removed since it was listed.
+            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => continue,
+            value => value?,
+        };
+        len += name.to_bytes().len() + value.len();
+        if len > MOST_XATTR_BYTES {
+            return Err(io::Error::other(format!(
+                "extended attributes exceed the limit of {MOST_XATTR_BYTES} bytes"
+            )));
+        }
+        xattrs.push(Xattr {
+            name: name.to_bytes().to_vec().into(),
+            value: value.into(),
+        });
+    }
+    Ok(xattrs)
+}
+
+/// Returns the names in a list of extended attributes.
+fn names_in(list: &[u8]) -> impl Iterator<Item = &CStr> {
+    list.split_inclusive(|byte| *byte == 0)
+        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+}
+
+/// Returns true if the receiver can set an extended attribute of this name.
+fn can_be_kept(name: &[u8], is_root: bool) -> bool {
+    is_plain_xattr(name) || (is_root && is_privileged_xattr(name))
+}
+
+pub(super) fn set_xattrs(
+    file: impl AsFd,
+    wanted: &[Xattr],
+    may_be_privileged: bool,
+) -> io::Result<()> {
+    let file = file.as_fd();
+    let found = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
+    let wanted: HashMap<&[u8], &[u8]> = wanted
+        .iter()
+        .map(|xattr| (&xattr.name[..], &xattr.value[..]))
+        .collect();
+    for name in names_in(&found)
+        .filter(|name| is_plain_xattr(name.to_bytes()) && !wanted.contains_key(name.to_bytes()))
+    {
+        ignore_unsupported(fremovexattr(file, name))?;
+    }
+    for (name, value) in wanted {
+        // File capabilities are as powerful as the owner: only root sets them, and only together
+        // with owners.
+        let is_allowed =
+            is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
+        if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
+            explain(
+                fsetxattr(file, name, value, XattrFlags::empty()),
+                name,
+                value,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets the extended attributes of a symbolic link through its path in `/proc`, because no system
+/// call takes a directory and a name. Sets none if `/proc` is not mounted.
+pub(super) fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
+    let path = proc_path(dir).join(name);
+    for xattr in wanted
+        .iter()
+        .filter(|xattr| is_privileged_xattr(&xattr.name))
+    {
+        match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            set => explain(set, &xattr.name, &xattr.value)?,
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the errors for an extended attribute that is too large: `ENOSPC` would suggest a full
+/// disk.
+fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
+    match set {
+        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
+            let (name, len) = (escaped(name), value.len());
+            Err(io::Error::other(format!(
+                "the file system has no room for extended attribute {name} of {len} bytes"
+            )))
+        }
+        set => ignore_unsupported(set),
+    }
+}
+
+fn read_xattr(file: impl AsFd, name: &[u8], expected: usize) -> Option<Vec<u8>> {
+    let mut value = vec![0; expected + 1];
+    let len = fgetxattr(file, OsStr::from_bytes(name), &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(Errno::NOTSUP) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Returns true if the owner of a file may set the extended attribute `name`. The `system`
+/// attributes are views of file system internals; of these, only ACLs mean the same on another file
+/// system.
+fn is_plain_xattr(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name == b"system.posix_acl_access"
+        || name == b"system.posix_acl_default"
+}
+
+/// Returns true if only root may set the extended attribute `name`.
+pub(super) fn is_privileged_xattr(name: &[u8]) -> bool {
+    name.starts_with(b"security.") || name.starts_with(b"trusted.")
+}
+
+/// Returns the path of an open file in `/proc`, for system calls that take only a path.
+pub(super) fn proc_path(file: impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(file.as_fd().as_raw_fd().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{XattrFlags, fsetxattr};
+
+    use super::*;
+    use crate::file::Attributes;
+
+    #[test]
+    fn attributes_that_mean_something_elsewhere_are_kept() {
+        assert!(can_be_kept(b"user.x", false) && can_be_kept(b"system.posix_acl_default", false));
+        assert!(
+            !can_be_kept(b"system.nfs4_acl", true)
+                && !can_be_kept(b"security.selinux", false)
+                && !can_be_kept(b"trusted.x", false)
+        );
+        assert!(can_be_kept(b"security.capability", true));
+    }
+
+    #[test]
+    fn extended_attributes_are_read_with_their_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join("f")).unwrap();
+        fsetxattr(&file, "user.b", b"two\0three", XattrFlags::empty())
+            .expect("temporary files are on a file system with extended attributes");
+        fsetxattr(&file, "user.a", b"", XattrFlags::empty()).unwrap();
+        let mut found = xattrs_of(&file).unwrap();
+        found.retain(|xattr| xattr.name.starts_with(b"user."));
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        let expected = [(&b"user.a"[..], &b""[..]), (b"user.b", b"two\0three")];
+        assert_eq!(
+            found
+                .iter()
+                .map(|xattr| (&xattr.name[..], &xattr.value[..]))
+                .collect::<Vec<_>>(),
+            expected
+        );
+    }
+
+    #[test]
+    fn more_than_an_entry_may_have_is_an_error_with_the_limit() {
+        let value_of = |_: &CStr| Ok(vec![1; 60_000]);
+        assert_eq!(collect(b"user.a\0user.b\0", value_of).unwrap().len(), 2);
+        let error = collect(b"user.a\0user.b\0user.c\0", value_of).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "extended attributes exceed the limit of 131072 bytes"
+        );
+    }
+
+    #[test]
+    fn an_attribute_that_the_file_system_has_no_room_for_is_named() {
+        let file = tempfile::tempfile().unwrap();
+        let xattr = |len| {
+            Some(vec![Xattr {
+                name: b"user.large".to_vec().into(),
+                value: vec![1; len].into(),
+            }])
+        };
+        let apply = |len| {
+            Attributes {
+                xattrs: xattr(len),
+                ..Attributes::default()
+            }
+            .apply(&file)
+        };
+        apply(10).unwrap();
+        assert!(
+            read_xattr(&file, b"user.large", 10).is_some(),
+            "temporary files are on a file system with extended attributes"
+        );
+        // Above the kernel's limit for any file system: XATTR_SIZE_MAX is 65536.
+        let error = apply(100_000).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the file system has no room for extended attribute user.large of 100000 bytes"
+        );
+        assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");
+    }
+}
