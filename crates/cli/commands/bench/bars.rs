@@ -83,7 +83,7 @@ const FULL: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::{live::tests::events, samples};
+    use crate::commands::bench::{live::tests::events, tests::samples};
 
     #[test]
     fn the_templates_are_well_formed_and_every_event_can_be_drawn() {

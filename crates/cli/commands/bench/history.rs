@@ -279,7 +279,7 @@ const LEAST_TYPED: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     fn history(folder: &Path, most: usize) -> History {
         History {

@@ -309,7 +309,7 @@ pub(crate) mod tests {
     use nicstripe::bench::BenchReport;
 
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     /// Returns the events that a bench with this report would send.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {

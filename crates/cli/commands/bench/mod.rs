@@ -20,14 +20,14 @@ mod outcome;
 mod prom;
 mod reading;
 mod remedy;
-#[cfg(test)]
-mod samples;
 mod session;
 mod show;
 mod stored;
 mod stream;
 mod swept;
 mod table;
+#[cfg(test)]
+mod tests;
 mod unit;
 mod versus;
 

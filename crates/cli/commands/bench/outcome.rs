@@ -61,7 +61,7 @@ pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     #[test]
     fn a_floor_is_of_theory_and_counts_both_ways() {

@@ -249,7 +249,7 @@ fn label(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     #[test]
     fn every_line_is_a_sample_of_the_family_before_it() {

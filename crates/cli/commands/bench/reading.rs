@@ -372,7 +372,7 @@ const SHORT_ID: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     #[test]
     fn machines_of_the_same_name_can_be_told_apart() {

@@ -200,7 +200,7 @@ fn of_unstable(what: &[String]) -> Option<Remedy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     #[test]
     fn what_is_good_needs_nothing_and_what_changes_something_says_how_to_undo_it() {

@@ -181,7 +181,7 @@ mod tests {
     use nicstripe::trust::Home;
 
     use super::*;
-    use crate::commands::bench::{arguments::tests::parse, live::tests::events, samples};
+    use crate::commands::bench::{arguments::tests::parse, live::tests::events, tests::samples};
 
     struct Recorded {
         events: VecDeque<BenchEvent>,

@@ -187,7 +187,7 @@ mod tests {
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::commands::bench::{live::tests::events, samples};
+    use crate::commands::bench::{live::tests::events, tests::samples};
 
     fn line(kind: Kind<'_>) -> Value {
         to_value(Line {

@@ -238,7 +238,7 @@ const EXPECTED: [&str; 2] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     fn text() -> String {
         lines(Reading::of(&samples::swept()), true).join("\n")

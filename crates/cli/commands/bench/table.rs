@@ -530,7 +530,7 @@ const BAD: Style = AnsiColor::Yellow.on_default();
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     fn text(report: &BenchReport, columns: Option<usize>) -> String {
         let lines: Vec<String> = lines(report, columns)

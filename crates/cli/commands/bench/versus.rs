@@ -142,7 +142,7 @@ fn hundredfold(part: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::samples;
+    use crate::commands::bench::tests::samples;
 
     #[test]
     fn what_both_have_stands_side_by_side_with_its_change() {

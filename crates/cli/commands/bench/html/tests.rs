@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use super::*;
-use crate::commands::bench::{samples, table::lines};
+use crate::commands::bench::{table::lines, tests::samples};
 
 #[test]
 fn a_page_needs_nothing_but_itself() {

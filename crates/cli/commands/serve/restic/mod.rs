@@ -8,8 +8,6 @@
 
 mod arguments;
 mod body;
-#[cfg(test)]
-mod memory;
 mod objects;
 mod password;
 mod peer;

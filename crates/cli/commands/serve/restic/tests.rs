@@ -1,5 +1,7 @@
 //! Tests of requests over HTTP/1.1 and HTTP/2, against a storage in memory.
 
+mod memory;
+
 use std::{
     pin::Pin,
     sync::Arc,
@@ -16,9 +18,9 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
+use self::memory::Memory;
 use super::{
     body::next_bytes,
-    memory::Memory,
     objects::Obstacle,
     password::Password,
     repository::Repository,

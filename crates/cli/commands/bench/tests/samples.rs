@@ -6,7 +6,7 @@ use nicstripe::bench::{
     Spread, Summary, Sweep, SweepKind, SweepPoint, TcpUse, TheoryInputs, Verdict,
 };
 
-use super::reading::{Reading, median};
+use crate::commands::bench::reading::{Reading, median};
 
 /// Simulated cable, with its rates and faults.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
-use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
+use super::super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
 
 const PIECE: usize = 100_000;
 

@@ -1,0 +1,3 @@
+//! Reports that the tests of these modules share.
+
+pub(crate) mod samples;
