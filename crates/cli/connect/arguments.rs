@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use nicstripe::{
-    BitRate, Client, ClientBuilder, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, escaped,
+    BitRate, Client, ClientBuilder, DEFAULT_PORT, Family, LinkRequest, RoutePolicy,
     links::local_interfaces, routes::RouteKeeper,
 };
 
@@ -12,7 +12,10 @@ use super::setup;
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     places,
-    text::quantity::{parse_rate, parse_time},
+    text::{
+        quantity::{parse_rate, parse_time},
+        shown,
+    },
 };
 
 /// Options for the connection to the peer, of commands that transfer data.
@@ -84,9 +87,7 @@ impl LinkArgs {
         let Some(name) = self.exclude_link.iter().find(is_missing) else {
             return Ok(());
         };
-        let names = here
-            .iter()
-            .map(|interface| escaped(interface.name.as_bytes()));
+        let names = here.iter().map(|interface| shown(&interface.name));
         Err(Excluded {
             name: name.clone(),
             here: names.collect::<Vec<_>>().join(", "),

@@ -3,12 +3,12 @@
 use std::pin::pin;
 
 use nicstripe::{
-    Client, ClientBuilder, Event, escaped,
+    Client, ClientBuilder, Event,
     trust::{AddressBook, Identity, Peers},
 };
 use tokio::sync::mpsc;
 
-use crate::{failure::Failure, output::terminal::Terminal, places};
+use crate::{failure::Failure, output::terminal::Terminal, places, text::shown};
 
 /// Returns a client builder with the private key, the trusted peers and the address book of this
 /// machine.
@@ -52,7 +52,7 @@ pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else {
         return None;
     };
-    let host = escaped(host.as_bytes());
+    let host = shown(host);
     Some(match most {
         Some(1) => format!("waiting for {host}: limit of 1 session reached"),
         Some(most) => format!("waiting for {host}: limit of {most} sessions reached"),

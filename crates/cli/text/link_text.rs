@@ -1,13 +1,15 @@
 //! Texts about links, shared by all commands.
 
-use nicstripe::{LinkName, LinkRemedy, escaped};
+use nicstripe::{LinkName, LinkRemedy};
+
+use super::shown;
 
 /// Returns the interfaces of a link as `eth1 → enp2`, or the local interface alone if the peer's
 /// name is unknown.
 pub(crate) fn ends(link: &LinkName) -> String {
-    let ours = escaped(link.interface.as_bytes());
+    let ours = shown(&link.interface);
     match &link.peer_interface {
-        Some(peer) => format!("{ours} → {}", escaped(peer.as_bytes())),
+        Some(peer) => format!("{ours} → {}", shown(peer)),
         None => ours,
     }
 }
@@ -33,8 +35,8 @@ pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
         } else {
             "here"
         };
-        let commands = |commands: &[String]| escaped(commands.join("; ").as_bytes());
-        let problem = escaped(remedy.problem.as_bytes());
+        let commands = |commands: &[String]| shown(commands.join("; "));
+        let problem = shown(&remedy.problem);
         format!(
             "{place} ({problem}), as root: {}; to undo: {}",
             commands(&remedy.apply),

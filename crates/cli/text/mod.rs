@@ -6,3 +6,10 @@ pub(crate) mod link_text;
 pub(crate) mod quantity;
 pub(crate) mod spelling;
 pub(crate) mod table;
+
+use std::ffi::OsStr;
+
+/// Returns a path, a name or a text of the system or a peer, escaped for a terminal.
+pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
+    nicstripe::escaped(text.as_ref().as_encoded_bytes())
+}

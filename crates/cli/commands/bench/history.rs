@@ -7,7 +7,6 @@ use std::{
 
 use nicstripe::{
     bench::{BenchReport, Ends, HostFacts, Limiter, SCHEMA, Spread},
-    escaped,
     trust::Home,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -18,7 +17,10 @@ use super::{
     reading::{limiter_text, short_id},
     unit::{RateUnit, bytes_a_second, percent},
 };
-use crate::{failure::Failure, text::table::aligned};
+use crate::{
+    failure::Failure,
+    text::{shown, table::aligned},
+};
 
 #[derive(Debug)]
 pub(crate) struct History {
@@ -108,7 +110,7 @@ impl History {
         match &found[..] {
             [path] => Ok(read(path)?),
             others => Err(BenchError::Unknown {
-                text: escaped(typed.as_bytes()),
+                text: shown(&*typed),
                 count: others.len(),
             }
             .into()),
@@ -155,11 +157,7 @@ pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
 
 impl Brief {
     fn row(&self) -> [String; 7] {
-        let name = |host: &HostFacts| {
-            host.name
-                .as_ref()
-                .map_or_else(|| "?".to_owned(), |name| escaped(name.as_bytes()))
-        };
+        let name = |host: &HostFacts| host.name.as_ref().map_or_else(|| "?".to_owned(), shown);
         let summary = &self.summary;
         let of_all = [
             (summary.together, "→"),
@@ -181,12 +179,7 @@ impl Brief {
         };
         [
             short_id(&self.id),
-            escaped(
-                self.started
-                    .trim_end_matches('Z')
-                    .replace('T', " ")
-                    .as_bytes(),
-            ),
+            shown(self.started.trim_end_matches('Z').replace('T', " ")),
             format!(
                 "{} {way} {}",
                 name(&self.hosts.client),
@@ -222,7 +215,7 @@ fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
         true => Ok(report),
         false => Err(no_report(serde::de::Error::custom(format!(
             "its schema is {:?}, not {SCHEMA:?}",
-            escaped(report.version().as_bytes())
+            shown(report.version())
         )))),
     }
 }

@@ -11,7 +11,7 @@ use super::{
     table::kind_text,
     unit::{RateUnit, milliseconds, percent, size},
 };
-use crate::text::quantity::Clock;
+use crate::text::{quantity::Clock, shown};
 
 /// State of a running bench as the user sees it, built from its events.
 #[derive(Debug, Default)]
@@ -292,7 +292,7 @@ impl Link {
     }
 
     fn name(&self) -> String {
-        nicstripe::escaped(self.facts.ends.client.name.as_bytes())
+        shown(&self.facts.ends.client.name)
     }
 }
 

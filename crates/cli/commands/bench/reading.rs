@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use nicstripe::{
-    bench::{
-        BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict,
-    },
-    escaped,
+use nicstripe::bench::{
+    BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict,
 };
 
 use super::unit::RateUnit;
+use crate::text::shown;
 
 /// Bench report, with accessors for the values that the table, the page and the metrics print.
 #[derive(Debug, Clone, Copy)]
@@ -180,14 +178,13 @@ impl<'a> Reading<'a> {
 
     /// Returns the name of a link by its two interfaces, `eth1 → enp2`, escaped for a terminal.
     pub(crate) fn name(self, link: &BenchLink) -> String {
-        let name = |name: &str| escaped(name.as_bytes());
         match (
             link.ends.client.name.as_str(),
             link.ends.daemon.name.as_str(),
         ) {
-            (ours, "") => name(ours),
-            (ours, theirs) if ours == theirs => name(ours),
-            (ours, theirs) => format!("{} → {}", name(ours), name(theirs)),
+            (ours, "") => shown(ours),
+            (ours, theirs) if ours == theirs => shown(ours),
+            (ours, theirs) => format!("{} → {}", shown(ours), shown(theirs)),
         }
     }
 
@@ -203,8 +200,7 @@ impl<'a> Reading<'a> {
     /// Returns the names of both machines, made distinct and escaped for a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
         let name = |name: &Option<String>, otherwise: &str| {
-            name.as_ref()
-                .map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()))
+            name.as_ref().map_or_else(|| otherwise.to_owned(), shown)
         };
         let [ours, theirs] = [
             name(&self.report.hosts.client.name, "here"),
@@ -222,10 +218,7 @@ impl<'a> Reading<'a> {
         let id = short_id(&comparison.id);
         if comparison.verdict == Verdict::NotComparable {
             let why = comparison.why.as_deref().unwrap_or("measured differently");
-            return Some(format!(
-                "not comparable with {id}: {}",
-                escaped(why.as_bytes())
-            ));
+            return Some(format!("not comparable with {id}: {}", shown(why)));
         }
         let unit = self.unit;
         let before = comparison.baseline.median_bps;
@@ -313,7 +306,7 @@ pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usiz
 /// Returns the first digits of a report ID, enough to find the report.
 pub(crate) fn short_id(id: &str) -> String {
     let short: String = id.chars().take(SHORT_ID).collect();
-    escaped(short.as_bytes())
+    shown(short)
 }
 
 /// Returns the name of a phase, for users.

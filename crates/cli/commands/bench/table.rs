@@ -8,7 +8,7 @@ use nicstripe::{
         BenchLink, BenchReport, Direction, DiskReport, Ends, Limiter, Phase, Spread, SweepKind,
         Verdict,
     },
-    escaped, printable,
+    printable,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     swept,
     unit::{bytes_a_second, milliseconds, percent, time},
 };
-use crate::text::{link_text, quantity::Size, table::aligned_rows};
+use crate::text::{link_text, quantity::Size, shown, table::aligned_rows};
 
 /// Line of the printed report, with its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +157,7 @@ fn title(reading: Reading<'_>, wide: bool) -> String {
             .client
             .congestion
             .as_ref()
-            .map(|name| format!("tcp/{}", escaped(name.as_bytes()))),
+            .map(|name| format!("tcp/{}", shown(name))),
     );
     let most = report.runs.iter().map(|run| run.repeat).max();
     parts.extend(most.map(|repeats| {
@@ -439,9 +439,7 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
         let of = |bps: u64| bps as f64 / 8e6;
         let on = on(name)
             .filter(|_| wide)
-            .map_or_else(String::new, |system| {
-                format!(" {}", escaped(system.as_bytes()))
-            });
+            .map_or_else(String::new, |system| format!(" {}", shown(system)));
         let range = if wide && rate.n > 1 {
             format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps))
         } else {
@@ -451,7 +449,7 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
     };
     let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
     let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| {
-        format!("; bottleneck: {}", escaped(stage.as_bytes()))
+        format!("; bottleneck: {}", shown(stage))
     });
     format!(
         "disk to disk, {}: {}{narrowest}",

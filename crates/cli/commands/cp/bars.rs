@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use nicstripe::{LinkProgress, LinkState, escaped};
+use nicstripe::{LinkProgress, LinkState};
 
 use super::view::{View, files, percent};
 use crate::{
     output::terminal::Terminal,
-    text::quantity::{Clock, Size, Speed},
+    text::{
+        quantity::{Clock, Size, Speed},
+        shown,
+    },
 };
 
 /// Progress bars of one copy. They appear [`PATIENCE`] after its start, and the last state stays on
@@ -151,8 +154,8 @@ fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
         LinkState::Up => format!("{:>10}", Speed(link.rate)),
         LinkState::Connecting => "connecting".to_owned(),
         LinkState::Suspect => "no answer".to_owned(),
-        LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
-        LinkState::LeftOut(why) => format!("not used: {}", escaped(why.as_bytes())),
+        LinkState::Down(why) => format!("down: {}", shown(why)),
+        LinkState::LeftOut(why) => format!("not used: {}", shown(why)),
         _ => String::new(),
     };
     match is_narrow {

@@ -14,7 +14,10 @@ use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport, escaped};
 use super::{arguments::Cp, tree_summary};
 use crate::{
     connect::location::{Location, RemotePath},
-    text::quantity::{Size, Speed},
+    text::{
+        quantity::{Size, Speed},
+        shown,
+    },
 };
 
 /// Source and target of a copy, as printed in the closing lines.
@@ -30,7 +33,6 @@ impl Ends {
     /// Formats source and target as typed. Appends the file name if a single file is copied into a
     /// directory.
     pub(crate) fn of(cp: &Cp) -> Self {
-        let shown = |word: &OsStr| escaped(word.as_bytes());
         let (target, is_pipe) = (cp.target(), cp.target() == "-");
         let (from, name) = match cp.sources() {
             [source] if source == "-" => ("standard input".to_owned(), None),
@@ -60,7 +62,7 @@ impl Ends {
 fn own_name(source: &OsStr) -> Option<String> {
     match Location::parse(source).ok()? {
         Location::Local(path) if !source.as_bytes().ends_with(b"/") => {
-            Some(escaped(path.file_name()?.as_bytes()))
+            Some(shown(path.file_name()?))
         }
         Location::Remote(remote) => match remote.path {
             RemotePath::File(name) => Some(escaped(name.file_name())),
@@ -192,7 +194,7 @@ fn carriers(report: &Report) -> Vec<String> {
         .map(|link| &link.link.interface);
     carried
         .filter(|name| seen.insert(*name))
-        .map(|name| escaped(name.as_bytes()))
+        .map(shown)
         .collect()
 }
 
@@ -220,7 +222,7 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     idle.filter_map(|link| {
         Some(format!(
             "{} ({})",
-            escaped(link.link.interface.as_bytes()),
+            shown(&link.link.interface),
             why_idle(link, is_brief)?
         ))
     })
@@ -231,9 +233,9 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
 /// used.
 fn why_idle(link: &LinkReport, is_brief: bool) -> Option<String> {
     match &link.state {
-        LinkState::Down(why) => Some(escaped(why.as_bytes())),
+        LinkState::Down(why) => Some(shown(why)),
         _ if is_brief => None,
-        LinkState::LeftOut(why) => Some(escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => Some(shown(why)),
         LinkState::Connecting => Some("never connected".to_owned()),
         _ => Some("connected too late".to_owned()),
     }

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use crate::{
     failure::{CommandError, exit::Exit, hint::NextStep},
-    text::invocation::{Invocation, quoted},
+    text::{
+        invocation::{Invocation, quoted},
+        shown,
+    },
 };
 
 /// The arguments of `cp` contradict each other, or do not fit the source or the target.
@@ -73,10 +76,13 @@ pub(crate) enum PlanError {
     #[error("more than 1,024 names match \"{pattern}\"")]
     ManyMatches { pattern: String },
     /// A pattern of `--include` or `--exclude` is invalid.
-    #[error("invalid pattern \"{}\" of --include or --exclude", nicstripe::escaped(pattern.as_bytes()))]
+    #[error("invalid pattern \"{}\" of --include or --exclude", shown(pattern))]
     Pattern { pattern: String },
     /// `--include` comes before any `--exclude`, as in rsync, and has no effect.
-    #[error("--include \"{}\" has no effect: expected an --exclude before it, since the last match counts", nicstripe::escaped(pattern.as_bytes()))]
+    #[error(
+        "--include \"{}\" has no effect: expected an --exclude before it, since the last match counts",
+        shown(pattern)
+    )]
     IdleInclude { pattern: String },
     /// `-` is one of several sources.
     #[error("standard input or output cannot be one of several sources")]

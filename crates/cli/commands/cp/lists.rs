@@ -7,10 +7,13 @@ use std::{
 };
 
 use ignore::gitignore::GitignoreBuilder;
-use nicstripe::{Name, NameError, escaped};
+use nicstripe::{Name, NameError};
 
 use super::filters::{Filter, Filters};
-use crate::failure::{CommandError, exit::Exit};
+use crate::{
+    failure::{CommandError, exit::Exit},
+    text::shown,
+};
 
 /// List of the paths to copy, given with `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +79,7 @@ impl Filters {
 /// without saying which one.
 fn check(pattern: &str) -> Result<(), ListError> {
     let wrong = |source| ListError::Pattern {
-        pattern: escaped(pattern.as_bytes()),
+        pattern: shown(pattern),
         source,
     };
     GitignoreBuilder::new("")

@@ -13,7 +13,7 @@ use std::{
 
 use nicstripe::{
     Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
-    TreeReport, Verdict, escaped,
+    TreeReport, Verdict,
 };
 
 use super::{
@@ -26,7 +26,7 @@ use crate::{
     connect::location::LocationError,
     failure::{CommandError, Failure, exit::Exit, hint::NextStep},
     process::signals::Signals,
-    text::invocation::Invocation,
+    text::{invocation::Invocation, shown},
 };
 
 /// Single-file copy with its connection, output and signals.
@@ -244,7 +244,7 @@ impl SingleCopy {
             target.to_owned()
         };
         let found = here(&target);
-        let shown = escaped(target.as_os_str().as_bytes());
+        let shown = shown(&target);
         Ok(Self {
             kind: CopyKind::GetTree {
                 sources: vec![(Some(name.clone()), false)],
@@ -387,7 +387,6 @@ fn here(path: &Path) -> ExistingFile {
         .filter(|parent| !parent.as_os_str().is_empty())
         .collect();
     parents.reverse();
-    let shown = |parent: &Path| escaped(parent.as_os_str().as_bytes());
     match parents.into_iter().find(|parent| !parent.is_dir()) {
         None => ExistingFile::Nothing,
         Some(parent) if fs::symlink_metadata(parent).is_ok() => {

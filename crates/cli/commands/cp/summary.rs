@@ -1,11 +1,12 @@
 //! Summary of a finished copy, for users.
 
-use nicstripe::{LinkReport, LinkState, Report, escaped};
+use nicstripe::{LinkReport, LinkState, Report};
 
 use super::tree_summary;
 use crate::text::{
     link_text,
     quantity::{Grouped, Size, Speed},
+    shown,
     table::aligned,
 };
 
@@ -69,8 +70,8 @@ fn state(link: &LinkReport) -> String {
         LinkState::Connecting => "never connected".to_owned(),
         LinkState::Up => "up".to_owned(),
         LinkState::Suspect => "no answer".to_owned(),
-        LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
-        LinkState::LeftOut(why) => format!("not used: {}", escaped(why.as_bytes())),
+        LinkState::Down(why) => format!("down: {}", shown(why)),
+        LinkState::LeftOut(why) => format!("not used: {}", shown(why)),
         _ => "?".to_owned(),
     };
     let lost = match link.failures {
@@ -92,16 +93,13 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let failed = ours.map(|failed| {
         format!(
             "{} was not used: {}",
-            escaped(failed.interface.as_bytes()),
-            escaped(failed.why.as_bytes())
+            shown(&failed.interface),
+            shown(&failed.why)
         )
     });
     let narrow = report.links.iter().filter_map(|link| {
         let text = link_text::narrow(link.path_mtu?);
-        Some(format!(
-            "{}: {text}",
-            escaped(link.link.interface.as_bytes())
-        ))
+        Some(format!("{}: {text}", shown(&link.link.interface)))
     });
     failed
         .chain(narrow)
@@ -120,7 +118,7 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
         .iter()
         .filter(|other| other.link.interface == link.link.interface);
     let delivered: u64 = on_it.map(|other| other.wire_bytes).sum();
-    let name = escaped(link.link.interface.as_bytes());
+    let name = shown(&link.link.interface);
     (carried < delivered).then(|| {
         format!(
             "{name} carried {} of {} delivered: the rest took another interface",

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use nicstripe::{
-    BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport, escaped,
+    BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport,
     trust::PublicKey,
 };
 
@@ -13,6 +13,7 @@ use crate::{
     text::{
         link_text::counted,
         quantity::{Clock, Size, Speed},
+        shown,
     },
 };
 
@@ -149,15 +150,15 @@ impl View {
         }
         let name = self.label(link);
         match (before, state) {
-            (LinkState::Up | LinkState::Suspect, LinkState::Down(why)) => Some(Notice::Warning(
-                format!("{name} is down: {}", escaped(why.as_bytes())),
-            )),
+            (LinkState::Up | LinkState::Suspect, LinkState::Down(why)) => {
+                Some(Notice::Warning(format!("{name} is down: {}", shown(why))))
+            }
             (LinkState::Down(_), LinkState::Up) => {
                 Some(Notice::Told(format!("{name} is up again")))
             }
             (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!(
                 "{name} is not used: {}",
-                escaped(why.as_bytes())
+                shown(why)
             ))),
             _ => None,
         }
@@ -209,7 +210,7 @@ pub(crate) enum Notice {
 /// Returns a name for a link: its interface. If several links share the interface, appends the
 /// peer's interface, or an address if the peer's is unknown.
 fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
-    let interface = escaped(link.interface.as_bytes());
+    let interface = shown(&link.interface);
     let beside: Vec<&LinkName> = all
         .filter(|other| other.interface == link.interface)
         .collect();
@@ -222,7 +223,7 @@ fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String
         {
             interface
         }
-        Some(peer) => format!("{interface}→{}", escaped(peer.as_bytes())),
+        Some(peer) => format!("{interface}→{}", shown(peer)),
         None => format!("{interface} {}", link.local.unwrap_or(link.remote)),
     }
 }

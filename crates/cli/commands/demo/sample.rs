@@ -10,6 +10,7 @@ use std::{
 use nicstripe::Digest;
 
 use super::error::DemoError;
+use crate::text::shown;
 
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -30,7 +31,7 @@ impl Sample {
             path: path.clone(),
             source,
         })?;
-        let origin = nicstripe::escaped(path.as_os_str().as_encoded_bytes());
+        let origin = shown(&path);
         Ok(Self {
             path,
             size,

@@ -2,9 +2,10 @@
 
 use std::{ops::Range, path::Path};
 
-use nicstripe::{escaped, trust::read_guarded};
+use nicstripe::trust::read_guarded;
 
 use super::{arguments::Options, error::ServeError};
+use crate::text::shown;
 
 /// Maximum size of a configuration file in bytes. A file with all keys is far smaller.
 const MOST_BYTES: usize = 1 << 20;
@@ -56,7 +57,7 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let table = tables
         .next_back()
         .map_or_else(String::new, |(table, _)| format!("{table}."));
-    let value: String = escaped(value.as_bytes()).chars().take(MOST_SHOWN).collect();
+    let value: String = shown(value).chars().take(MOST_SHOWN).collect();
     format!("{table}{} = {value}: {message}", key.trim())
 }
 

@@ -2,11 +2,11 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use nicstripe::{escaped, trust::FileError};
+use nicstripe::trust::FileError;
 
 use crate::{
     failure::{CommandError, exit::Exit},
-    text::invocation::Invocation,
+    text::{invocation::Invocation, shown},
 };
 
 /// The configuration file or the directory to serve is invalid, or an address cannot be used.
@@ -16,7 +16,7 @@ pub(super) enum ServeError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A key of the configuration file is unknown, or a value is invalid.
-    #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
+    #[error("{}, line {line}: {what}", shown(path))]
     Config {
         path: PathBuf,
         line: usize,

@@ -22,14 +22,13 @@ mod settings;
 
 use std::{
     io::{self, IsTerminal as _},
-    os::unix::ffi::OsStrExt as _,
     path::Path,
     pin::pin,
     sync::Arc,
 };
 
 use nicstripe::{
-    CancellationToken, Daemon, DaemonHandle, escaped,
+    CancellationToken, Daemon, DaemonHandle,
     routes::RouteKeeper,
     trust::{Access, Home, Identity, PeerOptions, Peers},
 };
@@ -44,6 +43,7 @@ use self::{
     settings::Settings,
 };
 use super::trust::{name_of, rights};
+use crate::text::shown;
 use crate::{
     failure::{Failure, exit::Stop, panics},
     output::{
@@ -155,7 +155,7 @@ async fn start(
         ),
         None => None,
     };
-    let shown = escaped(root.as_os_str().as_bytes());
+    let shown = shown(&root);
     let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
     introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
     if let Some(error) = unwritable {

@@ -1,11 +1,7 @@
 //! Settings of `serve`. The command line takes precedence over the configuration file, and the file
 //! over the defaults.
 
-use std::{
-    env,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{env, net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
     BenchLimits, DEFAULT_PORT, Limits,
@@ -21,6 +17,7 @@ use crate::{
     connect::arguments::Routes,
     failure::Failure,
     output::logging::{LOG_VARIABLE, LogFilter, LogFormat},
+    text::shown,
 };
 
 /// Settings of `serve`, complete and valid.
@@ -110,7 +107,6 @@ impl Settings {
     /// Returns the path of the configuration file for messages, or `no configuration file` if none
     /// was read.
     pub(super) fn shown_file(&self) -> String {
-        let shown = |path: &Path| nicstripe::escaped(path.as_os_str().as_encoded_bytes());
         self.file
             .as_deref()
             .map_or_else(|| "no configuration file".to_owned(), shown)

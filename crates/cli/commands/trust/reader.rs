@@ -3,10 +3,10 @@
 
 use std::{env, fs, path::Path};
 
-use nicstripe::{DEFAULT_PORT, escaped};
+use nicstripe::DEFAULT_PORT;
 use nix::unistd::{Uid, User};
 
-use crate::output::terminal::Terminal;
+use crate::{output::terminal::Terminal, text::shown};
 
 /// Prints the changed peers file and its user. Warns if a process of another user listens on the
 /// default port, since that daemon reads another peers file.
@@ -14,7 +14,7 @@ pub(super) fn tell(path: &Path, terminal: &Terminal) {
     let own = Uid::effective();
     terminal.say(format_args!(
         "in {}, for nicstripe {}",
-        escaped(path.as_os_str().as_encoded_bytes()),
+        shown(path),
         whose(own)
     ));
     if let Some(other) = listener_of_another(own.as_raw()) {
@@ -35,7 +35,7 @@ pub(super) fn tell(path: &Path, terminal: &Terminal) {
 
 fn whose(own: Uid) -> String {
     match env::var_os("NICSTRIPE_HOME").filter(|value| !value.is_empty()) {
-        Some(home) => format!("with NICSTRIPE_HOME={}", escaped(home.as_encoded_bytes())),
+        Some(home) => format!("with NICSTRIPE_HOME={}", shown(home)),
         None => format!("run by {}", name_of(own)),
     }
 }

@@ -1,10 +1,13 @@
 //! HTML tables of both machines and their interfaces.
 
+use nicstripe::BitRate;
 use nicstripe::bench::{BenchLink, HostFacts, InterfaceFacts};
-use nicstripe::{BitRate, escaped};
 
 use super::svg::escape;
-use crate::commands::bench::{reading::Reading, unit::size};
+use crate::{
+    commands::bench::{reading::Reading, unit::size},
+    text::shown,
+};
 
 /// Renders the properties of both machines side by side. Unknown properties have no row.
 pub(super) fn hosts(reading: Reading<'_>) -> String {
@@ -78,7 +81,7 @@ fn interface(link: &BenchLink, end: &InterfaceFacts, machine: &str, address: &st
     ];
     let cells: Vec<String> = cells
         .iter()
-        .map(|cell| format!("<td>{}</td>", escape(&escaped(cell.as_bytes()))))
+        .map(|cell| format!("<td>{}</td>", escape(&shown(cell))))
         .collect();
     format!("<tr>{}</tr>", cells.concat())
 }
@@ -94,7 +97,7 @@ fn table(heads: [&str; 3], rows: Vec<[Option<String>; 3]>) -> String {
         let cells = row.map(|cell| {
             format!(
                 "<td>{}</td>",
-                cell.map_or_else(|| "?".into(), |cell| escape(&escaped(cell.as_bytes())))
+                cell.map_or_else(|| "?".into(), |cell| escape(&shown(cell)))
             )
         });
         html.push_str(&format!("<tr>{}</tr>", cells.concat()));

@@ -18,7 +18,7 @@ use nicstripe::{
     bench::{
         BenchLink, BenchReport, Comparison, Direction, Limiter, Phase, Run, SweepKind, Verdict,
     },
-    escaped, printable,
+    printable,
 };
 
 use self::svg::{Svg, escape};
@@ -28,6 +28,7 @@ use super::{
     table::kind_text,
     unit::{bytes_a_second, milliseconds, percent, size},
 };
+use crate::text::shown;
 
 pub(super) use super::reading::limiter_text;
 
@@ -36,7 +37,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
     let [ours, theirs] = reading.machines();
     let title = escape(&format!(
         "nicstripe bench: {ours} and {theirs}, {}",
-        escaped(report.started.as_bytes())
+        shown(&report.started)
     ));
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -337,9 +338,8 @@ fn disks(reading: Reading<'_>) -> String {
     };
     let [ours, theirs] = reading.machines();
     let system = |name: &Option<String>| {
-        name.as_ref().map_or_else(String::new, |name| {
-            format!(" ({})", escaped(name.as_bytes()))
-        })
+        name.as_ref()
+            .map_or_else(String::new, |name| format!(" ({})", shown(name)))
     };
     let systems = &disk.file_systems;
     let mut names = [
@@ -411,7 +411,7 @@ fn machines(reading: Reading<'_>) -> String {
             format!("{} connections", plan.streams)
         },
         size(plan.message_bytes),
-        escaped(report.started.as_bytes()),
+        shown(&report.started),
         report.elapsed_s,
     );
     let interfaces = if report.links.is_empty() {
