@@ -1,26 +1,22 @@
 //! `nicstripe links`: lists the cables to another machine, and the reasons why others are not used.
 
-use std::net::IpAddr;
-
 use clap::Args;
 use nicstripe::{
     BitRate, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
-    escaped,
     links::{LocalInterface, local_interfaces},
     trust::PublicKey,
 };
-use serde::Serialize;
 
 use crate::{
     connect::{arguments::LinkArgs, setup},
     failure::Failure,
     output::{
-        json::{self, LinkEnds, State},
+        json::{Object, link_ends, link_state, print_document},
         logging, stdout,
         terminal::Terminal,
     },
     process::runtime,
-    text::{link_text, quantity::Speed, table::aligned},
+    text::{link_text, quantity::Speed, shown, table::aligned},
 };
 
 /// Show which cables a copy to a machine would use, which not, and why; without HOST, the
@@ -55,14 +51,14 @@ impl Links {
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
             return if self.json {
-                json::print_document(&HereDocument::of(&interfaces))
+                print_document(&document_of_here(&interfaces))
             } else {
                 print_here(&interfaces)
             };
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
         if self.json {
-            json::print_document(&Document::of(&host, &peer, &survey))
+            print_document(&document(&host, &peer, &survey))
         } else {
             print_survey(&host, &peer, &survey)
         }
@@ -89,11 +85,7 @@ struct Peer {
 
 fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
     let name = peer.name.as_deref().unwrap_or(host);
-    stdout::line(format_args!(
-        "{} ({})",
-        escaped(name.as_bytes()),
-        peer.key.fingerprint()
-    ))?;
+    stdout::line(format_args!("{} ({})", shown(name), peer.key.fingerprint()))?;
     let mut rows = vec![
         [
             "link", "address", "why", "MTU", "speed", "expected", "state",
@@ -120,8 +112,8 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
         let side = if *is_peers { "there" } else { "here" };
         stdout::line(format_args!(
             "  {side} {}: {}",
-            escaped(interface.as_bytes()),
-            escaped(why.as_bytes())
+            shown(interface),
+            shown(why)
         ))?;
     }
     for remedy in link_text::remedies(&survey.remedies) {
@@ -170,7 +162,7 @@ fn state_text(link: &SurveyedLink) -> String {
         (LinkState::Connecting, _) => "connecting".to_owned(),
         (LinkState::Suspect, _) => "no answer".to_owned(),
         (LinkState::Down(why) | LinkState::LeftOut(why), _) => {
-            format!("down: {}", escaped(why.as_bytes()))
+            format!("down: {}", shown(why))
         }
         _ => "?".to_owned(),
     }
@@ -191,14 +183,11 @@ fn reason(reason: LinkReason) -> (&'static str, &'static str) {
 
 /// Returns the remarks on one link that are printed below the table.
 fn notes(link: &SurveyedLink) -> Vec<String> {
-    let name = escaped(link.link.interface.as_bytes());
+    let name = shown(&link.link.interface);
     let mut notes = Vec::new();
     for (side, members) in [("here", &link.members), ("there", &link.peer_members)] {
         if !members.is_empty() {
-            let members: Vec<String> = members
-                .iter()
-                .map(|member| escaped(member.as_bytes()))
-                .collect();
+            let members: Vec<String> = members.iter().map(shown).collect();
             notes.push(format!(
                 "{name}: bond {side} of {}, {} connections",
                 members.join(", "),
@@ -224,7 +213,7 @@ fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
             addresses => addresses.join(" "),
         };
         [
-            escaped(interface.name.as_bytes()),
+            shown(&interface.name),
             addresses,
             interface.mtu.to_string(),
             interface
@@ -245,134 +234,78 @@ fn addresses(interface: &LocalInterface) -> Vec<String> {
     addresses.map(|(ip, len)| format!("{ip}/{len}")).collect()
 }
 
-/// JSON document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    schema: &'static str,
-    host: &'a str,
-    peer_key: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    theory_bps: Option<u64>,
-    links: Vec<LinkDocument<'a>>,
-    unused: Vec<UnusedDocument<'a>>,
+/// Returns the document of `nicstripe links HOST`, described in `docs/schema/links.schema.json`.
+fn document(host: &str, peer: &Peer, survey: &LinkSurvey) -> Object {
+    Object::default()
+        .with("schema", SCHEMA)
+        .with("host", host)
+        .with("peer_key", peer.key.to_string())
+        .with("peer_name", &peer.name)
+        .with("theory_bps", bps(survey.expected))
+        .list("links", &survey.links, of_link)
+        .list("unused", &survey.unused, of_unused)
 }
 
-#[derive(Debug, Serialize)]
-struct LinkDocument<'a> {
-    #[serde(flatten)]
-    ends: LinkEnds<'a>,
-    chosen_for: &'static str,
-    #[serde(flatten)]
-    state: State<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<bool>,
-    family: &'static str,
-    mtu: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line_rate_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_line_rate_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    theory_bps: Option<u64>,
-    streams: u32,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    members: &'a [String],
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    peer_members: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<IpAddr>,
+fn of_link(link: &SurveyedLink) -> Object {
+    link_ends(&link.link)
+        .and(Object::default().with("chosen_for", reason(link.reason).1))
+        .and(link_state(&link.state))
+        .and(
+            Object::default()
+                .with("verified", link.verified)
+                .with(
+                    "family",
+                    if link.link.remote.is_ipv4() {
+                        "ipv4"
+                    } else {
+                        "ipv6"
+                    },
+                )
+                .with("mtu", link.mtu)
+                .with("path_mtu", link.path_mtu)
+                .with("line_rate_bps", bps(link.line_rate))
+                .with("peer_line_rate_bps", bps(link.peer_line_rate))
+                .with("theory_bps", bps(link.theory))
+                .with("streams", link.streams)
+                .with("members", any(&link.members))
+                .with("peer_members", any(&link.peer_members))
+                .with("route", link.route),
+        )
 }
 
-#[derive(Debug, Serialize)]
-struct UnusedDocument<'a> {
-    side: &'static str,
-    interface: &'a str,
-    why: &'a str,
-    failed: bool,
+fn of_unused(unused: &UnusedInterface) -> Object {
+    Object::default()
+        .with("side", if unused.is_peers { "peer" } else { "here" })
+        .with("interface", &unused.interface)
+        .with("why", &unused.why)
+        .with("failed", unused.failed)
 }
 
-impl<'a> Document<'a> {
-    fn of(host: &'a str, peer: &'a Peer, survey: &'a LinkSurvey) -> Self {
-        let bps = |rate: Option<BitRate>| rate.map(|rate| rate.0);
-        let link = |link: &'a SurveyedLink| LinkDocument {
-            ends: LinkEnds::from(&link.link),
-            chosen_for: reason(link.reason).1,
-            state: State::from(&link.state),
-            verified: link.verified,
-            family: if link.link.remote.is_ipv4() {
-                "ipv4"
-            } else {
-                "ipv6"
-            },
-            mtu: link.mtu,
-            path_mtu: link.path_mtu,
-            line_rate_bps: bps(link.line_rate),
-            peer_line_rate_bps: bps(link.peer_line_rate),
-            theory_bps: bps(link.theory),
-            streams: link.streams,
-            members: &link.members,
-            peer_members: &link.peer_members,
-            route: link.route,
-        };
-        let unused = |unused: &'a UnusedInterface| UnusedDocument {
-            side: if unused.is_peers { "peer" } else { "here" },
-            interface: &unused.interface,
-            why: &unused.why,
-            failed: unused.failed,
-        };
-        Self {
-            schema: SCHEMA,
-            host,
-            peer_key: peer.key.to_string(),
-            peer_name: peer.name.as_deref(),
-            theory_bps: bps(survey.expected),
-            links: survey.links.iter().map(link).collect(),
-            unused: survey.unused.iter().map(unused).collect(),
-        }
-    }
+/// Returns the document of `nicstripe links` without a host, described in
+/// `docs/schema/links.schema.json`.
+fn document_of_here(interfaces: &[LocalInterface]) -> Object {
+    let of_interface = |interface: &LocalInterface| {
+        Object::default()
+            .with("interface", &interface.name)
+            .with("addresses", addresses(interface))
+            .with("mtu", interface.mtu)
+            .with("line_rate_bps", bps(interface.line_rate))
+            .with("is_link", interface.left_out.is_none())
+            .with("why", &interface.left_out)
+            .with("members", any(&interface.members))
+    };
+    Object::default()
+        .with("schema", SCHEMA)
+        .list("interfaces", interfaces, of_interface)
 }
 
-/// JSON document of `nicstripe links` without a host, described in `docs/schema/links.schema.json`.
-#[derive(Debug, Serialize)]
-struct HereDocument<'a> {
-    schema: &'static str,
-    interfaces: Vec<HereInterface<'a>>,
+fn bps(rate: Option<BitRate>) -> Option<u64> {
+    rate.map(|rate| rate.0)
 }
 
-#[derive(Debug, Serialize)]
-struct HereInterface<'a> {
-    interface: &'a str,
-    addresses: Vec<String>,
-    mtu: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line_rate_bps: Option<u64>,
-    is_link: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    members: &'a [String],
-}
-
-impl<'a> HereDocument<'a> {
-    fn of(interfaces: &'a [LocalInterface]) -> Self {
-        let one = |interface: &'a LocalInterface| HereInterface {
-            interface: &interface.name,
-            addresses: addresses(interface),
-            mtu: interface.mtu,
-            line_rate_bps: interface.line_rate.map(|rate| rate.0),
-            is_link: interface.left_out.is_none(),
-            why: interface.left_out.as_deref(),
-            members: &interface.members,
-        };
-        Self {
-            schema: SCHEMA,
-            interfaces: interfaces.iter().map(one).collect(),
-        }
-    }
+/// Returns the members of a bond; `None` if the interface is no bond.
+fn any(members: &[String]) -> Option<&[String]> {
+    Some(members).filter(|members| !members.is_empty())
 }
 
 const SCHEMA: &str = "nicstripe-links/1";

@@ -5,12 +5,12 @@
 
 use std::{
     io::{self, Write as _},
-    net::IpAddr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe::{LinkName, LinkState};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::failure::{Failure, exit::Exit};
 
@@ -23,8 +23,7 @@ pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
 
-/// Writes a value to standard output as one line of JSON.
-pub(crate) fn write_line(value: &impl Serialize) -> io::Result<()> {
+fn write_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     let mut stdout = io::stdout().lock();
@@ -32,80 +31,124 @@ pub(crate) fn write_line(value: &impl Serialize) -> io::Result<()> {
     stdout.flush()
 }
 
-/// One line of an event stream: schema, time since the start in seconds, and the event.
-#[derive(Debug, Serialize)]
-pub(crate) struct Line<K> {
-    pub(crate) schema: &'static str,
-    pub(crate) time_s: f64,
-    /// Fields of the event. Its JSON tag `event` names the kind.
-    #[serde(flatten)]
-    pub(crate) kind: K,
-}
+/// JSON object whose fields keep their order. Unknown values, which would be null, are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Object(Vec<(&'static str, Box<RawValue>)>);
 
-/// JSON fields for the end of a command.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Outcome {
-    ok: bool,
-    exit_code: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
+impl Object {
+    /// Adds a field, unless its value is unknown.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Serialize) -> Self {
+        let known = to_raw_value(&value)
+            .ok()
+            .filter(|value| value.get() != "null");
+        self.0.extend(known.map(|value| (name, value)));
+        self
+    }
 
-impl Outcome {
-    pub(crate) fn of(failure: Option<&Failure>, hint: Option<String>) -> Self {
-        Self {
-            ok: failure.is_none(),
-            exit_code: failure.map_or(Exit::Done, Failure::exit).code(),
-            error: failure.map(Failure::one_line),
-            hint,
-        }
+    /// Adds a field with one object for each of `items`.
+    pub(crate) fn list<T>(
+        self,
+        name: &'static str,
+        items: impl IntoIterator<Item = T>,
+        object: fn(T) -> Self,
+    ) -> Self {
+        self.with(name, items.into_iter().map(object).collect::<Vec<_>>())
+    }
+
+    /// Adds the fields of another object.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
     }
 }
 
-/// JSON fields for the two interfaces of a link.
-#[derive(Debug, Serialize)]
-pub(crate) struct LinkEnds<'a> {
-    interface: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_interface: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    local: Option<IpAddr>,
-    remote: IpAddr,
-}
-
-impl<'a> From<&'a LinkName> for LinkEnds<'a> {
-    fn from(link: &'a LinkName) -> Self {
-        Self {
-            interface: &link.interface,
-            peer_interface: link.peer_interface.as_deref(),
-            local: link.local,
-            remote: link.remote,
-        }
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
-/// JSON fields for the state of a link, with the reason if there is one.
-#[derive(Debug, Serialize)]
-pub(crate) struct State<'a> {
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+/// Stream of JSON events on standard output, one per line. The command continues if the reader
+/// closes it.
+#[derive(Debug)]
+pub(crate) struct EventStream {
+    schema: &'static str,
+    begun: Instant,
+    broken: Option<io::Error>,
 }
 
-impl<'a> From<&'a LinkState> for State<'a> {
-    fn from(state: &'a LinkState) -> Self {
-        let (state, reason) = match state {
-            LinkState::Connecting => ("connecting", None),
-            LinkState::Up => ("up", None),
-            LinkState::Suspect => ("suspect", None),
-            LinkState::Down(why) => ("down", Some(why.as_str())),
-            LinkState::LeftOut(why) => ("left_out", Some(why.as_str())),
-            _ => ("unknown", None),
+impl EventStream {
+    /// Starts a stream of events, which the schema of this name and version describes.
+    pub(crate) fn start(schema: &'static str, first: Object) -> Self {
+        let mut stream = Self {
+            schema,
+            begun: Instant::now(),
+            broken: None,
         };
-        Self { state, reason }
+        stream.write(Some(first));
+        stream
     }
+
+    /// Writes an event as one line. Skips one that the schema does not describe.
+    pub(crate) fn write(&mut self, event: Option<Object>) {
+        if let (Some(event), None) = (event, &self.broken) {
+            self.broken = write_line(&line(self.schema, self.begun.elapsed(), event)).err();
+        }
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    ///
+    /// A line could not be written to standard output.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        self.broken
+            .map_or(Ok(()), |error| Err(Failure::Output(error)))
+    }
+}
+
+/// Returns the line of an event that happened `time` after the start of the command.
+pub(crate) fn line(schema: &str, time: Duration, event: Object) -> Object {
+    Object::default()
+        .with("schema", schema)
+        .with("time_s", seconds(time))
+        .and(event)
+}
+
+/// Returns the fields for the end of a command.
+pub(crate) fn outcome(failure: Option<&Failure>, hint: Option<String>) -> Object {
+    Object::default()
+        .with("ok", failure.is_none())
+        .with(
+            "exit_code",
+            failure.map_or(Exit::Done, Failure::exit).code(),
+        )
+        .with("error", failure.map(Failure::one_line))
+        .with("hint", hint)
+}
+
+/// Returns the fields for the two interfaces of a link.
+pub(crate) fn link_ends(link: &LinkName) -> Object {
+    Object::default()
+        .with("interface", &link.interface)
+        .with("peer_interface", &link.peer_interface)
+        .with("local", link.local)
+        .with("remote", link.remote)
+}
+
+/// Returns the fields for the state of a link, with the reason if there is one.
+pub(crate) fn link_state(state: &LinkState) -> Object {
+    let (state, reason) = match state {
+        LinkState::Connecting => ("connecting", None),
+        LinkState::Up => ("up", None),
+        LinkState::Suspect => ("suspect", None),
+        LinkState::Down(why) => ("down", Some(why)),
+        LinkState::LeftOut(why) => ("left_out", Some(why)),
+        _ => ("unknown", None),
+    };
+    Object::default()
+        .with("state", state)
+        .with("reason", reason)
 }
 
 /// Returns the duration in seconds, rounded to microseconds.

@@ -4,16 +4,14 @@ use std::time::Instant;
 
 use nicstripe::bench::{BenchEvent, BenchReport};
 
-use super::{
-    arguments::Measure,
-    bars::Bars,
-    live::Live,
-    stream::{EventStream, print_failure},
-    table,
-};
+use super::{arguments::Measure, bars::Bars, live::Live, stream, table};
 use crate::{
     failure::Failure,
-    output::{json::print_document, stdout, terminal::Terminal},
+    output::{
+        json::{self, EventStream, print_document},
+        stdout,
+        terminal::Terminal,
+    },
     text::{invocation::Invocation, table::stdout_width},
 };
 
@@ -50,13 +48,15 @@ impl Show {
             begun: Instant::now(),
             live: Live::default(),
             bars: has_bars.then(|| Bars::new(terminal)),
-            stream: measure.json_stream.then(|| EventStream::start(host)),
+            stream: measure
+                .json_stream
+                .then(|| EventStream::start(stream::SCHEMA, stream::start(host))),
         }
     }
 
     pub(crate) fn on_event(&mut self, event: &BenchEvent) {
         if let Some(stream) = &mut self.stream {
-            stream.write(event);
+            stream.write(stream::fields(event));
         }
         if let Some(text) = self.live.apply(event).filter(|_| !self.wishes.quiet) {
             self.terminal.say(text);
@@ -102,11 +102,8 @@ impl Show {
             return Ok(());
         }
         self.stream.take().map_or(Ok(()), EventStream::finish)?;
-        print_failure(
-            failure,
-            failure.hint(&Invocation::of_this_process()),
-            self.begun.elapsed(),
-        )
+        let failed = stream::failed(failure, failure.hint(&Invocation::of_this_process()));
+        print_document(&json::line(stream::SCHEMA, self.begun.elapsed(), failed))
     }
 }
 

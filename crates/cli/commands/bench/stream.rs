@@ -1,201 +1,98 @@
-//! JSON events of a running bench, one per line.
+//! JSON events of a running bench, described in `docs/schema/nicstripe-bench-event-1.json`.
 
-use std::time::{Duration, Instant};
-
-use nicstripe::bench::{
-    BenchEvent, BenchLink, Direction, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint,
-};
-use serde::Serialize;
+use nicstripe::bench::BenchEvent;
 
 use crate::{
     failure::Failure,
-    output::json::{Line, print_document, seconds},
+    output::json::{Object, seconds},
 };
 
-/// JSON event stream of a bench on standard output. The bench continues if the reader closes it.
-#[derive(Debug)]
-pub(crate) struct EventStream {
-    begun: Instant,
-    broken: Option<Failure>,
+/// Returns the first event, which names the host.
+pub(crate) fn start(host: &str) -> Object {
+    Object::default()
+        .with("event", "start")
+        .with("version", env!("CARGO_PKG_VERSION"))
+        .with("host", host)
 }
 
-impl EventStream {
-    /// Starts the stream with a `start` event that names the host.
-    pub(crate) fn start(host: &str) -> Self {
-        let mut stream = Self {
-            begun: Instant::now(),
-            broken: None,
-        };
-        stream.line(Kind::Start {
-            version: env!("CARGO_PKG_VERSION"),
-            host,
-        });
-        stream
-    }
-
-    /// Writes an event as one line. Skips events that the schema does not describe.
-    pub(crate) fn write(&mut self, event: &BenchEvent) {
-        if let Some(kind) = Kind::of(event) {
-            self.line(kind);
-        }
-    }
-
-    /// Ends the stream.
-    ///
-    /// # Errors
-    ///
-    /// A line could not be written to standard output.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
-        self.broken.map_or(Ok(()), Err)
-    }
-
-    fn line(&mut self, kind: Kind<'_>) {
-        if self.broken.is_none() {
-            let line = Line {
-                schema: SCHEMA,
-                time_s: seconds(self.begun.elapsed()),
-                kind,
-            };
-            self.broken = print_document(&line).err();
-        }
-    }
+/// Returns the document that is printed in place of a report.
+pub(crate) fn failed(failure: &Failure, hint: Option<String>) -> Object {
+    Object::default()
+        .with("event", "failed")
+        .with("exit_code", failure.exit().code())
+        .with("error", failure.one_line())
+        .with("hint", hint)
 }
 
-/// Prints the failure as a JSON document in place of a report.
-pub(crate) fn print_failure(
-    failure: &Failure,
-    hint: Option<String>,
-    elapsed: Duration,
-) -> Result<(), Failure> {
-    let kind = Kind::Failed {
-        exit_code: failure.exit().code(),
-        error: failure.one_line(),
-        hint,
-    };
-    print_document(&Line {
-        schema: SCHEMA,
-        time_s: seconds(elapsed),
-        kind,
+/// Returns the fields of an event; `None` if the schema does not describe it.
+pub(crate) fn fields(event: &BenchEvent) -> Option<Object> {
+    Some(match event {
+        BenchEvent::Waiting { ahead, wait } => Object::default()
+            .with("event", "waiting")
+            .with("ahead", ahead)
+            .with("wait_s", seconds(*wait)),
+        BenchEvent::Connected { links } => Object::default()
+            .with("event", "connected")
+            .with("links", links),
+        BenchEvent::Idle { link, round_trips } => Object::default()
+            .with("event", "idle")
+            .with("link", link)
+            .with("round_trips", round_trips),
+        BenchEvent::Left(left) => Object::default()
+            .with("event", "left")
+            .with("left_s", seconds(*left)),
+        BenchEvent::Began {
+            phase,
+            repeat,
+            links,
+        } => Object::default()
+            .with("event", "began")
+            .with("phase", phase)
+            .with("repeat", repeat)
+            .with("links", links),
+        BenchEvent::Sample {
+            phase,
+            repeat,
+            way,
+            interval,
+            links,
+        } => Object::default()
+            .with("event", "sample")
+            .with("phase", phase)
+            .with("repeat", repeat)
+            .with("way", way)
+            .with("interval", interval)
+            .with("links", links),
+        BenchEvent::RunDone(run) => Object::default().with("event", "run_done").with("run", run),
+        BenchEvent::Point { kind, point } => Object::default()
+            .with("event", "point")
+            .with("kind", kind)
+            .with("point", point),
+        BenchEvent::Note(text) => Object::default().with("event", "note").with("text", text),
+        _ => return None,
     })
-}
-
-/// Events of a bench, described in `docs/schema/nicstripe-bench-event-1.json`.
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Kind<'a> {
-    Start {
-        version: &'static str,
-        host: &'a str,
-    },
-    Waiting {
-        ahead: u32,
-        wait_s: f64,
-    },
-    Connected {
-        links: &'a [BenchLink],
-    },
-    Idle {
-        link: u32,
-        round_trips: RoundTrips,
-    },
-    Left {
-        left_s: f64,
-    },
-    Began {
-        phase: Phase,
-        repeat: u32,
-        links: &'a [u32],
-    },
-    Sample {
-        phase: Phase,
-        repeat: u32,
-        way: Direction,
-        interval: &'a Interval,
-        links: &'a [u32],
-    },
-    RunDone {
-        run: &'a Run,
-    },
-    Point {
-        kind: SweepKind,
-        point: &'a SweepPoint,
-    },
-    Note {
-        text: &'a str,
-    },
-    Failed {
-        exit_code: u8,
-        error: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        hint: Option<String>,
-    },
-}
-
-impl<'a> Kind<'a> {
-    fn of(event: &'a BenchEvent) -> Option<Self> {
-        Some(match event {
-            BenchEvent::Waiting { ahead, wait } => Self::Waiting {
-                ahead: *ahead,
-                wait_s: seconds(*wait),
-            },
-            BenchEvent::Connected { links } => Self::Connected { links },
-            BenchEvent::Idle { link, round_trips } => Self::Idle {
-                link: *link,
-                round_trips: *round_trips,
-            },
-            BenchEvent::Left(left) => Self::Left {
-                left_s: seconds(*left),
-            },
-            BenchEvent::Began {
-                phase,
-                repeat,
-                links,
-            } => Self::Began {
-                phase: *phase,
-                repeat: *repeat,
-                links,
-            },
-            BenchEvent::Sample {
-                phase,
-                repeat,
-                way,
-                interval,
-                links,
-            } => Self::Sample {
-                phase: *phase,
-                repeat: *repeat,
-                way: *way,
-                interval,
-                links,
-            },
-            BenchEvent::RunDone(run) => Self::RunDone { run },
-            BenchEvent::Point { kind, point } => Self::Point { kind: *kind, point },
-            BenchEvent::Note(text) => Self::Note { text },
-            _ => return None,
-        })
-    }
 }
 
 /// Name and version of the schema. The version is raised when a field or event is removed or
 /// changes its meaning, not for a new one.
-const SCHEMA: &str = "nicstripe-bench-event/1";
+pub(crate) const SCHEMA: &str = "nicstripe-bench-event/1";
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use nicstripe::bench::BenchReport;
     use nicstripe_testkit::Schema;
     use serde_json::{Value, to_value};
 
     use super::*;
-    use crate::commands::bench::{live::tests::events, tests::samples};
+    use crate::{
+        commands::bench::{live::tests::events, tests::samples},
+        output::json,
+    };
 
-    fn line(kind: Kind<'_>) -> Value {
-        to_value(Line {
-            schema: SCHEMA,
-            time_s: 0.5,
-            kind,
-        })
-        .unwrap()
+    fn line(event: Object) -> Value {
+        to_value(json::line(SCHEMA, Duration::from_millis(500), event)).unwrap()
     }
 
     #[test]
@@ -221,19 +118,13 @@ mod tests {
         let schema = Schema::load("nicstripe-bench-event-1");
         for (_, report) in samples::all() {
             for event in events(&report) {
-                schema.check(&line(Kind::of(&event).unwrap()));
+                schema.check(&line(fields(&event).unwrap()));
             }
         }
-        schema.check(&line(Kind::Start {
-            version: "0.2.0",
-            host: "nas",
-        }));
+        schema.check(&line(start("nas")));
+        let failure = Failure::from(nicstripe::Error::NoInterface { why: "none is up" });
         for hint in [None, Some("plug it in".to_owned())] {
-            schema.check(&line(Kind::Failed {
-                exit_code: 10,
-                error: "no link".into(),
-                hint,
-            }));
+            schema.check(&line(failed(&failure, hint)));
         }
     }
 

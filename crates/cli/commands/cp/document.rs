@@ -3,129 +3,12 @@
 use std::time::Duration;
 
 use nicstripe::{FailedEntry, LinkProgress, LinkReport, Report, TreeReport, UnusedInterface};
-use serde::Serialize;
 
 use super::view::View;
 use crate::{
     failure::Failure,
-    output::json::{LinkEnds, Outcome, State, micros, seconds},
+    output::json::{Object, link_ends, link_state, micros, outcome, seconds},
 };
-
-/// JSON document of a copy, described in `docs/schema/cp-report.schema.json`.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Document<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    outcome: Outcome,
-    resumable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size_bytes: Option<u64>,
-    files: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tree: Option<TreeDocument<'a>>,
-    elapsed_s: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    moving_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    goodput_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    theory_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    efficiency: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blake3: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resumed_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resent_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wire_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failovers: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    routes_installed: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limited_by: Option<&'static str>,
-    links: Vec<LinkDocument<'a>>,
-    failed: Vec<FailedDocument<'a>>,
-}
-
-/// JSON object of an interface that should have been a link but failed.
-#[derive(Debug, Serialize)]
-struct FailedDocument<'a> {
-    side: &'static str,
-    interface: &'a str,
-    reason: &'a str,
-}
-
-/// JSON object with the statistics of one link.
-#[derive(Debug, Serialize)]
-struct LinkDocument<'a> {
-    #[serde(flatten)]
-    ends: LinkEnds<'a>,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    goodput_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    theory_bps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retransmitted_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rtt_us: Option<u64>,
-    #[serde(flatten)]
-    state: State<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    interface_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failures: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damaged: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    busy_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rwnd_limited_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sndbuf_limited_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    starved_us: Option<u64>,
-}
-
-/// JSON object with the result of a tree copy.
-#[derive(Debug, Serialize)]
-struct TreeDocument<'a> {
-    dry_run: bool,
-    files: u64,
-    bytes: u64,
-    directories: u64,
-    symlinks: u64,
-    nodes: u64,
-    hard_links: u64,
-    unchanged: u64,
-    newer: u64,
-    deleted: u64,
-    special: u64,
-    stripped: u64,
-    failed: u64,
-    failures: Vec<FailureDocument<'a>>,
-}
-
-/// JSON object of a tree entry that could not be copied.
-#[derive(Debug, Serialize)]
-struct FailureDocument<'a> {
-    name: &'a str,
-    code: &'static str,
-    text: &'a str,
-}
 
 /// Outcome of a copy. A tree copy that failed in part has both a report and a failure.
 #[derive(Debug)]
@@ -137,157 +20,133 @@ pub(crate) struct End<'a> {
     pub(crate) hint: Option<String>,
 }
 
-impl<'a> Document<'a> {
-    /// Builds the document of a finished copy from its report, or from its last events if it failed
-    /// before there was a report.
-    pub(crate) fn of(end: End<'a>, view: &'a View, dry_run: bool) -> Self {
-        let peer = view.peer.as_ref();
-        let document = Self {
-            schema: SCHEMA,
-            outcome: Outcome::of(end.failure, end.hint),
-            resumable: end.failure.is_some_and(Failure::is_resumable),
-            peer_key: peer.map(|(key, _)| key.to_string()),
-            peer_name: peer.and_then(|(_, name)| name.as_deref()),
-            elapsed_s: seconds(end.elapsed),
-            ..Self::default()
-        };
-        match end.report {
-            Some(report) => document.with_report(report, dry_run),
-            None => document.with_view(view),
-        }
-    }
-
-    fn with_report(self, report: &'a Report, dry_run: bool) -> Self {
-        Self {
-            bytes: Some(report.size),
-            size_bytes: Some(report.size),
-            files: report.tree.as_ref().map_or(1, |tree| tree.files),
-            tree: report
-                .tree
-                .as_ref()
-                .map(|tree| TreeDocument::of(tree, dry_run)),
-            elapsed_s: seconds(report.elapsed),
-            moving_s: Some(seconds(report.moving)),
-            goodput_bps: Some(report.goodput().0),
-            theory_bps: report.expected.map(|rate| rate.0),
-            efficiency: report.efficiency().map(|part| (part * 1e4).round() / 1e4),
-            blake3: report.digest.map(|digest| digest.to_string()),
-            resumed_bytes: Some(report.resumed_bytes),
-            resent_bytes: Some(report.resent_bytes),
-            wire_bytes: Some(report.wire_bytes),
-            failovers: Some(report.failovers),
-            routes_installed: Some(report.routes_installed),
-            limited_by: Some(report.limited_by.word()),
-            links: report.links.iter().map(LinkDocument::from).collect(),
-            failed: report.failed.iter().map(FailedDocument::from).collect(),
-            ..self
-        }
-    }
-
-    fn with_view(self, view: &'a View) -> Self {
-        let progress = view.progress.as_ref();
-        Self {
-            bytes: progress.map(|progress| progress.bytes),
-            size_bytes: progress
-                .filter(|progress| !progress.open)
-                .map(|progress| progress.size),
-            files: progress
-                .and_then(|progress| progress.files)
-                .map_or(0, |(done, _)| done),
-            resumed_bytes: progress.map(|progress| progress.resumed),
-            links: view.links.iter().map(LinkDocument::from).collect(),
-            ..self
-        }
-    }
+/// Returns the document of a copy, described in `docs/schema/cp-report.schema.json`: from its
+/// report, or from its last events if it failed before there was a report.
+pub(crate) fn document(end: End<'_>, view: &View, dry_run: bool) -> Object {
+    let peer = view.peer.as_ref();
+    Object::default()
+        .with("schema", SCHEMA)
+        .and(outcome(end.failure, end.hint))
+        .and(
+            Object::default()
+                .with("resumable", end.failure.is_some_and(Failure::is_resumable))
+                .with("peer_key", peer.map(|(key, _)| key.to_string()))
+                .with("peer_name", peer.and_then(|(_, name)| name.as_ref())),
+        )
+        .and(match end.report {
+            Some(report) => of_report(report, dry_run),
+            None => of_view(view, end.elapsed),
+        })
 }
 
-impl<'a> TreeDocument<'a> {
-    fn of(tree: &'a TreeReport, dry_run: bool) -> Self {
-        Self {
-            dry_run,
-            files: tree.files,
-            bytes: tree.bytes,
-            directories: tree.directories,
-            symlinks: tree.symlinks,
-            nodes: tree.nodes,
-            hard_links: tree.hard_links,
-            unchanged: tree.unchanged,
-            newer: tree.newer,
-            deleted: tree.deleted,
-            special: tree.special,
-            stripped: tree.stripped,
-            failed: tree.failed,
-            failures: tree.failures.iter().map(FailureDocument::from).collect(),
-        }
-    }
+fn of_report(report: &Report, dry_run: bool) -> Object {
+    Object::default()
+        .with("bytes", report.size)
+        .with("size_bytes", report.size)
+        .with("files", report.tree.as_ref().map_or(1, |tree| tree.files))
+        .with(
+            "tree",
+            report.tree.as_ref().map(|tree| of_tree(tree, dry_run)),
+        )
+        .with("elapsed_s", seconds(report.elapsed))
+        .with("moving_s", seconds(report.moving))
+        .with("goodput_bps", report.goodput().0)
+        .with("theory_bps", report.expected.map(|rate| rate.0))
+        .with(
+            "efficiency",
+            report.efficiency().map(|part| (part * 1e4).round() / 1e4),
+        )
+        .with("blake3", report.digest.map(|digest| digest.to_string()))
+        .with("resumed_bytes", report.resumed_bytes)
+        .with("resent_bytes", report.resent_bytes)
+        .with("wire_bytes", report.wire_bytes)
+        .with("failovers", report.failovers)
+        .with("routes_installed", report.routes_installed)
+        .with("limited_by", report.limited_by.word())
+        .list("links", &report.links, of_link)
+        .list("failed", &report.failed, of_unused)
 }
 
-impl<'a> From<&'a FailedEntry> for FailureDocument<'a> {
-    fn from(failure: &'a FailedEntry) -> Self {
-        Self {
-            name: &failure.name,
-            code: failure.code.word(),
-            text: &failure.text,
-        }
-    }
+fn of_view(view: &View, elapsed: Duration) -> Object {
+    let progress = view.progress.as_ref();
+    let files = progress.and_then(|progress| progress.files);
+    let sized = progress.filter(|progress| !progress.open);
+    Object::default()
+        .with("bytes", progress.map(|progress| progress.bytes))
+        .with("size_bytes", sized.map(|progress| progress.size))
+        .with("files", files.map_or(0, |(done, _)| done))
+        .with("elapsed_s", seconds(elapsed))
+        .with("resumed_bytes", progress.map(|progress| progress.resumed))
+        .list("links", &view.links, of_progress)
+        .list("failed", &[], of_unused)
 }
 
-impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
-    fn from(report: &'a LinkReport) -> Self {
-        let kernel = report.kernel;
-        Self {
-            ends: (&report.link).into(),
-            bytes: report.bytes,
-            goodput_bps: Some(report.goodput.0),
-            theory_bps: report.theory.map(|rate| rate.0),
-            retransmitted_bytes: kernel.retransmitted_bytes,
-            rtt_us: kernel.rtt.map(micros),
-            state: (&report.state).into(),
-            verified: report.verified,
-            interface_bytes: report.interface_bytes,
-            path_mtu: report.path_mtu,
-            failures: Some(report.failures),
-            damaged: Some(report.damaged),
-            busy_us: kernel.busy.map(micros),
-            rwnd_limited_us: kernel.rwnd_limited.map(micros),
-            sndbuf_limited_us: kernel.sndbuf_limited.map(micros),
-            starved_us: kernel.starved.map(micros),
-        }
-    }
+fn of_tree(tree: &TreeReport, dry_run: bool) -> Object {
+    Object::default()
+        .with("dry_run", dry_run)
+        .with("files", tree.files)
+        .with("bytes", tree.bytes)
+        .with("directories", tree.directories)
+        .with("symlinks", tree.symlinks)
+        .with("nodes", tree.nodes)
+        .with("hard_links", tree.hard_links)
+        .with("unchanged", tree.unchanged)
+        .with("newer", tree.newer)
+        .with("deleted", tree.deleted)
+        .with("special", tree.special)
+        .with("stripped", tree.stripped)
+        .with("failed", tree.failed)
+        .list("failures", &tree.failures, of_failure)
 }
 
-impl<'a> From<&'a UnusedInterface> for FailedDocument<'a> {
-    fn from(failed: &'a UnusedInterface) -> Self {
-        Self {
-            side: if failed.is_peers { "peer" } else { "here" },
-            interface: &failed.interface,
-            reason: &failed.why,
-        }
-    }
+/// Returns the object of a tree entry that could not be copied.
+fn of_failure(failure: &FailedEntry) -> Object {
+    Object::default()
+        .with("name", &failure.name)
+        .with("code", failure.code.word())
+        .with("text", &failure.text)
 }
 
-/// Builds the statistics of a link in a copy that failed: only its progress is known.
-impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
-    fn from(link: &'a LinkProgress) -> Self {
-        Self {
-            ends: (&link.link).into(),
-            bytes: link.bytes,
-            goodput_bps: None,
-            theory_bps: None,
-            retransmitted_bytes: None,
-            rtt_us: None,
-            state: (&link.state).into(),
-            verified: None,
-            interface_bytes: None,
-            path_mtu: None,
-            failures: None,
-            damaged: None,
-            busy_us: None,
-            rwnd_limited_us: None,
-            sndbuf_limited_us: None,
-            starved_us: None,
-        }
-    }
+/// Returns the object with the statistics of one link.
+fn of_link(report: &LinkReport) -> Object {
+    let kernel = &report.kernel;
+    link_ends(&report.link)
+        .and(
+            Object::default()
+                .with("bytes", report.bytes)
+                .with("goodput_bps", report.goodput.0)
+                .with("theory_bps", report.theory.map(|rate| rate.0))
+                .with("retransmitted_bytes", kernel.retransmitted_bytes)
+                .with("rtt_us", kernel.rtt.map(micros)),
+        )
+        .and(link_state(&report.state))
+        .and(
+            Object::default()
+                .with("verified", report.verified)
+                .with("interface_bytes", report.interface_bytes)
+                .with("path_mtu", report.path_mtu)
+                .with("failures", report.failures)
+                .with("damaged", report.damaged)
+                .with("busy_us", kernel.busy.map(micros))
+                .with("rwnd_limited_us", kernel.rwnd_limited.map(micros))
+                .with("sndbuf_limited_us", kernel.sndbuf_limited.map(micros))
+                .with("starved_us", kernel.starved.map(micros)),
+        )
+}
+
+/// Returns the object of a link in a copy that failed: only its progress is known.
+fn of_progress(link: &LinkProgress) -> Object {
+    link_ends(&link.link)
+        .and(Object::default().with("bytes", link.bytes))
+        .and(link_state(&link.state))
+}
+
+/// Returns the object of an interface that should have been a link but failed.
+fn of_unused(failed: &UnusedInterface) -> Object {
+    Object::default()
+        .with("side", if failed.is_peers { "peer" } else { "here" })
+        .with("interface", &failed.interface)
+        .with("reason", &failed.why)
 }
 
 /// Name and version of the schema. The version is raised when a field is removed or changes its
@@ -322,7 +181,7 @@ mod tests {
             elapsed: Duration::from_millis(1500),
             hint,
         };
-        to_value(Document::of(end, view, false)).unwrap()
+        to_value(super::document(end, view, false)).unwrap()
     }
 
     fn check(document: &Value) {

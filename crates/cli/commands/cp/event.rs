@@ -1,187 +1,104 @@
-//! JSON events of a running copy, one per line.
+//! JSON events of a running copy, described in `docs/schema/cp-event.schema.json`.
 
-use std::{
-    ffi::{OsStr, OsString},
-    io,
-    os::unix::ffi::OsStrExt as _,
-    time::Instant,
-};
+use std::ffi::{OsStr, OsString};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict, escaped};
-use serde::Serialize;
+use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict};
 
-use super::document::Document;
 use crate::{
-    failure::Failure,
-    output::json::{Line, LinkEnds, State, print_document, seconds, write_line},
+    output::json::{Object, link_ends, link_state, seconds},
+    text::shown,
 };
 
-/// JSON event stream of a copy on standard output.
-///
-/// The copy continues if the reader closes the stream.
-#[derive(Debug)]
-pub(crate) struct EventStream {
-    begun: Instant,
-    /// True if the transfer is that of a single file, so that its total size is known from the
-    /// start.
-    sized: bool,
-    broken: Option<io::Error>,
+/// Returns the first event, which names the sources and the target.
+pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Object {
+    let sources: Vec<String> = sources.iter().map(shown).collect();
+    Object::default()
+        .with("event", "start")
+        .with("version", env!("CARGO_PKG_VERSION"))
+        .with("source", sources.first().map_or("", String::as_str))
+        .with("sources", sources)
+        .with("target", shown(target))
+        .with("dry_run", dry_run)
 }
 
-impl EventStream {
-    /// Starts the stream with a `start` event that names the sources and the target.
-    pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Self {
-        let mut stream = Self {
-            begun: Instant::now(),
-            sized: true,
-            broken: None,
-        };
-        let shown = |text: &OsStr| escaped(text.as_bytes());
-        let sources: Vec<String> = sources.iter().map(|source| shown(source)).collect();
-        let source = sources.first().cloned().unwrap_or_default();
-        stream.line(&Line::of(
-            0.0,
-            Kind::Start {
-                version: env!("CARGO_PKG_VERSION"),
-                source,
-                sources,
-                target: shown(target),
-                dry_run,
-            },
-        ));
-        stream
-    }
-
-    /// Sets whether the transfer is that of a single file, whose size is known at the start.
-    pub(crate) fn sized(self, sized: bool) -> Self {
-        Self { sized, ..self }
-    }
-
-    /// Writes a library event as one line. Skips events that the schema does not describe.
-    pub(crate) fn write(&mut self, event: &Event) {
-        let time = seconds(self.begun.elapsed());
-        if let Some(kind) = Kind::of(event, self.sized) {
-            self.line(&Line::of(time, kind));
-        }
-    }
-
-    fn line(&mut self, line: &impl Serialize) {
-        if self.broken.is_none() {
-            self.broken = write_line(line).err();
-        }
-    }
+/// Returns the fields of an event; `None` if the schema does not describe it. `sized` is true for
+/// the transfer of a single file.
+pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
+    Some(match event {
+        Event::Connected { key, name } => Object::default()
+            .with("event", "connected")
+            .with("peer_key", key.to_string())
+            .with("peer_name", name),
+        Event::Link { link, state } => Object::default()
+            .with("event", "link")
+            .and(link_ends(link))
+            .and(link_state(state)),
+        Event::Started { size, resumed } => Object::default()
+            .with("event", "started")
+            .with("size_bytes", sized.then_some(size))
+            .with("resumed_bytes", resumed),
+        Event::Progress(progress) => Object::default()
+            .with("event", "progress")
+            .with("bytes", progress.bytes)
+            .with(
+                "size_bytes",
+                is_size_known(progress).then_some(progress.size),
+            )
+            .with("open", progress.open)
+            .with("files", progress.files.map(|(done, _)| done))
+            .with("files_found", progress.files.map(|(_, found)| found))
+            .with("resumed_bytes", progress.resumed)
+            .with("goodput_bps", progress.rate.0)
+            .list("links", &progress.links, of_link),
+        Event::Waiting { since } => Object::default()
+            .with("event", "waiting")
+            .with("waited_s", seconds(*since)),
+        Event::Queued { host, since, most } => Object::default()
+            .with("event", "queued")
+            .with("host", host)
+            .with("waited_s", seconds(*since))
+            .with("sessions", most),
+        Event::Entry { name, outcome } => of_entry(name, outcome),
+        Event::Restarted => Object::default().with("event", "restarted"),
+        _ => return None,
+    })
 }
 
-/// Prints the final document: alone, or as the last line of the event stream.
-///
-/// # Errors
-///
-/// Standard output cannot be written, or an earlier line of the stream could not be.
-pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Result<(), Failure> {
-    match stream.and_then(|stream| stream.broken) {
-        Some(error) => Err(Failure::Output(error)),
-        None => print_document(document),
-    }
+/// Returns true if the progress has a total. A pipe has none; a tree has the size of the entries
+/// found so far.
+fn is_size_known(progress: &Progress) -> bool {
+    !progress.open || progress.files.is_some()
 }
 
-/// Events of a copy, described in `docs/schema/cp-event.schema.json`.
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Kind<'a> {
-    Start {
-        version: &'static str,
-        source: String,
-        sources: Vec<String>,
-        target: String,
-        dry_run: bool,
-    },
-    Connected {
-        peer_key: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        peer_name: Option<&'a str>,
-    },
-    Link {
-        #[serde(flatten)]
-        ends: LinkEnds<'a>,
-        #[serde(flatten)]
-        state: State<'a>,
-    },
-    Started {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        size_bytes: Option<u64>,
-        resumed_bytes: u64,
-    },
-    Progress {
-        bytes: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        size_bytes: Option<u64>,
-        open: bool,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        files: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        files_found: Option<u64>,
-        resumed_bytes: u64,
-        goodput_bps: u64,
-        links: Vec<LinkLine<'a>>,
-    },
-    Waiting {
-        waited_s: f64,
-    },
-    Queued {
-        host: &'a str,
-        waited_s: f64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        sessions: Option<u32>,
-    },
-    Entry(EntryLine),
-    Restarted,
+fn of_link(link: &LinkProgress) -> Object {
+    link_ends(&link.link)
+        .and(
+            Object::default()
+                .with("bytes", link.bytes)
+                .with("goodput_bps", link.rate.0),
+        )
+        .and(link_state(&link.state))
 }
 
-#[derive(Debug, Serialize)]
-struct LinkLine<'a> {
-    #[serde(flatten)]
-    ends: LinkEnds<'a>,
-    bytes: u64,
-    goodput_bps: u64,
-    #[serde(flatten)]
-    state: State<'a>,
-}
-
-/// JSON fields for the outcome of one tree entry.
-#[derive(Debug, Serialize)]
-struct EntryLine {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_base64: Option<String>,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-}
-
-impl EntryLine {
-    fn of(name: &Name, outcome: &EntryOutcome) -> Self {
-        let shown = name.to_string();
-        let exact = name.components().collect::<Vec<_>>().join(&b'/');
-        let name_base64 = (shown.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
-        let (bytes, code, text) = match outcome {
-            EntryOutcome::Copied { bytes, .. } => (Some(*bytes), None, None),
-            EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text.clone())),
-            _ => (None, None, None),
-        };
-        Self {
-            name: shown,
-            name_base64,
-            outcome: outcome_word(outcome),
-            bytes,
-            code,
-            text,
-        }
-    }
+/// Returns the fields for the outcome of one tree entry.
+fn of_entry(name: &Name, outcome: &EntryOutcome) -> Object {
+    let shown = name.to_string();
+    let exact = name.components().collect::<Vec<_>>().join(&b'/');
+    let name_base64 = (shown.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
+    let (bytes, code, text) = match outcome {
+        EntryOutcome::Copied { bytes, .. } => (Some(bytes), None, None),
+        EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text)),
+        _ => (None, None, None),
+    };
+    Object::default()
+        .with("event", "entry")
+        .with("name", shown)
+        .with("name_base64", name_base64)
+        .with("outcome", outcome_word(outcome))
+        .with("bytes", bytes)
+        .with("code", code)
+        .with("text", text)
 }
 
 fn outcome_word(outcome: &EntryOutcome) -> &'static str {
@@ -200,76 +117,9 @@ fn outcome_word(outcome: &EntryOutcome) -> &'static str {
     }
 }
 
-impl<'a> Line<Kind<'a>> {
-    fn of(time_s: f64, kind: Kind<'a>) -> Self {
-        Self {
-            schema: SCHEMA,
-            time_s,
-            kind,
-        }
-    }
-}
-
-impl<'a> Kind<'a> {
-    fn of(event: &'a Event, sized: bool) -> Option<Self> {
-        Some(match event {
-            Event::Connected { key, name } => Self::Connected {
-                peer_key: key.to_string(),
-                peer_name: name.as_deref(),
-            },
-            Event::Link { link, state } => Self::Link {
-                ends: link.into(),
-                state: state.into(),
-            },
-            Event::Started { size, resumed } => Self::Started {
-                size_bytes: sized.then_some(*size),
-                resumed_bytes: *resumed,
-            },
-            Event::Progress(progress) => Self::Progress {
-                bytes: progress.bytes,
-                size_bytes: is_size_known(progress).then_some(progress.size),
-                open: progress.open,
-                files: progress.files.map(|(done, _)| done),
-                files_found: progress.files.map(|(_, found)| found),
-                resumed_bytes: progress.resumed,
-                goodput_bps: progress.rate.0,
-                links: progress.links.iter().map(LinkLine::from).collect(),
-            },
-            Event::Waiting { since } => Self::Waiting {
-                waited_s: seconds(*since),
-            },
-            Event::Queued { host, since, most } => Self::Queued {
-                host,
-                waited_s: seconds(*since),
-                sessions: *most,
-            },
-            Event::Entry { name, outcome } => Self::Entry(EntryLine::of(name, outcome)),
-            Event::Restarted => Self::Restarted,
-            _ => return None,
-        })
-    }
-}
-
-/// Returns true if the progress has a total. A pipe has none; a tree has the size of the entries
-/// found so far.
-fn is_size_known(progress: &Progress) -> bool {
-    !progress.open || progress.files.is_some()
-}
-
-impl<'a> From<&'a LinkProgress> for LinkLine<'a> {
-    fn from(link: &'a LinkProgress) -> Self {
-        Self {
-            ends: (&link.link).into(),
-            bytes: link.bytes,
-            goodput_bps: link.rate.0,
-            state: (&link.state).into(),
-        }
-    }
-}
-
 /// Name and version of the schema. The version is raised when a field or event is removed or
 /// changes its meaning, not for a new one.
-const SCHEMA: &str = "nicstripe-cp-event/1";
+pub(crate) const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]
 mod tests {
@@ -279,12 +129,14 @@ mod tests {
     use serde_json::{Value, to_value};
 
     use super::*;
+    use crate::output::json;
     use nicstripe_testkit::Schema;
 
     use crate::commands::cp::view::tests::link;
 
     fn line(event: &Event) -> Value {
-        to_value(Line::of(0.25, Kind::of(event, true).unwrap())).unwrap()
+        let event = fields(event, true).unwrap();
+        to_value(json::line(SCHEMA, Duration::from_millis(250), event)).unwrap()
     }
 
     #[test]
@@ -412,28 +264,17 @@ mod tests {
             assert_eq!(line["event"], name);
             schema.check(&line);
         }
-        let start = Kind::Start {
-            version: "0.1.0",
-            source: "a".into(),
-            sources: vec!["a".into()],
-            target: "nas:".into(),
-            dry_run: false,
-        };
-        schema.check(&to_value(Line::of(0.0, start)).unwrap());
-        schema.check(
-            &to_value(Line::of(
-                0.0,
-                Kind::of(
-                    &Event::Started {
-                        size: 0,
-                        resumed: 0,
-                    },
-                    false,
-                )
-                .unwrap(),
-            ))
-            .unwrap(),
-        );
+        let start = start(&["a".into()], OsStr::new("nas:"), false);
+        for event in [start, fields(&begun(), false).unwrap()] {
+            schema.check(&to_value(json::line(SCHEMA, Duration::ZERO, event)).unwrap());
+        }
+    }
+
+    fn begun() -> Event {
+        Event::Started {
+            size: 0,
+            resumed: 0,
+        }
     }
 
     fn entry(name: &[u8], outcome: EntryOutcome) -> Event {
@@ -464,17 +305,7 @@ mod tests {
             (&tree["size_bytes"], &tree["files"], &tree["files_found"]),
             (&5.into(), &1.into(), &2.into())
         );
-        let started = to_value(
-            Kind::of(
-                &Event::Started {
-                    size: 0,
-                    resumed: 0,
-                },
-                false,
-            )
-            .unwrap(),
-        )
-        .unwrap();
+        let started = to_value(fields(&begun(), false).unwrap()).unwrap();
         assert_eq!(started.get("size_bytes"), None);
     }
 

@@ -40,27 +40,23 @@ use std::{
     os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
-use nicstripe::{Client, Event, Report, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     arguments::OutputArgs,
     closing::Ends,
     copy_kind::CopyKind,
-    document::{Document, End},
     error::PlanError,
-    event::EventStream,
     plan::Plan,
     shortfall::Shortfall,
     show::Show,
     single::Single,
-    view::View,
     watch::{start, watch},
 };
 use crate::{
-    connect::setup::{self, connect_telling, queued},
+    connect::setup::{self, connect_telling},
     failure::Failure,
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
@@ -74,15 +70,9 @@ impl Cp {
         if wishes.json && self.target() == "-" {
             return Err(PlanError::JsonToPipe.into());
         }
-        let begun = Instant::now();
-        let stream = wishes
-            .json_stream
-            .then(|| EventStream::start(self.sources(), self.target(), wishes.dry_run));
-        let mut shown = Shown {
-            view: View::default(),
-            stream,
-        };
-        let (report, failure) = match self.copy(terminal, wishes, &mut shown) {
+        let start = || event::start(self.sources(), self.target(), wishes.dry_run);
+        let mut show = Show::new(terminal, wishes, start);
+        let (report, failure) = match self.copy(terminal, &mut show) {
             Ok(report) => {
                 let tree = report.tree.as_ref();
                 let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
@@ -93,20 +83,12 @@ impl Cp {
         if let (Some(report), false) = (&report, wishes.quiet) {
             print_summary(report, &Ends::of(&self), wishes, terminal);
         }
-        let printed = match wishes.json {
-            true => shown.print(report.as_ref(), failure.as_ref(), begun.elapsed(), wishes),
-            false => Ok(()),
-        };
+        let printed = show.print_document(report.as_ref(), failure.as_ref());
         // A failed copy outranks failed output.
         failure.map_or(printed, Err)
     }
 
-    fn copy(
-        &self,
-        terminal: &Terminal,
-        wishes: OutputArgs,
-        shown: &mut Shown,
-    ) -> Result<Report, Failure> {
+    fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<Report, Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
@@ -114,7 +96,7 @@ impl Cp {
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;
         let keeper = self.session.keeper()?;
-        runtime::run(self.transfer(plan, tree, keeper, terminal, wishes, shown))
+        runtime::run(self.transfer(plan, tree, keeper, show))
     }
 
     /// Runs the copy from connecting to closing the session, and handles signals throughout.
@@ -123,12 +105,10 @@ impl Cp {
         mut plan: Plan,
         tree: TreeOptions,
         keeper: Arc<RouteKeeper>,
-        terminal: &Terminal,
-        wishes: OutputArgs,
-        shown: &mut Shown,
+        show: &mut Show,
     ) -> Result<Report, Failure> {
         let mut signals = Signals::take()?;
-        let connecting = self.connect(&plan, keeper, terminal, wishes, &mut shown.stream);
+        let connecting = self.connect(&plan, keeper, show);
         let client = signals.unless_stopped(connecting).await?;
         let expanding = globs::expand(&client, plan.kind.clone(), &tree);
         let expanded = signals.unless_stopped(expanding).await.and_then(|kind| {
@@ -137,11 +117,9 @@ impl Cp {
         });
         let result = match expanded {
             Ok(()) => {
-                let stream = shown.stream.take();
-                let stream = stream.map(|stream| stream.sized(plan.kind.is_one_file()));
-                let mut show = Show::new(terminal, wishes, plan.kind.file_name(), stream);
-                let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
-                (shown.view, shown.stream) = show.finish(result.as_ref().ok());
+                show.begin(&plan.kind);
+                let result = carry_out(&client, &plan, tree, show, &mut signals).await;
+                show.end(result.as_ref().ok());
                 result
             }
             Err(failure) => Err(failure),
@@ -154,9 +132,7 @@ impl Cp {
         &self,
         plan: &Plan,
         keeper: Arc<RouteKeeper>,
-        terminal: &Terminal,
-        wishes: OutputArgs,
-        stream: &mut Option<EventStream>,
+        show: &mut Show,
     ) -> Result<Client, Failure> {
         let builder = self.session.apply(self.links.apply(setup::client()?));
         let builder = builder.port(plan.port).route_keeper(keeper);
@@ -164,41 +140,7 @@ impl Cp {
             Some(streams) => builder.streams(streams),
             None => builder,
         };
-        let tell = |event: &Event| {
-            if let Some(stream) = stream {
-                stream.write(event);
-            }
-            if let Some(text) = queued(event).filter(|_| !wishes.quiet) {
-                terminal.say(text);
-            }
-        };
-        connect_telling(builder, &plan.host, tell).await
-    }
-}
-
-/// State of the output after the copy, which the final JSON document needs.
-struct Shown {
-    view: View,
-    stream: Option<EventStream>,
-}
-
-impl Shown {
-    /// Prints the final JSON document.
-    fn print(
-        self,
-        report: Option<&Report>,
-        failure: Option<&Failure>,
-        elapsed: Duration,
-        wishes: OutputArgs,
-    ) -> Result<(), Failure> {
-        let invocation = Invocation::of_this_process();
-        let end = End {
-            report,
-            failure,
-            elapsed,
-            hint: failure.and_then(|failure| hint(failure, &invocation)),
-        };
-        event::print(&Document::of(end, &self.view, wishes.dry_run), self.stream)
+        connect_telling(builder, &plan.host, |event| show.on_event(event)).await
     }
 }
 

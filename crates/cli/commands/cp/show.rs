@@ -7,11 +7,20 @@ use nicstripe::{EntryOutcome, Event, Name, Report};
 use super::{
     arguments::{OutputArgs, Progress},
     bars::Bars,
-    event::EventStream,
+    copy_kind::CopyKind,
+    document::{End, document},
+    event, hint,
     listing::Listing,
     view::{Notice, View},
 };
-use crate::output::terminal::Terminal;
+use crate::{
+    failure::Failure,
+    output::{
+        json::{EventStream, Object, print_document},
+        terminal::Terminal,
+    },
+    text::invocation::Invocation,
+};
 
 impl OutputArgs {
     /// Returns the destination of the lines for tree entries. For a dry run they are the result,
@@ -84,36 +93,49 @@ pub(crate) struct Show {
     bars: Option<Bars>,
     lines: Option<Lines>,
     stream: Option<EventStream>,
+    /// True if the transfer is that of a single file, so that its total size is known from the
+    /// start.
+    sized: bool,
+    begun: Instant,
 }
 
 impl Show {
-    /// Starts the output of a copy. `name` labels the progress bars.
+    /// Starts the output of a copy. `start` is the first event of the JSON stream.
     pub(crate) fn new(
         terminal: &Terminal,
         wishes: OutputArgs,
-        name: String,
-        stream: Option<EventStream>,
+        start: impl FnOnce() -> Object,
     ) -> Self {
-        let drawing = wishes.drawing(Screen::of(terminal));
         Self {
             terminal: terminal.clone(),
             wishes,
             view: View::default(),
-            bars: (drawing == Drawing::Bars).then(|| Bars::new(terminal, name)),
-            lines: match drawing {
-                Drawing::Lines(pause) => Some(Lines {
-                    last: Instant::now(),
-                    pause,
-                }),
-                Drawing::Bars | Drawing::Nothing => None,
-            },
-            stream,
+            bars: None,
+            lines: None,
+            stream: wishes
+                .json_stream
+                .then(|| EventStream::start(event::SCHEMA, start())),
+            sized: true,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Starts the progress output of a transfer.
+    pub(crate) fn begin(&mut self, kind: &CopyKind) {
+        self.sized = kind.is_one_file();
+        match self.wishes.drawing(Screen::of(&self.terminal)) {
+            Drawing::Bars => self.bars = Some(Bars::new(&self.terminal, kind.file_name())),
+            Drawing::Lines(pause) => {
+                let last = Instant::now();
+                self.lines = Some(Lines { last, pause });
+            }
+            Drawing::Nothing => {}
         }
     }
 
     pub(crate) fn on_event(&mut self, event: &Event) {
         if let Some(stream) = &mut self.stream {
-            stream.write(event);
+            stream.write(event::fields(event, self.sized));
         }
         if let Event::Entry { name, outcome } = event {
             return self.list(name, outcome);
@@ -145,8 +167,8 @@ impl Show {
         }
     }
 
-    /// Ends the progress output and returns the final state. `report` is `None` if the copy failed.
-    pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
+    /// Ends the progress output. `report` is `None` if the copy failed.
+    pub(crate) fn end(&mut self, report: Option<&Report>) {
         if let Some(report) = report {
             self.view.complete(report);
         }
@@ -154,7 +176,31 @@ impl Show {
             bars.draw(&self.view);
             bars.finish();
         }
-        (self.view, self.stream)
+    }
+
+    /// Prints the JSON document, alone or as the last line of the stream, with `--json` or
+    /// `--json-stream`.
+    ///
+    /// # Errors
+    ///
+    /// Standard output cannot be written, or an earlier line of the stream could not be.
+    pub(crate) fn print_document(
+        self,
+        report: Option<&Report>,
+        failure: Option<&Failure>,
+    ) -> Result<(), Failure> {
+        if !self.wishes.json {
+            return Ok(());
+        }
+        self.stream.map_or(Ok(()), EventStream::finish)?;
+        let invocation = Invocation::of_this_process();
+        let end = End {
+            report,
+            failure,
+            elapsed: self.begun.elapsed(),
+            hint: failure.and_then(|failure| hint(failure, &invocation)),
+        };
+        print_document(&document(end, &self.view, self.wishes.dry_run))
     }
 
     /// Prints the line of a tree entry. Does not redraw the bars, as there may be thousands of

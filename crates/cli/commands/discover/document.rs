@@ -1,97 +1,57 @@
 //! The JSON document of `nicstripe discover`.
 
-use std::{net::Ipv6Addr, time::Duration};
+use std::time::Duration;
 
 use nicstripe::discovery::DiscoveredPeer;
-use serde::Serialize;
 
 use crate::{
     failure::Failure,
-    output::json::{Outcome, micros, seconds},
+    output::json::{Object, micros, outcome, seconds},
 };
 
-/// JSON document of `nicstripe discover`, described in `docs/schema/discover.schema.json`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Discovery<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    outcome: Outcome,
-    elapsed_s: f64,
-    peers: Vec<PeerDocument<'a>>,
+/// Returns the document, described in `docs/schema/discover.schema.json`. Groups the answers by the
+/// daemon's key, by which they are sorted.
+pub(crate) fn document(
+    result: &Result<Vec<DiscoveredPeer>, Failure>,
+    elapsed: Duration,
+    hint: Option<String>,
+) -> Object {
+    let heard = result.as_deref().unwrap_or_default();
+    let peers = heard.chunk_by(|one, other| one.key == other.key);
+    Object::default()
+        .with("schema", SCHEMA)
+        .and(outcome(result.as_ref().err(), hint))
+        .and(
+            Object::default()
+                .with("elapsed_s", seconds(elapsed))
+                .list("peers", peers, of_peer),
+        )
 }
 
-/// JSON object of one discovered daemon.
-#[derive(Debug, Serialize)]
-struct PeerDocument<'a> {
-    key: String,
-    fingerprint: String,
-    trusted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    host: Option<&'a str>,
-    cables: Vec<CableDocument<'a>>,
+/// Returns the object of one daemon, which answered on these cables.
+fn of_peer(cables: &[DiscoveredPeer]) -> Object {
+    let first = &cables[0];
+    Object::default()
+        .with("key", first.key.to_string())
+        .with("fingerprint", first.key.fingerprint())
+        .with("trusted", first.trusted)
+        .with("name", &first.name)
+        .with(
+            "host",
+            Some(&first.host_hint).filter(|host| !host.is_empty()),
+        )
+        .list("cables", cables, of_cable)
 }
 
-/// JSON object of one cable on which a daemon answered.
-#[derive(Debug, Serialize)]
-struct CableDocument<'a> {
-    interface: &'a str,
-    peer_interface: &'a str,
-    address: Ipv6Addr,
-    scope: u32,
-    port: u16,
-    rtt_us: u64,
-}
-
-impl<'a> Discovery<'a> {
-    pub(crate) fn of(
-        result: &'a Result<Vec<DiscoveredPeer>, Failure>,
-        elapsed: Duration,
-        hint: Option<String>,
-    ) -> Self {
-        Self {
-            schema: SCHEMA,
-            outcome: Outcome::of(result.as_ref().err(), hint),
-            elapsed_s: seconds(elapsed),
-            peers: result
-                .as_ref()
-                .map_or_else(|_| Vec::new(), |heard| peers(heard)),
-        }
-    }
-}
-
-/// Groups answers by the daemon's key. The input must be sorted by key.
-fn peers(heard: &[DiscoveredPeer]) -> Vec<PeerDocument<'_>> {
-    heard
-        .chunk_by(|one, other| one.key == other.key)
-        .filter_map(peer)
-        .collect()
-}
-
-fn peer(cables: &[DiscoveredPeer]) -> Option<PeerDocument<'_>> {
-    let first = cables.first()?;
-    Some(PeerDocument {
-        key: first.key.to_string(),
-        fingerprint: first.key.fingerprint(),
-        trusted: first.trusted,
-        name: first.name.as_deref(),
-        host: Some(first.host_hint.as_str()).filter(|host| !host.is_empty()),
-        cables: cables.iter().map(CableDocument::from).collect(),
-    })
-}
-
-impl<'a> From<&'a DiscoveredPeer> for CableDocument<'a> {
-    fn from(heard: &'a DiscoveredPeer) -> Self {
-        Self {
-            interface: &heard.interface,
-            peer_interface: &heard.peer_interface,
-            address: *heard.address.ip(),
-            scope: heard.address.scope_id(),
-            port: heard.address.port(),
-            rtt_us: micros(heard.rtt),
-        }
-    }
+/// Returns the object of one cable on which a daemon answered.
+fn of_cable(heard: &DiscoveredPeer) -> Object {
+    Object::default()
+        .with("interface", &heard.interface)
+        .with("peer_interface", &heard.peer_interface)
+        .with("address", heard.address.ip())
+        .with("scope", heard.address.scope_id())
+        .with("port", heard.address.port())
+        .with("rtt_us", micros(heard.rtt))
 }
 
 /// Name and version of the schema. The version is raised when a field is removed or changes its
@@ -101,6 +61,7 @@ const SCHEMA: &str = "nicstripe-discover/1";
 #[cfg(test)]
 mod tests {
     use nicstripe::Error;
+
     use serde_json::{Value, to_value};
 
     use super::*;
@@ -110,7 +71,8 @@ mod tests {
 
     fn document(result: &Result<Vec<DiscoveredPeer>, Failure>) -> Value {
         let hint = result.is_err().then(|| "plug it in".to_owned());
-        let document = to_value(Discovery::of(result, Duration::from_millis(2003), hint)).unwrap();
+        let document = super::document(result, Duration::from_millis(2003), hint);
+        let document = to_value(document).unwrap();
         Schema::load("discover").check(&document);
         document
     }

@@ -11,7 +11,7 @@ use nicstripe::{
     trust::{Identity, Peers},
 };
 
-use self::document::Discovery;
+use self::document::document;
 use crate::{
     connect::arguments::parse_port,
     failure::Failure,
@@ -60,7 +60,7 @@ impl Discover {
             let invocation = Invocation::of_this_process();
             let failure = result.as_ref().err();
             let hint = failure.and_then(|failure| failure.hint(&invocation));
-            let printed = print_document(&Discovery::of(&result, begun.elapsed(), hint));
+            let printed = print_document(&document(&result, begun.elapsed(), hint));
             // A failed search outranks failed output.
             return result.and(printed);
         }
