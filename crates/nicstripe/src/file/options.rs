@@ -42,25 +42,15 @@ pub struct CopyOptions {
 
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
-        let CopyOptions {
-            replace,
-            restart,
-            preserve,
-            verify,
-            delta,
-            in_place,
-            parents,
-            ..
-        } = options;
         Self {
-            replace,
-            restart,
-            preserve,
-            verify,
-            delta,
-            in_place,
+            replace: options.replace,
+            restart: options.restart,
+            preserve: options.preserve,
+            verify: options.verify,
+            delta: options.delta,
+            in_place: options.in_place,
             trial: false,
-            parents,
+            parents: options.parents,
         }
     }
 }

@@ -45,11 +45,7 @@ pub(crate) fn serve(
     order: &DiskOrder,
     stop: &AtomicBool,
 ) -> Result<DiskDone, FileError> {
-    let Moved {
-        bytes,
-        elapsed,
-        file_system,
-    } = match (&order.name, order.read) {
+    let moved = match (&order.name, order.read) {
         (Some(name), true) => read_stage_beneath(root, name, order.bytes, stop)?,
         (None, true) => return Err(failed("measure", "no source file named")),
         (name, false) => {
@@ -71,12 +67,11 @@ pub(crate) fn serve(
             )?
         }
     };
-    let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
     Ok(DiskDone {
         number: order.number,
-        bytes,
-        micros,
-        file_system,
+        bytes: moved.bytes,
+        micros: u64::try_from(moved.elapsed.as_micros()).unwrap_or(u64::MAX),
+        file_system: moved.file_system,
         error: None,
     })
 }
@@ -378,12 +373,9 @@ impl Writer {
     /// Syncs the target like a session: when `sync_bytes` were written or `sync_interval` has
     /// elapsed since the last sync began, one sync at a time.
     fn sync_now_and_then(&self) -> Result<(), FileError> {
-        let SessionConfig {
-            sync_bytes,
-            sync_interval,
-            ..
-        } = SessionConfig::default();
-        let due = usize::try_from(sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
+        let config = SessionConfig::default();
+        let sync_interval = config.sync_interval;
+        let due = usize::try_from(config.sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
         let mut began = Instant::now();
         loop {
             let mut progress = self.progress.lock();
@@ -396,17 +388,12 @@ impl Writer {
             if progress.has_ended {
                 return Ok(());
             }
-            let is_due = progress.unsynced.len() >= due
-                || (began.elapsed() >= sync_interval && !progress.unsynced.is_empty());
-            let batch = if is_due {
-                std::mem::take(&mut progress.unsynced)
-            } else {
-                Vec::new()
-            };
-            drop(progress);
-            if began.elapsed() >= sync_interval || is_due {
-                began = Instant::now();
+            if progress.unsynced.len() < due && began.elapsed() < sync_interval {
+                continue;
             }
+            let batch = std::mem::take(&mut progress.unsynced);
+            drop(progress);
+            began = Instant::now();
             if !batch.is_empty() {
                 self.target.sync(batch)?;
             }

@@ -248,23 +248,11 @@ impl Target {
     }
 
     fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
-        let Opened {
-            part,
-            part_name,
-            journal_name,
-            journal,
-            place,
-            spared,
-        } = opened;
-        let written = if place == TargetState::Part {
-            &part_name
-        } else {
-            request.name
-        };
-        let direct = if place == TargetState::Named {
-            None
-        } else {
-            open_direct(&request.dir, written, &part, place)
+        let (part, place) = (opened.part, opened.place);
+        let direct = match place {
+            TargetState::Named => None,
+            TargetState::Part => open_direct(&request.dir, &opened.part_name, &part, place),
+            _ => open_direct(&request.dir, request.name, &part, place),
         };
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
@@ -277,12 +265,12 @@ impl Target {
             direct,
             dir: request.dir,
             name: request.name.to_owned(),
-            part_name,
-            journal_name,
+            part_name: opened.part_name,
+            journal_name: opened.journal_name,
             part,
-            journal,
+            journal: opened.journal,
             place,
-            spared,
+            spared: opened.spared,
             grid: grid_of(request.offer),
             offer: request.offer.clone(),
             options: request.options,

@@ -101,11 +101,9 @@ impl MemoryStorage {
     /// The name is a directory, its directory does not exist, or the storage is full.
     pub fn insert(&self, name: &Name, bytes: impl AsRef<[u8]>) -> Result<(), FileError> {
         let bytes = bytes.as_ref();
-        let mut blocks = Blocks::new(self.0.space.clone());
-        blocks
-            .write(bytes, 0)
-            .map_err(|cause| FileError::new("write", name, cause))?;
-        let content = self.content(blocks, bytes.len() as u64, 0o644, None);
+        let blocks = Mutex::new(Blocks::new(self.0.space.clone()));
+        Blocks::write(&blocks, bytes, 0).map_err(|cause| FileError::new("write", name, cause))?;
+        let content = self.content(blocks.into_inner(), bytes.len() as u64, 0o644, None);
         self.0.state.lock().tree.put(name, content, true)
     }
 
@@ -199,20 +197,14 @@ impl Storage for MemoryStorage {
             },
         );
         drop(state);
-        let PartRequest {
-            replace,
-            mode,
-            modified,
-            ..
-        } = *request;
         Ok((
             Box::new(MemoryPart {
                 storage: self.clone(),
                 key,
                 part,
-                replace,
-                mode,
-                modified,
+                replace: request.replace,
+                mode: request.mode,
+                modified: request.modified,
             }),
             have,
         ))
@@ -280,7 +272,7 @@ impl MemoryPart {
 
 impl StoredPart for MemoryPart {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        Blocks::write_shared(&self.part.blocks, bytes, offset)
+        Blocks::write(&self.part.blocks, bytes, offset)
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {

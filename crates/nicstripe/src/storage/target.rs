@@ -52,23 +52,15 @@ pub(crate) struct StoredTarget {
     verify: bool,
     /// Greatest end offset of the data written so far, in bytes.
     end: AtomicU64,
-    /// Lock that serializes syncs and the commit.
-    syncs: Mutex<Syncs>,
+    /// Lock that serializes syncs and the commit; true once the part is committed or discarded.
+    /// Later syncs then have no effect.
+    is_closed: Mutex<bool>,
     /// True once a sync has failed: the data is no longer trusted.
     poisoned: AtomicBool,
     /// True if the storage has durable data from which a transfer can resume.
     has_durable: AtomicBool,
     /// Lease of file descriptors. Declared last, so that it is released after the part is closed.
     lease: Option<Lease>,
-}
-
-/// State of a part that decides whether syncs are allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Syncs {
-    #[default]
-    Open,
-    /// The part is committed or discarded. Later syncs have no effect.
-    Closed,
 }
 
 impl Target {
@@ -104,7 +96,7 @@ impl Target {
             awaits_holes: offer.data.is_some(),
             verify: options.verify,
             end: AtomicU64::new(0),
-            syncs: Mutex::default(),
+            is_closed: Mutex::default(),
             poisoned: AtomicBool::new(false),
             has_durable: AtomicBool::new(!have.is_empty()),
             lease: None,
@@ -220,7 +212,7 @@ impl Target {
     pub(crate) fn discard(&self) {
         match self {
             Self::File(target) => target.discard(),
-            Self::Stored(target) => target.discard(&mut target.syncs.lock()),
+            Self::Stored(target) => target.discard(&mut target.is_closed.lock()),
         }
     }
 
@@ -249,13 +241,13 @@ impl StoredTarget {
     }
 
     fn sync(&self, subtrees: &[Subtree]) -> Result<(), FileError> {
-        let mut syncs = self.syncs.lock();
-        if *syncs == Syncs::Closed {
+        let mut is_closed = self.is_closed.lock();
+        if *is_closed {
             return Ok(());
         }
         self.part.sync(subtrees).map_err(|cause| {
             self.poisoned.store(true, Ordering::Release);
-            self.discard(&mut syncs);
+            self.discard(&mut is_closed);
             self.error("sync", cause)
         })?;
         self.has_durable
@@ -264,8 +256,8 @@ impl StoredTarget {
     }
 
     fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        let mut syncs = self.syncs.lock();
-        if *syncs == Syncs::Closed || self.poisoned.load(Ordering::Acquire) {
+        let mut is_closed = self.is_closed.lock();
+        if *is_closed || self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("name", io::Error::other("it was discarded before")));
         }
         let size = if self.grid.is_open() {
@@ -274,12 +266,12 @@ impl StoredTarget {
             self.grid.size
         };
         if self.verify && self.read_back(size)? != digest {
-            self.discard(&mut syncs);
+            self.discard(&mut is_closed);
             let cause = io::Error::other("the storage does not return what was written to it");
             return Err(self.error("verify", cause).with_code(FailCode::Digest));
         }
         self.part.commit(size)?;
-        *syncs = Syncs::Closed;
+        *is_closed = true;
         Ok(())
     }
 
@@ -288,8 +280,8 @@ impl StoredTarget {
             .map_err(|cause| self.kept(self.error("read back", cause)))
     }
 
-    fn discard(&self, syncs: &mut Syncs) {
-        if std::mem::replace(syncs, Syncs::Closed) == Syncs::Open {
+    fn discard(&self, is_closed: &mut bool) {
+        if !std::mem::replace(is_closed, true) {
             self.part.discard();
         }
     }
@@ -315,8 +307,7 @@ impl StoredTarget {
 impl Drop for StoredTarget {
     fn drop(&mut self) {
         if self.grid.is_open() || !self.has_durable.load(Ordering::Acquire) {
-            let mut syncs = *self.syncs.lock();
-            self.discard(&mut syncs);
+            self.discard(&mut self.is_closed.lock());
         }
     }
 }

@@ -60,7 +60,8 @@ impl fmt::Debug for Logged {
 }
 
 /// Returns the largest character boundary in `text` that is not above `at`.
-fn boundary(text: &str, at: usize) -> usize {
+/// Returns the last character boundary of a text at or before `at`.
+pub(crate) fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len()))
         .rev()
         .find(|at| text.is_char_boundary(*at))

@@ -237,11 +237,15 @@ type Run<I, C> = Box<dyn FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<
 
 impl<A, I: Send + 'static, C: TreeChannel + ?Sized + 'static> TreeRun<A, I, C> {
     /// Prepares `run` for a thread of the name `thread`.
-    pub(super) fn new(allowance: A, thread: &'static str, run: Run<I, C>) -> Self {
+    pub(super) fn new(
+        allowance: A,
+        thread: &'static str,
+        run: impl FnOnce(mpsc::Receiver<I>, mpsc::Sender<I>, IoPool, Box<C>) + Send + 'static,
+    ) -> Self {
         Self {
             allowance,
             thread,
-            run,
+            run: Box::new(run),
         }
     }
 

@@ -1,12 +1,7 @@
-//! Metadata of source files: modes and devices.
+//! FIFOs, socket files and devices, as an entry describes them.
 
 use nicstripe_proto::tree::{Node, NodeKind};
 use rustix::fs::{FileType, Stat, major, minor};
-
-/// Returns the permission bits with set-user-ID, set-group-ID and sticky.
-pub(super) fn mode_of(stat: &Stat) -> u32 {
-    stat.st_mode & 0o7777
-}
 
 /// Returns the type and device number of a FIFO, socket or device; `None` for other file types.
 pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {

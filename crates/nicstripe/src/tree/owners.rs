@@ -20,33 +20,13 @@ struct Lookup {
 }
 
 const USERS: Lookup = Lookup {
-    name_of: |uid| {
-        User::from_uid(Uid::from_raw(uid))
-            .ok()
-            .flatten()
-            .map(|user| user.name)
-    },
-    id_of: |name| {
-        User::from_name(name)
-            .ok()
-            .flatten()
-            .map(|user| user.uid.as_raw())
-    },
+    name_of: |uid| Some(User::from_uid(Uid::from_raw(uid)).ok()??.name),
+    id_of: |name| Some(User::from_name(name).ok()??.uid.as_raw()),
 };
 
 const GROUPS: Lookup = Lookup {
-    name_of: |gid| {
-        Group::from_gid(Gid::from_raw(gid))
-            .ok()
-            .flatten()
-            .map(|group| group.name)
-    },
-    id_of: |name| {
-        Group::from_name(name)
-            .ok()
-            .flatten()
-            .map(|group| group.gid.as_raw())
-    },
+    name_of: |gid| Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name),
+    id_of: |name| Some(Group::from_name(name).ok()??.gid.as_raw()),
 };
 
 pub(super) struct Owners {

@@ -98,12 +98,14 @@ pub(crate) struct ReceiverRequest {
 impl ReceiverRequest {
     /// Prepares the receiver for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
-        let allowance = self.allowance;
-        let run = move |inputs, self_handle, pool, channel| {
-            run(self, inputs, self_handle, pool, channel);
-            drop(held);
-        };
-        ReceiverRun::new(allowance, "nicstripe-receive", Box::new(run))
+        ReceiverRun::new(
+            self.allowance,
+            "nicstripe-receive",
+            move |inputs, handle, pool, channel| {
+                run(self, inputs, handle, pool, channel);
+                drop(held);
+            },
+        )
     }
 }
 

@@ -69,12 +69,14 @@ pub(crate) struct SenderRequest {
 impl SenderRequest {
     /// Prepares the sender for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
-        let allowance = self.allowance;
-        let run = move |inputs, self_handle, pool, channel| {
-            run(self, inputs, self_handle, pool, channel);
-            drop(held);
-        };
-        SenderRun::new(allowance, "nicstripe-send", Box::new(run))
+        SenderRun::new(
+            self.allowance,
+            "nicstripe-send",
+            move |inputs, handle, pool, channel| {
+                run(self, inputs, handle, pool, channel);
+                drop(held);
+            },
+        )
     }
 }
 
@@ -149,16 +151,11 @@ impl Sender {
         outlet: Outlet,
         ledger: Ledger,
     ) -> Self {
-        let SenderRequest {
-            sources,
-            rules,
-            walk,
-            ..
-        } = request;
+        let SenderRequest { rules, walk, .. } = request;
         Self {
             allow_changing: walk.allow_changing,
             compress: walk.compress,
-            walk: Some(Walk::new(&rules, walk, filters, sources)),
+            walk: Some(Walk::new(&rules, walk, filters, request.sources)),
             rules,
             outgoing: VecDeque::new(),
             digests: HashMap::new(),
@@ -254,7 +251,7 @@ impl Sender {
                     .push_back(Outgoing::EndDirectory { id, complete });
             }
             Some(WalkItem::Special { name }) => {
-                self.outlet.special(&name)?;
+                self.outlet.special(Some(&name))?;
                 self.push(&Record::Special(Box::new(Special { name })))?;
             }
             Some(WalkItem::Failed { name, failure }) => {

@@ -19,7 +19,7 @@ use std::{
 use nicstripe_proto::{
     FailCode, Name, SourceIdentity,
     message::WalkRules,
-    tree::{Content, Entry, EntryId, OwnerNames, PACKED_MOST, TreeRules, Xattr},
+    tree::{Content, Entry, EntryId, Owner, OwnerNames, PACKED_MOST, TreeRules, Xattr},
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
@@ -28,7 +28,7 @@ use super::{
     acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
-    metadata::{mode_of, node_of},
+    metadata::node_of,
     options::FailedEntry,
     owners::Owners,
 };
@@ -407,66 +407,55 @@ impl Walk {
         content: Content,
         xattrs: Option<io::Result<Vec<Xattr>>>,
     ) -> EntryId {
-        let StatEntry {
-            parent,
-            leaf,
-            name,
-            location,
-            stat,
-            bytes,
-        } = looked;
         let id = EntryId(self.next_id);
         self.next_id += 1;
-        let identity = identity_of(&stat);
-        let (xattrs, failure) = match xattrs.filter(|_| self.rules.xattrs).transpose() {
+        let identity = identity_of(&looked.stat);
+        let (xattrs, error) = match xattrs.filter(|_| self.rules.xattrs).transpose() {
             Ok(xattrs) => (xattrs, None),
-            Err(error) => (
-                None,
-                Some(failure(
-                    "read the attributes of",
-                    &location,
-                    FailCode::Io,
-                    error,
-                )),
-            ),
+            Err(error) => (None, Some(error)),
         };
-        let owner = self.rules.owners.then(|| owner_of(&stat));
-        let owner_names = (!self.rules.numeric_ids).then(|| {
-            let names = owner.and_then(|owner| self.owners.names_of(owner));
-            let acl = xattrs
-                .as_ref()
-                .and_then(|xattrs| acl::names_of(xattrs, &mut self.owners));
-            if acl.is_some() {
-                Some(OwnerNames {
-                    acl,
-                    ..names.unwrap_or_default()
-                })
-            } else {
-                names
-            }
+        let failed = error.map(|error| WalkItem::Failed {
+            name: looked.name,
+            failure: failure(
+                "read the attributes of",
+                &looked.location,
+                FailCode::Io,
+                error,
+            ),
         });
-        let owner_names = owner_names.flatten();
-        let (mode, mtime) = (mode_of(&stat), identity.mtime);
+        let owner = self.rules.owners.then(|| owner_of(&looked.stat));
         let entry = Entry {
             id,
-            parent,
-            name: leaf,
+            parent: looked.parent,
+            name: looked.leaf,
             content,
-            mode,
-            mtime,
+            mode: looked.stat.st_mode & 0o7777,
+            mtime: identity.mtime,
             owner,
+            owner_names: self.names_of(owner, xattrs.as_deref()),
             xattrs,
-            owner_names,
         };
         self.found.push_back(WalkItem::Entry(Box::new(FoundEntry {
             entry,
-            location,
+            location: looked.location,
             identity,
-            content: bytes,
+            content: looked.bytes,
         })));
-        self.found
-            .extend(failure.map(|failure| WalkItem::Failed { name, failure }));
+        self.found.extend(failed);
         id
+    }
+
+    /// Returns the names of an entry's owner, and of the users and groups in its ACLs.
+    fn names_of(&mut self, owner: Option<Owner>, xattrs: Option<&[Xattr]>) -> Option<OwnerNames> {
+        if self.rules.numeric_ids {
+            return None;
+        }
+        let names = owner.and_then(|owner| self.owners.names_of(owner));
+        let names = OwnerNames {
+            acl: acl::names_of(xattrs.unwrap_or_default(), &mut self.owners),
+            ..names.unwrap_or_default()
+        };
+        (names != OwnerNames::default()).then_some(names)
     }
 
     fn leave(&mut self) {
@@ -507,15 +496,12 @@ impl Walk {
     }
 
     fn open_leaf(&self, looked: &StatEntry, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
-        if looked.location.directory.anchor.follows() {
-            return looked.location.open(flags);
+        let location = &looked.location;
+        if location.leaf.is_empty() || location.directory.anchor.follows() {
+            return location.open(flags);
         }
-        Ok(openat(
-            dir,
-            &*looked.location.leaf,
-            flags | OFlags::NOFOLLOW,
-            Mode::empty(),
-        )?)
+        let flags = flags | OFlags::NOFOLLOW;
+        Ok(openat(dir, &*location.leaf, flags, Mode::empty())?)
     }
 
     /// Queues the failure of an entry, and marks its directory as incomplete.
@@ -527,18 +513,6 @@ impl Walk {
         self.found.push_back(WalkItem::Failed {
             name,
             failure: failure("send", location, code, error),
-        });
-    }
-
-    fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
-        let text = FileError::new("send", &label, error).one_line();
-        self.found.push_back(WalkItem::Failed {
-            name: None,
-            failure: FailedEntry {
-                name: label,
-                code,
-                text,
-            },
         });
     }
 }

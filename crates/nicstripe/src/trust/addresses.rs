@@ -48,19 +48,17 @@ impl AddressBook {
             return Ok(());
         }
         let _lock = lock_folder_of(&self.path)?;
-        let mut lines = read(&self.path).unwrap_or_default();
-        let at = lines.iter().position(|line| line.key == *key);
-        let mut line = at.map_or_else(
-            || Line {
-                key: *key,
-                addresses: Vec::new(),
-            },
-            |at| lines.remove(at),
-        );
-        line.addresses.retain(|known| *known != address);
-        line.addresses.insert(0, address);
-        line.addresses.truncate(MOST_ADDRESSES);
-        lines.insert(0, line);
+        let lines = read(&self.path).unwrap_or_default().into_iter();
+        let (of_key, mut lines): (Vec<Line>, Vec<Line>) = lines.partition(|line| line.key == *key);
+        let mut addresses: Vec<SeenAt> = of_key
+            .into_iter()
+            .flat_map(|line| line.addresses)
+            .filter(|known| *known != address)
+            .collect();
+        addresses.insert(0, address);
+        addresses.truncate(MOST_ADDRESSES);
+        let key = *key;
+        lines.insert(0, Line { key, addresses });
         lines.truncate(MOST_PEERS);
         let text: String = lines.iter().map(Line::to_text).collect();
         replace_private(&self.path, text.as_bytes())

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::text::logged::boundary;
+
 /// Ed25519 public key that identifies a machine.
 ///
 /// Its text form is `nicstripe-ed25519` and the base64 of the 32 bytes, separated by one space.
@@ -145,11 +147,7 @@ impl PublicLine {
             .chars()
             .map(|c| if is_hidden(c) { '_' } else { c })
             .collect();
-        let end = (0..=MAX_COMMENT.min(clean.len()))
-            .rev()
-            .find(|end| clean.is_char_boundary(*end))
-            .unwrap_or(0);
-        let comment = clean[..end].trim_end();
+        let comment = clean[..boundary(&clean, MAX_COMMENT)].trim_end();
         Self {
             key,
             comment: (!comment.is_empty()).then(|| comment.to_owned()),

@@ -87,14 +87,9 @@ impl Blocks {
         std::mem::replace(self, Self::new(space))
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        pieces(offset, bytes.len())
-            .try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
-    }
-
-    /// Like [`write`](Self::write), but copies the bytes without holding the lock, so that
-    /// concurrent writers do not wait for each other.
-    pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes bytes at `offset`. Copies them without holding the lock, so that concurrent writers do
+    /// not wait for each other.
+    pub(super) fn write(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
         pieces(offset, bytes.len()).try_for_each(|piece| {
             let copied = bytes[piece.range()].to_vec();
             shared.lock().write_piece(&piece, copied)

@@ -14,6 +14,7 @@ use nicstripe_proto::{
 use super::Halt;
 use crate::{
     file::FileError,
+    text::logged::boundary,
     tree::{
         channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
         options::{EntryOutcome, FailedEntry, TreeReport},
@@ -131,18 +132,12 @@ impl Outbox {
 
     /// Counts a file that the sender cannot send, and reports it to the local user.
     pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
-        let Trouble {
-            name,
-            reason,
-            label,
-        } = trouble;
-        let label = || label.map(|label| cut(printable(label.as_bytes())));
-        let shown = name
-            .as_ref()
-            .map(Name::to_string)
-            .or_else(label)
-            .unwrap_or_default();
-        self.note(shown, name, reason.code, announced(&reason))
+        let shown = match (&trouble.name, trouble.label) {
+            (Some(name), _) => name.to_string(),
+            (None, label) => cut(printable(label.unwrap_or_default().as_bytes())),
+        };
+        let text = announced(&trouble.reason);
+        self.note(shown, trouble.name, trouble.reason.code, text)
     }
 
     fn note(
@@ -365,13 +360,7 @@ fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
 
 /// Truncates a text to [`MOST_TEXT`] bytes, at a character boundary.
 fn cut(mut text: String) -> String {
-    if text.len() > MOST_TEXT {
-        let end = (0..=MOST_TEXT)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or_default();
-        text.truncate(end);
-    }
+    text.truncate(boundary(&text, MOST_TEXT));
     text
 }
 

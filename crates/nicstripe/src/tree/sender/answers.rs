@@ -94,7 +94,7 @@ impl Sender {
             }
             Verdict::LeftOut => {
                 self.ledger.resolve(id, &announced);
-                self.outlet.left_out(&announced)
+                self.outlet.special(announced.name().as_ref())
             }
             Verdict::Blocked => {
                 self.ledger.resolve(id, &announced);

@@ -1,23 +1,30 @@
 //! State of the announced entries at the sender of a tree.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map::Entry};
 
 use nicstripe_proto::{
-    SourceIdentity,
+    Name, SourceIdentity,
     tree::{Content, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, Verdict},
 };
 
 use crate::tree::{anchor::Location, walk::FoundEntry};
+
+/// Memory that an unsettled entry takes at the receiver, in bytes, and the directory that it keeps
+/// unsettled.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    parent: Option<EntryId>,
+    /// Size of the entry's extended attributes, as the receiver buffers them.
+    weight: usize,
+    footprint: usize,
+}
 
 /// State of an announced entry at the sender.
 #[derive(Debug, Clone)]
 pub(super) struct Announced {
     pub(super) kind: Kind,
     pub(super) location: Location,
-    parent: Option<EntryId>,
-    /// Size of the entry's extended attributes in bytes, as the receiver buffers them.
-    weight: usize,
-    footprint: usize,
+    held: Held,
     /// Content of the file, if the walk has already read it.
     pub(super) content: Option<Vec<u8>>,
     /// True if the receiver reported that the entry failed before it sent the verdict.
@@ -64,17 +71,22 @@ impl Announced {
             Content::HardLink { .. } => Kind::HardLink,
             Content::Node(_) => Kind::Node,
         };
-        let (location, content) = (found.location.clone(), found.content.take());
-        let (weight, footprint) = (found.entry.weight(), found.entry.footprint());
         Self {
             kind,
-            location,
-            parent: found.entry.parent,
-            weight,
-            footprint,
-            content,
+            location: found.location.clone(),
+            held: Held {
+                parent: found.entry.parent,
+                weight: found.entry.weight(),
+                footprint: found.entry.footprint(),
+            },
+            content: found.content.take(),
             is_failed: false,
         }
+    }
+
+    /// Returns the path of the entry relative to the target; `None` for the target itself.
+    pub(super) fn name(&self) -> Option<Name> {
+        self.location.name().ok().flatten()
     }
 
     /// Returns the size of the buffered content in bytes.
@@ -140,9 +152,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 struct Unsettled {
-    parent: Option<EntryId>,
-    weight: usize,
-    footprint: usize,
+    held: Held,
     /// Number of unsettled entries in the directory.
     children: usize,
     /// True once the walk has found the end of the directory.
@@ -181,34 +191,23 @@ impl Ledger {
     }
 
     pub(super) fn tell(&mut self, id: EntryId, announced: Announced) {
-        if let Some(parent) = announced
-            .parent
-            .and_then(|parent| self.directories.get_mut(&parent))
-        {
+        let held = announced.held;
+        let parent = held.parent.and_then(|id| self.directories.get_mut(&id));
+        if let Some(parent) = parent {
             parent.children += 1;
         }
         if announced.kind == Kind::Directory {
-            let Announced {
-                parent,
-                weight,
-                footprint,
-                ..
-            } = announced;
-            self.directories.insert(
-                id,
-                Unsettled {
-                    parent,
-                    weight,
-                    footprint,
-                    children: 0,
-                    is_ended: false,
-                    is_resolved: false,
-                },
-            );
+            let directory = Unsettled {
+                held,
+                children: 0,
+                is_ended: false,
+                is_resolved: false,
+            };
+            self.directories.insert(id, directory);
         } else {
             self.others += 1;
-            self.weight += announced.weight;
-            self.footprint += announced.footprint;
+            self.weight += held.weight;
+            self.footprint += held.footprint;
         }
         self.kept += announced.kept();
         self.undecided.push_back(announced);
@@ -217,10 +216,10 @@ impl Ledger {
     pub(super) fn end_directory(&mut self, id: EntryId) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_ended = true;
-            self.weight += directory.weight;
-            self.footprint += directory.footprint;
+            self.weight += directory.held.weight;
+            self.footprint += directory.held.footprint;
         }
-        self.settle_directories(Some(id));
+        self.settle_directory(id);
     }
 
     /// Records that a batch was sent with entries up to `last`.
@@ -273,40 +272,35 @@ impl Ledger {
     pub(super) fn resolve(&mut self, id: EntryId, announced: &Announced) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
-            return self.settle_directories(Some(id));
+            return self.settle_directory(id);
         }
         self.others -= 1;
-        self.weight -= announced.weight;
-        self.footprint -= announced.footprint;
-        self.settle_child_of(announced.parent);
+        self.settle(announced.held);
     }
 
-    fn settle_child_of(&mut self, parent: Option<EntryId>) {
-        if let Some(directory) = parent.and_then(|parent| self.directories.get_mut(&parent)) {
+    /// Releases the memory of a settled entry, and settles its directory if that is complete.
+    fn settle(&mut self, held: Held) {
+        self.weight -= held.weight;
+        self.footprint -= held.footprint;
+        if let Some(parent) = held.parent
+            && let Some(directory) = self.directories.get_mut(&parent)
+        {
             directory.children -= 1;
+            self.settle_directory(parent);
         }
-        self.settle_directories(parent);
     }
 
-    /// Settles a directory if it is complete, and then its parents.
-    fn settle_directories(&mut self, first: Option<EntryId>) {
-        let mut next = first;
-        while let Some(id) = next {
-            let is_settled = |directory: &Unsettled| {
-                directory.is_ended && directory.is_resolved && directory.children == 0
-            };
-            if !self.directories.get(&id).is_some_and(is_settled) {
-                return;
-            }
-            let Some(settled) = self.directories.remove(&id) else {
-                return;
-            };
-            self.weight -= settled.weight;
-            self.footprint -= settled.footprint;
-            next = settled.parent;
-            if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
-                parent.children -= 1;
-            }
+    /// Settles a directory if it is complete, and then its parents: no more than a name has
+    /// components.
+    fn settle_directory(&mut self, id: EntryId) {
+        let is_complete = |directory: &mut Unsettled| {
+            directory.is_ended && directory.is_resolved && directory.children == 0
+        };
+        if let Entry::Occupied(mut directory) = self.directories.entry(id)
+            && is_complete(directory.get_mut())
+        {
+            let settled = directory.remove();
+            self.settle(settled.held);
         }
     }
 
@@ -405,7 +399,7 @@ pub(super) enum LedgerError {
 mod tests {
     use std::sync::Arc;
 
-    use nicstripe_proto::tree::{Entry, Xattr};
+    use nicstripe_proto::tree::Xattr;
 
     use super::*;
     use crate::tree::anchor::{Anchor, Base};
@@ -418,7 +412,7 @@ mod tests {
         };
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
         let (mtime, xattrs) = (identity.mtime, Some(vec![xattr]));
-        let entry = Entry {
+        let entry = nicstripe_proto::tree::Entry {
             id,
             parent,
             name: None,
@@ -514,8 +508,11 @@ mod tests {
     fn a_walk_waits_while_entries_without_results_fill_the_receivers_memory() {
         let mut ledger = Ledger::new(64 << 10);
         let file = |id| Announced {
-            weight: 0,
-            footprint: 4 << 10,
+            held: Held {
+                parent: None,
+                weight: 0,
+                footprint: 4 << 10,
+            },
             ..announced(
                 id,
                 Content::File {

@@ -119,20 +119,10 @@ impl Outlet {
         self.report.stripped = self.report.stripped.saturating_add(count);
     }
 
-    /// Counts and reports a special file that is not copied.
-    pub(super) fn special(&mut self, name: &Name) -> Result<(), Halt> {
+    /// Counts and reports a special file that is not copied, or that the receiver skips.
+    pub(super) fn special(&mut self, name: Option<&Name>) -> Result<(), Halt> {
         self.report.special += 1;
-        if self.list {
-            Halt::unless(self.channel.tell(name, EntryOutcome::Special))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Counts and reports a device that the receiver skips.
-    pub(super) fn left_out(&mut self, announced: &Announced) -> Result<(), Halt> {
-        self.report.special += 1;
-        self.tell(announced, EntryOutcome::Special)
+        self.tell(name, EntryOutcome::Special)
     }
 
     pub(super) fn complete(&mut self) {
@@ -153,7 +143,8 @@ impl Outlet {
         let bytes = announced.kind.size();
         self.report.bytes += bytes;
         self.file_done(announced, self.is_dry_run);
-        self.tell(announced, EntryOutcome::Copied { verdict, bytes })
+        let outcome = EntryOutcome::Copied { verdict, bytes };
+        self.tell(announced.name().as_ref(), outcome)
     }
 
     /// Counts and reports an entry that is unchanged or newer at the receiver.
@@ -165,7 +156,7 @@ impl Outlet {
             _ => self.report.unchanged += 1,
         }
         self.file_done(announced, true);
-        self.tell(announced, EntryOutcome::Skipped(verdict))
+        self.tell(announced.name().as_ref(), EntryOutcome::Skipped(verdict))
     }
 
     fn file_done(&mut self, announced: &Announced, is_skipped: bool) {
@@ -205,22 +196,19 @@ impl Outlet {
             .map(|announced| announced.location.label())
             .unwrap_or_default();
         self.fail(
-            announced.and_then(|announced| announced.location.name().ok().flatten()),
+            announced.and_then(Announced::name),
             FailedEntry { name, code, text },
         )
     }
 
     /// Counts a failure, and reports its entry if it has a name.
     pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Halt> {
-        let outcome = self.list.then(|| EntryOutcome::Failed {
+        let outcome = EntryOutcome::Failed {
             code: failure.code,
             text: failure.text.clone(),
-        });
+        };
         self.report.fail(failure);
-        match (name, outcome) {
-            (Some(name), Some(outcome)) => Halt::unless(self.channel.tell(&name, outcome)),
-            _ => Ok(()),
-        }
+        self.tell(name.as_ref(), outcome)
     }
 
     /// Counts deletions at the receiver whose names the local user does not need.
@@ -231,16 +219,12 @@ impl Outlet {
     /// Counts and reports a deletion at the receiver, or one that a dry run would do.
     pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Halt> {
         self.report.deleted += 1;
-        if self.list {
-            Halt::unless(self.channel.tell(name, EntryOutcome::Deleted))
-        } else {
-            Ok(())
-        }
+        self.tell(Some(name), EntryOutcome::Deleted)
     }
 
-    fn tell(&mut self, announced: &Announced, outcome: EntryOutcome) -> Result<(), Halt> {
-        match announced.location.name() {
-            Ok(Some(name)) if self.list => Halt::unless(self.channel.tell(&name, outcome)),
+    fn tell(&mut self, name: Option<&Name>, outcome: EntryOutcome) -> Result<(), Halt> {
+        match name {
+            Some(name) if self.list => Halt::unless(self.channel.tell(name, outcome)),
             _ => Ok(()),
         }
     }

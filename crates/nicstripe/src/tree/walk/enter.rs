@@ -10,57 +10,51 @@ impl Walk {
     pub(super) fn begin(&mut self, source: SendSource) {
         let contents = means_contents(&source);
         let (base, leaf) = place_of(source, contents);
-        match self.anchor(base.clone(), false) {
+        let label = Location::label_of(&base, &leaf);
+        let begun = match self.anchor(base, false) {
             Ok(anchor) if contents => self.begin_contents(anchor),
             Ok(anchor) => self.begin_named(anchor, &leaf),
-            Err(error) => self.fail_source(
-                Location::label_of(&base, &leaf),
-                code_of_source(&error),
-                error,
-            ),
-        }
-    }
-
-    fn begin_contents(&mut self, anchor: Arc<Anchor>) {
-        self.skip = 0;
-        let label = anchor.base().label();
-        let dir = match anchor.dir() {
-            Ok(dir) => dir,
-            Err(error) => return self.fail_source(label, FailCode::Io, error),
+            Err(error) => Err((code_of_source(&error), error)),
         };
-        match fstat(&*dir) {
-            Ok(stat) => self.begin_with(
-                StatEntry {
-                    parent: None,
-                    leaf: None,
-                    name: None,
-                    location: Location::of_anchor(anchor),
-                    stat,
-                    bytes: None,
+        if let Err((code, error)) = begun {
+            let text = FileError::new("send", &label, error).one_line();
+            self.found.push_back(WalkItem::Failed {
+                name: None,
+                failure: FailedEntry {
+                    name: label,
+                    code,
+                    text,
                 },
-                &dir,
-            ),
-            Err(error) => self.fail_source(label, FailCode::Io, error.into()),
+            });
         }
     }
 
-    fn begin_named(&mut self, anchor: Arc<Anchor>, leaf: &[u8]) {
-        self.skip = leaf.len() + 1;
-        let label = Location::label_of(anchor.base(), leaf);
-        if !self.top_names.insert(leaf.into()) {
-            let error = io::Error::other("another source has the same name");
-            return self.fail_source(label, FailCode::Exists, error);
-        }
-        if let Err((code, error)) = self.look_at_source(anchor, leaf) {
-            self.fail_source(label, code, error);
-        }
+    fn begin_contents(&mut self, anchor: Arc<Anchor>) -> Result<(), (FailCode, io::Error)> {
+        self.skip = 0;
+        let failed = |error: io::Error| (FailCode::Io, error);
+        let dir = anchor.dir().map_err(failed)?;
+        let looked = StatEntry {
+            parent: None,
+            leaf: None,
+            name: None,
+            location: Location::of_anchor(anchor),
+            stat: fstat(&*dir).map_err(|error| failed(error.into()))?,
+            bytes: None,
+        };
+        self.begin_with(looked, &dir);
+        Ok(())
     }
 
-    fn look_at_source(
+    fn begin_named(
         &mut self,
         anchor: Arc<Anchor>,
         leaf: &[u8],
     ) -> Result<(), (FailCode, io::Error)> {
+        self.skip = leaf.len() + 1;
+        if !self.top_names.insert(leaf.into()) {
+            let error = io::Error::other("another source has the same name");
+            return Err((FailCode::Exists, error));
+        }
         let failed = |error: io::Error| (code_of_source(&error), error);
         let name =
             Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
@@ -168,15 +162,7 @@ impl Walk {
     }
 
     fn open_directory(&self, looked: &StatEntry, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {
-        let opened = match looked.location.leaf.is_empty() {
-            true => looked.location.open(DIRECTORY)?,
-            false => openat(
-                dir,
-                &*looked.location.leaf,
-                DIRECTORY | OFlags::NOFOLLOW,
-                Mode::empty(),
-            )?,
-        };
+        let opened = self.open_leaf(looked, dir, DIRECTORY)?;
         let stat = fstat(&opened)?;
         Ok((opened, stat))
     }
