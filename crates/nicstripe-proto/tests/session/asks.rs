@@ -1,4 +1,4 @@
-//! Tests of requests about names and their answers, under link faults.
+//! Tests of requests about names and of answers from a hostile peer.
 
 use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,
@@ -8,91 +8,8 @@ use nicstripe_proto::{
         ObjectStat,
     },
 };
-use nicstripe_sim::{End, Rng};
 
-use crate::{
-    harness::{Lab, Seed, ms, secs},
-    hostile::Victim,
-    random::{finish, random_lab},
-    seeds::run_all,
-};
-
-const SEEDS: u64 = 60;
-
-#[test]
-fn whatever_happens_what_is_asked_is_answered_once() {
-    run_all("whatever_happens_what_is_asked", &[17_407], SEEDS, |seed| {
-        let mut lab = random_lab(seed);
-        let mut rng = Rng::new(seed.0 ^ 0xa5);
-        for id in 0..rng.below(200) as u32 {
-            lab.at(ms(rng.below(4_000)), move |lab| lab.ask(id));
-        }
-        // More requests than may be open at once.
-        let first = 1000 + rng.below(1000) as u32;
-        lab.at(ms(rng.below(1_000)), move |lab| {
-            (first..first + 80).for_each(|id| lab.ask(id));
-        });
-        finish(&mut lab);
-        let until = lab.net.now() + secs(200);
-        lab.run_while(until, |lab| lab.peers[0].session.open_asks() > 0);
-        let client = &lab.peers[0];
-        assert!(
-            client.asked.iter().eq(client.answers.keys()),
-            "{:?} asked, answers: {:?}",
-            client.asked,
-            client.answers.keys()
-        );
-        assert!(
-            client
-                .answers
-                .values()
-                .all(|answer| answer.answer == expected(answer.id))
-        );
-        assert_eq!(lab.peers[1].session.open_asks(), 0);
-    });
-}
-
-#[test]
-fn what_is_asked_survives_the_loss_of_its_path_at_any_moment() {
-    for cut in 0..60 {
-        let mut lab = Lab::small(Seed(cut), 0).link(100).link(1000);
-        lab.start();
-        lab.at(ms(20), |lab| (0..40).for_each(|id| lab.ask(id)));
-        lab.at(ms(20) + ms(cut) / 4, |lab| lab.cut(1));
-        lab.run_until(secs(2));
-        assert_eq!(lab.peers[0].answers.len(), 40, "cut after {cut} × 0.25 ms");
-    }
-}
-
-impl Lab {
-    pub(crate) fn ask(&mut self, id: u32) {
-        let peer = self.peer_mut(End::A);
-        let ask = AskKind::Stat { name: name("a") };
-        let before = peer.session.open_asks();
-        let is_new = !peer.asked.contains(&id);
-        if is_new && peer.session.ask(Ask { id, ask }) {
-            peer.asked.insert(id);
-        } else {
-            assert!(!is_new || before == MOST_ASKS, "refused {id} and {before}");
-        }
-    }
-
-    pub(crate) fn answer(&mut self, end: End, ask: Ask) {
-        let answer = Answer {
-            id: ask.id,
-            answer: expected(ask.id),
-        };
-        self.peer_mut(end).session.answer(answer.clone());
-        // A second answer to the same request is ignored.
-        self.peer_mut(end).session.answer(answer);
-    }
-}
-
-fn expected(id: u32) -> AnswerKind {
-    AnswerKind::Stat {
-        stat: stat(id.into()),
-    }
-}
+use crate::hostile::Victim;
 
 fn stat(size: u64) -> ObjectStat {
     ObjectStat {

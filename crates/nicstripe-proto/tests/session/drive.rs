@@ -13,7 +13,6 @@ use nicstripe_sim::{CloseReason, End};
 use crate::{
     disk::Version,
     harness::{Lab, TestTransfer, us},
-    loads::LOAD_LEN,
     peer::{Connection, Outcome, Packet, Work},
 };
 
@@ -53,9 +52,7 @@ impl Lab {
         let now = self.now();
         let peer = self.peer_mut(to);
         let session = match packet {
-            Packet::Frame { session, .. }
-            | Packet::Chunk { session, .. }
-            | Packet::Load { session, .. } => session,
+            Packet::Frame { session, .. } | Packet::Chunk { session, .. } => session,
             Packet::Piece { .. } => peer.process,
         };
         if !peer.connections.contains_key(&path) || session != peer.process {
@@ -63,7 +60,6 @@ impl Lab {
         }
         match packet {
             Packet::Piece { .. } => peer.session.handle_heard(path, now),
-            Packet::Load { run, wire_len, .. } => self.on_load(path, to, run, wire_len),
             Packet::Frame { frame, .. } => peer.session.handle_frame(path, frame, now).unwrap(),
             Packet::Chunk {
                 header, content, ..
@@ -238,7 +234,6 @@ impl Lab {
                     self.on_commit(end, transfer, digest);
                 }
             }
-            Work::Answer(ask) => self.answer(end, ask),
             Work::Give(transfer) => self.give(end, transfer),
             Work::Take(transfer) => self.take(end, transfer),
             Work::ConnectTimeout { path, attempt } => {
@@ -435,9 +430,7 @@ impl Lab {
                 {
                     match self.peer_mut(end).session.poll_transmit(path, now) {
                         Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
-                        Some(Transmit::Load(order)) => {
-                            self.peer_mut(end).connections.get_mut(&path).unwrap().load = order;
-                        }
+                        Some(Transmit::Load(_)) => panic!("a load without a benchmark"),
                         Some(Transmit::Chunk { transfer, chunk }) => {
                             goes_on = true;
                             if !self.read_given(end, path, transfer, chunk) {
@@ -494,12 +487,7 @@ impl Lab {
             return;
         };
         while self.net.is_writable(link, end) {
-            let load = connection.load.map(|load| Packet::Load {
-                session: peer.process,
-                run: load.run,
-                wire_len: LOAD_LEN,
-            });
-            let Some(packet) = connection.outbox.pop_front().or(load) else {
+            let Some(packet) = connection.outbox.pop_front() else {
                 break;
             };
             let is_chunk = matches!(packet, Packet::Chunk { .. });
@@ -572,13 +560,6 @@ impl Lab {
                 peer.abandoned = true;
             }
             Wanted::Damaged { .. } => peer.damages += 1,
-            Wanted::Asked(ask) => self.work(end, Work::Answer(ask)),
-            Wanted::Answered(answer) => assert_eq!(
-                peer.answers.insert(answer.id, answer),
-                None,
-                "answered twice"
-            ),
-            Wanted::Bench(body) => self.on_bench(end, body),
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
             live => self.on_live(end, live),
         }

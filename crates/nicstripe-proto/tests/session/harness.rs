@@ -705,3 +705,8 @@ pub(crate) const fn mib(mib: u64) -> u64 {
 fn path_of(link: LinkId) -> PathId {
     PathId(link.index() as u16)
 }
+
+/// Returns the duration of a transfer at the sum of the links' rates in Mbit/s.
+pub(crate) fn ideal(mbit: &[u64], size: u64) -> Duration {
+    Duration::from_secs_f64(size as f64 * 8.0 / (mbit.iter().sum::<u64>() as f64 * 1e6))
+}

@@ -21,6 +21,5 @@ mod loads;
 mod peer;
 mod pipes;
 mod random;
-mod ratios;
 mod resume;
 mod seeds;

@@ -8,8 +8,7 @@ use std::{
 use nicstripe_proto::{
     ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session,
     SessionConfig, Subtree, TransferId, Zeros,
-    load::LoadOrder,
-    message::{Answer, Ask, BenchBody, CloseCode, Complete},
+    message::{CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
 use std::time::Instant;
@@ -34,11 +33,6 @@ pub(crate) enum Packet {
         content: Version,
         wire_len: u64,
     },
-    Load {
-        session: u64,
-        run: u32,
-        wire_len: u64,
-    },
 }
 
 impl Message for Packet {
@@ -46,8 +40,7 @@ impl Message for Packet {
         match self {
             Self::Piece { wire_len }
             | Self::Frame { wire_len, .. }
-            | Self::Chunk { wire_len, .. }
-            | Self::Load { wire_len, .. } => *wire_len,
+            | Self::Chunk { wire_len, .. } => *wire_len,
         }
     }
 }
@@ -99,8 +92,6 @@ pub(crate) enum Work {
         attempt: u64,
     },
     CarrierUp(PathId),
-    /// The answer to a request is sent.
-    Answer(Ask),
 }
 
 impl Work {
@@ -120,8 +111,6 @@ pub(crate) enum Outcome {
 pub(crate) struct Connection {
     /// Packets of a connection that the network has not accepted yet. A chunk consists of several.
     pub(crate) outbox: VecDeque<Packet>,
-    /// Benchmark load that the connection sends while it has nothing else to send.
-    pub(crate) load: Option<LoadOrder>,
 }
 
 impl Connection {
@@ -157,12 +146,6 @@ pub(crate) struct Peer {
     pub(crate) suspicions: u64,
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
-    pub(crate) bench: Vec<BenchBody>,
-    /// Received load in bytes by run and path: in total, and as counted for the run.
-    pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
-    /// IDs of the requests sent to the daemon.
-    pub(crate) asked: BTreeSet<u32>,
-    pub(crate) answers: BTreeMap<u32, Answer>,
 }
 
 impl Peer {
@@ -193,10 +176,6 @@ impl Peer {
             suspicions: 0,
             damages: 0,
             control_sent: Vec::new(),
-            bench: Vec::new(),
-            loads: BTreeMap::new(),
-            asked: BTreeSet::new(),
-            answers: BTreeMap::new(),
         }
     }
 

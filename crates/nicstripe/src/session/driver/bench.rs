@@ -24,7 +24,7 @@ use super::Driver;
 use crate::{
     report::metrics::JobCounts,
     session::{
-        input::{BenchInput, Command, Input, SessionHandle},
+        input::{BenchInput, Command, Input, SessionHandle, report},
         path_connection::PathConnection,
         serve::Access,
     },
@@ -385,7 +385,7 @@ fn shortened(mut text: String) -> String {
 /// Daemon: sends a benchmark message through the session, from an I/O thread.
 fn send_in_background(session: &SessionHandle, body: BenchBody) {
     let answer = Command::Bench(BenchInput::Answer(body));
-    drop(session.inputs.blocking_send(Input::Command(answer)));
+    report(&session.inputs, Input::Command(answer));
 }
 
 impl PathConnection {

@@ -11,7 +11,7 @@ use crate::{report::error::Error, session::Command};
 
 #[test]
 fn copies_cancelled_at_any_moment_leave_nothing_behind_and_the_next_resumes() {
-    for seed in 0..amount(2, 100) {
+    for seed in 0..amount(2, 40) {
         in_virtual_time(run(seed));
     }
 }

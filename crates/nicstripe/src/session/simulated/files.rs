@@ -1,9 +1,14 @@
 //! Tests with files that have holes or that the receiver has in part: only the missing data is
 //! sent.
 
-use std::{fs::OpenOptions, os::unix::fs::FileExt};
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::FileExt,
+};
 
-use nicstripe_proto::{TransferStats, message::PutOptions};
+use nicstripe_proto::{ChunkSize, TransferStats, hole::HOLES_PER_MESSAGE, message::PutOptions};
+use nicstripe_sim::End;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::lab::{Direction, Lab, in_virtual_time, ms, secs};
 
@@ -22,13 +27,7 @@ async fn copy(
     let source = lab.file(direction.sender());
     let file = OpenOptions::new().write(true).open(&source).unwrap();
     for (first, count) in holes {
-        rustix::fs::fallocate(
-            &file,
-            rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
-            first * CHUNK,
-            count * CHUNK,
-        )
-        .unwrap();
+        punch(&file, first * CHUNK, count * CHUNK);
     }
     if lab.options.delta {
         let target = lab.file(direction.sender().other());
@@ -43,6 +42,11 @@ async fn copy(
     let (_, tally) = copy.end(secs(60)).await.unwrap();
     lab.assert_delivered();
     tally.stats
+}
+
+fn punch(file: &File, offset: u64, len: u64) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, flags, offset, len).unwrap();
 }
 
 async fn with_delta(rates: &[u64]) -> Lab {
@@ -123,6 +127,25 @@ fn a_file_that_is_one_hole_is_not_sent_at_all() {
             );
         });
     }
+}
+
+#[test]
+fn more_holes_than_fit_into_a_message_are_announced_in_several() {
+    in_virtual_time(async {
+        let mut lab = Lab::new(3, &[100]).await;
+        lab.chunk_size = ChunkSize::MIN;
+        let (chunk, chunks) = (lab.chunk_size.bytes(), 2 * HOLES_PER_MESSAGE as u64 + 200);
+        lab.write(End::A, chunks * chunk);
+        let source = OpenOptions::new().write(true).open(lab.file(End::A));
+        let source = source.unwrap();
+        (0..chunks)
+            .step_by(2)
+            .for_each(|number| punch(&source, number * chunk, chunk));
+        let copy = lab.copy_again(Direction::Put).await;
+        let (_, tally) = copy.end(secs(60)).await.unwrap();
+        lab.assert_delivered();
+        assert_eq!(tally.stats.delivered_bytes, chunks / 2 * chunk);
+    });
 }
 
 #[test]

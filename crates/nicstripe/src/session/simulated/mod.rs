@@ -8,6 +8,7 @@
 //! Links have 100 Mbit/s and files some MiB, so that a test moves few bytes in many seconds.
 #![allow(clippy::unwrap_used)]
 
+mod asks;
 mod budgets;
 mod cancels;
 mod faults;
@@ -15,5 +16,8 @@ mod files;
 mod flaps;
 pub(super) mod lab;
 mod limits;
+#[cfg(feature = "bench")]
+mod loads;
 mod random;
 mod sizes;
+mod streams;

@@ -93,7 +93,7 @@ async fn run(seed: u64) {
     );
 }
 
-fn random_link(rng: &mut Rng) -> LinkConfig {
+pub(super) fn random_link(rng: &mut Rng) -> LinkConfig {
     let farthest = pick(rng, &[300, 5_000, 50_000]);
     let (delay, jitter) = (rng.below(farthest), rng.below(3_000));
     let mbit = pick(rng, &[5, 10, 50, 50, 200, 200]);
@@ -107,7 +107,7 @@ fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
 }
 
 /// Schedules a random fault. Most faults begin in the first second, during the transfer.
-fn add_fault(lab: &Lab, rng: &mut Rng, links: usize) {
+pub(super) fn add_fault(lab: &Lab, rng: &mut Rng, links: usize) {
     let at = {
         let latest = pick(rng, &[30, 300, 1_000, 8_000]);
         rng.below(latest)

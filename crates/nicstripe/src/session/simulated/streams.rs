@@ -1,0 +1,248 @@
+//! Tests of streams: a program that produces the data of a put piece by piece, and one that
+//! consumes the data of a get in order.
+
+use std::{path::PathBuf, time::Duration};
+
+use nicstripe_proto::{ChunkSize, message::OfferKind};
+use nicstripe_sim::{End, Rng};
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use super::lab::{Copy, Direction, Lab, get_request, in_virtual_time, mib, ms, secs};
+use crate::{
+    file::BufferPool,
+    session::{
+        Tally,
+        endpoint::object::{FEED_CHUNKS, ObjectSink, ObjectSource, Read, Written},
+    },
+};
+
+const CHUNK: u64 = ChunkSize::DEFAULT.bytes();
+
+/// Capacity of a client's reorder buffer, in bytes.
+const WINDOW: u64 = 16 << 20;
+
+/// Program at the client's end of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Program {
+    /// Maximum pause before each chunk.
+    pub(super) pause: Duration,
+    /// Chunk before which the program stops, and for how long.
+    pub(super) stop: Option<(u64, Duration)>,
+}
+
+impl Program {
+    async fn wait(self, rng: &mut Rng, chunk: u64) {
+        let pause = rng.below(self.pause.as_micros() as u64 + 1);
+        sleep(Duration::from_micros(pause)).await;
+        if let Some((_, pause)) = self.stop.filter(|(at, _)| *at == chunk) {
+            sleep(pause).await;
+        }
+    }
+
+    /// Produces the bytes of a file.
+    async fn write(self, file: PathBuf, to: mpsc::Sender<Written>) {
+        let (bytes, buffers) = (std::fs::read(file).unwrap(), BufferPool::default());
+        let mut rng = Rng::new(1);
+        for (number, part) in (0..).zip(bytes.chunks(CHUNK as usize)) {
+            self.wait(&mut rng, number).await;
+            let mut buffer = buffers.take();
+            buffer.bytes_mut(part.len()).copy_from_slice(part);
+            to.send(Written::Chunk(buffer)).await.unwrap();
+        }
+        to.send(Written::End).await.unwrap();
+    }
+
+    /// Consumes a stream and writes it to a file.
+    async fn read(self, file: PathBuf, mut from: mpsc::Receiver<Read>) {
+        let (mut bytes, mut number) = (Vec::new(), 0);
+        let mut rng = Rng::new(1);
+        loop {
+            self.wait(&mut rng, number).await;
+            match from.recv().await {
+                Some(Read::Chunk(buffer)) => {
+                    bytes.extend_from_slice(buffer.bytes());
+                    number += 1;
+                }
+                Some(Read::Begun(_)) => {}
+                None => break,
+            }
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+}
+
+/// Stream that was started, and its program.
+pub(super) struct Stream {
+    copy: Copy,
+    program: JoinHandle<()>,
+}
+
+impl Stream {
+    /// Waits for the end of the stream, for at most `limit`, and then of the program. Returns the time of the stream's end and the statistics of the client.
+    pub(super) async fn end(self, lab: &Lab, limit: Duration) -> (Duration, Tally) {
+        let (_, tally) = self.copy.end(limit).await.unwrap();
+        let ended = lab.now();
+        self.program.await.unwrap();
+        lab.assert_delivered();
+        (ended, tally)
+    }
+}
+
+impl Lab {
+    /// Starts to stream `size` bytes from or to a program at the client.
+    pub(super) async fn stream(
+        &mut self,
+        direction: Direction,
+        size: u64,
+        program: Program,
+    ) -> Stream {
+        self.write(direction.sender(), size);
+        let ours = self.file(End::A);
+        let (program, copy) = match direction {
+            Direction::Put => {
+                let (to, from) = mpsc::channel(FEED_CHUNKS);
+                let source = ObjectSource::new(from, self.put_request(OfferKind::Pipe));
+                let program = tokio::spawn(program.write(ours, to));
+                (program, self.put(Box::new(source)).await)
+            }
+            Direction::Get => {
+                let (to, from) = mpsc::channel(FEED_CHUNKS);
+                let sink = ObjectSink::new(to, get_request());
+                let program = tokio::spawn(program.read(ours, from));
+                (program, self.get(Box::new(sink)).await)
+            }
+        };
+        Stream { copy, program }
+    }
+}
+
+/// Streams `size` bytes and returns the duration and the client's statistics.
+async fn stream(
+    lab: &mut Lab,
+    direction: Direction,
+    size: u64,
+    program: Program,
+) -> (Duration, Tally) {
+    let began = lab.now();
+    let stream = lab.stream(direction, size, program).await;
+    let (ended, tally) = stream.end(lab, secs(300)).await;
+    assert_eq!(tally.stats.delivered_bytes, size, "{direction:?}");
+    (ended - began, tally)
+}
+
+/// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
+fn ideal(mbit: u64, size: u64) -> Duration {
+    Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
+}
+
+#[test]
+fn a_program_that_is_slow_kills_no_path() {
+    for direction in Direction::BOTH {
+        for (pause, chunks) in [(secs(20), 10), (ms(40), 60)] {
+            in_virtual_time(async move {
+                let mut lab = Lab::new(5, &[100, 10]).await;
+                let program = Program { pause, stop: None };
+                let size = chunks * CHUNK + 1;
+                let (took, tally) = stream(&mut lab, direction, size, program).await;
+                assert_eq!(tally.failovers, 0, "{direction:?} {pause:?}");
+                // On average, half of the longest pause.
+                let most = (chunks as u32 + 2) * (pause * 2 / 3) + secs(1);
+                assert!(took <= most, "{direction:?} {pause:?}: {took:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_stream_whose_links_are_cut_and_healed_arrives_whole() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let mut lab = Lab::new(6, &[100, 10]).await;
+            lab.at(ms(300), |links| links.cut(0));
+            lab.at(ms(900), |links| links.heal(0));
+            lab.at(ms(1200), |links| (0..2).for_each(|index| links.cut(index)));
+            lab.at(secs(6), |links| (0..2).for_each(|index| links.heal(index)));
+            let size = mib(16) - 7;
+            let (took, _) = stream(&mut lab, direction, size, Program::default()).await;
+            assert!(took > secs(6), "{direction:?}: {took:?}");
+        });
+    }
+}
+
+#[test]
+fn a_stream_takes_the_sum_of_its_links() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let mut lab = Lab::new(1, &[100, 100]).await;
+            let (took, ideal) = (
+                stream(&mut lab, direction, mib(32), Program::default())
+                    .await
+                    .0,
+                ideal(200, mib(32)),
+            );
+            assert!(
+                took <= ideal.mul_f64(1.02),
+                "{direction:?}: {took:?}, ideal {ideal:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_reader_that_stops_for_half_a_minute_kills_no_path_and_its_window_is_kept() {
+    in_virtual_time(async {
+        let mut lab = Lab::new(2, &[100, 100]).await;
+        let taken = 10;
+        let program = Program {
+            stop: Some((taken, secs(30))),
+            ..Program::default()
+        };
+        let sent = lab.links.clone();
+        let sent = tokio::spawn(async move {
+            sleep(secs(20)).await;
+            (0..2)
+                .map(|index| sent.delivered(index, End::B))
+                .sum::<u64>()
+        });
+        let (took, tally) = stream(&mut lab, Direction::Get, mib(32), program).await;
+        let (sent, most) = (
+            sent.await.unwrap(),
+            taken * CHUNK + WINDOW + (FEED_CHUNKS as u64 + 1) * CHUNK,
+        );
+        assert!(sent <= most * 101 / 100, "{sent} bytes, at most {most}");
+        assert_eq!(tally.failovers, 0);
+        assert!(took <= ideal(200, mib(32)) + secs(30) + ms(300), "{took:?}");
+    });
+}
+
+#[test]
+fn a_disk_that_stalls_for_half_a_minute_holds_back_a_writer_and_kills_no_path() {
+    in_virtual_time(async {
+        let mut lab = Lab::new(2, &[100, 100]).await;
+        lab.disks[1].stall(ms(500), ms(30_500));
+        let (took, tally) = stream(&mut lab, Direction::Put, mib(32), Program::default()).await;
+        assert_eq!(tally.failovers, 0);
+        assert!(took <= ideal(200, mib(32)) + secs(30) + ms(300), "{took:?}");
+    });
+}
+
+#[test]
+fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            // A chunk takes 0.2 s at 10 Mbit/s, and all behind it wait in the window.
+            let mut lab = Lab::new(1, &[1000, 10]).await;
+            let (took, ideal) = (
+                stream(&mut lab, direction, mib(64), Program::default())
+                    .await
+                    .0,
+                ideal(1000, mib(64)),
+            );
+            println!("{direction:?}: {took:?}, the fast link alone {ideal:?}");
+            assert!(
+                took <= 2 * ideal,
+                "{direction:?}: {took:?}, the fast link alone {ideal:?}"
+            );
+        });
+    }
+}
