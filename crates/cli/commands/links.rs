@@ -16,7 +16,7 @@ use crate::{
         terminal::Terminal,
     },
     process::runtime,
-    text::{link_text, quantity::Speed, shown, table::aligned},
+    text::{known, link_text, quantity::Speed, shown, table::aligned},
 };
 
 /// Show which cables a copy to a machine would use, which not, and why; without HOST, the
@@ -86,14 +86,10 @@ struct Peer {
 fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
     let name = peer.name.as_deref().unwrap_or(host);
     stdout::line(format_args!("{} ({})", shown(name), peer.key.fingerprint()))?;
-    let mut rows = vec![
-        [
-            "link", "address", "why", "MTU", "speed", "expected", "state",
-        ]
-        .map(str::to_owned),
+    let heads = [
+        "link", "address", "why", "MTU", "speed", "expected", "state",
     ];
-    rows.extend(survey.links.iter().map(row));
-    for line in aligned(&rows) {
+    for line in aligned(heads, survey.links.iter().map(row)) {
         stdout::line(line)?;
     }
     for note in survey.links.iter().flat_map(notes) {
@@ -130,26 +126,18 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
 }
 
 fn row(link: &SurveyedLink) -> [String; 7] {
-    let unknown = || "?".to_owned();
-    let speed = match (link.line_rate, link.peer_line_rate) {
-        (Some(ours), Some(theirs)) => ours.min(theirs).to_string(),
-        (Some(rate), None) | (None, Some(rate)) => rate.to_string(),
-        (None, None) => unknown(),
-    };
+    let speeds = [link.line_rate, link.peer_line_rate];
     let mtu = link.path_mtu.map_or_else(
         || link.mtu.to_string(),
         |through| format!("{} ({through})", link.mtu),
     );
-    let expected = link
-        .theory
-        .map_or_else(unknown, |rate| Speed(rate).to_string());
     [
         link_text::ends(&link.link),
         link.link.remote.to_string(),
         reason(link.reason).0.to_owned(),
         mtu,
-        speed,
-        expected,
+        known(speeds.into_iter().flatten().min()),
+        known(link.theory.map(Speed)),
         state_text(link),
     ]
 }
@@ -206,26 +194,23 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
 }
 
 fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
-    let mut rows = vec![["interface", "addresses", "MTU", "speed", "use"].map(str::to_owned)];
-    rows.extend(interfaces.iter().map(|interface| {
+    let row = |interface: &LocalInterface| {
         let addresses = match addresses(interface) {
             none if none.is_empty() => "none".to_owned(),
             addresses => addresses.join(" "),
         };
+        let left_out = interface.left_out.as_ref();
         [
             shown(&interface.name),
             addresses,
             interface.mtu.to_string(),
-            interface
-                .line_rate
-                .map_or_else(|| "?".to_owned(), |rate| rate.to_string()),
-            interface
-                .left_out
-                .as_ref()
-                .map_or_else(|| "link".to_owned(), |why| format!("not used: {why}")),
+            known(interface.line_rate),
+            left_out.map_or_else(|| "link".to_owned(), |why| format!("not used: {why}")),
         ]
-    }));
-    aligned(&rows).into_iter().try_for_each(stdout::line)
+    };
+    let heads = ["interface", "addresses", "MTU", "speed", "use"];
+    let lines = aligned(heads, interfaces.iter().map(row));
+    lines.into_iter().try_for_each(stdout::line)
 }
 
 /// Returns the addresses of an interface, each with the length of its prefix.

@@ -1,6 +1,6 @@
 //! Texts about links, shared by all commands.
 
-use nicstripe::{LinkName, LinkRemedy};
+use nicstripe::{LinkName, LinkRemedy, LinkState};
 
 use super::shown;
 
@@ -11,6 +11,16 @@ pub(crate) fn ends(link: &LinkName) -> String {
     match &link.peer_interface {
         Some(peer) => format!("{ours} → {}", shown(peer)),
         None => ours,
+    }
+}
+
+/// Returns the reason why a link carries nothing; `None` if it connects or is connected.
+pub(crate) fn trouble(state: &LinkState) -> Option<String> {
+    match state {
+        LinkState::Suspect => Some("no answer".to_owned()),
+        LinkState::Down(why) => Some(format!("down: {}", shown(why))),
+        LinkState::LeftOut(why) => Some(format!("not used: {}", shown(why))),
+        _ => None,
     }
 }
 

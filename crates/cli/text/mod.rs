@@ -7,9 +7,14 @@ pub(crate) mod quantity;
 pub(crate) mod spelling;
 pub(crate) mod table;
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, fmt::Display};
 
 /// Returns a path, a name or a text of the system or a peer, escaped for a terminal.
 pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     nicstripe::escaped(text.as_ref().as_encoded_bytes())
+}
+
+/// Returns a value as text, or a question mark if it is unknown.
+pub(crate) fn known(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "?".to_owned(), |value| value.to_string())
 }

@@ -10,14 +10,17 @@ pub(crate) fn stdout_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Pads all cells of a column to the widest one. The first and last column are left-aligned, the
-/// others right-aligned.
-pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    aligned_rows(rows)
+/// Returns a table with the header `heads`, as [`aligned_rows`] does.
+pub(crate) fn aligned<const N: usize>(
+    heads: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Vec<String> {
+    let heads = heads.map(str::to_owned);
+    aligned_rows(&std::iter::once(heads).chain(rows).collect::<Vec<_>>())
 }
 
-/// Like [`aligned`], for a column count known only at run time. All rows must have as many cells as
-/// the first.
+/// Pads all cells of a column to the widest one. The first and last column are left-aligned, the
+/// others right-aligned. All rows must have as many cells as the first.
 pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     let widths = widths(rows);
     let columns = widths.len();

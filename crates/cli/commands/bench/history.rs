@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    text::{shown, table::aligned},
+    text::{known, shown, table::aligned},
 };
 
 #[derive(Debug)]
@@ -41,15 +41,10 @@ pub(crate) struct Brief {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct BriefSummary {
-    #[serde(default)]
     together: Option<Spread>,
-    #[serde(default)]
     reverse: Option<Spread>,
-    #[serde(default)]
     both: Option<Spread>,
-    #[serde(default)]
     efficiency: Option<f64>,
-    #[serde(default)]
     limiter: Option<Limiter>,
 }
 
@@ -139,64 +134,45 @@ impl History {
 }
 
 pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
-    let mut rows = vec![
-        [
-            "id",
-            "began (UTC)",
-            "machines",
-            "Mbit/s",
-            "MB/s (MiB/s)",
-            "of theory",
-            "limited by",
-        ]
-        .map(str::to_owned),
+    let heads = [
+        "id",
+        "began (UTC)",
+        "machines",
+        "Mbit/s",
+        "MB/s (MiB/s)",
+        "of theory",
+        "limited by",
     ];
-    rows.extend(briefs.iter().map(Brief::row));
-    aligned(&rows)
+    aligned(heads, briefs.iter().map(Brief::row))
 }
 
 impl Brief {
     fn row(&self) -> [String; 7] {
-        let name = |host: &HostFacts| host.name.as_ref().map_or_else(|| "?".to_owned(), shown);
+        let name = |host: &HostFacts| known(host.name.as_ref().map(shown));
         let summary = &self.summary;
         let of_all = [
             (summary.together, "→"),
             (summary.reverse, "←"),
             (summary.both, "↔"),
         ];
-        let (total, way) = of_all
-            .into_iter()
-            .find_map(|(total, way)| Some((Some(total?), way)))
-            .unwrap_or((None, "→"));
-        let unknown = || "?".to_owned();
-        let limiter = summary
-            .limiter
-            .map_or_else(String::new, |limiter| limiter_text(limiter).to_owned());
-        let separator = if limiter.is_empty() || self.complete {
-            ""
-        } else {
-            ", "
+        let measured = of_all.into_iter().find(|(total, _)| total.is_some());
+        let (total, way) = measured.unwrap_or((None, "→"));
+        let bps = total.map(|total| total.median_bps);
+        let bytes = |bps| {
+            let text = bytes_a_second(bps);
+            text.replace(" MB/s", "").replace(" MiB/s", "")
         };
+        let incomplete = (!self.complete).then_some("incomplete");
+        let limits = summary.limiter.map(limiter_text).into_iter();
+        let hosts = &self.hosts;
         [
             short_id(&self.id),
             shown(self.started.trim_end_matches('Z').replace('T', " ")),
-            format!(
-                "{} {way} {}",
-                name(&self.hosts.client),
-                name(&self.hosts.daemon)
-            ),
-            total.map_or_else(unknown, |total| RateUnit::Megabits.text(total.median_bps)),
-            total.map_or_else(unknown, |total| {
-                bytes_a_second(total.median_bps)
-                    .replace(" MB/s", "")
-                    .replace(" MiB/s", "")
-            }),
-            summary.efficiency.map_or_else(unknown, percent),
-            if self.complete {
-                limiter
-            } else {
-                format!("{limiter}{separator}incomplete")
-            },
+            format!("{} {way} {}", name(&hosts.client), name(&hosts.daemon)),
+            known(bps.map(|bps| RateUnit::Megabits.text(bps))),
+            known(bps.map(bytes)),
+            known(summary.efficiency.map(percent)),
+            limits.chain(incomplete).collect::<Vec<_>>().join(", "),
         ]
     }
 }

@@ -6,7 +6,7 @@ use super::{
     reading::{Reading, phase_text, short_id},
     unit::RateUnit,
 };
-use crate::text::table::aligned;
+use crate::text::{known, table::aligned};
 
 /// Returns the values of two reports as lines, the earlier first. A missing value is a question
 /// mark.
@@ -18,125 +18,58 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
         other.unit
     };
     let rate = |spread: Option<Spread>| spread.map(|spread| spread.median_bps as f64 / unit.bits());
-    let mut pairs = Vec::new();
-    for (phase, _) in other.whole_phases() {
-        pairs.push(Pair::of(
-            format!("{}, {}", phase_text(phase), unit.name()),
-            rate(one.total(phase)),
-            rate(other.total(phase)),
-        ));
+    let mut rows = Vec::new();
+    let mut add = |name: String, before: Option<f64>, after: Option<f64>| {
+        let is_known = before.or(after).is_some();
+        rows.extend(is_known.then(|| row(name, before, after)));
+    };
+    for (phase, total) in other.whole_phases() {
+        let name = format!("{}, {}", phase_text(phase), unit.name());
+        add(name, rate(one.total(phase)), rate(Some(total)));
     }
     for link in &after.links {
         let name = other.name(link);
-        let same = before
-            .links
-            .iter()
-            .find(|earlier| one.name(earlier) == name);
-        let alone = (
-            same.and_then(|link| rate(one.alone(link))),
-            rate(other.alone(link)),
-        );
-        pairs.push(Pair::of(
-            format!("{name} alone, {}", unit.name()),
-            alone.0,
-            alone.1,
-        ));
+        let mut links = before.links.iter();
+        let same = links.find(|earlier| one.name(earlier) == name);
+        let earlier = same.and_then(|link| rate(one.alone(link)));
+        let alone = format!("{name} alone, {}", unit.name());
+        add(alone, earlier, rate(other.alone(link)));
         if let Some(phase) = other.main_phase() {
-            let part = (
-                same.and_then(|link| rate(one.part(phase, link))),
-                rate(other.part(phase, link)),
-            );
-            pairs.push(Pair::of(
-                format!("{name} {}, {}", phase_text(phase), unit.name()),
-                part.0,
-                part.1,
-            ));
+            let earlier = same.and_then(|link| rate(one.part(phase, link)));
+            let name = format!("{name} {}, {}", phase_text(phase), unit.name());
+            add(name, earlier, rate(other.part(phase, link)));
         }
     }
     let (earlier, later) = (&before.summary, &after.summary);
-    pairs.push(Pair::of(
-        "share of theory, %".into(),
-        hundredfold(earlier.efficiency),
-        hundredfold(later.efficiency),
-    ));
-    pairs.push(Pair::of(
-        "scaling, %".into(),
-        hundredfold(earlier.scaling),
-        hundredfold(later.scaling),
-    ));
-    let milliseconds = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
+    let times = |factor: f64| move |value: Option<f64>| value.map(|value| value * factor);
+    let (percent, milliseconds) = (times(100.0), times(1e3));
+    let efficiency = (percent(earlier.efficiency), percent(later.efficiency));
+    add("share of theory, %".into(), efficiency.0, efficiency.1);
+    let scaling = (percent(earlier.scaling), percent(later.scaling));
+    add("scaling, %".into(), scaling.0, scaling.1);
     let [ours, theirs] = other.machines();
-    let cpu = [
-        (
-            ours,
-            earlier.cpu_s_per_gbit.client,
-            later.cpu_s_per_gbit.client,
-        ),
-        (
-            theirs,
-            earlier.cpu_s_per_gbit.daemon,
-            later.cpu_s_per_gbit.daemon,
-        ),
-    ];
-    pairs.extend(cpu.map(|(name, before, after)| {
-        Pair::of(
-            format!("processor of {name}, ms per Gbit"),
-            milliseconds(before),
-            milliseconds(after),
-        )
-    }));
-    let mut rows = vec![[
-        String::new(),
-        short_id(&before.id),
-        short_id(&after.id),
-        "change".into(),
-    ]];
-    rows.extend(
-        pairs
-            .iter()
-            .filter(|pair| pair.before.or(pair.after).is_some())
-            .map(Pair::row),
-    );
-    aligned(&rows)
+    let (then, now) = (&earlier.cpu_s_per_gbit, &later.cpu_s_per_gbit);
+    for (machine, then, now) in [
+        (ours, then.client, now.client),
+        (theirs, then.daemon, now.daemon),
+    ] {
+        let name = format!("processor of {machine}, ms per Gbit");
+        add(name, milliseconds(then), milliseconds(now));
+    }
+    let heads = ["", &short_id(&before.id), &short_id(&after.id), "change"];
+    aligned(heads, rows)
 }
 
-/// Row of the comparison: one value of the earlier and of the later report.
-struct Pair {
-    name: String,
-    before: Option<f64>,
-    after: Option<f64>,
-}
-
-impl Pair {
-    fn of(name: String, before: Option<f64>, after: Option<f64>) -> Self {
-        Self {
-            name,
-            before,
-            after,
+/// Returns the row of one value in the earlier and in the later report.
+fn row(name: String, before: Option<f64>, after: Option<f64>) -> [String; 4] {
+    let number = |value: Option<f64>| known(value.map(|value| format!("{value:.1}")));
+    let change = match (before, after) {
+        (Some(before), Some(after)) if before > 0.0 => {
+            format!("{:+.1} %", (after / before - 1.0) * 100.0)
         }
-    }
-
-    fn row(&self) -> [String; 4] {
-        let number = |value: Option<f64>| {
-            value.map_or_else(|| "?".to_owned(), |value| format!("{value:.1}"))
-        };
-        let change = match (self.before, self.after) {
-            (Some(before), Some(after)) if before > 0.0 => {
-                format!("{:+.1} %", (after / before - 1.0) * 100.0)
-            }
-            _ => String::new(),
-        };
-        [
-            self.name.clone(),
-            number(self.before),
-            number(self.after),
-            change,
-        ]
-    }
-}
-
-fn hundredfold(part: Option<f64>) -> Option<f64> {
-    part.map(|part| part * 100.0)
+        _ => String::new(),
+    };
+    [name, number(before), number(after), change]
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::view::{View, files, percent};
 use crate::{
     output::terminal::Terminal,
     text::{
+        link_text::trouble,
         quantity::{Clock, Size, Speed},
-        shown,
     },
 };
 
@@ -153,10 +153,7 @@ fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
     let state = match &link.state {
         LinkState::Up => format!("{:>10}", Speed(link.rate)),
         LinkState::Connecting => "connecting".to_owned(),
-        LinkState::Suspect => "no answer".to_owned(),
-        LinkState::Down(why) => format!("down: {}", shown(why)),
-        LinkState::LeftOut(why) => format!("not used: {}", shown(why)),
-        _ => String::new(),
+        state => trouble(state).unwrap_or_default(),
     };
     match is_narrow {
         true => format!("{:>9} {}", Size(link.bytes), state.trim_start()),

@@ -4,7 +4,7 @@ use nicstripe::{LinkReport, LinkState, Report};
 
 use super::tree_summary;
 use crate::text::{
-    link_text,
+    known, link_text,
     quantity::{Grouped, Size, Speed},
     shown,
     table::aligned,
@@ -12,15 +12,9 @@ use crate::text::{
 
 /// Returns a table with one line per link: rates, bytes, retransmissions, RTT and state.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
-    let mut rows =
-        vec![["link", "got", "expected", "bytes", "resent", "rtt", "state"].map(str::to_owned)];
-    rows.extend(
-        report
-            .links
-            .iter()
-            .map(|link| row(link, is_alone(link, report))),
-    );
-    aligned(&rows)
+    let heads = ["link", "got", "expected", "bytes", "resent", "rtt", "state"];
+    let links = report.links.iter();
+    aligned(heads, links.map(|link| row(link, is_alone(link, report))))
 }
 
 /// Returns true if no other link in the report joins the same two interfaces.
@@ -34,33 +28,20 @@ fn is_alone(link: &LinkReport, report: &Report) -> bool {
 }
 
 fn row(link: &LinkReport, is_alone: bool) -> [String; 7] {
-    let unknown = || "?".to_owned();
     let mut name = link_text::ends(&link.link);
     if !is_alone {
-        let local = link
-            .link
-            .local
-            .map_or_else(String::new, |local| format!("{local} → "));
+        let local = link.link.local;
+        let local = local.map_or_else(String::new, |local| format!("{local} → "));
         name.push_str(&format!(" ({local}{})", link.link.remote));
     }
-    let retransmitted = link
-        .kernel
-        .retransmitted_bytes
-        .map_or_else(unknown, |bytes| Size(bytes).to_string());
-    let rtt = link
-        .kernel
-        .rtt
-        .map_or_else(unknown, |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
-    let expected = link
-        .theory
-        .map_or_else(unknown, |rate| Speed(rate).to_string());
+    let rtt = link.kernel.rtt;
     [
         name,
         Speed(link.goodput).to_string(),
-        expected,
+        known(link.theory.map(Speed)),
         Size(link.bytes).to_string(),
-        retransmitted,
-        rtt,
+        known(link.kernel.retransmitted_bytes.map(Size)),
+        known(rtt.map(|rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3))),
         state(link),
     ]
 }
@@ -69,10 +50,7 @@ fn state(link: &LinkReport) -> String {
     let state = match &link.state {
         LinkState::Connecting => "never connected".to_owned(),
         LinkState::Up => "up".to_owned(),
-        LinkState::Suspect => "no answer".to_owned(),
-        LinkState::Down(why) => format!("down: {}", shown(why)),
-        LinkState::LeftOut(why) => format!("not used: {}", shown(why)),
-        _ => "?".to_owned(),
+        state => link_text::trouble(state).unwrap_or_else(|| "?".to_owned()),
     };
     let lost = match link.failures {
         0 => state,
