@@ -91,25 +91,16 @@ pub(crate) fn start_daemon(
                 .with_target(false)
                 .boxed()
         }
-        LogFormat::Text => {
-            terminal.speak(Voice::Plain);
-            layer
-                .event_format(Lines {
-                    time: true,
-                    journal: false,
-                })
-                .with_ansi(is_coloured())
-                .boxed()
-        }
-        LogFormat::Auto => {
+        LogFormat::Text | LogFormat::Auto => {
+            if format == LogFormat::Text {
+                terminal.speak(Voice::Plain);
+            }
             let journal = terminal.voice() == Voice::Journal;
-            layer
-                .event_format(Lines {
-                    time: !journal,
-                    journal,
-                })
-                .with_ansi(is_coloured())
-                .boxed()
+            let lines = Lines {
+                time: !journal,
+                journal,
+            };
+            layer.event_format(lines).with_ansi(is_coloured()).boxed()
         }
     };
     let _ = tracing_subscriber::registry()

@@ -14,25 +14,20 @@ use nicstripe::BitRate;
 
 /// Parses a size such as `64K`, and returns it in bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
-    let wrong = || QuantityError::Size {
-        text: text.to_owned(),
-    };
-    let (number, suffix) = split(text).ok_or_else(wrong)?;
+    let (number, suffix) = split(text).ok_or(QuantityError::Size)?;
     let unit = if suffix.is_empty() || suffix == "B" {
         Some(1.0)
     } else {
         bytes_of(suffix)
     };
     unit.and_then(|unit| to_whole(number * unit))
-        .ok_or_else(wrong)
+        .ok_or(QuantityError::Size)
 }
 
 /// Parses a rate such as `10M` or `100Mbit`. Zero means no limit, as in rsync.
 pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
-    let wrong = || QuantityError::Rate {
-        text: text.to_owned(),
-    };
-    let (number, suffix) = split(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(wrong)?;
+    let (number, suffix) =
+        split(text.strip_suffix("/s").unwrap_or(text)).ok_or(QuantityError::Rate)?;
     let unit = match suffix {
         "" => Some(KIB * BITS_PER_BYTE),
         "kbit" | "Kbit" => Some(1e3),
@@ -43,22 +38,19 @@ pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
     };
     unit.and_then(|unit| to_whole(number * unit))
         .map(BitRate)
-        .ok_or_else(wrong)
+        .ok_or(QuantityError::Rate)
 }
 
 pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
-    let wrong = || QuantityError::Time {
-        text: text.to_owned(),
-    };
-    let (number, suffix) = split(text).ok_or_else(wrong)?;
+    let (number, suffix) = split(text).ok_or(QuantityError::Time)?;
     let unit = match suffix {
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(wrong()),
+        _ => return Err(QuantityError::Time),
     };
-    Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
+    Duration::try_from_secs_f64(number * unit).map_err(|_| QuantityError::Time)
 }
 
 /// Error of parsing a size, rate or time.
@@ -67,13 +59,13 @@ pub(crate) enum QuantityError {
     #[error(
         "not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)"
     )]
-    Size { text: String },
+    Size,
     #[error(
         "not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, per second"
     )]
-    Rate { text: String },
+    Rate,
     #[error("not a time: expected seconds, or a number with ms, s, m or h")]
-    Time { text: String },
+    Time,
 }
 
 /// Size in bytes, printed as `512 B`, `64.0 KiB` or `1.40 GiB`.
