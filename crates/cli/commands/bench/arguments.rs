@@ -10,7 +10,7 @@ use nicstripe::{
 
 use crate::{
     connect::arguments::{LinkArgs, Routes, parse_link},
-    text::quantity::{parse_size, parse_time},
+    text::quantity::{QuantityError, parse_size, parse_time},
 };
 
 /// Measure the throughput of the cables to a machine, alone and together, and name the bottleneck
@@ -289,37 +289,30 @@ fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
 }
 
 fn parse_load(text: &str) -> Result<Duration, String> {
-    between(text, LOAD, "expected 1 s to 1 h")
+    within(parse_time(text), LOAD, "expected 1 s to 1 h")
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    between(text, INTERVAL, "expected 50 ms to 10 s")
-}
-
-fn between(text: &str, range: RangeInclusive<Duration>, what: &str) -> Result<Duration, String> {
-    let time = parse_time(text).map_err(|error| error.to_string())?;
-    if range.contains(&time) {
-        Ok(time)
-    } else {
-        Err(what.to_owned())
-    }
+    within(parse_time(text), INTERVAL, "expected 50 ms to 10 s")
 }
 
 fn parse_buffer(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if BUFFER.contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err("expected 4 KiB to 1 GiB".into())
-    }
+    within(parse_size(text), BUFFER, "expected 4 KiB to 1 GiB")
 }
 
 fn parse_message(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    if MESSAGE.contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err("expected 1 byte to 256 KiB".into())
+    within(parse_size(text), MESSAGE, "expected 1 byte to 256 KiB")
+}
+
+fn within<T: PartialOrd>(
+    parsed: Result<T, QuantityError>,
+    range: RangeInclusive<T>,
+    expected: &str,
+) -> Result<T, String> {
+    let value = parsed.map_err(|error| error.to_string())?;
+    match range.contains(&value) {
+        true => Ok(value),
+        false => Err(expected.to_owned()),
     }
 }
 

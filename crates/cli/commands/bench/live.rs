@@ -179,7 +179,7 @@ impl Live {
     }
 
     fn set_idle(&mut self, id: u32, round_trips: &RoundTrips) {
-        let Some(link) = self.links.iter_mut().find(|link| link.facts.id == id) else {
+        let Some(link) = self.link(id) else {
             return;
         };
         link.facts.rtt_idle = Some(*round_trips);
@@ -201,7 +201,7 @@ impl Live {
 
     fn sample(&mut self, way: Direction, links: &[u32], dt_us: u64, bytes: &[u64]) {
         for (id, bytes) in links.iter().zip(bytes) {
-            if let Some(link) = self.links.iter_mut().find(|link| link.facts.id == *id) {
+            if let Some(link) = self.link(*id) {
                 let rate = (*bytes as f64 * 8e6 / dt_us.max(1) as f64) as u64;
                 link.rates[way as usize] = Some(rate);
                 link.most = link.most.max(rate);
@@ -212,25 +212,21 @@ impl Live {
     /// Replaces the rates of the last sample by the results of a finished load.
     fn end(&mut self, run: &Run) {
         for flow in &run.flows {
-            if let Some(link) = self
-                .links
-                .iter_mut()
-                .find(|link| link.facts.id == flow.link)
-            {
+            if let Some(link) = self.link(flow.link) {
                 link.rates[flow.way as usize] = Some(flow.goodput_bps);
             }
         }
     }
 
+    fn link(&mut self, id: u32) -> Option<&mut Link> {
+        self.links.iter_mut().find(|link| link.facts.id == id)
+    }
+
     fn ways(&self) -> u64 {
-        if self
-            .load
-            .as_ref()
-            .is_some_and(|load| load.phase == Phase::Both)
-        {
-            2
-        } else {
-            1
+        let load = self.load.as_ref();
+        match load.is_some_and(|load| load.phase == Phase::Both) {
+            true => 2,
+            false => 1,
         }
     }
 

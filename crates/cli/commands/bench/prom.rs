@@ -2,9 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use nicstripe::bench::{BenchReport, Limiter, Phase, Spread, Verdict};
+use nicstripe::bench::{BenchLink, BenchReport, Limiter, Phase, Spread, Verdict};
 
-use super::reading::Reading;
+use super::reading::{Reading, limiter_text, phase_text};
 
 /// Formats a report in the Prometheus text format. All metrics are gauges; unknown values are
 /// absent.
@@ -15,11 +15,10 @@ pub(crate) fn metrics(report: &BenchReport) -> String {
     links(&mut text, reading);
     summary(&mut text, reading);
     state(&mut text, reading);
-    text.finish()
+    text.text
 }
 
 fn totals(text: &mut Text, reading: Reading<'_>) {
-    let of = |phase| [("load", label_of(phase))];
     text.family(
         "goodput_bits_per_second",
         "Goodput of all links: median, minimum and maximum of the repeats",
@@ -30,19 +29,19 @@ fn totals(text: &mut Text, reading: Reading<'_>) {
         }
     }
     text.family("stable", "1 if the repeats agree");
-    reading
-        .whole_phases()
-        .for_each(|(phase, spread)| text.sample(&of(phase), u8::from(spread.stable)));
-    text.family(
+    for (phase, spread) in reading.whole_phases() {
+        text.sample(&[("load", label_of(phase))], u8::from(spread.stable));
+    }
+    let theory = reading.report.summary.theory_bps;
+    text.value(
         "theory_bits_per_second",
         "Maximum goodput of all links in one direction",
+        theory,
     );
-    text.samples(reading.report.summary.theory_bps);
 }
 
 fn links(text: &mut Text, reading: Reading<'_>) {
     let links = &reading.report.links;
-    let phase = reading.main_phase().unwrap_or(Phase::Together);
     text.family(
         "link_goodput_bits_per_second",
         "Goodput of a link, alone and with all: median, minimum and maximum of the repeats",
@@ -57,92 +56,101 @@ fn links(text: &mut Text, reading: Reading<'_>) {
             }
         }
     }
-    text.family(
+    let phase = reading.main_phase().unwrap_or(Phase::Together);
+    for (name, help, value) in OF_LINK {
+        text.family(name, help);
+        for link in links {
+            if let Some(value) = value(reading, phase, link) {
+                text.link(link.id, &[], value);
+            }
+        }
+    }
+}
+
+/// Value of a link, which the phase loaded with all others.
+type OfLink = fn(Reading<'_>, Phase, &BenchLink) -> Option<f64>;
+
+/// Name, help text and value of the metrics that each link has.
+const OF_LINK: [(&str, &str, OfLink); 4] = [
+    (
         "link_theory_bits_per_second",
         "Maximum goodput of a link in one direction",
-    );
-    links
-        .iter()
-        .for_each(|link| text.of_link(link.id, link.theory_bps));
-    text.family(
+        |_, _, link| link.theory_bps.map(|bps| bps as f64),
+    ),
+    (
         "link_retransmitted_ratio",
         "Share of a link's bytes that were retransmitted, with all links loaded",
-    );
-    links.iter().for_each(|link| {
-        text.of_link(
-            link.id,
-            reading.sent_again(phase, link).map(|(_, part)| part),
-        );
-    });
-    text.family(
+        |reading, phase, link| Some(reading.sent_again(phase, link)?.1),
+    ),
+    (
         "link_rtt_idle_seconds",
         "Median round trip of a link without load",
-    );
-    links
-        .iter()
-        .for_each(|link| text.of_link(link.id, link.rtt_idle.map(|rtt| rtt.p50_us / 1e6)));
-    text.family(
+        |_, _, link| Some(link.rtt_idle?.p50_us / 1e6),
+    ),
+    (
         "link_rtt_loaded_seconds",
         "Mean round trip of a link with all links loaded",
-    );
-    links
-        .iter()
-        .for_each(|link| text.of_link(link.id, reading.rtt_loaded(phase, link).map(|us| us / 1e6)));
-}
+        |reading, phase, link| Some(reading.rtt_loaded(phase, link)? / 1e6),
+    ),
+];
 
 fn summary(text: &mut Text, reading: Reading<'_>) {
     let summary = &reading.report.summary;
-    text.family(
-        "efficiency_ratio",
-        "Goodput of all links, from client to daemon, as a share of theory",
-    );
-    text.samples(summary.efficiency);
-    text.family(
-        "scaling_ratio",
-        "Goodput of all links as a share of the sum of each alone",
-    );
-    text.samples(summary.scaling);
-    text.family(
-        "fairness_ratio",
-        "Jain's index of the links' shares of their theory",
-    );
-    text.samples(summary.fairness);
+    for (name, help, value) in [
+        (
+            "efficiency_ratio",
+            "Goodput of all links, from client to daemon, as a share of theory",
+            summary.efficiency,
+        ),
+        (
+            "scaling_ratio",
+            "Goodput of all links as a share of the sum of each alone",
+            summary.scaling,
+        ),
+        (
+            "fairness_ratio",
+            "Jain's index of the links' shares of their theory",
+            summary.fairness,
+        ),
+    ] {
+        text.value(name, help, value);
+    }
     text.family(
         "cpu_seconds_per_gigabit",
         "Processor time of each end per gigabit",
     );
-    for (end, seconds) in [
-        ("client", summary.cpu_s_per_gbit.client),
-        ("daemon", summary.cpu_s_per_gbit.daemon),
-    ] {
-        seconds
-            .into_iter()
-            .for_each(|seconds| text.sample(&[("end", end)], seconds));
+    let cpu = &summary.cpu_s_per_gbit;
+    for (end, seconds) in [("client", cpu.client), ("daemon", cpu.daemon)] {
+        if let Some(seconds) = seconds {
+            text.sample(&[("end", end)], seconds);
+        }
     }
     text.family("limiter", "1 for the limiting factor of all links");
-    summary
-        .limiter
-        .into_iter()
-        .for_each(|limiter| text.sample(&[("by", label_of_limiter(limiter))], 1));
+    if let Some(limiter) = summary.limiter {
+        text.sample(&[("by", &label_of_limiter(limiter))], 1);
+    }
 }
 
 fn state(text: &mut Text, reading: Reading<'_>) {
     let report = reading.report;
     if let Some(comparison) = &report.baseline {
-        text.family("regression", "1 if significantly slower than the baseline");
-        text.samples(Some(u8::from(comparison.verdict == Verdict::Regression)));
-        text.family(
+        let (verdict, change) = (comparison.verdict, comparison.change_pct / 100.0);
+        text.value(
+            "regression",
+            "1 if significantly slower than the baseline",
+            Some(u8::from(verdict == Verdict::Regression)),
+        );
+        text.value(
             "change_ratio",
             "Change from the baseline, negative if slower",
-        );
-        text.samples(
-            (comparison.verdict != Verdict::NotComparable).then_some(comparison.change_pct / 100.0),
+            (verdict != Verdict::NotComparable).then_some(change),
         );
     }
-    text.family("complete", "1 if the whole plan was measured");
-    text.samples(Some(u8::from(report.complete)));
-    text.family("duration_seconds", "Duration of the bench");
-    text.samples(Some(report.elapsed_s));
+    let complete = u8::from(report.complete);
+    let help = "1 if the whole plan was measured";
+    text.value("complete", help, Some(complete));
+    let duration = Some(report.elapsed_s);
+    text.value("duration_seconds", "Duration of the bench", duration);
 }
 
 fn stats(spread: &Spread) -> [(&'static str, u64); 3] {
@@ -155,27 +163,15 @@ fn stats(spread: &Spread) -> [(&'static str, u64); 3] {
 
 fn label_of(phase: Phase) -> &'static str {
     match phase {
-        Phase::Idle => "idle",
-        Phase::Solo => "alone",
-        Phase::Together => "together",
-        Phase::Reverse => "reverse",
         Phase::Both => "both",
-        Phase::Pair => "pair",
+        phase => phase_text(phase),
     }
 }
 
-fn label_of_limiter(limiter: Limiter) -> &'static str {
+fn label_of_limiter(limiter: Limiter) -> String {
     match limiter {
-        Limiter::Cable => "cable",
-        Limiter::Sender => "sender",
-        Limiter::Receiver => "receiver",
-        Limiter::ReceiveBuffer => "receive_buffer",
-        Limiter::SendBuffer => "send_buffer",
-        Limiter::Cpu => "cpu",
-        Limiter::Loss => "loss",
-        Limiter::Shared => "shared",
-        Limiter::Window => "window",
-        Limiter::Unknown => "unknown",
+        Limiter::Cpu => "cpu".to_owned(),
+        limiter => limiter_text(limiter).replace(' ', "_"),
     }
 }
 
@@ -215,7 +211,9 @@ impl<'a> Text<'a> {
         let _ = writeln!(self.text, "}} {value}");
     }
 
-    fn samples(&mut self, value: Option<impl Display>) {
+    /// Adds a family with one value; none if the value is unknown.
+    fn value(&mut self, name: &str, help: &str, value: Option<impl Display>) {
+        self.family(name, help);
         if let Some(value) = value {
             self.sample(&[], value);
         }
@@ -226,16 +224,6 @@ impl<'a> Text<'a> {
         let mut all = vec![("link", number.as_str()), ("interface", name.as_str())];
         all.extend(labels);
         self.sample(&all, value);
-    }
-
-    fn of_link(&mut self, id: u32, value: Option<impl Display>) {
-        if let Some(value) = value {
-            self.link(id, &[], value);
-        }
-    }
-
-    fn finish(self) -> String {
-        self.text
     }
 }
 

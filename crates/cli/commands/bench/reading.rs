@@ -81,7 +81,7 @@ impl<'a> Reading<'a> {
                 .sum::<u64>()
         };
         let rates: Vec<u64> = self.runs(phase).map(rate).collect();
-        spread(rates, self.total(phase).is_none_or(|total| total.stable))
+        spread(&rates, self.total(phase).is_none_or(|total| total.stable))
     }
 
     /// Returns the sum of the median rates of all links loaded alone, in bits per second; `None`
@@ -125,16 +125,12 @@ impl<'a> Reading<'a> {
                 sent + tcp.sent_bytes.unwrap_or(flow.bytes),
             ));
         }
-        counted.map(|(again, sent)| {
-            (
-                again,
-                if sent == 0 {
-                    0.0
-                } else {
-                    again as f64 / sent as f64
-                },
-            )
-        })
+        let (again, sent) = counted?;
+        let part = match sent {
+            0 => 0.0,
+            sent => again as f64 / sent as f64,
+        };
+        Some((again, part))
     }
 
     /// Returns the share of its theoretical rate that a link reached in a phase. In a bidirectional
@@ -238,6 +234,26 @@ impl<'a> Reading<'a> {
         ))
     }
 
+    /// Returns the ratios of the summary as texts, each with an explanation if asked for.
+    pub(crate) fn ratios(self, explained: bool) -> Vec<String> {
+        let summary = &self.report.summary;
+        let (sum, samples) = match explained {
+            true => (" (together ÷ the sum of each alone)", " of the samples"),
+            false => ("", ""),
+        };
+        let unit = if explained { self.unit.name() } else { "" };
+        let top = |bps| format!("top decile{samples} {} {unit}", self.unit.text(bps));
+        let texts = [
+            (summary.scaling).map(|scaling| format!("scaling {scaling:.2}{sum}")),
+            (summary.fairness).map(|fairness| format!("fairness {fairness:.3}")),
+            (summary.tcp_efficiency_pct).map(|percent| format!("TCP efficiency {percent:.2} %")),
+            (summary.transfer_time_ratio).map(|ratio| format!("transfer time ratio {ratio:.2}")),
+            (summary.buffer_delay_pct).map(|percent| format!("buffer delay {percent:.0} %")),
+            (summary.top_decile_bps).map(|bps| top(bps).trim_end().to_owned()),
+        ];
+        texts.into_iter().flatten().collect()
+    }
+
     /// Returns a text for each load whose repeats differ too much.
     pub(crate) fn unstable(self) -> Vec<String> {
         let told = |name: &str, spread: &Spread| {
@@ -266,20 +282,13 @@ fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
         .then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
 }
 
-fn spread(mut rates: Vec<u64>, stable: bool) -> Option<Spread> {
-    rates.sort_unstable();
-    let (min_bps, max_bps) = (*rates.first()?, *rates.last()?);
-    let n = rates.len();
-    let median_bps = if n % 2 == 1 {
-        rates[n / 2]
-    } else {
-        u64::midpoint(rates[n / 2 - 1], rates[n / 2])
-    };
+fn spread(rates: &[u64], stable: bool) -> Option<Spread> {
+    let median = median(rates.iter().map(|rate| *rate as f64).collect())?;
     Some(Spread {
-        median_bps,
-        min_bps,
-        max_bps,
-        n: u32::try_from(n).unwrap_or(u32::MAX),
+        median_bps: median as u64,
+        min_bps: *rates.iter().min()?,
+        max_bps: *rates.iter().max()?,
+        n: u32::try_from(rates.len()).unwrap_or(u32::MAX),
         stable,
     })
 }

@@ -1,6 +1,8 @@
 //! One bench from connecting to the exit code: shows progress, handles signals, and writes the
 //! requested outputs.
 
+use std::path::PathBuf;
+
 use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 
 use super::{
@@ -110,17 +112,13 @@ impl<'a> Session<'a> {
     }
 
     fn write(&self, report: &BenchReport) -> Result<(), Failure> {
-        let html = self
-            .measure
-            .html
-            .as_ref()
-            .map(|path| files::replace(path, html::page(report).as_bytes()));
-        let prom = self
-            .measure
-            .prom
-            .as_ref()
-            .map(|path| files::replace(path, prom::metrics(report).as_bytes()));
-        html.unwrap_or(Ok(())).and(prom.unwrap_or(Ok(())))
+        let write = |path: &Option<PathBuf>, text: fn(&BenchReport) -> String| match path {
+            Some(path) => files::replace(path, text(report).as_bytes()),
+            None => Ok(()),
+        };
+        let html = write(&self.measure.html, html::page);
+        let prom = write(&self.measure.prom, prom::metrics);
+        html.and(prom)
     }
 
     /// Checks the report against its baseline first, since a regression says more than a missed

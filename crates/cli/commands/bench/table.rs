@@ -16,7 +16,7 @@ use super::{
     swept,
     unit::{bytes_a_second, milliseconds, percent, time},
 };
-use crate::text::{link_text, quantity::Size, shown, table::aligned_rows};
+use crate::text::{known, link_text, quantity::Size, shown, table::aligned_rows};
 
 /// Line of the printed report, with its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +38,16 @@ pub(crate) enum Mood {
 }
 
 impl Line {
+    fn of(text: String, mood: Mood) -> Self {
+        Self { text, mood }
+    }
+
     fn plain(text: String) -> Self {
-        Self {
-            text,
-            mood: Mood::Plain,
-        }
+        Self::of(text, Mood::Plain)
+    }
+
+    fn bad(text: String) -> Self {
+        Self::of(text, Mood::Bad)
     }
 
     /// Returns the text with colour codes. The printer strips them if colours are off.
@@ -62,36 +67,25 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
     let mut lines = vec![Line::plain(title(reading, wide))];
-    lines.extend(table(
-        reading,
-        wide,
-        columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM),
-    ));
-    lines.extend(in_bytes(reading).map(Line::plain));
-    lines.extend(ratios(reading).map(Line::plain));
-    lines.extend(processors(reading).map(Line::plain));
-    lines.extend(swept::lines(reading, wide).into_iter().map(Line::plain));
-    lines.extend(
-        report
-            .disk
-            .as_ref()
-            .map(|disk| Line::plain(disk_line(disk, wide))),
-    );
-    lines.extend(reading.unstable().into_iter().map(|what| Line {
-        text: format!("not stable: {what}"),
-        mood: Mood::Bad,
-    }));
-    lines.extend(unverified(reading));
+    let narrow = columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM);
+    lines.extend(table(reading, wide, narrow));
+    let disk = report.disk.as_ref().map(|disk| disk_line(disk, wide));
+    let plain = in_bytes(reading)
+        .into_iter()
+        .chain(join(reading.ratios(false)))
+        .chain(processors(reading))
+        .chain(swept::lines(reading, wide))
+        .chain(disk);
+    lines.extend(plain.map(Line::plain));
+    let unstable = reading.unstable().into_iter();
+    lines.extend(unstable.map(|what| Line::bad(format!("not stable: {what}"))));
+    lines.extend(unverified(reading).map(Line::bad));
     if !report.complete {
-        lines.push(Line {
-            text: "incomplete: ended before the whole plan was measured".into(),
-            mood: Mood::Bad,
-        });
+        let text = "incomplete: ended before the whole plan was measured";
+        lines.push(Line::bad(text.to_owned()));
     }
-    lines.extend(reading.compared().map(|text| Line {
-        text,
-        mood: verdict_mood(report),
-    }));
+    let compared = reading.compared();
+    lines.extend(compared.map(|text| Line::of(text, verdict_mood(report))));
     lines.extend(sentence(report));
     match columns {
         Some(columns) => lines
@@ -106,7 +100,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
 fn folded(line: Line, columns: usize) -> Vec<Line> {
     let Line { text, mood } = line;
     if text.chars().count() <= columns || text.starts_with("  ") {
-        return vec![Line { text, mood }];
+        return vec![Line::of(text, mood)];
     }
     let gap = if text.contains("   ") { "   " } else { " " };
     let mut lines: Vec<String> = Vec::new();
@@ -119,7 +113,7 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
             None => lines.push(part.to_owned()),
         }
     }
-    lines.into_iter().map(|text| Line { text, mood }).collect()
+    lines.into_iter().map(|text| Line::of(text, mood)).collect()
 }
 
 /// Returns the total rate in one line, for `--quiet`.
@@ -151,41 +145,23 @@ fn title(reading: Reading<'_>, wide: bool) -> String {
         let mtus: Vec<String> = mtus.keys().map(u32::to_string).collect();
         parts.push(format!("MTU {}", mtus.join(" and ")));
     }
-    parts.extend(
-        report
-            .hosts
-            .client
-            .congestion
-            .as_ref()
-            .map(|name| format!("tcp/{}", shown(name))),
-    );
+    let congestion = report.hosts.client.congestion.as_ref();
+    parts.extend(congestion.map(|name| format!("tcp/{}", shown(name))));
     let most = report.runs.iter().map(|run| run.repeat).max();
-    parts.extend(most.map(|repeats| {
-        format!(
-            "{repeats} × up to {}",
-            time(Duration::from_millis(report.plan.load_ms))
-        )
-    }));
-    parts.push(format!(
-        "median{} in {}",
-        if wide && has_ranges(reading) {
-            " [min..max]"
-        } else {
-            ""
-        },
-        reading.unit.name()
-    ));
+    let load = time(Duration::from_millis(report.plan.load_ms));
+    parts.extend(most.map(|repeats| format!("{repeats} × up to {load}")));
+    let range = match wide && has_ranges(reading) {
+        true => " [min..max]",
+        false => "",
+    };
+    parts.push(format!("median{range} in {}", reading.unit.name()));
     parts.join("   ")
 }
 
 fn mtu(link: &BenchLink) -> Option<u32> {
     let Ends { client, daemon } = &link.ends;
-    link.theory.map(|theory| theory.mtu).or_else(|| {
-        client
-            .mtu
-            .zip(daemon.mtu)
-            .map(|(ours, theirs)| ours.min(theirs))
-    })
+    let theory = link.theory.map(|theory| theory.mtu);
+    theory.or_else(|| Some(client.mtu?.min(daemon.mtu?)))
 }
 
 /// Returns the rows of the links, of the total, and of the other phases that load all links.
@@ -196,40 +172,29 @@ fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     }
     let phase = reading.main_phase();
     let mut rows = vec![(heads(phase), Mood::Plain)];
-    rows.extend(
-        report
-            .links
-            .iter()
-            .map(|link| link_row(reading, phase, link, wide)),
-    );
-    rows.extend(phase.map(|phase| (total_row(reading, phase, "TOTAL", wide), Mood::Plain)));
-    let others = reading
-        .whole_phases()
-        .map(|(other, _)| other)
-        .filter(|other| Some(*other) != phase);
-    rows.extend(others.map(|other| {
-        (
-            total_row(reading, other, phase_text(other), wide),
-            Mood::Plain,
-        )
+    let links = report.links.iter();
+    rows.extend(links.map(|link| link_row(reading, phase, link, wide)));
+    let others = reading.whole_phases().map(|(other, _)| other);
+    let others = others.filter(|other| Some(*other) != phase);
+    let named = others.map(|other| (other, phase_text(other)));
+    let totals = phase.map(|phase| (phase, "TOTAL")).into_iter().chain(named);
+    rows.extend(totals.map(|(phase, name)| {
+        let row = total_row(reading, phase, name, wide);
+        (row, Mood::Plain)
     }));
     let (mut cells, moods): (Vec<Vec<String>>, Vec<_>) = rows.into_iter().unzip();
+    let mut drop_column = |column| cells.iter_mut().for_each(|row| drop(row.remove(column)));
     if narrow {
-        cells
-            .iter_mut()
-            .for_each(|row| drop(row.remove(ROUND_TRIPS)));
+        drop_column(ROUND_TRIPS);
     }
-    if report
-        .links
-        .iter()
-        .all(|link| reading.alone(link).is_none())
-    {
-        cells.iter_mut().for_each(|row| drop(row.remove(ALONE)));
+    let mut links = report.links.iter();
+    if links.all(|link| reading.alone(link).is_none()) {
+        drop_column(ALONE);
     }
     aligned_rows(&cells)
         .into_iter()
         .zip(moods)
-        .map(|(text, mood)| Line { text, mood })
+        .map(|(text, mood)| Line::of(text, mood))
         .collect()
 }
 
@@ -258,29 +223,22 @@ fn link_row(
     let spread = |spread| cell(reading, spread, wide);
     let summary = reading.summary_of(link);
     let efficiency = reading.efficiency(phase, link);
-    let again = reading
-        .sent_again(phase, link)
-        .map_or_else(unknown, |(bytes, part)| resent(bytes, part));
-    let idle = link
-        .rtt_idle
-        .map_or_else(unknown, |rtt| milliseconds(rtt.p50_us));
-    let loaded = reading
-        .rtt_loaded(phase, link)
-        .map_or_else(unknown, milliseconds);
+    let again = reading.sent_again(phase, link);
+    let idle = link.rtt_idle.map(|rtt| milliseconds(rtt.p50_us));
+    let loaded = reading.rtt_loaded(phase, link).map(milliseconds);
     let limiter = summary.and_then(|summary| summary.limiter);
-    let mood = if reading::is_bad(efficiency) {
-        Mood::Bad
-    } else {
-        Mood::Plain
+    let mood = match reading::is_bad(efficiency) {
+        true => Mood::Bad,
+        false => Mood::Plain,
     };
     let cells = vec![
         format!("{} {}", link.id, reading.name(link)),
         spread(reading.alone(link)),
         spread(reading.part(phase, link)),
-        efficiency.map_or_else(unknown, percent),
-        again,
-        format!("{idle} / {loaded}"),
-        limiter.map_or_else(String::new, |limiter| limiter_text(limiter).to_owned()),
+        known(efficiency.map(percent)),
+        known(again.map(|(bytes, part)| resent(bytes, part))),
+        format!("{} / {}", known(idle), known(loaded)),
+        limiter.map_or("", limiter_text).to_owned(),
     ];
     (cells, mood)
 }
@@ -288,48 +246,31 @@ fn link_row(
 fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<String> {
     let report = reading.report;
     let is_main = reading.main_phase() == Some(phase);
-    let alone = reading
-        .alone_sum()
-        .filter(|_| is_main)
-        .map_or_else(String::new, |sum| cell_of(reading, sum, "", wide));
-    let again: Option<Vec<(u64, f64)>> = report
-        .links
-        .iter()
-        .map(|link| reading.sent_again(phase, link))
-        .collect();
-    let again = again.map_or_else(unknown, |parts| {
-        resent(parts.iter().map(|(bytes, _)| bytes).sum(), 0.0)
-    });
-    let total = reading.total(phase);
-    let limiter = report
-        .summary
-        .limiter
-        .filter(|_| is_main)
-        .map_or("", limiter_text);
+    let alone = reading.alone_sum().filter(|_| is_main);
+    let links = report.links.iter();
+    let again: Option<u64> = links
+        .map(|link| Some(reading.sent_again(phase, link)?.0))
+        .sum();
+    let limiter = report.summary.limiter.filter(|_| is_main);
     vec![
         name.to_owned(),
-        alone,
-        cell(reading, total, wide),
-        reading
-            .whole_efficiency(phase)
-            .map_or_else(unknown, percent),
-        again,
+        alone.map_or_else(String::new, |sum| cell_of(reading, sum, "", wide)),
+        cell(reading, reading.total(phase), wide),
+        known(reading.whole_efficiency(phase).map(percent)),
+        known(again.map(|bytes| resent(bytes, 0.0))),
         String::new(),
-        limiter.to_owned(),
+        limiter.map_or("", limiter_text).to_owned(),
     ]
 }
 
 /// Formats a median, with its range on a wide terminal. All cells are equally wide, so that the
 /// decimal points are aligned.
 fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
-    spread.map_or_else(unknown, |spread| {
-        cell_of(
-            reading,
-            spread.median_bps,
-            &reading.unit.range(&spread),
-            wide,
-        )
-    })
+    let text = |spread: Spread| {
+        let range = reading.unit.range(&spread);
+        cell_of(reading, spread.median_bps, &range, wide)
+    };
+    known(spread.map(text))
 }
 
 fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
@@ -357,36 +298,10 @@ fn resent(bytes: u64, part: f64) -> String {
 /// Returns the total rate of each phase that loads all links, in bytes per second; `None` if none
 /// was measured.
 fn in_bytes(reading: Reading<'_>) -> Option<String> {
-    let totals: Vec<String> = reading
-        .whole_phases()
-        .map(|(phase, total)| format!("{} {}", phase_text(phase), bytes_a_second(total.median_bps)))
-        .collect();
-    (!totals.is_empty()).then(|| totals.join("   "))
-}
-
-fn ratios(reading: Reading<'_>) -> Option<String> {
-    let summary = &reading.report.summary;
-    let parts = [
-        summary
-            .scaling
-            .map(|scaling| format!("scaling {scaling:.2}")),
-        summary
-            .fairness
-            .map(|fairness| format!("fairness {fairness:.3}")),
-        summary
-            .tcp_efficiency_pct
-            .map(|percent| format!("TCP efficiency {percent:.2} %")),
-        summary
-            .transfer_time_ratio
-            .map(|ratio| format!("transfer time ratio {ratio:.2}")),
-        summary
-            .buffer_delay_pct
-            .map(|percent| format!("buffer delay {percent:.0} %")),
-        summary
-            .top_decile_bps
-            .map(|bps| format!("top decile {}", reading.unit.text(bps))),
-    ];
-    join(parts)
+    let text = |(phase, total): (Phase, Spread)| {
+        format!("{} {}", phase_text(phase), bytes_a_second(total.median_bps))
+    };
+    join(reading.whole_phases().map(text))
 }
 
 fn processors(reading: Reading<'_>) -> Option<String> {
@@ -397,10 +312,11 @@ fn processors(reading: Reading<'_>) -> Option<String> {
         let mhz = mhz.map_or_else(String::new, |mhz| format!(", {mhz:.3} MHz per Mbit/s"));
         seconds.map(|seconds| format!("{name} {seconds:.4} s{mhz}"))
     };
-    let parts = join([
+    let ends = [
         of(&ours, client, &mhz.client),
         of(&theirs, daemon, &mhz.daemon),
-    ])?;
+    ];
+    let parts = join(ends.into_iter().flatten())?;
     Some(format!("processor per Gbit, whole machine: {parts}"))
 }
 
@@ -418,66 +334,50 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
 /// Formats the disk measurement as one line. File systems and ranges appear only on a wide
 /// terminal.
 fn disk_line(disk: &DiskReport, wide: bool) -> String {
-    let stages = [
-        ("read", disk.read),
-        ("network", disk.network),
-        ("write", disk.write),
-        ("all", disk.all),
-    ];
     let Ends { client, daemon } = &disk.file_systems;
-    let (from, to) = if disk.way == Direction::ToDaemon {
-        (client, daemon)
-    } else {
-        (daemon, client)
+    let (from, to) = match disk.way {
+        Direction::ToDaemon => (client, daemon),
+        Direction::ToClient => (daemon, client),
     };
-    let on = |stage: &str| match stage {
-        "read" => from.as_ref(),
-        "write" => to.as_ref(),
-        _ => None,
-    };
-    let told = |name: &str, rate: Spread| {
+    let stages = [
+        ("read", disk.read, from),
+        ("network", disk.network, &None),
+        ("write", disk.write, to),
+        ("all", disk.all, &None),
+    ];
+    let stage = |(name, rate, system): (&str, Option<Spread>, &Option<String>)| {
+        let rate = rate?;
         let of = |bps: u64| bps as f64 / 8e6;
-        let on = on(name)
-            .filter(|_| wide)
-            .map_or_else(String::new, |system| format!(" {}", shown(system)));
+        let on = system.as_ref().filter(|_| wide);
+        let on = on.map_or_else(String::new, |system| format!(" {}", shown(system)));
         let range = if wide && rate.n > 1 {
             format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps))
         } else {
             String::new()
         };
-        format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
+        Some(format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps)))
     };
-    let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
     let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| {
         format!("; bottleneck: {}", shown(stage))
     });
     format!(
         "disk to disk, {}: {}{narrowest}",
         Size(disk.bytes),
-        join(stages).unwrap_or_else(unknown)
+        known(join(stages.into_iter().filter_map(stage)))
     )
 }
 
 /// Returns warnings about links whose packets took another interface. They come first, because the
 /// rates of such a link are those of another one.
-fn unverified(reading: Reading<'_>) -> Vec<Line> {
-    let astray = reading
-        .report
-        .links
-        .iter()
-        .filter(|link| link.verified == Some(false));
-    let text = |link: &BenchLink| {
+fn unverified(reading: Reading<'_>) -> impl Iterator<Item = String> {
+    let links = reading.report.links.iter();
+    let astray = links.filter(|link| link.verified == Some(false));
+    astray.map(move |link| {
         format!(
             "{}: arrived on another interface of the peer, its numbers are those of another cable",
             reading.name(link)
         )
-    };
-    astray
-        .map(|link| Line {
-            text: text(link),
-            mood: Mood::Bad,
-        })
-        .collect()
+    })
 }
 
 fn sentence(report: &BenchReport) -> Option<Line> {
@@ -487,7 +387,7 @@ fn sentence(report: &BenchReport) -> Option<Line> {
         Some(_) => Mood::Bad,
         None => Mood::Plain,
     };
-    (!text.is_empty()).then_some(Line { text, mood })
+    (!text.is_empty()).then_some(Line::of(text, mood))
 }
 
 fn verdict_mood(report: &BenchReport) -> Mood {
@@ -498,13 +398,9 @@ fn verdict_mood(report: &BenchReport) -> Mood {
     }
 }
 
-fn join<const N: usize>(parts: [Option<String>; N]) -> Option<String> {
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+fn join(parts: impl IntoIterator<Item = String>) -> Option<String> {
+    let parts: Vec<String> = parts.into_iter().collect();
     (!parts.is_empty()).then(|| parts.join("   "))
-}
-
-fn unknown() -> String {
-    "?".to_owned()
 }
 
 /// Index of the table column that is omitted if no link was measured alone.

@@ -2,7 +2,7 @@
 
 use nicstripe::bench::{Phase, SweepKind};
 
-use super::svg::{Anchor, Scale, Svg, WIDTH, tick_text, ticks};
+use super::svg::{Anchor, Scale, Svg, WIDTH, ticks};
 use crate::commands::bench::reading::{Reading, phase_text};
 
 /// Draws the CPU time per gigabit at both machines, for each phase that loads all links and for
@@ -24,19 +24,7 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
         12.0,
         &std::array::from_fn::<_, 3, _>(|kind| (KINDS[kind].to_owned(), names[kind].to_owned())),
     );
-    for tick in ticks(most * 1e3, 5) {
-        svg.line("rule", [scale.place(tick), TOP], [scale.place(tick), last]);
-        svg.text(
-            "soft",
-            [scale.place(tick), last + 14.0],
-            if tick > 0.0 {
-                Anchor::Middle
-            } else {
-                Anchor::Start
-            },
-            tick_text(tick),
-        );
-    }
+    svg.columns(scale, &ticks(most * 1e3, 5), [TOP, last]);
     svg.text(
         "soft",
         [WIDTH, last + 30.0],

@@ -2,7 +2,7 @@
 
 use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
 
-use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, tick_text, ticks};
+use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, ticks};
 use crate::commands::bench::{reading::Reading, unit::size};
 
 /// Draws a sweep of message sizes, buffer sizes, connections or packet sizes; `None` without
@@ -26,19 +26,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
         unit: unit.bits(),
     };
     let mut svg = Svg::new(BOTTOM + 36.0);
-    for tick in ticks(top, 5) {
-        svg.line(
-            "rule",
-            [LEFT, chart.y.place(tick)],
-            [WIDTH, chart.y.place(tick)],
-        );
-        svg.text(
-            "soft",
-            [LEFT - 5.0, chart.y.place(tick) + 4.0],
-            Anchor::End,
-            tick_text(tick),
-        );
-    }
+    svg.rows(chart.y, &ticks(top, 5), [LEFT, WIDTH]);
     sizes(&mut svg, sweep.kind, &points, chart);
     marks(&mut svg, sweep, [least, most], chart);
     chart.line(&mut svg, &points);

@@ -22,55 +22,33 @@ pub(super) fn draw(disk: &DiskReport, names: [String; 3]) -> Option<String> {
     for (index, ((stage, rate), name)) in stages.iter().zip(&names).enumerate() {
         let x = index as f64 * STAGE;
         let narrowest = disk.narrowest.as_deref() == Some(*stage);
-        svg.text(
-            "strong",
-            [x + STAGE / 2.0 - 10.0, 14.0],
-            Anchor::Middle,
-            stage,
-        );
-        svg.text("soft", [x + STAGE / 2.0 - 10.0, 30.0], Anchor::Middle, name);
-        let (class, text) = match narrowest {
-            true => ("badtext", "narrowest"),
-            false => ("strong", ""),
+        let label = |svg: &mut Svg, class, y, text: &str| {
+            svg.text(class, [x + STAGE / 2.0 - 10.0, y], Anchor::Middle, text);
         };
-        match rate {
-            Some(rate) => {
-                let height = thickness(rate);
-                svg.rect(
-                    if narrowest { "badfill" } else { "pale c1" },
-                    [x, MIDDLE - height / 2.0, STAGE - 20.0, height],
-                    "",
-                );
-                svg.text(
-                    class,
-                    [x + STAGE / 2.0 - 10.0, MIDDLE + PIPE / 2.0 + 18.0],
-                    Anchor::Middle,
-                    megabytes(rate),
-                );
-                svg.text(
-                    class,
-                    [x + STAGE / 2.0 - 10.0, MIDDLE + PIPE / 2.0 + 34.0],
-                    Anchor::Middle,
-                    text,
-                );
-            }
-            None => svg.text(
-                "soft",
-                [x + STAGE / 2.0 - 10.0, MIDDLE + 4.0],
-                Anchor::Middle,
-                "not measured",
-            ),
+        label(&mut svg, "strong", 14.0, stage);
+        label(&mut svg, "soft", 30.0, name);
+        if let Some(rate) = rate {
+            let (class, fill, text) = match narrowest {
+                true => ("badtext", "badfill", "narrowest"),
+                false => ("strong", "pale c1", ""),
+            };
+            let height = thickness(rate);
+            let area = [x, MIDDLE - height / 2.0, STAGE - 20.0, height];
+            svg.rect(fill, area, "");
+            label(
+                &mut svg,
+                class,
+                MIDDLE + PIPE / 2.0 + 18.0,
+                &megabytes(rate),
+            );
+            label(&mut svg, class, MIDDLE + PIPE / 2.0 + 34.0, text);
+        } else {
+            label(&mut svg, "soft", MIDDLE + 4.0, "not measured");
         }
         if index < 2 {
             let at = x + STAGE - 16.0;
-            svg.polygon(
-                "soft",
-                &[
-                    [at, MIDDLE - 12.0],
-                    [at + 12.0, MIDDLE],
-                    [at, MIDDLE + 12.0],
-                ],
-            );
+            let tip = [at + 12.0, MIDDLE];
+            svg.polygon("soft", &[[at, MIDDLE - 12.0], tip, [at, MIDDLE + 12.0]]);
         }
     }
     if let Some(all) = &disk.all {

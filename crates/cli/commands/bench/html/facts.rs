@@ -37,18 +37,9 @@ pub(super) fn interfaces(reading: Reading<'_>) -> String {
         "<table class=\"facts\"><tr><th>link</th><th>interface</th><th>line, MTU</th><th>driver</th></tr>",
     );
     for link in &reading.report.links {
-        html.push_str(&interface(
-            link,
-            &link.ends.client,
-            &ours,
-            &link.addresses.client,
-        ));
-        html.push_str(&interface(
-            link,
-            &link.ends.daemon,
-            &theirs,
-            &link.addresses.daemon,
-        ));
+        let (ends, addresses) = (&link.ends, &link.addresses);
+        html += &interface(link, &ends.client, &ours, &addresses.client);
+        html += &interface(link, &ends.daemon, &theirs, &addresses.daemon);
     }
     html.push_str("</table>");
     html

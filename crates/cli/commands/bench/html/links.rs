@@ -1,15 +1,18 @@
 //! Bar charts of links: the total and the theoretical rate, each link alone and together, and
 //! round-trip times.
 
-use nicstripe::bench::{BenchLink, Phase, Spread};
+use nicstripe::bench::{BenchLink, Limiter, Phase, Spread};
 
 use super::{
     colour,
-    svg::{Anchor, Scale, Svg, WIDTH, decades, text_width, tick_text, ticks},
+    svg::{Anchor, Scale, Svg, WIDTH, decades, text_width, ticks},
 };
-use crate::commands::bench::{
-    reading::{Reading, phase_text},
-    unit::{milliseconds, percent},
+use crate::{
+    commands::bench::{
+        reading::{Reading, limiter_text, median, phase_text},
+        unit::{milliseconds, percent},
+    },
+    text::known,
 };
 
 /// Draws the total rate of a phase, stacked by link, with a mark at the theoretical rate.
@@ -65,56 +68,26 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
 /// Draws the rate of each link, alone and in each phase that loads all links, with a mark at its
 /// theoretical rate.
 pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
-    let report = reading.report;
+    let links = &reading.report.links;
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).collect();
-    let bars: Vec<(&BenchLink, Vec<Bar>)> = report
-        .links
+    let groups: Groups<'_, Bar> = links
         .iter()
         .map(|link| (link, bars(reading, link, &phases)))
         .collect();
-    let greatest = bars
-        .iter()
-        .flat_map(|(link, bars)| {
-            bars.iter()
-                .map(|bar| bar.spread.max_bps)
-                .chain(link.theory_bps)
-        })
-        .max()?;
-    if bars.iter().all(|(_, bars)| bars.is_empty()) {
-        return None;
-    }
+    let all = || groups.iter().flat_map(|(_, bars)| bars);
+    let theories = links.iter().filter_map(|link| link.theory_bps);
+    let greatest = all().map(|bar| bar.spread.max_bps).max()?;
+    let greatest = theories.fold(greatest, u64::max);
     let unit = reading.unit;
     let scale = Scale::linear([0.0, unit.of(greatest)], [LABEL, WIDTH - VALUE]);
-    let height: f64 = bars
-        .iter()
-        .map(|(_, bars)| NAME + bars.len() as f64 * BAR + GAP)
-        .sum();
+    let height = height(&groups);
     let mut svg = Svg::new(height + AXIS);
-    for tick in ticks(unit.of(greatest), 5) {
-        svg.line(
-            "rule",
-            [scale.place(tick), 0.0],
-            [scale.place(tick), height],
-        );
-        svg.text(
-            "soft",
-            [scale.place(tick), height + 14.0],
-            Anchor::Middle,
-            tick_text(tick),
-        );
-    }
+    svg.columns(scale, &ticks(unit.of(greatest), 5), [0.0, height]);
     svg.text("soft", [WIDTH, height + 14.0], Anchor::End, unit.name());
-    let mut y = 0.0;
-    for (link, bars) in bars {
-        svg.text(
-            "strong halo",
-            [0.0, y + 14.0],
-            Anchor::Start,
-            format!("{} {}", link.id, reading.name(link)),
-        );
-        let top = y + NAME;
-        y = top;
-        for bar in &bars {
+    for (link, bars, top) in placed(&groups) {
+        draw_name(&mut svg, reading, link, top);
+        let mut y = top;
+        for bar in bars {
             rate_bar(&mut svg, reading, link, bar, y, scale);
             y += BAR;
         }
@@ -122,9 +95,33 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
             let at = scale.place(unit.of(theory));
             svg.line("mark", [at, top - 3.0], [at, y]);
         }
-        y += GAP;
     }
     Some(svg.finish("Rates per link, alone and with all"))
+}
+
+/// Rows of a chart, by link.
+type Groups<'a, R> = Vec<(&'a BenchLink, Vec<R>)>;
+
+/// Returns the height of the rows of all links, with the names of the links.
+fn height<R>(groups: &Groups<'_, R>) -> f64 {
+    let of = |(_, rows): &(_, Vec<R>)| NAME + rows.len() as f64 * BAR + GAP;
+    groups.iter().map(of).sum()
+}
+
+/// Returns each link with its rows and the y coordinate of the first.
+fn placed<'a, R>(groups: &'a Groups<'a, R>) -> impl Iterator<Item = (&'a BenchLink, &'a [R], f64)> {
+    let mut y = 0.0;
+    groups.iter().map(move |(link, rows)| {
+        let top = y + NAME;
+        y = top + rows.len() as f64 * BAR + GAP;
+        (*link, &rows[..], top)
+    })
+}
+
+/// Draws the name of a link above its rows, which begin at `top`.
+fn draw_name(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, top: f64) {
+    let name = format!("{} {}", link.id, reading.name(link));
+    svg.text("strong halo", [0.0, top - 6.0], Anchor::Start, name);
 }
 
 struct Bar {
@@ -140,18 +137,14 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
         spread,
     });
     let part = |phase: &Phase| {
-        let (class, ways) = match phase {
-            Phase::Together => ("fill", 1),
-            Phase::Both => ("pale", 2),
-            _ => ("pale", 1),
+        let (name, class, ways) = match phase {
+            Phase::Together => (phase_text(*phase), "fill", 1),
+            Phase::Both => ("both, per direction", "pale", 2),
+            _ => (phase_text(*phase), "pale", 1),
         };
         let spread = halved(reading.part(*phase, link)?, ways);
         Some(Bar {
-            name: if ways == 2 {
-                "both, per direction"
-            } else {
-                phase_text(*phase)
-            },
+            name,
             class,
             spread,
         })
@@ -165,16 +158,10 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
 /// Returns the mean rate per direction. The sum of both directions would exceed the theoretical
 /// rate of one.
 fn halved(spread: Spread, ways: u64) -> Spread {
-    let Spread {
-        median_bps,
-        min_bps,
-        max_bps,
-        ..
-    } = spread;
     Spread {
-        median_bps: median_bps / ways,
-        min_bps: min_bps / ways,
-        max_bps: max_bps / ways,
+        median_bps: spread.median_bps / ways,
+        min_bps: spread.min_bps / ways,
+        max_bps: spread.max_bps / ways,
         ..spread
     }
 }
@@ -188,100 +175,46 @@ fn rate_bar(
     scale: Scale,
 ) {
     let unit = reading.unit;
-    let end = scale.place(unit.of(bar.spread.median_bps));
-    let note = format!(
-        "{} {} {}",
-        unit.text(bar.spread.median_bps),
-        unit.name(),
-        unit.range(&bar.spread)
-    );
+    let Spread {
+        median_bps,
+        min_bps,
+        max_bps,
+        ..
+    } = bar.spread;
+    let [least, end, most] = [min_bps, median_bps, max_bps].map(|bps| scale.place(unit.of(bps)));
+    let rate = unit.text(median_bps);
+    let note = format!("{rate} {} {}", unit.name(), unit.range(&bar.spread));
+    let class = format!("{} {}", bar.class, colour(link));
     svg.text("soft", [0.0, y + 13.0], Anchor::Start, bar.name);
-    svg.rect(
-        &format!("{} {}", bar.class, colour(link)),
-        [LABEL, y, end - LABEL, BAR - 4.0],
-        &note,
-    );
-    let (least, most) = (
-        scale.place(unit.of(bar.spread.min_bps)),
-        scale.place(unit.of(bar.spread.max_bps)),
-    );
+    svg.rect(&class, [LABEL, y, end - LABEL, BAR - 4.0], &note);
     if most - least > 2.0 {
-        svg.line(
-            "axis",
-            [least, y + BAR / 2.0 - 2.0],
-            [most, y + BAR / 2.0 - 2.0],
-        );
+        let middle = y + BAR / 2.0 - 2.0;
+        svg.line("axis", [least, middle], [most, middle]);
     }
-    svg.text(
-        "strong",
-        [WIDTH, y + 13.0],
-        Anchor::End,
-        unit.text(bar.spread.median_bps),
-    );
+    svg.text("strong", [WIDTH, y + 13.0], Anchor::End, rate);
 }
 
 /// Draws the round-trip times of each link with and without load, on a logarithmic scale.
 pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
-    let trips: Vec<(&BenchLink, Vec<Trip>)> = reading
-        .report
-        .links
-        .iter()
+    let links = reading.report.links.iter();
+    let groups: Groups<'_, Trip> = links
         .map(|link| (link, link_trips(reading, link)))
         .collect();
-    let values = || {
-        trips
-            .iter()
-            .flat_map(|(_, trips)| trips.iter().flat_map(|trip| [trip.least, trip.most]))
-    };
-    let (least, most) = (
-        values().min_by(f64::total_cmp)?,
-        values().max_by(f64::total_cmp)?,
-    );
+    let all = || groups.iter().flat_map(|(_, trips)| trips);
+    let least = all().map(|trip| trip.least).min_by(f64::total_cmp)?;
+    let most = all().map(|trip| trip.most).max_by(f64::total_cmp)?;
     let decades = decades(least / 1e3, most / 1e3);
     let scale = Scale::logarithmic([*decades.first()?, *decades.last()?], [8.0, WIDTH - 8.0]);
-    let height: f64 = trips
-        .iter()
-        .map(|(_, trips)| NAME + trips.len() as f64 * BAR + GAP)
-        .sum();
+    let height = height(&groups);
     let mut svg = Svg::new(height + AXIS);
-    for decade in &decades {
-        svg.line(
-            "rule",
-            [scale.place(*decade), 0.0],
-            [scale.place(*decade), height],
-        );
-        let anchor = match decade {
-            first if first == &decades[0] => Anchor::Start,
-            last if Some(last) == decades.last() => Anchor::End,
-            _ => Anchor::Middle,
-        };
-        svg.text(
-            "soft",
-            [scale.place(*decade), height + 14.0],
-            anchor,
-            tick_text(*decade),
-        );
-    }
-    svg.text(
-        "soft",
-        [WIDTH, height + 29.0],
-        Anchor::End,
-        "ms, logarithmic scale",
-    );
-    let mut y = 0.0;
-    for (link, trips) in trips {
-        svg.text(
-            "strong halo",
-            [0.0, y + 14.0],
-            Anchor::Start,
-            format!("{} {}", link.id, reading.name(link)),
-        );
-        y += NAME;
-        for trip in &trips {
-            draw_trip(&mut svg, link, trip, y + 9.0, scale);
-            y += BAR;
+    svg.columns(scale, &decades, [0.0, height]);
+    let unit = "ms, logarithmic scale";
+    svg.text("soft", [WIDTH, height + 29.0], Anchor::End, unit);
+    for (link, trips, top) in placed(&groups) {
+        draw_name(&mut svg, reading, link, top);
+        for (index, trip) in trips.iter().enumerate() {
+            draw_trip(&mut svg, link, trip, top + index as f64 * BAR + 9.0, scale);
         }
-        y += GAP;
     }
     Some(svg.finish("Round trips per link, idle and loaded"))
 }
@@ -328,7 +261,7 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
         samples.iter().copied().max_by(f64::total_cmp),
     );
     let told = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
-    let middle = told.or_else(|| crate::commands::bench::reading::median(samples))?;
+    let middle = told.or_else(|| median(samples))?;
     Some(Trip {
         name: "loaded",
         class: "fill",
@@ -360,66 +293,45 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
 
 /// Returns the rows of the table below the bars, with the header first.
 pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
-    let unknown = || "?".to_owned();
-    let rate = |spread: Option<Spread>| {
-        spread.map_or_else(unknown, |spread| reading.unit.text(spread.median_bps))
+    let unit = reading.unit;
+    let rate = |spread: Option<Spread>| known(spread.map(|spread| unit.text(spread.median_bps)));
+    let resent = |part: f64| match part > 0.0 {
+        false => "0".to_owned(),
+        true => format!("{:.3} %", part * 100.0),
     };
-    let has_alone = reading
-        .report
-        .links
-        .iter()
-        .any(|link| reading.alone(link).is_some());
+    let limiter = |limiter: Option<Limiter>| limiter.map_or("", limiter_text).to_owned();
+    let links = &reading.report.links;
+    let has_alone = links.iter().any(|link| reading.alone(link).is_some());
     let row = |first: String, alone: String, rest: [String; 4]| -> Vec<String> {
         let alone = has_alone.then_some(alone);
         std::iter::once(first).chain(alone).chain(rest).collect()
     };
     let heads = [phase_text(phase), "of theory", "resent", "limited by"].map(str::to_owned);
     let mut rows = vec![row("link".into(), "alone".into(), heads)];
-    for link in &reading.report.links {
-        let again = reading.sent_again(phase, link);
-        let limiter = reading.summary_of(link).and_then(|summary| summary.limiter);
+    for link in links {
+        let summary = reading.summary_of(link);
         let rest = [
             rate(reading.part(phase, link)),
-            reading
-                .efficiency(phase, link)
-                .map_or_else(unknown, percent),
-            again.map_or_else(unknown, |(_, part)| {
-                if part == 0.0 {
-                    "0".into()
-                } else {
-                    format!("{:.3} %", part * 100.0)
-                }
-            }),
-            limiter.map_or("", super::limiter_text).to_owned(),
+            known(reading.efficiency(phase, link).map(percent)),
+            known(
+                reading
+                    .sent_again(phase, link)
+                    .map(|(_, part)| resent(part)),
+            ),
+            limiter(summary.and_then(|summary| summary.limiter)),
         ];
-        rows.push(row(
-            format!("{} {}", link.id, reading.name(link)),
-            rate(reading.alone(link)),
-            rest,
-        ));
+        let name = format!("{} {}", link.id, reading.name(link));
+        rows.push(row(name, rate(reading.alone(link)), rest));
     }
-    let alone = reading
-        .alone_sum()
-        .filter(|sum| *sum > 0)
-        .map_or_else(unknown, |sum| reading.unit.text(sum));
-    let whole = reading
-        .whole_efficiency(phase)
-        .map_or_else(unknown, percent);
-    let limiter = reading
-        .report
-        .summary
-        .limiter
-        .map_or("", super::limiter_text);
-    rows.push(row(
-        "total".into(),
-        alone,
-        [
-            rate(reading.total(phase)),
-            whole,
-            String::new(),
-            limiter.into(),
-        ],
-    ));
+    let alone = reading.alone_sum().filter(|sum| *sum > 0);
+    let rest = [
+        rate(reading.total(phase)),
+        known(reading.whole_efficiency(phase).map(percent)),
+        String::new(),
+        limiter(reading.report.summary.limiter),
+    ];
+    let alone = known(alone.map(|sum| unit.text(sum)));
+    rows.push(row("total".into(), alone, rest));
     rows
 }
 

@@ -30,8 +30,6 @@ use super::{
 };
 use crate::text::shown;
 
-pub(super) use super::reading::limiter_text;
-
 pub(crate) fn page(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let [ours, theirs] = reading.machines();
@@ -47,7 +45,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
     );
     html.push_str(&head(reading));
     html.push_str("<div class=\"parts\">\n");
-    let parts = [
+    let parts: [fn(Reading<'_>) -> Option<String>; 9] = [
         rates,
         round_trips,
         over_time,
@@ -58,7 +56,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
         machines,
         raw,
     ];
-    parts.iter().for_each(|part| html.push_str(&part(reading)));
+    html.extend(parts.iter().filter_map(|part| part(reading)));
     html.push_str("</div></main></body></html>\n");
     html
 }
@@ -121,7 +119,11 @@ fn head(reading: Reading<'_>) -> String {
             escape(&capital(&text))
         );
     }
-    let _ = writeln!(html, "<p class=\"soft\">{}</p>", ratios(reading));
+    let _ = writeln!(
+        html,
+        "<p class=\"soft\">{}</p>",
+        reading.ratios(true).join(" · ")
+    );
     html
 }
 
@@ -133,69 +135,28 @@ fn verdict_class(comparison: &Comparison) -> &'static str {
     }
 }
 
-fn ratios(reading: Reading<'_>) -> String {
-    let summary = &reading.report.summary;
-    let parts = [
-        summary
-            .scaling
-            .map(|scaling| format!("scaling {scaling:.2} (together ÷ the sum of each alone)")),
-        summary
-            .fairness
-            .map(|fairness| format!("fairness {fairness:.3}")),
-        summary
-            .tcp_efficiency_pct
-            .map(|percent| format!("TCP efficiency {percent:.2} %")),
-        summary
-            .transfer_time_ratio
-            .map(|ratio| format!("transfer time ratio {ratio:.2}")),
-        summary
-            .buffer_delay_pct
-            .map(|percent| format!("buffer delay {percent:.0} %")),
-        summary.top_decile_bps.map(|bps| {
-            format!(
-                "top decile of the samples {} {}",
-                reading.unit.text(bps),
-                reading.unit.name()
-            )
-        }),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    parts.join(" · ")
-}
-
-fn rates(reading: Reading<'_>) -> String {
-    let Some(drawing) = links::rates(reading) else {
-        return String::new();
-    };
+fn rates(reading: Reading<'_>) -> Option<String> {
+    let drawing = links::rates(reading)?;
+    let mut links = reading.report.links.iter();
+    let has_theory = links.any(|link| link.theory_bps.is_some());
+    let has_both = reading.total(Phase::Both).is_some();
     let told = [
-        reading
-            .report
-            .links
-            .iter()
-            .any(|link| link.theory_bps.is_some())
-            .then_some("The vertical mark is theory."),
-        reading
-            .total(Phase::Both)
-            .map(|_| "For both directions at once, the mean is shown."),
+        has_theory.then_some("The vertical mark is theory."),
+        has_both.then_some("For both directions at once, the mean is shown."),
         Some("The line at the end of a bar spans the minimum and maximum of its repeats."),
     ];
     let caption = told.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
-    let rows = links::table(reading, phase);
-    let table = format!("<div class=\"scroll\">{}</div>", table(&rows));
-    section(
-        "Each link alone and together",
-        "",
-        &format!("{}{table}", figure(&drawing, &caption)),
-    )
+    let table = table(&links::table(reading, phase));
+    let drawing = figure(&drawing, &caption);
+    let body = format!("{drawing}<div class=\"scroll\">{table}</div>");
+    Some(section("Each link alone and together", "", &body))
 }
 
-fn over_time(reading: Reading<'_>) -> String {
+fn over_time(reading: Reading<'_>) -> Option<String> {
     let phase = reading.main_phase();
-    let run = phase
-        .and_then(|phase| reading.typical_run(phase))
-        .or_else(|| reading.report.runs.last());
-    let Some(run) = run else { return String::new() };
+    let typical = phase.and_then(|phase| reading.typical_run(phase));
+    let run = typical.or_else(|| reading.report.runs.last())?;
     let mut figures = String::new();
     let both = reading
         .typical_run(Phase::Both)
@@ -208,17 +169,9 @@ fn over_time(reading: Reading<'_>) -> String {
             }
         }
     }
-    match figures.is_empty() {
-        true => String::new(),
-        false => section(
-            "Over time",
-            "all",
-            &format!(
-                "{}<div class=\"parts three\">{figures}</div>",
-                legend(reading, run)
-            ),
-        ),
-    }
+    let legend = legend(reading, run);
+    let body = format!("{legend}<div class=\"parts three\">{figures}</div>");
+    (!figures.is_empty()).then(|| section("Over time", "all", &body))
 }
 
 /// Renders a legend of the link colours, because thin areas of a chart have no space for a name.
@@ -235,10 +188,8 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
     svg.finish("Colours of the links")
 }
 
-fn round_trips(reading: Reading<'_>) -> String {
-    let Some(drawing) = links::round_trips(reading) else {
-        return String::new();
-    };
+fn round_trips(reading: Reading<'_>) -> Option<String> {
+    let drawing = links::round_trips(reading)?;
     let mut caption = String::from(
         "Minimum to maximum; the point is the median when idle and the mean under load. Idle, min / avg / max / std:",
     );
@@ -250,14 +201,11 @@ fn round_trips(reading: Reading<'_>) -> String {
             let _ = write!(caption, " {}: {times} ms.", reading.name(link));
         }
     }
-    section(
-        "Round trips, idle and loaded",
-        "",
-        &figure(&drawing, &caption),
-    )
+    let figure = figure(&drawing, &caption);
+    Some(section("Round trips, idle and loaded", "", &figure))
 }
 
-fn sweeps(reading: Reading<'_>) -> String {
+fn sweeps(reading: Reading<'_>) -> Option<String> {
     let mut html = String::new();
     for sweep in &reading.report.sweeps {
         let drawing = match sweep.kind {
@@ -292,19 +240,14 @@ fn sweeps(reading: Reading<'_>) -> String {
         ];
         let facts: Vec<String> = facts.into_iter().flatten().collect();
         let title = format!("By {}{over}", kind_text(sweep.kind));
-        html.push_str(&section(
-            &title,
-            "",
-            &figure(&drawing.unwrap_or_default(), &facts.join(" ")),
-        ));
+        let figure = figure(&drawing.unwrap_or_default(), &facts.join(" "));
+        html.push_str(&section(&title, "", &figure));
     }
-    html
+    Some(html)
 }
 
-fn processors(reading: Reading<'_>) -> String {
-    let Some(drawing) = cpu::draw(reading) else {
-        return String::new();
-    };
+fn processors(reading: Reading<'_>) -> Option<String> {
+    let drawing = cpu::draw(reading)?;
     let [ours, theirs] = reading.machines();
     let mhz = &reading.report.summary.cpu_mhz_per_mbps;
     let worst = |name: &str, pick: fn(&Run) -> Option<f64>| {
@@ -325,17 +268,12 @@ fn processors(reading: Reading<'_>) -> String {
             .map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
     ];
     let told: Vec<String> = told.into_iter().flatten().collect();
-    section(
-        "Processor time per gigabit",
-        "",
-        &figure(&drawing, &told.join(" ")),
-    )
+    let figure = figure(&drawing, &told.join(" "));
+    Some(section("Processor time per gigabit", "", &figure))
 }
 
-fn disks(reading: Reading<'_>) -> String {
-    let Some(disk) = &reading.report.disk else {
-        return String::new();
-    };
+fn disks(reading: Reading<'_>) -> Option<String> {
+    let disk = reading.report.disk.as_ref()?;
     let [ours, theirs] = reading.machines();
     let system = |name: &Option<String>| {
         name.as_ref()
@@ -355,19 +293,13 @@ fn disks(reading: Reading<'_>) -> String {
         size(disk.bytes)
     );
     let drawing = disk::draw(disk, names).unwrap_or_default();
-    section("Disk to disk", "", &figure(&drawing, &caption))
+    Some(section("Disk to disk", "", &figure(&drawing, &caption)))
 }
 
-fn found(reading: Reading<'_>) -> String {
-    let items: Vec<String> = remedies(reading).iter().map(item).collect();
-    match items.is_empty() {
-        true => String::new(),
-        false => section(
-            "Findings and remedies",
-            "",
-            &format!("<ul>{}</ul>", items.concat()),
-        ),
-    }
+fn found(reading: Reading<'_>) -> Option<String> {
+    let items: String = remedies(reading).iter().map(item).collect();
+    let list = format!("<ul>{items}</ul>");
+    (!items.is_empty()).then(|| section("Findings and remedies", "", &list))
 }
 
 fn item(remedy: &Remedy) -> String {
@@ -387,7 +319,7 @@ fn item(remedy: &Remedy) -> String {
     )
 }
 
-fn machines(reading: Reading<'_>) -> String {
+fn machines(reading: Reading<'_>) -> Option<String> {
     let report = reading.report;
     let plan = &report.plan;
     let [fewest, most] = plan.repeats;
@@ -424,19 +356,14 @@ fn machines(reading: Reading<'_>) -> String {
         facts::hosts(reading),
         escape(&measured)
     );
-    section("Both machines", "all", &body)
+    Some(section("Both machines", "all", &body))
 }
 
 /// Embeds the report as JSON, so that the page can serve as a baseline.
-fn raw(reading: Reading<'_>) -> String {
-    let Ok(json) = serde_json::to_string(reading.report) else {
-        return String::new();
-    };
-    let body = format!(
-        "<details><summary>The JSON document</summary><pre>{}</pre></details>",
-        escape(&json)
-    );
-    section("Raw", "all raw", &body)
+fn raw(reading: Reading<'_>) -> Option<String> {
+    let json = escape(&serde_json::to_string(reading.report).ok()?);
+    let body = format!("<details><summary>The JSON document</summary><pre>{json}</pre></details>");
+    Some(section("Raw", "all raw", &body))
 }
 
 fn section(title: &str, class: &str, body: &str) -> String {
@@ -481,16 +408,14 @@ fn sentence(text: &str) -> Option<String> {
 
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(chars).collect()
-    })
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(chars).collect()
 }
 
 fn lower(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| {
-        first.to_lowercase().chain(chars).collect()
-    })
+    let first = chars.next().into_iter().flat_map(char::to_lowercase);
+    first.chain(chars).collect()
 }
 
 /// Returns the CSS class for the colour of a link. There are six colours, which repeat.

@@ -96,6 +96,35 @@ impl Svg {
         );
     }
 
+    /// Draws vertical grid lines at these values, from `top` to `bottom`, with labels below that stay
+    /// within the drawing.
+    pub(super) fn columns(&mut self, scale: Scale, values: &[f64], [top, bottom]: [f64; 2]) {
+        for value in values {
+            let x = scale.place(*value);
+            let anchor = match x {
+                ..10.0 => Anchor::Start,
+                x if x > WIDTH - 10.0 => Anchor::End,
+                _ => Anchor::Middle,
+            };
+            self.line("rule", [x, top], [x, bottom]);
+            self.text("soft", [x, bottom + 14.0], anchor, tick_text(*value));
+        }
+    }
+
+    /// Draws horizontal grid lines at these values, from `left` to `right`, with labels before.
+    pub(super) fn rows(&mut self, scale: Scale, values: &[f64], [left, right]: [f64; 2]) {
+        for value in values {
+            let y = scale.place(*value);
+            self.line("rule", [left, y], [right, y]);
+            self.text(
+                "soft",
+                [left - 5.0, y + 4.0],
+                Anchor::End,
+                tick_text(*value),
+            );
+        }
+    }
+
     /// Draws a legend in as many lines as needed, and returns the y coordinate of its bottom.
     pub(super) fn legend(&mut self, y: f64, entries: &[(String, String)]) -> f64 {
         let (mut x, mut y) = (0.0, y);

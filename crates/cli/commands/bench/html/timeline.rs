@@ -119,11 +119,7 @@ fn rate(interval: &Interval, bytes: u64) -> f64 {
 }
 
 fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
-    for tick in ticks(most, 5) {
-        let y = chart.y.place(tick);
-        svg.line("rule", [LEFT, y], [WIDTH - 4.0, y]);
-        svg.text("soft", [LEFT - 5.0, y + 4.0], Anchor::End, tick_text(tick));
-    }
+    svg.rows(chart.y, &ticks(most, 5), [LEFT, WIDTH - 4.0]);
     for tick in ticks(seconds, 8) {
         svg.text(
             "soft",
