@@ -106,6 +106,14 @@ impl Location {
 }
 
 impl RemotePath {
+    /// Returns the name of the file or directory; `None` for the root.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Root => None,
+            Self::Directory(name) | Self::File(name) => Some(name),
+        }
+    }
+
     /// Parses the path after `host:`.
     fn parse(bytes: &[u8]) -> Result<Self, LocationError> {
         let relative = &bytes[bytes.iter().take_while(|byte| **byte == b'/').count()..];
@@ -159,10 +167,7 @@ fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError
         return Ok(());
     };
     let (digits, rest) = (&path[..colon], &path[colon + 1..]);
-    let port = str::from_utf8(digits)
-        .ok()
-        .and_then(|digits| digits.parse::<u16>().ok());
-    match port.filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
+    match number(digits).filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
         Some(port) => Err(LocationError::PortInPath {
             text: escaped(whole),
             host: host.to_owned(),
@@ -243,16 +248,16 @@ fn split_port<'a>(
             Err(no_host(whole))
         };
     };
-    let number = str::from_utf8(digits)
-        .ok()
-        .and_then(|digits| digits.parse().ok())
-        .filter(|port| *port != 0);
-    match number {
+    match number(digits).filter(|port| *port != 0) {
         Some(port) => Ok((host, Some(port))),
         None => Err(LocationError::Port {
             text: escaped(digits),
         }),
     }
+}
+
+fn number(digits: &[u8]) -> Option<u16> {
+    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Returns the host in the text after `://` of a URL, for a hint.

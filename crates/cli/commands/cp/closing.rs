@@ -159,74 +159,56 @@ fn without_bytes(report: &Report, tree: &TreeReport) -> String {
 /// eth3 (no carrier)`. `None` if there is nothing to report.
 fn links(report: &Report) -> Option<String> {
     let is_brief = is_brief(report);
-    let part = report
-        .efficiency()
-        .zip(report.expected)
-        .filter(|_| !is_brief);
-    let part = part.map(|(part, expected)| format!("{:.1} % of {}", part * 100.0, Speed(expected)));
-    let limit = match report.limited_by {
-        Limit::Unknown | Limit::Latency => None,
-        Limit::Bandwidth | Limit::LinkDown | Limit::Files => Some(report.limited_by),
-        other => Some(other).filter(|_| !is_brief),
-    };
-    let limited = limit.map(|limit| match limit {
-        Limit::Bandwidth => "as fast as the configured limit".to_owned(),
-        limit => format!("limited by {limit}"),
-    });
-    let speed: Vec<String> = part.into_iter().chain(limited).collect();
+    let mut speed = Vec::new();
+    if let (Some(part), Some(expected), false) = (report.efficiency(), report.expected, is_brief) {
+        speed.push(format!("{:.1} % of {}", part * 100.0, Speed(expected)));
+    }
+    match report.limited_by {
+        Limit::Unknown | Limit::Latency => {}
+        Limit::Bandwidth => speed.push("as fast as the configured limit".to_owned()),
+        limit if !is_brief || matches!(limit, Limit::LinkDown | Limit::Files) => {
+            speed.push(format!("limited by {limit}"));
+        }
+        _ => {}
+    }
     let unused = unused(report, is_brief);
-    let unused = (!unused.is_empty()).then(|| format!("not used: {}", unused.join(", ")));
-    let said: Vec<String> = Some(speed.join(", "))
-        .filter(|speed| !speed.is_empty())
-        .into_iter()
-        .chain(unused)
-        .collect();
+    let mut said = Vec::new();
+    if !speed.is_empty() {
+        said.push(speed.join(", "));
+    }
+    if !unused.is_empty() {
+        said.push(format!("not used: {}", unused.join(", ")));
+    }
     (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Returns the names of the interfaces that carried data, without duplicates.
 fn carriers(report: &Report) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let carried = report
-        .links
-        .iter()
-        .filter(|link| link.bytes > 0)
-        .map(|link| &link.link.interface);
-    carried
+    carrying(report)
         .filter(|name| seen.insert(*name))
         .map(shown)
         .collect()
 }
 
+fn carrying(report: &Report) -> impl Iterator<Item = &String> {
+    let links = report.links.iter().filter(|link| link.bytes > 0);
+    links.map(|link| &link.link.interface)
+}
+
 /// Returns the names of the interfaces that carried no data, each with the reason. Omits those that
 /// a warning names already.
 fn unused(report: &Report, is_brief: bool) -> Vec<String> {
-    let carries = |name: &str| {
-        report
-            .links
-            .iter()
-            .any(|link| link.bytes > 0 && link.link.interface == name)
+    let ours = report.failed.iter().filter(|failed| !failed.is_peers);
+    let told = ours.map(|failed| &failed.interface);
+    let mut seen: BTreeSet<&String> = carrying(report).chain(told).collect();
+    let links = report.links.iter();
+    let idle = links.filter(|link| seen.insert(&link.link.interface));
+    let text = |link: &LinkReport| {
+        let why = why_idle(link, is_brief)?;
+        Some(format!("{} ({why})", shown(&link.link.interface)))
     };
-    let is_told = |name: &str| {
-        report
-            .failed
-            .iter()
-            .any(|failed| !failed.is_peers && failed.interface == name)
-    };
-    let mut seen = BTreeSet::new();
-    let idle = report
-        .links
-        .iter()
-        .filter(|link| !carries(&link.link.interface) && !is_told(&link.link.interface));
-    let idle = idle.filter(|link| seen.insert(&link.link.interface));
-    idle.filter_map(|link| {
-        Some(format!(
-            "{} ({})",
-            shown(&link.link.interface),
-            why_idle(link, is_brief)?
-        ))
-    })
-    .collect()
+    idle.filter_map(text).collect()
 }
 
 /// Returns the reason why a link carried no data. `None` if the copy ended before the link could be

@@ -13,6 +13,7 @@ use super::{arguments::Cp, error::PlanError};
 use crate::{
     connect::location::{Location, LocationError, Remote, RemotePath},
     failure::Failure,
+    text::shown,
 };
 
 /// Direction of a copy and type of its source, with all paths.
@@ -105,7 +106,7 @@ impl CopyKind {
 }
 
 fn shown_name(path: &Path) -> String {
-    escaped(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
+    shown(path.file_name().unwrap_or(path.as_os_str()))
 }
 
 /// Returns the local paths of the sources. Rejects remote sources.
@@ -149,102 +150,72 @@ fn put(source: PathBuf, target: Remote) -> Result<(Remote, CopyKind), Failure> {
     let name = match &target.path {
         RemotePath::Root => None,
         RemotePath::File(name) => Some(name.clone()),
-        RemotePath::Directory(directory) => Some(
-            directory
-                .join(own_name(&source)?)
-                .map_err(LocationError::from)?,
-        ),
+        RemotePath::Directory(directory) => {
+            let inside = directory.join(own_name(&source)?);
+            Some(inside.map_err(LocationError::from)?)
+        }
     };
     Ok((target, CopyKind::Put { source, name }))
 }
 
 fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
+    let name = file_of(&source)?;
+    Ok((source, CopyKind::Get { name, target }))
+}
+
+/// Returns the name of a remote source that must be a file.
+fn file_of(source: &Remote) -> Result<Name, PlanError> {
     match &source.path {
-        RemotePath::File(name) => {
-            let kind = CopyKind::Get {
-                name: name.clone(),
-                target,
-            };
-            Ok((source, kind))
-        }
+        RemotePath::File(name) => Ok(name.clone()),
         RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
             text: source.to_string(),
-        }
-        .into()),
+        }),
     }
 }
 
 fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
-    let content =
-        |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
-    let named = sources.iter().map(|source| {
-        if content(source) {
-            None
-        } else {
-            source.file_name().map(OsStr::as_bytes)
-        }
+    let is_listed = cp.tree.files_from.is_some();
+    let content = |path: &Path| is_listed || means_content(path.as_os_str().as_bytes());
+    let named = sources.iter().map(|path| {
+        let name = path.file_name().filter(|_| !content(path));
+        name.map(OsStr::as_bytes)
     });
-    check_sources(
-        named.collect(),
-        cp.tree.files_from.is_some(),
-        cp.tree.delete,
-    )?;
-    let as_name =
-        matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
-    let name = match &target.path {
-        RemotePath::Root => None,
-        RemotePath::File(name) | RemotePath::Directory(name) => Some(name.clone()),
+    check_sources(named.collect(), is_listed, cp.tree.delete)?;
+    let is_named = matches!(target.path, RemotePath::File(_));
+    let as_name = is_named && sources.len() == 1 && !content(&sources[0]);
+    let name = target.path.name().cloned();
+    let slashed = |path: PathBuf| match content(&path) {
+        true => with_slash(path),
+        false => path,
     };
-    let sources = sources
-        .into_iter()
-        .map(|source| {
-            if content(&source) {
-                with_slash(source)
-            } else {
-                source
-            }
-        })
-        .collect();
-    Ok((
-        target,
-        CopyKind::PutTree {
-            sources,
-            name,
-            as_name,
-        },
-    ))
+    let sources = sources.into_iter().map(slashed).collect();
+    let kind = CopyKind::PutTree {
+        sources,
+        name,
+        as_name,
+    };
+    Ok((target, kind))
 }
 
 fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, CopyKind), Failure> {
     let all = cp.tree.files_from.is_some();
-    let parts: Vec<(Option<Name>, bool)> = sources
-        .iter()
-        .map(|source| match &source.path {
-            RemotePath::Root => (None, true),
-            RemotePath::Directory(name) => (Some(name.clone()), true),
-            RemotePath::File(name) => (Some(name.clone()), all),
-        })
-        .collect();
-    if let (Some(index), false) = (
-        parts.iter().position(|(_, content)| *content && !all),
-        cp.tree.is_recursive(),
-    ) {
-        return Err(PlanError::RemoteDirectory {
-            text: sources[index].to_string(),
-        }
-        .into());
+    let is_file = |source: &Remote| matches!(source.path, RemotePath::File(_));
+    if !all && !cp.tree.is_recursive() {
+        sources
+            .iter()
+            .try_for_each(|source| file_of(source).map(drop))?;
     }
+    let part = |source: &Remote| (source.path.name().cloned(), all || !is_file(source));
+    let parts: Vec<_> = sources.iter().map(part).collect();
     check_remote(&parts, all, cp.tree.delete)?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
     let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
-    Ok((
-        first,
-        CopyKind::GetTree {
-            sources: parts,
-            target,
-            as_name,
-        },
-    ))
+    let kind = CopyKind::GetTree {
+        sources: parts,
+        target,
+        as_name,
+    };
+    Ok((first, kind))
 }
 
 /// Checks remote sources as [`check_sources`] does.
@@ -322,21 +293,15 @@ fn pipe(
                 let kind = CopyKind::PutPipe { name: name.clone() };
                 Ok((target, kind))
             }
-            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory {
-                text: target.to_string(),
+            RemotePath::Root | RemotePath::Directory(_) => {
+                let text = target.to_string();
+                Err(PlanError::PipeToDirectory { text }.into())
             }
-            .into()),
         },
-        (Location::Remote(source), Location::Pipe) => match &source.path {
-            RemotePath::File(name) => {
-                let kind = CopyKind::GetPipe { name: name.clone() };
-                Ok((source, kind))
-            }
-            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
-                text: source.to_string(),
-            }
-            .into()),
-        },
+        (Location::Remote(source), Location::Pipe) => {
+            let name = file_of(&source)?;
+            Ok((source, CopyKind::GetPipe { name }))
+        }
         _ => Err(PlanError::BothLocal.into()),
     }
 }

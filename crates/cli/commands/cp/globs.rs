@@ -3,7 +3,7 @@
 //! The client lists remote directories and selects the matching names; the daemon sees no pattern.
 //! If a file is literally named like the pattern, only that file is selected.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use nicstripe::{Client, Error, FailCode, Kind, Name, TreeOptions};
 
@@ -21,18 +21,16 @@ pub(super) async fn expand(
     tree: &TreeOptions,
 ) -> Result<CopyKind, Failure> {
     match kind {
-        CopyKind::Get { name, target } => match one_or_many(client, &name).await? {
-            Expanded::One(name) => Ok(CopyKind::Get { name, target }),
-            Expanded::Many(names) => many(
-                names.into_iter().map(|name| (Some(name), false)).collect(),
-                &target,
-                false,
-                tree,
-            ),
+        CopyKind::Get { name, target } => match &one_or_many(client, &name).await?[..] {
+            [name] => Ok(CopyKind::Get {
+                name: name.clone(),
+                target,
+            }),
+            names => many(named(names, false).collect(), target, false, tree),
         },
-        CopyKind::GetPipe { name } => match one_or_many(client, &name).await? {
-            Expanded::One(name) => Ok(CopyKind::GetPipe { name }),
-            Expanded::Many(_) => Err(PlanError::PipeAmongOthers.into()),
+        CopyKind::GetPipe { name } => match &one_or_many(client, &name).await?[..] {
+            [name] => Ok(CopyKind::GetPipe { name: name.clone() }),
+            _ => Err(PlanError::PipeAmongOthers.into()),
         },
         CopyKind::GetTree {
             sources,
@@ -42,30 +40,25 @@ pub(super) async fn expand(
             let mut expanded = Vec::new();
             for (name, content) in sources {
                 match name {
-                    Some(name) => match one_or_many(client, &name).await? {
-                        Expanded::One(name) => expanded.push((Some(name), content)),
-                        Expanded::Many(names) => {
-                            expanded.extend(names.into_iter().map(|name| (Some(name), content)));
-                        }
-                    },
+                    Some(name) => {
+                        expanded.extend(named(&one_or_many(client, &name).await?, content));
+                    }
                     None => expanded.push((None, content)),
                 }
             }
-            many(expanded, &target, as_name, tree)
+            many(expanded, target, as_name, tree)
         }
         kind => Ok(kind),
     }
 }
 
-/// Result of expanding one source: a literal name, or all names that match a pattern.
-enum Expanded {
-    One(Name),
-    Many(Vec<Name>),
+fn named(names: &[Name], content: bool) -> impl Iterator<Item = (Option<Name>, bool)> {
+    names.iter().map(move |name| (Some(name.clone()), content))
 }
 
 fn many(
     sources: Vec<(Option<Name>, bool)>,
-    target: &Path,
+    target: PathBuf,
     as_name: bool,
     tree: &TreeOptions,
 ) -> Result<CopyKind, Failure> {
@@ -73,17 +66,18 @@ fn many(
     let as_name = as_name && sources.len() == 1;
     Ok(CopyKind::GetTree {
         sources,
-        target: target.to_owned(),
+        target,
         as_name,
     })
 }
 
-async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> {
+/// Returns the names that match one source: the name itself if it is literal.
+async fn one_or_many(client: &Client, name: &Name) -> Result<Vec<Name>, Failure> {
     if !name.components().any(is_special) {
-        return Ok(Expanded::One(name.clone()));
+        return Ok(vec![name.clone()]);
     }
     match client.stat(name).await {
-        Ok(_) => return Ok(Expanded::One(name.clone())),
+        Ok(_) => return Ok(vec![name.clone()]),
         Err(error) if !error.is_not_found() => return Err(error.into()),
         Err(_) => {}
     }
@@ -100,20 +94,15 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> 
             }
         }
         if found.len() > MOST_MATCHES {
-            return Err(PlanError::ManyMatches {
-                pattern: name.to_string(),
-            }
-            .into());
+            let pattern = name.to_string();
+            return Err(PlanError::ManyMatches { pattern }.into());
         }
     }
-    match found.len() {
-        0 => Err(PlanError::NoMatch {
-            pattern: name.to_string(),
-        }
-        .into()),
-        1 => Ok(Expanded::One(found.remove(0))),
-        _ => Ok(Expanded::Many(found)),
+    if found.is_empty() {
+        let pattern = name.to_string();
+        return Err(PlanError::NoMatch { pattern }.into());
     }
+    Ok(found)
 }
 
 /// Returns the remote names that match a pattern, given as one [`Pattern`] per path component.

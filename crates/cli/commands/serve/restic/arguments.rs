@@ -8,7 +8,7 @@ use nicstripe::Name;
 use crate::{
     connect::{
         arguments::ConnectArgs,
-        location::{Location, Remote, RemotePath},
+        location::{Location, Remote},
     },
     failure::Failure,
 };
@@ -70,14 +70,10 @@ impl Restic {
         else {
             return Err(no_host());
         };
-        let base = match path {
-            RemotePath::Root => None,
-            RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
-        };
         Ok(RepositoryAddress {
             host,
             port: self.connect.port(port),
-            base,
+            base: path.name().cloned(),
         })
     }
 }
