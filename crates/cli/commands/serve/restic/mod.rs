@@ -1,7 +1,7 @@
 //! `nicstripe serve restic`: restic's REST API on top of a daemon's storage.
 //!
 //! - [`arguments`]: the command line as typed
-//! - [`server`], [`stdio`]: HTTP on TCP or on standard input and output
+//! - [`server`]: HTTP on TCP or on standard input and output
 //! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
 //! - [`starter`]: detects the end of the parent process
@@ -16,7 +16,6 @@ mod reply;
 mod repository;
 mod server;
 mod starter;
-mod stdio;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -37,7 +36,7 @@ use super::own_names::OwnNames;
 use crate::{
     failure::{Failure, exit::Stop},
     output::{logging, terminal::Terminal},
-    process::{runtime, signals::Signals},
+    process::{runtime, signals::Signals, streams},
 };
 
 impl Restic {
@@ -101,7 +100,9 @@ impl Restic {
                     repository,
                     guard: None,
                 });
-                let stream = stdio::open().map_err(Failure::Output)?;
+                let stream = streams::input(PIPE)
+                    .and_then(|input| Ok(tokio::io::join(input, streams::output(PIPE)?)))
+                    .map_err(Failure::Output)?;
                 until_stopped(answer(server.serve(stream)), &mut signals).await
             }
         };
@@ -173,3 +174,7 @@ async fn until_stopped(work: impl Future<Output = ()>, signals: &mut Signals) ->
         stop = signals.stop() => Some(stop),
     }
 }
+
+/// Size of a pipe's buffer in bytes, the maximum for unprivileged users
+/// (`/proc/sys/fs/pipe-max-size`): reduces wake-ups of its reader and writer.
+const PIPE: usize = 1 << 20;

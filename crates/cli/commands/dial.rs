@@ -1,19 +1,16 @@
 //! `nicstripe dial`: one connection to a TCP service of the peer, on standard input and output.
 
-mod standard;
-
 use std::io;
 
 use clap::Args;
 use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
-use self::standard::{BLOCK, Input, Output};
 use crate::{
     connect::arguments::ConnectArgs,
     failure::{CommandError, Failure},
     output::{logging, terminal::Terminal},
-    process::{runtime, signals::Signals},
+    process::{runtime, signals::Signals, streams},
 };
 
 /// Connect standard input and output to a TCP service of a machine, over every cable
@@ -66,7 +63,7 @@ impl Dial {
             path: "-".into(),
             source,
         };
-        let mut input = Input::open().map_err(failed)?;
+        let mut input = streams::input(PIPE).map_err(failed)?;
         let mut bytes = vec![0; BLOCK];
         loop {
             let count = input.read(&mut bytes).await.map_err(failed)?;
@@ -84,7 +81,7 @@ impl Dial {
     }
 
     async fn receive(&self, mut from_peer: ReadHalf<Tunnel>) -> Result<(), Failure> {
-        let mut output = Output::open().map_err(Failure::Output)?;
+        let mut output = streams::output(PIPE).map_err(Failure::Output)?;
         let mut bytes = vec![0; BLOCK];
         loop {
             let count = from_peer
@@ -92,12 +89,11 @@ impl Dial {
                 .await
                 .map_err(|source| self.broken(source))?;
             if count == 0 {
-                return output.finish().await.map_err(Failure::Output);
+                return streams::finish(output).await.map_err(Failure::Output);
             }
-            output
-                .write(&bytes[..count])
-                .await
-                .map_err(Failure::Output)?;
+            let written = output.write_all(&bytes[..count]).await;
+            written.map_err(Failure::Output)?;
+            output.flush().await.map_err(Failure::Output)?;
         }
     }
 
@@ -116,3 +112,10 @@ struct Broken {
 }
 
 impl CommandError for Broken {}
+
+/// Maximum bytes of one read from standard input or one write to standard output.
+const BLOCK: usize = 64 << 10;
+
+/// Buffer size of a pipe in bytes: four times Linux's default (pipe(7)), so that its reader and
+/// writer wake each other less often.
+const PIPE: usize = 256 << 10;
