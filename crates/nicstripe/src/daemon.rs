@@ -10,8 +10,6 @@
 mod accept;
 #[cfg(feature = "bench")]
 mod bench;
-#[cfg(feature = "bench")]
-mod benches;
 mod builder;
 mod connections;
 mod gate;

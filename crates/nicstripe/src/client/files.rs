@@ -10,7 +10,7 @@ use crate::{
     report::error::Error,
     session::endpoint::{
         file::{FileSource, LocalFile, LocalTarget},
-        pipe::PipeSource,
+        pipe,
     },
 };
 
@@ -60,7 +60,7 @@ impl Request for FileUpload {
                         in_place: false,
                         ..options
                     };
-                    End::source(PipeSource::new(Box::new(file), put_of(name, into, options)))
+                    End::source(pipe::source(file, put_of(name, into, options)))
                 }
             })
         })

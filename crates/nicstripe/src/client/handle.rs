@@ -20,10 +20,7 @@ use crate::{
     file::options::CopyOptions,
     links::survey::LinkSurvey,
     report::error::Error,
-    session::{
-        Command,
-        endpoint::pipe::{PipeSink, PipeSource},
-    },
+    session::{Command, endpoint::pipe},
     tree::TreeOptions,
     trust::{Identity, PublicKey},
 };
@@ -192,10 +189,7 @@ impl Client {
         options: CopyOptions,
     ) -> Transfer {
         let put = put_of(name, None, options.into());
-        self.start(Once::pipe(End::source(PipeSource::new(
-            Box::new(reader),
-            put,
-        ))))
+        self.start(Once::pipe(End::source(pipe::source(reader, put))))
     }
 
     /// Fetches the file `name` below the daemon's root into a writer, in order. At most
@@ -218,7 +212,7 @@ impl Client {
         options: CopyOptions,
     ) -> Transfer {
         let get = get_of(name, self.inner.limit_bps(), options, None);
-        self.start(Once::pipe(End::sink(PipeSink::new(Box::new(writer), get))))
+        self.start(Once::pipe(End::sink(pipe::sink(writer, get))))
     }
 
     /// Returns the daemon's public key, and its name if the peers file has one.

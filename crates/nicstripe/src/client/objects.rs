@@ -26,7 +26,7 @@ use crate::{
     report::{Report, error::Error},
     session::{
         Command,
-        endpoint::object::{FEED_CHUNKS, ObjectSink, ObjectSource, Read},
+        endpoint::object::{self, FEED_CHUNKS, Read},
     },
 };
 
@@ -287,8 +287,7 @@ impl Client {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
         let put = put_of(name.clone(), None, options.into());
-        let source = ObjectSource::new(from, put);
-        let transfer = self.start(Once::object(End::source(source)));
+        let transfer = self.start(Once::object(End::source(object::source(from, put))));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -328,7 +327,7 @@ impl Client {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
         let limit_bps = self.inner.limit_bps();
         let get = get_of(name, limit_bps, CopyOptions::default(), range);
-        let transfer = self.start(Once::object(End::sink(ObjectSink::new(to, get))));
+        let transfer = self.start(Once::object(End::sink(object::sink(to, get))));
         (transfer, chunks)
     }
 

@@ -523,12 +523,8 @@ mod tests {
             .await
             .unwrap();
         // A session that accepts no commands and has not signalled its end.
-        let ended = CancellationToken::new();
-        let handle = SessionHandle {
-            inputs: mpsc::channel(1).0,
-            presence: Arc::default(),
-            ended: ended.clone(),
-        };
+        let handle = SessionHandle::new(mpsc::channel(1).0);
+        let ended = handle.ended.clone();
         client
             .inner
             .slot

@@ -19,7 +19,7 @@ use crate::{
         error::Error,
         event::{Event, Progress},
     },
-    session::endpoint::object::Written,
+    session::endpoint::stream::StreamItem,
 };
 
 /// File at the daemon that is being written; see [`Client::create`](crate::Client::create).
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ObjectWriter {
     transfer: Transfer,
-    chunks: PollSender<Written>,
+    chunks: PollSender<StreamItem>,
     /// Chunk that is being filled and not yet sent; `None` before the first byte.
     buffer: Option<ChunkBuffer>,
     buffers: BufferPool,
@@ -39,7 +39,7 @@ pub struct ObjectWriter {
 impl ObjectWriter {
     pub(super) fn new(
         transfer: Transfer,
-        chunks: mpsc::Sender<Written>,
+        chunks: mpsc::Sender<StreamItem>,
         buffers: BufferPool,
     ) -> Self {
         Self {
@@ -72,9 +72,9 @@ impl ObjectWriter {
     /// or the session ended. After a failed write: [`Error::Cancelled`].
     pub async fn finish(mut self) -> Result<Report, Error> {
         if let Some(buffer) = self.buffer.take() {
-            self.hand_over(Written::Chunk(buffer)).await;
+            self.hand_over(StreamItem::Chunk(buffer)).await;
         }
-        self.hand_over(Written::End).await;
+        self.hand_over(StreamItem::End).await;
         self.transfer.finish().await
     }
 
@@ -118,7 +118,7 @@ impl ObjectWriter {
         }
     }
 
-    async fn hand_over(&mut self, written: Written) {
+    async fn hand_over(&mut self, written: StreamItem) {
         if poll_fn(|cx| self.chunks.poll_reserve(cx)).await.is_ok() {
             let _ = self.chunks.send_item(written);
         }
@@ -137,7 +137,7 @@ impl ObjectWriter {
                 return Poll::Ready(None);
             }
             if let Some(buffer) = self.buffer.take()
-                && self.chunks.send_item(Written::Chunk(buffer)).is_err()
+                && self.chunks.send_item(StreamItem::Chunk(buffer)).is_err()
             {
                 return Poll::Ready(None);
             }

@@ -1,15 +1,37 @@
-//! Benchmarks that peers run against a daemon.
+//! Benchmarks that peers run against a daemon: their limits and their queue.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
-use nicstripe_bench::{Answer, BenchLimits, Desk, Ticket};
-use nicstripe_proto::message::{BenchAsk, BenchBody, BenchRefused, DiskDone, DiskOrder};
+use nicstripe_bench::{Admissions, Answer, BenchLimits};
+use nicstripe_proto::message::BenchBody;
+use parking_lot::RwLock;
 
-use super::{builder::DaemonBuilder, handle::DaemonHandle, service::Service};
-use crate::{
-    file::{FileError, stages},
-    session::{BenchInput, Command, SessionHandle},
-};
+use super::{builder::DaemonBuilder, handle::DaemonHandle};
+use crate::session::{BenchInput, Command, SessionHandle};
+
+/// Limits of the benchmarks of all peers, and their queue.
+#[derive(Debug, Default)]
+pub(super) struct Benches {
+    limits: RwLock<BenchLimits>,
+    pub(super) queue: Arc<Admissions<SessionHandle>>,
+}
+
+impl Benches {
+    pub(super) fn of(limits: BenchLimits) -> Self {
+        Self {
+            limits: RwLock::new(limits),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn limits(&self) -> BenchLimits {
+        self.limits.read().clone()
+    }
+
+    pub(super) fn set_limits(&self, limits: BenchLimits) {
+        *self.limits.write() = limits;
+    }
+}
 
 impl Answer for SessionHandle {
     async fn answer(&self, body: BenchBody) {
@@ -52,49 +74,5 @@ impl DaemonHandle {
     /// ```
     pub fn set_bench_limits(&self, limits: BenchLimits) {
         self.shared.benches.set_limits(limits);
-    }
-}
-
-impl Service {
-    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
-    /// rejection. The queue sends later answers through `session`.
-    pub(crate) fn ask_bench(
-        &self,
-        ask: &BenchAsk,
-        session: SessionHandle,
-    ) -> Result<Ticket<SessionHandle>, BenchRefused> {
-        if let Some(why) = self.bench_refusal() {
-            return Err(BenchRefused {
-                why,
-                retry_after_ms: None,
-            });
-        }
-        let shared = self.shared.clone();
-        let key = *self.key().as_bytes();
-        self.shared
-            .benches
-            .queue
-            .ask(key, ask, session, move || Desk {
-                limits: shared.benches.limits(),
-                copies: shared.meters.jobs().running(),
-            })
-    }
-
-    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
-    /// then discards the data. Blocks until done or until `stop` is set.
-    pub(crate) fn work_for_bench(
-        &self,
-        order: &DiskOrder,
-        stop: &AtomicBool,
-    ) -> Result<DiskDone, FileError> {
-        if !order.read {
-            self.check_writable(&"a bench")?;
-        }
-        stages::serve(
-            self.served().root("measure", &"the disk")?,
-            *self.key().as_bytes(),
-            order,
-            stop,
-        )
     }
 }

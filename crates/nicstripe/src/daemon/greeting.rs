@@ -108,7 +108,7 @@ pub(super) async fn greet(
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
         ..PathPlan::new(arrival, remote)
     };
-    service.routes().on_arrival(remote.ip(), &plan.interface);
+    service.routes.on_arrival(remote.ip(), &plan.interface);
     let established = Box::new(Established {
         greeted,
         probe,
@@ -376,7 +376,7 @@ mod tests {
             padding: None,
         };
         let real = [42; 16];
-        session_of(&bound.shared, &hello(&real, true), owner).unwrap();
+        drop(session_of(&bound.shared, &hello(&real, true), owner).unwrap());
         let unknown = || NoSession::from(RefusalCode::UnknownSession);
         // Neither the session number without the key nor the key without the number is accepted.
         let refused = |id: &[u8], key| {

@@ -10,7 +10,7 @@ use std::{
 use nicstripe_proto::{
     FailCode, Name,
     journal::Timestamp,
-    message::{AnswerKind, AskKind, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
+    message::{MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
 };
 use rustix::fs::{
     AtFlags, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
@@ -24,24 +24,6 @@ use crate::{
 };
 
 impl Service {
-    /// Executes a name request and returns the answer.
-    pub(super) fn carry_out(&self, ask: &AskKind) -> AnswerKind {
-        let done = |()| AnswerKind::Done;
-        let answered = match ask {
-            AskKind::List { dir, after, most } => self
-                .list(dir.as_ref(), after.as_deref(), *most as usize)
-                .map(|(entries, more)| AnswerKind::Entries { entries, more }),
-            AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
-            AskKind::Remove { name } => self.remove(name).map(done),
-            AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
-            AskKind::MakeDir { name } => self.make_dir(name).map(done),
-        };
-        answered.unwrap_or_else(|error| AnswerKind::Failed {
-            code: error.code,
-            text: error.one_line(),
-        })
-    }
-
     /// Returns at most `most` entries of a directory (`None`: the root) in byte order of their
     /// names, starting after the name `after`; and true if more follow.
     pub(crate) fn list(
@@ -52,7 +34,7 @@ impl Service {
     ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
-        let root = match self.served() {
+        let root = match &self.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
                 return stored_page(stored.to_find("list", dir)?, dir, after, most);
@@ -88,7 +70,7 @@ impl Service {
     /// Returns the kind, size and modification time of a name. Does not follow a symlink at the
     /// last component.
     pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
-        match self.served() {
+        match &self.served {
             Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
             Served::Other(stored) => stored
                 .to_find("look at", Some(name))?
@@ -100,7 +82,7 @@ impl Service {
     /// Removes a file or an empty directory, durably.
     pub(crate) fn remove(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
-        let root = match self.served() {
+        let root = match &self.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
                 let storage = stored.to_find("remove", Some(name))?;
@@ -124,13 +106,13 @@ impl Service {
     pub(crate) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
         self.check_writable(from)?;
         let may_rename = || {
-            if self.access() == Access::AppendOnly {
+            if self.access == Access::AppendOnly {
                 Err(only_appends("rename", from))
             } else {
                 Ok(())
             }
         };
-        let root = match self.served() {
+        let root = match &self.served {
             Served::Files(root) => root,
             Served::Other(stored) => {
                 stored.to_find("rename", Some(from))?.stat(from)?;
@@ -155,7 +137,7 @@ impl Service {
     /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     pub(crate) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
-        match self.served() {
+        match &self.served {
             Served::Files(root) => root
                 .make_directory(name)
                 .map_err(|cause| failed("make directory", name, cause)),
@@ -176,8 +158,7 @@ impl Service {
     /// Checks that a peer may remove this file. An append-only peer may only remove a restic lock.
     /// Its [`Root`] follows no symlinks, so the parent directory really is `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
-        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name))
-        {
+        if self.access == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
             return Err(only_appends("remove", name));
         }
         Ok(())

@@ -24,6 +24,16 @@ struct RefusalWindow {
     untold: u64,
 }
 
+impl RefusalWindow {
+    fn begin(since: Instant) -> Self {
+        Self {
+            since,
+            told: 0,
+            untold: 0,
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Tell,
@@ -37,11 +47,7 @@ impl Refusals {
     pub(super) fn new(most: u32) -> Self {
         Self {
             most,
-            second: Mutex::new(RefusalWindow {
-                since: Instant::now(),
-                told: 0,
-                untold: 0,
-            }),
+            second: Mutex::new(RefusalWindow::begin(Instant::now())),
         }
     }
 
@@ -64,11 +70,7 @@ impl Refusals {
     fn judge(&self, now: Instant) -> Verdict {
         let mut second = self.second.lock();
         if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
-            *second = RefusalWindow {
-                since: now,
-                told: 0,
-                untold: 0,
-            };
+            *second = RefusalWindow::begin(now);
         }
         if second.told < self.most {
             second.told += 1;
@@ -88,16 +90,7 @@ impl Refusals {
     }
 
     fn end_second(&self, now: Instant) -> u64 {
-        let mut second = self.second.lock();
-        std::mem::replace(
-            &mut *second,
-            RefusalWindow {
-                since: now,
-                told: 0,
-                untold: 0,
-            },
-        )
-        .untold
+        std::mem::replace(&mut *self.second.lock(), RefusalWindow::begin(now)).untold
     }
 }
 

@@ -1,14 +1,20 @@
 //! Implementation of `Serve`, the interface of a session to the daemon.
 
+#[cfg(feature = "bench")]
+use std::sync::atomic::AtomicBool;
 use std::{io, sync::Arc};
 
-#[cfg(not(feature = "bench"))]
-use nicstripe_proto::message::BenchRefusal;
-use nicstripe_proto::message::{AnswerKind, AskKind, Expected, Get, GetTree, Put, PutTree};
+#[cfg(feature = "bench")]
+use nicstripe_bench::{Desk, Ticket};
+use nicstripe_proto::message::{
+    AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Put, PutTree,
+};
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 
 use super::service::Service;
+#[cfg(feature = "bench")]
+use crate::file::stages;
 use crate::{
     file::{self, FileError, OF_SOURCE, OF_TARGET, ReadOptions},
     report::metrics::Meters,
@@ -33,7 +39,7 @@ impl Serve for Service {
         };
         let (service, pool) = (self.clone(), self.pool());
         let open = async move {
-            let opened = pool.call(move || service.served().open_source(&get.name, options));
+            let opened = pool.call(move || service.served.open_source(&get.name, options));
             opened
                 .await
                 .unwrap_or_else(|| Err(io_threads_gone("a file")))
@@ -105,24 +111,40 @@ impl Serve for Service {
     }
 
     fn answer(&self, ask: &AskKind) -> AnswerKind {
-        self.carry_out(ask)
+        let done = |()| AnswerKind::Done;
+        let answered = match ask {
+            AskKind::List { dir, after, most } => self
+                .list(dir.as_ref(), after.as_deref(), *most as usize)
+                .map(|(entries, more)| AnswerKind::Entries { entries, more }),
+            AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
+            AskKind::Remove { name } => self.remove(name).map(done),
+            AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
+            AskKind::MakeDir { name } => self.make_dir(name).map(done),
+        };
+        answered.unwrap_or_else(|error| AnswerKind::Failed {
+            code: error.code,
+            text: error.one_line(),
+        })
     }
 
     fn dialer(&self, peer: String) -> Dialer {
-        Dialer::new(peer, self.dial_targets().to_vec(), self.files())
+        Dialer::new(peer, self.dial.clone(), self.files())
     }
 
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
-        Self::expect(&self, connections, session);
+        self.routes.expect(connections, session);
     }
 
     fn meters(&self) -> &Arc<Meters> {
-        Self::meters(self)
+        &self.shared.meters
     }
 
-    #[cfg(not(feature = "bench"))]
     fn bench_refusal(&self) -> Option<BenchRefusal> {
-        Self::bench_refusal(self)
+        if self.no_bench {
+            return Some(BenchRefusal::NotPermitted);
+        }
+        let is_ending = self.shared.ending.is_cancelled();
+        is_ending.then_some(BenchRefusal::ShuttingDown)
     }
 
     #[cfg(feature = "bench")]
@@ -130,17 +152,28 @@ impl Serve for Service {
         &self,
         ask: &BenchAsk,
         session: SessionHandle,
-    ) -> Result<nicstripe_bench::Ticket<SessionHandle>, BenchRefused> {
-        Self::ask_bench(self, ask, session)
+    ) -> Result<Ticket<SessionHandle>, BenchRefused> {
+        if let Some(why) = self.bench_refusal() {
+            return Err(BenchRefused {
+                why,
+                retry_after_ms: None,
+            });
+        }
+        let (shared, key) = (self.shared.clone(), *self.key.as_bytes());
+        let queue = &self.shared.benches.queue;
+        queue.ask(key, ask, session, move || Desk {
+            limits: shared.benches.limits(),
+            copies: shared.meters.jobs().running(),
+        })
     }
 
     #[cfg(feature = "bench")]
-    fn work_for_bench(
-        &self,
-        order: &DiskOrder,
-        stop: &std::sync::atomic::AtomicBool,
-    ) -> Result<DiskDone, FileError> {
-        Self::work_for_bench(self, order, stop)
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+        if !order.read {
+            self.check_writable(&"a bench")?;
+        }
+        let root = self.served.root("measure", &"the disk")?;
+        stages::serve(root, *self.key.as_bytes(), order, stop)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode,
-    message::{BenchRefusal, Expected, Hello, Put, PutOptions},
+    message::{Hello, Put, PutOptions},
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -16,7 +16,6 @@ use super::{listings::Listings, rights::Rights, shared::Shared};
 use crate::{
     file::{FileError, IoPool, Lease, OF_TREE, Quota, Root},
     links::peer_routes::PeerRoutes,
-    report::metrics::Meters,
     session::SessionHandle,
     storage::{Served, TargetOpened},
     trust::{self, DialTarget, PublicKey},
@@ -25,16 +24,16 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(super) shared: Arc<Shared>,
-    key: PublicKey,
-    served: Served,
-    access: trust::Access,
-    routes: Arc<PeerRoutes>,
+    pub(super) key: PublicKey,
+    pub(super) served: Served,
+    pub(super) access: trust::Access,
+    pub(super) routes: Arc<PeerRoutes>,
     /// True if the peer may not run benchmarks.
-    no_bench: bool,
+    pub(super) no_bench: bool,
     /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
-    special_modes: bool,
+    pub(super) special_modes: bool,
     /// Targets to which the peer may open tunnels.
-    dial: Vec<DialTarget>,
+    pub(super) dial: Vec<DialTarget>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     /// Cache of the session's partly listed directories.
@@ -211,49 +210,6 @@ impl Service {
                 FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
                 _ => error,
             })
-    }
-
-    /// Returns the reason why the peer may run no benchmark now; `None` if it may.
-    pub(crate) fn bench_refusal(&self) -> Option<BenchRefusal> {
-        if self.no_bench {
-            return Some(BenchRefusal::NotPermitted);
-        }
-        let is_ending = self.shared.ending.is_cancelled();
-        is_ending.then_some(BenchRefusal::ShuttingDown)
-    }
-
-    pub(super) fn dial_targets(&self) -> &[DialTarget] {
-        &self.dial
-    }
-
-    pub(super) fn meters(&self) -> &Arc<Meters> {
-        &self.shared.meters
-    }
-
-    pub(super) fn served(&self) -> &Served {
-        &self.served
-    }
-
-    pub(super) fn key(&self) -> &PublicKey {
-        &self.key
-    }
-
-    /// Installs host routes for connections that the peer announces; see [`PeerRoutes::expect`].
-    pub(super) fn expect(&self, connections: Vec<Expected>, session: SessionHandle) {
-        self.routes.expect(connections, session);
-    }
-
-    pub(super) fn routes(&self) -> &PeerRoutes {
-        &self.routes
-    }
-
-    pub(super) fn access(&self) -> trust::Access {
-        self.access
-    }
-
-    /// Returns true if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
-    pub(super) fn may_be_privileged(&self) -> bool {
-        self.special_modes
     }
 
     /// Returns an error if the peer may not write. `name` is the target, for the message.

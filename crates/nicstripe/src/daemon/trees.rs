@@ -39,7 +39,7 @@ impl Service {
             ..
         } = put;
         let name = shown_path(target.as_ref());
-        let access = self.access();
+        let access = self.access;
         self.check_writable(&name)?;
         if rules.delete && access != trust::Access::Full {
             let why = io::Error::new(
@@ -48,7 +48,7 @@ impl Service {
             );
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
-        let root = self.served().root("receive a tree in", &name)?.clone();
+        let root = self.served.root("receive a tree in", &name)?.clone();
         let least_and_most = if heeds_memory {
             Receiving::LEASE
         } else {
@@ -63,9 +63,9 @@ impl Service {
             target,
             as_name,
             rules,
-            peer_key: *self.key().as_bytes(),
+            peer_key: *self.key.as_bytes(),
             append_only: access == trust::Access::AppendOnly,
-            privileged: self.may_be_privileged(),
+            privileged: self.special_modes,
             list: false,
             promised: None,
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
@@ -94,7 +94,7 @@ impl Service {
             ));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
-        let root = self.served().root("send", &"a tree")?;
+        let root = self.served.root("send", &"a tree")?;
         let names = walk.only.as_deref().unwrap_or_default();
         let (tree_place, memory) = self
             .tree_place(session, Sending::LEASE, of_request(&rules.filters, names))

@@ -120,7 +120,7 @@ async fn on_carrier(shared: &Shared, index: u32, interface: &str, up: bool) {
             })
             .await;
         if up {
-            service.routes().interface_up(index).await;
+            service.routes.interface_up(index).await;
         }
     }
 }

@@ -19,16 +19,19 @@ use std::{
     collections::BTreeMap,
     pin::Pin,
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
     BitRate, DataHeader, Event as SessionEvent, FailCode, PathId, PathLoss, PathState, Role,
-    Session, SessionConfig, Transmit, message::CloseCode, session::failure,
+    Session, SessionConfig, Transmit, load::LoadGate, message::CloseCode, session::failure,
 };
-use tokio::{sync::mpsc, time::timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+use tokio_util::task::TaskTracker;
 
 #[cfg(not(feature = "bench"))]
 use self::no_bench as bench;
@@ -47,10 +50,7 @@ use crate::{
     file::{BufferPool, ChunkBuffer, IoPool},
     report::{error::Error, event::LinkState},
     text::shown_interface,
-    wire::{
-        clock,
-        stream::{Outgoing, SharedGate},
-    },
+    wire::{clock, stream::Outgoing},
 };
 
 pub(crate) struct DriverConfig {
@@ -144,7 +144,7 @@ pub(crate) struct Driver {
     next_generation: u64,
     bench: SessionBench,
     /// Current benchmark run, shared with the connections, which count its load.
-    gate: Arc<SharedGate>,
+    gate: watch::Sender<LoadGate>,
     asks: Asks,
     mux: Option<MuxEnds>,
 }
@@ -166,11 +166,7 @@ impl Driver {
     /// Creates a session, and the first handle to it.
     fn new(config: DriverConfig) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUTS);
-        let handle = SessionHandle {
-            inputs: sender,
-            presence: Arc::default(),
-            ended: CancellationToken::new(),
-        };
+        let handle = SessionHandle::new(sender);
         let now = clock::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
@@ -196,7 +192,7 @@ impl Driver {
             closing: None,
             next_generation: 0,
             bench: Default::default(),
-            gate: Arc::default(),
+            gate: watch::Sender::default(),
             asks: Asks::default(),
             mux: None,
             config,
@@ -362,7 +358,7 @@ impl Driver {
         loop {
             self.handle_events(now);
             self.hash_ahead();
-            self.gate.set(self.session.load_gate());
+            self.gate.send_replace(self.session.load_gate());
             self.transmit(now);
             // The last events may have queued frames.
             if !self.handle_events(now) {
@@ -370,10 +366,7 @@ impl Driver {
             }
         }
         self.update_share();
-        self.handle
-            .presence
-            .is_connected
-            .store(self.session.is_connected(), Ordering::Release);
+        self.handle.set_connected(self.session.is_connected());
     }
 
     /// Reports the session's chunk memory to the daemon and applies the budget it returns.
@@ -658,10 +651,7 @@ impl Driver {
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();
-        self.handle
-            .presence
-            .is_connected
-            .store(false, Ordering::Release);
+        self.handle.set_connected(false);
         self.handle.ended.cancel();
     }
 
@@ -704,7 +694,7 @@ impl Drop for Ending {
         if std::thread::panicking() {
             tracing::error!("session panicked");
         }
-        self.0.presence.is_connected.store(false, Ordering::Release);
+        self.0.set_connected(false);
         self.0.ended.cancel();
     }
 }

@@ -1,6 +1,12 @@
 //! Inputs of a session's event loop, and its events for the path planner.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
@@ -11,13 +17,15 @@ use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::{
     endpoint::{Sink, SinkOpened, Source, retransmit::Produced},
     io_result::IoResult,
     path_connection::{Established, PathPlan},
-    presence::{Arriving, Presence},
     waiters::Waiter,
 };
 use crate::{
@@ -194,10 +202,17 @@ pub(crate) enum LinkNews {
     PeerInterfaces(Vec<PeerInterface>),
 }
 
+/// Guard that counts a new connection until its session has received it. The peer may already use
+/// this connection and have closed all others.
+pub(crate) type Arriving = TaskTrackerToken;
+
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,
-    pub(crate) presence: Arc<Presence>,
+    /// True if any path of the session is connected.
+    is_connected: Arc<AtomicBool>,
+    /// Tracker of new connections that the session has not received yet.
+    arriving: TaskTracker,
     /// Cancelled when the session has ended and released its files.
     pub(crate) ended: CancellationToken,
 }
@@ -212,6 +227,15 @@ pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
 }
 
 impl SessionHandle {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Self {
+        Self {
+            inputs,
+            is_connected: Arc::default(),
+            arriving: TaskTracker::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+
     pub(crate) async fn command(&self, command: Command) -> bool {
         self.inputs.send(Input::Command(command)).await.is_ok()
     }
@@ -220,20 +244,29 @@ impl SessionHandle {
         self.inputs.same_channel(&other.inputs)
     }
 
+    /// Returns true if any path of the session is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_connected(&self, is_connected: bool) {
+        self.is_connected.store(is_connected, Ordering::Release);
+    }
+
     /// Returns true if the session has no connection and none is being passed to it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.presence.is_idle()
+        !self.is_connected() && !self.is_awaiting()
     }
 
     /// Returns true if a new connection is being passed to the session.
     pub(crate) fn is_awaiting(&self) -> bool {
-        self.presence.is_awaiting()
+        !self.arriving.is_empty()
     }
 
     /// Counts a new connection that will be passed to the session. The caller drops the guard once
     /// the session has received the connection.
     pub(crate) fn await_connection(&self) -> Arriving {
-        self.presence.await_connection()
+        self.arriving.token()
     }
 
     /// Asks the session to end if it has no connection. Does nothing if the session's input queue

@@ -13,7 +13,6 @@ pub(crate) mod endpoint;
 mod input;
 mod io_result;
 mod path_connection;
-mod presence;
 mod serve;
 mod shares;
 #[cfg(test)]
@@ -26,9 +25,8 @@ pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
     audience::Audience,
     driver::{Connect, Driver, DriverConfig, Joining},
-    input::{Command, Fault, Input, LinkNews, SessionHandle},
+    input::{Arriving, Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
-    presence::Arriving,
     serve::{Access, Pending, Serve, TargetAttempt},
     shares::ChunkShares,
     tally::Tally,

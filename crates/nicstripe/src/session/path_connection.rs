@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{
     congestion::{Advice, Congestion},
-    presence::Arriving,
+    input::Arriving,
 };
 use crate::{
     file::ChunkBuffer,

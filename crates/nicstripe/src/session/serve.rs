@@ -2,13 +2,11 @@
 
 use std::{fmt, pin::Pin, sync::Arc};
 
-#[cfg(not(feature = "bench"))]
-use nicstripe_proto::message::BenchRefusal;
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
     Subtree,
-    message::{AnswerKind, AskKind, Expected, Get, GetTree, Put, PutTree},
+    message::{AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Put, PutTree},
 };
 
 use super::{
@@ -71,16 +69,17 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;
     /// Returns the reason why the peer may not run a benchmark now; `None` if it may.
-    #[cfg(not(feature = "bench"))]
     fn bench_refusal(&self) -> Option<BenchRefusal>;
-    /// Queues the peer for a benchmark.
+    /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
+    /// rejection. The queue sends later answers through `session`.
     #[cfg(feature = "bench")]
     fn ask_bench(
         &self,
         ask: &BenchAsk,
         session: SessionHandle,
     ) -> Result<nicstripe_bench::Ticket<SessionHandle>, BenchRefused>;
-    /// Runs a disk test for a benchmark. Blocks the thread until done or until `stop` is set.
+    /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
+    /// then discards the data. Blocks the thread until done or until `stop` is set.
     #[cfg(feature = "bench")]
     fn work_for_bench(
         &self,

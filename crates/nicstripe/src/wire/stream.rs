@@ -18,8 +18,8 @@ use nicstripe_proto::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::load::{BenchBreach, Came, StreamLoad};
-pub(crate) use self::load::{LoadCounters, Loads, SharedGate};
+use self::load::{Came, StreamLoad};
+pub(crate) use self::load::{LoadCounters, Loads};
 use super::{
     clock,
     tls::{TlsError, TlsStream},
@@ -134,7 +134,7 @@ impl fmt::Debug for Greeted {
 }
 
 impl Greeted {
-    /// Wraps a connection on which no frame was received, to reject it.
+    /// Wraps a connection on which no frame was received.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
         Self {
             tls,
@@ -145,35 +145,25 @@ impl Greeted {
     }
 
     /// Waits for the peer's first frame on a new connection. Not cancel safe: drop the connection.
-    pub(crate) async fn first_frame(mut tls: TlsStream) -> Result<(Frame, Self), StreamEnd> {
-        let mut decoder = Decoder::new();
-        let mut frames = Vec::new();
-        while frames.is_empty() {
-            tls.ready(true, false).await?;
-            let received = tls.try_receive(|mut plaintext| {
-                while let Some(piece) = decoder.next(&mut plaintext)? {
+    pub(crate) async fn first_frame(tls: TlsStream) -> Result<(Frame, Self), StreamEnd> {
+        let mut greeted = Self::unheard(tls);
+        while greeted.early.is_empty() {
+            greeted.tls.ready(true, false).await?;
+            let received = greeted.tls.try_receive(|mut plaintext| {
+                while let Some(piece) = greeted.decoder.next(&mut plaintext)? {
                     match piece {
-                        Piece::Frame(frame) => frames.push(frame),
+                        Piece::Frame(frame) => greeted.early.push(frame),
                         // No credit has been granted yet.
                         _ => return Err(StreamEnd::Early),
                     }
                 }
                 Ok(())
             })?;
-            if received.peer_closed && frames.is_empty() {
+            if received.peer_closed && greeted.early.is_empty() {
                 return Err(StreamEnd::Closed);
             }
         }
-        let first = frames.remove(0);
-        Ok((
-            first,
-            Self {
-                tls,
-                decoder,
-                early: frames,
-                lease: None,
-            },
-        ))
+        Ok((greeted.early.remove(0), greeted))
     }
 
     pub(crate) fn tls(&self) -> &TlsStream {
@@ -202,20 +192,12 @@ pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(),
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
     tls.queue(&[&bytes])?;
-    while tls.queued() > 0 {
-        tls.try_flush()?;
-        if tls.queued() > 0 {
-            tls.ready(false, true).await?;
-        }
-    }
-    Ok(())
+    Ok(tls.flush().await?)
 }
 
 /// Task state of one connection that carries a path of a session.
 pub(crate) struct Stream<S> {
-    tls: TlsStream,
-    decoder: Decoder,
-    early: Vec<Frame>,
+    greeted: Greeted,
     incoming: Option<(DataHeader, ChunkBuffer)>,
     buffers: BufferPool,
     outgoing: mpsc::Receiver<Outgoing>,
@@ -226,7 +208,6 @@ pub(crate) struct Stream<S> {
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: StreamLoad,
-    lease: Option<Box<dyn Lease>>,
 }
 
 impl<S: EventSink> Stream<S> {
@@ -238,9 +219,7 @@ impl<S: EventSink> Stream<S> {
         sink: S,
     ) -> Self {
         Self {
-            tls: greeted.tls,
-            decoder: greeted.decoder,
-            early: greeted.early,
+            greeted,
             incoming: None,
             buffers,
             outgoing,
@@ -249,13 +228,12 @@ impl<S: EventSink> Stream<S> {
             chunk_ends: VecDeque::new(),
             heard_at: clock::now(),
             bench: StreamLoad::new(loads),
-            lease: greeted.lease,
         }
     }
 
     /// Runs the connection until it ends or the session releases it.
     pub(crate) async fn run(mut self) {
-        let lease = self.lease.take();
+        let lease = self.greeted.lease.take();
         let gone = async {
             match &lease {
                 Some(lease) => lease.evicted().cancelled().await,
@@ -268,14 +246,14 @@ impl<S: EventSink> Stream<S> {
         };
         let end = match carried {
             Ok(()) => {
-                let _ = self.tls.finish(clock::now() + LINGER).await;
+                self.greeted.finish().await;
                 return;
             }
             Err(end) => end,
         };
         // TLS may have queued an alert that tells the peer the reason; do not wait for it.
         if let StreamEnd::Tls(_) = end {
-            let _ = self.tls.try_flush();
+            let _ = self.greeted.tls.try_flush();
         }
         tracing::debug!(end = %crate::text::logged::logged_error(&end), "connection ended");
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
@@ -284,13 +262,13 @@ impl<S: EventSink> Stream<S> {
     /// Sends and receives until the session releases the connection (`Ok`) or the connection fails
     /// (`Err`).
     async fn carry(&mut self) -> Result<(), StreamEnd> {
-        let early = std::mem::take(&mut self.early);
+        let early = std::mem::take(&mut self.greeted.early);
         if !early.is_empty() {
             self.deliver(early.into_iter().map(StreamEvent::Frame).collect())
                 .await?;
         }
         loop {
-            let pending = self.tls.queued();
+            let pending = self.greeted.tls.queued();
             let room = pending < HIGH_WATER;
             let (loads, due_at) = (
                 pending < LOW_WATER && self.bench.is_due(),
@@ -301,21 +279,22 @@ impl<S: EventSink> Stream<S> {
                 outgoing = self.outgoing.recv(), if room => match outgoing {
                     Some(outgoing) => self.take(outgoing)?,
                     None if pending == 0 => return Ok(()),
+                    // Released by the session.
                     None => {
                         self.bench.end();
-                        self.drain().await?;
+                        self.greeted.tls.flush().await?;
                     }
                 },
-                ready = self.tls.ready(pending < MOST_UNREAD, pending > 0 || loads) => {
+                ready = self.greeted.tls.ready(pending < MOST_UNREAD, pending > 0 || loads) => {
                     if ready?.is_readable() {
                         self.receive().await?;
                     }
                 }
                 () = clock::sleep_until(due_at.map(Into::into)) => {}
             }
-            self.bench.fill(&mut self.tls, LOW_WATER)?;
+            self.bench.fill(&mut self.greeted.tls, LOW_WATER)?;
             self.flush().await?;
-            if self.tls.is_cut() {
+            if self.greeted.tls.is_cut() {
                 // Only the peer's last frames are still expected.
                 self.bench.end();
             }
@@ -334,16 +313,17 @@ impl<S: EventSink> Stream<S> {
                 Outgoing::Chunk { header, buffer } => {
                     header.encode(&mut self.plain);
                     self.encrypt(buffer.bytes())?;
-                    self.chunk_ends
-                        .push_back(self.tls.total_sent() + self.tls.queued() as u64);
+                    self.chunk_ends.push_back(
+                        self.greeted.tls.total_sent() + self.greeted.tls.queued() as u64,
+                    );
                 }
                 Outgoing::Load(order) => self.bench.load(order),
                 Outgoing::Ping(order) => {
                     self.encrypt(&[])?;
-                    self.bench.ping(order, &mut self.tls)?;
+                    self.bench.ping(order, &mut self.greeted.tls)?;
                 }
             }
-            next = if self.tls.queued() + self.plain.len() < HIGH_WATER {
+            next = if self.greeted.tls.queued() + self.plain.len() < HIGH_WATER {
                 self.outgoing.try_recv().ok()
             } else {
                 None
@@ -355,26 +335,17 @@ impl<S: EventSink> Stream<S> {
     /// Encrypts the frames gathered in `plain`, followed by `payload`.
     fn encrypt(&mut self, payload: &[u8]) -> Result<(), TlsError> {
         if !self.plain.is_empty() {
-            self.tls.queue(&[&self.plain, payload])?;
+            self.greeted.tls.queue(&[&self.plain, payload])?;
             self.plain.clear();
         }
         Ok(())
     }
 
-    /// Flushes the queue after the session has released the connection.
-    async fn drain(&mut self) -> Result<(), StreamEnd> {
-        while self.tls.queued() > 0 {
-            self.tls.ready(false, true).await?;
-            self.tls.try_flush()?;
-        }
-        Ok(())
-    }
-
     async fn flush(&mut self) -> Result<(), StreamEnd> {
-        if self.tls.queued() > 0 {
-            self.tls.try_flush()?;
+        if self.greeted.tls.queued() > 0 {
+            self.greeted.tls.try_flush()?;
         }
-        let sent = self.tls.total_sent();
+        let sent = self.greeted.tls.total_sent();
         let flushed = self
             .chunk_ends
             .iter()
@@ -393,7 +364,7 @@ impl<S: EventSink> Stream<S> {
         let mut came = Came::default();
         let gate = self.bench.gate();
         let mut taking = Taking {
-            decoder: &mut self.decoder,
+            decoder: &mut self.greeted.decoder,
             incoming: &mut self.incoming,
             buffers: &self.buffers,
             meter: self.bench.meter(),
@@ -401,14 +372,11 @@ impl<S: EventSink> Stream<S> {
             came: &mut came,
             events: &mut events,
         };
-        let received = self.tls.try_receive(|plaintext| taking.take(plaintext))?;
-        let times = self
-            .bench
-            .take(&came, &mut self.tls)
-            .map_err(|breach| match breach {
-                BenchBreach::Flood => StreamEnd::Flood,
-                BenchBreach::Tls(error) => StreamEnd::Tls(error),
-            })?;
+        let received = self
+            .greeted
+            .tls
+            .try_receive(|plaintext| taking.take(plaintext))?;
+        let times = self.bench.take(&came, &mut self.greeted.tls)?;
         events.extend(times.map(StreamEvent::Pinged));
         if events.is_empty()
             && received.received > 0

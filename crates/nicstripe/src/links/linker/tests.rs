@@ -22,11 +22,7 @@ impl LinkerHarness {
         streams: Option<u8>,
     ) -> Self {
         let (sender, inputs) = mpsc::channel(1000);
-        let session = SessionHandle {
-            inputs: sender,
-            presence: Arc::default(),
-            ended: tokio_util::sync::CancellationToken::new(),
-        };
+        let session = SessionHandle::new(sender);
         let config = LinkerConfig {
             port: 7747,
             family: None,

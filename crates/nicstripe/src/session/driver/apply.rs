@@ -219,14 +219,7 @@ async fn a_connection_with_a_plan_adds_its_path_and_the_next_replaces_it() {
     });
     assert!(applied.is_open() && applied.generation() == 1);
     assert!(!applied.driver.handle.is_awaiting());
-    assert!(
-        applied
-            .driver
-            .handle
-            .presence
-            .is_connected
-            .load(Ordering::Relaxed)
-    );
+    assert!(applied.driver.handle.is_connected());
     applied.connect().await;
     assert!(applied.is_open() && applied.generation() == 2);
 }

@@ -1,6 +1,6 @@
 //! Sources and sinks of a session's transfers, from the request to the end.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, fmt, io, sync::Arc};
 
 use nicstripe_proto::{
     ChunkId, DataHeader, Digest, FailCode, Offer, Subtree, TransferId,
@@ -17,13 +17,13 @@ use crate::{
         endpoint::{
             Scope, Sink, SinkOpened, Source,
             entry::{open_source, open_target},
-            reorder::ReorderBuffer,
             retransmit::{Produced, RetransmitBuffer},
+            stream::ReorderBuffer,
             tree::{Trees, no_tree},
             tunnel::{TunnelSink, TunnelSource},
         },
         input::TreeOutput,
-        serve::{Access, Pending},
+        serve::{Access, Pending, Serve},
         waiters::{Outcome, Waiter},
     },
     storage::Target,
@@ -64,7 +64,7 @@ impl Incoming {
     fn new(sink: Box<dyn Sink>) -> Self {
         Self {
             sink,
-            order: ReorderBuffer::new(),
+            order: ReorderBuffer::default(),
             digest: None,
         }
     }
@@ -289,14 +289,11 @@ impl Driver {
 
     /// Daemon: opens the file that the peer requests.
     pub(super) fn on_get_requested(&mut self, get: Get) {
-        let transfer = get.transfer;
-        self.account_mut(|account| {
-            account.asked(transfer, &get.name, Direction::Send, get.entry.is_some());
-        });
-        let Access::Daemon(service) = self.config.access.clone() else {
-            return self.refuse(transfer, "a client serves no files");
+        let (transfer, session) = (get.transfer, self.handle.clone());
+        let is_entry = get.entry.is_some();
+        let Some(service) = self.asked(transfer, &get.name, Direction::Send, is_entry) else {
+            return;
         };
-        let session = self.handle.clone();
         let opening = match get.entry {
             Some(entry) => {
                 let Some(sender) = self.ends.trees.sender(entry.tree) else {
@@ -312,14 +309,11 @@ impl Driver {
 
     /// Daemon: opens the target of a file that the peer sends.
     pub(super) fn on_put_requested(&mut self, put: Put) {
-        let transfer = put.offer.transfer;
-        self.account_mut(|account| {
-            account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some());
-        });
-        let Access::Daemon(service) = self.config.access.clone() else {
-            return self.refuse(transfer, "a client takes no files");
+        let (transfer, session) = (put.offer.transfer, self.handle.clone());
+        let is_entry = put.entry.is_some();
+        let Some(service) = self.asked(transfer, &put.name, Direction::Receive, is_entry) else {
+            return;
         };
-        let session = self.handle.clone();
         let opening = match put.entry {
             Some(entry) => {
                 self.ends.entries.insert(transfer, entry);
@@ -339,14 +333,11 @@ impl Driver {
 
     /// Daemon: prepares to receive a tree from the peer.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
-        let transfer = put.transfer;
-        let name = shown_path(put.target.as_ref());
-        self.account_mut(|account| account.asked(transfer, name, Direction::Receive, false));
-        let Access::Daemon(service) = self.config.access.clone() else {
-            return self.refuse(transfer, "a client takes no files");
-        };
-        let opening = service.receive_tree(put, self.handle.clone());
-        self.jobs.open_sink(transfer, opening);
+        let (transfer, name) = (put.transfer, shown_path(put.target.as_ref()));
+        if let Some(service) = self.asked(transfer, name, Direction::Receive, false) {
+            let opening = service.receive_tree(put, self.handle.clone());
+            self.jobs.open_sink(transfer, opening);
+        }
     }
 
     /// Daemon: prepares to send the trees that the peer requests.
@@ -355,12 +346,30 @@ impl Driver {
         let names = get.sources.iter();
         let names = names.map(|source| shown_path(source.name.as_ref()));
         let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
-        self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
-        let Access::Daemon(service) = self.config.access.clone() else {
-            return self.refuse(transfer, "a client serves no files");
-        };
-        let opening = service.send_tree(get, self.handle.clone());
-        self.jobs.open_source(transfer, opening);
+        if let Some(service) = self.asked(transfer, names, Direction::Send, false) {
+            let opening = service.send_tree(get, self.handle.clone());
+            self.jobs.open_source(transfer, opening);
+        }
+    }
+
+    /// Records a transfer that the peer requests. Returns the service that opens its end; rejects the
+    /// transfer if this machine is the client.
+    fn asked(
+        &mut self,
+        transfer: TransferId,
+        name: impl fmt::Display,
+        direction: Direction,
+        is_entry: bool,
+    ) -> Option<Arc<dyn Serve>> {
+        self.account_mut(|account| account.asked(transfer, name, direction, is_entry));
+        match (&self.config.access, direction) {
+            (Access::Daemon(service), _) => return Some(service.clone()),
+            (Access::Client, Direction::Send) => self.refuse(transfer, "a client serves no files"),
+            (Access::Client, Direction::Receive) => {
+                self.refuse(transfer, "a client takes no files");
+            }
+        }
+        None
     }
 
     pub(super) fn on_produced(&mut self, transfer: TransferId, produced: Produced) {

@@ -109,7 +109,7 @@ impl Driver {
             inputs: self.handle.inputs.clone(),
         };
         let loads = Loads {
-            gate: self.gate.clone(),
+            gate: self.gate.subscribe(),
             counters: connection.load_counters.clone(),
         };
         let task = self.streams.spawn(

@@ -2,16 +2,16 @@
 //!
 //! The session uses the traits [`Source`] and [`Sink`] and does not depend on the kind. A source is
 //! either read at any offset, like a [`file`], or streams its chunks through a [`retransmit`]
-//! buffer. A sink is either a target that is written at any offset, or takes its chunks from a
-//! [`reorder`] buffer.
+//! buffer. A sink is either a target that is written at any offset, or takes its chunks in order,
+//! like a [`stream`].
 
 pub(crate) mod entry;
 pub(crate) mod file;
 pub(super) mod jobs;
 pub(crate) mod object;
 pub(crate) mod pipe;
-pub(super) mod reorder;
 pub(super) mod retransmit;
+pub(crate) mod stream;
 pub(crate) mod tree;
 pub(super) mod tunnel;
 
@@ -19,7 +19,7 @@ use std::{fmt, io, sync::Arc};
 
 use nicstripe_proto::{
     Acceptance, ChunkSize, Offer, Session, SourceIdentity, Subtree, TransferId,
-    message::{EntryRef, Get, OfferKind, Put},
+    message::{EntryRef, Get, OfferKind},
 };
 use tokio::sync::mpsc;
 
@@ -126,19 +126,6 @@ pub(crate) fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> 
         kind: Some(kind),
         data: None,
     }
-}
-
-/// Requests that the peer stores a stream.
-fn announce_stream(put: &Put, at: &mut Scope<'_>) {
-    let offer = Offer {
-        transfer: at.transfer,
-        ..put.offer.clone()
-    };
-    let offered = at.session.put(Put {
-        offer,
-        ..put.clone()
-    });
-    debug_assert!(offered.is_ok(), "{offered:?}");
 }
 
 /// Offers batches of records to the peer, which has requested them.

@@ -1,13 +1,16 @@
 //! Retransmit buffers of streamed sources. A source cannot be read twice, so the buffer keeps sent
 //! chunks until they are acknowledged.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value,
 };
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::jobs::Jobs;
 use crate::{
@@ -35,14 +38,16 @@ pub(crate) struct BufferedChunk {
     pub(crate) value: ChainingValue,
     /// True if the source already knew that this chunk is its last one.
     pub(crate) last: bool,
-    _permit: Permit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Retransmit buffer of one transfer, which holds its unacknowledged chunks.
 #[derive(Debug)]
 pub(crate) struct RetransmitBuffer {
+    /// Guard that closes the send window, so that a source that waits for a permit fails. The first
+    /// field, so that it is dropped before the chunks return their permits.
+    _closes: DropGuard,
     pub(crate) chunks: BTreeMap<ChunkId, BufferedChunk>,
-    window: SendWindow,
 }
 
 /// Returns the sender of a streamed source's chunks, and the retransmit buffer that holds up to
@@ -53,24 +58,12 @@ pub(super) fn stream(
     jobs: &Jobs,
 ) -> (ChunkSender, RetransmitBuffer) {
     let window = SendWindow::new(permits);
-    let chunks = ChunkSender::new(
-        transfer,
-        jobs.inputs.clone(),
-        jobs.buffers.clone(),
-        window.clone(),
-    );
     let buffer = RetransmitBuffer {
         chunks: BTreeMap::new(),
-        window,
+        _closes: window.closed.clone().drop_guard(),
     };
+    let chunks = ChunkSender::new(transfer, jobs.inputs.clone(), jobs.buffers.clone(), window);
     (chunks, buffer)
-}
-
-/// Closes the send window, so that a source that waits for a permit fails.
-impl Drop for RetransmitBuffer {
-    fn drop(&mut self) {
-        self.window.close();
-    }
 }
 
 /// Sender of a streamed source's chunks to its session, used by one thread or task.
@@ -81,9 +74,12 @@ pub(crate) struct ChunkSender {
     buffers: BufferPool,
     window: SendWindow,
     next: ChunkId,
+    /// Runtime of the session, on which a thread waits for permits.
+    runtime: Handle,
 }
 
 impl ChunkSender {
+    /// Creates the sender of a transfer. Must be called within a tokio runtime.
     pub(crate) fn new(
         transfer: TransferId,
         inputs: mpsc::Sender<Input>,
@@ -96,6 +92,7 @@ impl ChunkSender {
             buffers,
             window,
             next: ChunkId(0),
+            runtime: Handle::current(),
         }
     }
 
@@ -106,26 +103,16 @@ impl ChunkSender {
     /// Hashes a chunk and sends it once the send window has a free permit. Blocks the thread.
     /// `last` is true if no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
-        let Some(hashed) = self.hash(buffer, last) else {
-            return false;
-        };
-        let Some(permit) = self.window.acquire() else {
-            return false;
-        };
-        let chunk = self.next_chunk(hashed, permit);
-        self.push_blocking(chunk)
+        let runtime = self.runtime.clone();
+        self.hash(buffer, last)
+            .is_some_and(|hashed| runtime.block_on(self.send_hashed(hashed)))
     }
 
     /// Hashes the next chunk to send. `last` is true if no data is known to follow. Returns `None`
     /// if the chunk is not valid, for example empty.
     pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
-        let value = piece_value(
-            Grid::open(ChunkSize::DEFAULT),
-            self.next,
-            buffer.bytes(),
-            last,
-        )
-        .ok()?;
+        let grid = Grid::open(ChunkSize::DEFAULT);
+        let value = piece_value(grid, self.next, buffer.bytes(), last).ok()?;
         Some(Hashed {
             buffer,
             value,
@@ -136,33 +123,21 @@ impl ChunkSender {
     /// Sends a hashed chunk once the send window has a free permit. Returns false if the transfer
     /// has ended.
     pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
-        let Some(permit) = self.window.acquire_async().await else {
-            return false;
-        };
-        self.push_chunk(hashed, permit).await
+        match self.window.acquire().await {
+            Some(permit) => self.push_chunk(hashed, permit).await,
+            None => false,
+        }
     }
 
-    async fn push_chunk(&mut self, hashed: Hashed, permit: Permit) -> bool {
-        let chunk = self.next_chunk(hashed, permit);
-        self.push(chunk).await
-    }
-
-    fn next_chunk(
-        &mut self,
-        Hashed {
-            buffer,
-            value,
-            last,
-        }: Hashed,
-        permit: Permit,
-    ) -> Produced {
+    async fn push_chunk(&mut self, hashed: Hashed, permit: OwnedSemaphorePermit) -> bool {
         self.next = ChunkId(self.next.0 + 1);
-        Produced::Chunk(BufferedChunk {
-            buffer: Arc::new(buffer),
-            value,
-            last,
+        self.push(Produced::Chunk(BufferedChunk {
+            buffer: Arc::new(hashed.buffer),
+            value: hashed.value,
+            last: hashed.last,
             _permit: permit,
-        })
+        }))
+        .await
     }
 
     /// Returns true if no chunk was sent yet.
@@ -170,64 +145,50 @@ impl ChunkSender {
         self.next == ChunkId(0)
     }
 
-    /// Waits until the transfer has ended. Must not be called while another call waits for a
-    /// permit.
+    /// Waits until the transfer has ended.
     pub(super) async fn closed(&self) {
-        while !self.window.0.state.lock().is_closed {
-            self.window.0.task.notified().await;
-        }
+        self.window.closed.cancelled().await;
     }
 
-    /// Signals the end of the data. Returns false if the transfer has ended.
-    pub(crate) async fn end_async(&self) -> bool {
-        self.push(Produced::End).await
+    /// Signals the end of the data, or an error. Returns false if the transfer has ended.
+    pub(crate) async fn end(&self, result: Result<(), FileError>) -> bool {
+        self.push(result.map_or_else(Produced::Failed, |()| Produced::End))
+            .await
+    }
+
+    /// Like [`end`](Self::end), but blocks the thread.
+    pub(crate) fn end_blocking(&self, result: Result<(), FileError>) -> bool {
+        self.runtime.block_on(self.end(result))
     }
 
     async fn push(&self, produced: Produced) -> bool {
-        self.inputs
-            .send(Input::Produced {
-                transfer: self.transfer,
-                produced,
-            })
-            .await
-            .is_ok()
-    }
-
-    pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
-        self.push_blocking(result.map_or_else(Produced::Failed, |()| Produced::End))
-    }
-
-    fn push_blocking(&self, produced: Produced) -> bool {
-        self.inputs
-            .blocking_send(Input::Produced {
-                transfer: self.transfer,
-                produced,
-            })
-            .is_ok()
+        let transfer = self.transfer;
+        let input = Input::Produced { transfer, produced };
+        self.inputs.send(input).await.is_ok()
     }
 }
 
 impl BatchSender for ChunkSender {
-    type Permit = Permit;
+    type Permit = OwnedSemaphorePermit;
 
     fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
         let window = self.window.clone();
-        Arc::new(move || !window.is_free())
+        Arc::new(move || window.permits.available_permits() < window.size)
     }
 
-    async fn acquire(&self) -> Option<Permit> {
-        self.window.acquire_async().await
+    async fn acquire(&self) -> Option<Self::Permit> {
+        self.window.acquire().await
     }
 
     fn buffer(&self) -> ChunkBuffer {
         self.buffers.take()
     }
 
-    async fn send_with(&mut self, permit: Permit, batch: ChunkBuffer) -> bool {
-        let Some(hashed) = self.hash(batch, false) else {
-            return false;
-        };
-        self.push_chunk(hashed, permit).await
+    async fn send_with(&mut self, permit: Self::Permit, batch: ChunkBuffer) -> bool {
+        match self.hash(batch, false) {
+            Some(hashed) => self.push_chunk(hashed, permit).await,
+            None => false,
+        }
     }
 }
 
@@ -240,106 +201,29 @@ pub(crate) struct Hashed {
 }
 
 /// Send window of a streamed source: a fixed number of permits, one per chunk in flight.
-#[derive(Clone)]
-pub(crate) struct SendWindow(Arc<WindowInner>);
-
-struct WindowInner {
-    state: Mutex<WindowState>,
-    changed: Condvar,
-    /// Notification for the task that waits for a permit. At most one task waits.
-    task: Notify,
+#[derive(Debug, Clone)]
+pub(crate) struct SendWindow {
+    permits: Arc<Semaphore>,
+    size: usize,
+    /// Cancelled when the transfer has ended.
+    closed: CancellationToken,
 }
-
-struct WindowState {
-    free: usize,
-    is_closed: bool,
-    taken: usize,
-}
-
-/// Permit of a send window for one chunk in flight; returned on drop.
-pub(crate) struct Permit(SendWindow);
 
 impl SendWindow {
-    pub(crate) fn new(permits: usize) -> Self {
-        Self(Arc::new(WindowInner {
-            state: Mutex::new(WindowState {
-                free: permits,
-                taken: 0,
-                is_closed: false,
-            }),
-            changed: Condvar::new(),
-            task: Notify::new(),
-        }))
-    }
-
-    /// Blocks until a permit is free. Returns `None` if the window is closed.
-    fn acquire(&self) -> Option<Permit> {
-        let mut state = self.0.state.lock();
-        while state.free == 0 && !state.is_closed {
-            self.0.changed.wait(&mut state);
-        }
-        self.take(state)
-    }
-
-    /// Waits until a permit is free, without blocking the thread. Returns `None` if the window is
-    /// closed.
-    async fn acquire_async(&self) -> Option<Permit> {
-        loop {
-            {
-                let state = self.0.state.lock();
-                if state.free > 0 || state.is_closed {
-                    return self.take(state);
-                }
-            }
-            // `Notify` stores a permit returned in between, so none is missed.
-            self.0.task.notified().await;
+    pub(crate) fn new(size: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(size)),
+            size,
+            closed: CancellationToken::new(),
         }
     }
 
-    fn take(&self, mut state: MutexGuard<'_, WindowState>) -> Option<Permit> {
-        if state.is_closed {
-            return None;
+    /// Waits until a permit is free. Returns `None` if the transfer has ended.
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => None,
+            permit = self.permits.clone().acquire_owned() => permit.ok(),
         }
-        state.free -= 1;
-        state.taken += 1;
-        Some(Permit(self.clone()))
-    }
-
-    /// Returns true if no chunk is in flight.
-    pub(crate) fn is_free(&self) -> bool {
-        self.0.state.lock().taken == 0
-    }
-
-    fn close(&self) {
-        let mut state = self.0.state.lock();
-        state.is_closed = true;
-        drop(state);
-        self.0.changed.notify_all();
-        self.0.task.notify_one();
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut state = self.0.0.state.lock();
-        state.free += 1;
-        state.taken -= 1;
-        drop(state);
-        self.0.0.changed.notify_one();
-        self.0.0.task.notify_one();
-    }
-}
-
-impl fmt::Debug for SendWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendWindow")
-            .field("free", &self.0.state.lock().free)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Permit")
     }
 }

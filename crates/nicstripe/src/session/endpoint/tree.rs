@@ -371,7 +371,7 @@ impl SenderChannel for SessionChannel<SenderEnd> {
     }
 
     fn last(&mut self) -> bool {
-        self.end.chunks.end(Ok(()))
+        self.end.chunks.end_blocking(Ok(()))
     }
 }
 

@@ -7,8 +7,8 @@ use nicstripe_proto::{Acceptance, message::OfferKind};
 
 use super::{
     Scope, Sink, Source, offer_batches,
-    reorder::in_order,
     retransmit::{RETRANSMIT_CHUNKS, RetransmitBuffer, stream},
+    stream::in_order,
 };
 use crate::{file::ChunkBuffer, tunnel::TunnelMux};
 

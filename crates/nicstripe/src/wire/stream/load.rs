@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -17,37 +17,13 @@ use nicstripe_proto::{
     frame::{EchoHeader, LoadHeader, MAX_ECHO, MAX_LOAD},
     load::{LoadError, LoadGate, LoadMeter, LoadOrder, Metered, PingOrder},
 };
+use tokio::sync::watch;
 
+use super::StreamEnd;
 use crate::wire::{
     clock,
     tls::{TlsError, TlsStream},
 };
-
-/// Benchmark run whose load the connections of a session count, set by the session's event loop.
-#[derive(Debug, Default)]
-pub(crate) struct SharedGate {
-    /// Identifier of the run whose load is counted; 0 for none.
-    counted: AtomicU32,
-    latest: AtomicU32,
-    is_open: AtomicBool,
-}
-
-impl SharedGate {
-    pub(crate) fn set(&self, gate: LoadGate) {
-        self.counted
-            .store(gate.counted.unwrap_or(0), Ordering::Release);
-        self.latest.store(gate.latest, Ordering::Release);
-        self.is_open.store(gate.is_open, Ordering::Release);
-    }
-
-    fn read(&self) -> LoadGate {
-        LoadGate {
-            counted: Some(self.counted.load(Ordering::Acquire)).filter(|run| *run != 0),
-            latest: self.latest.load(Ordering::Acquire),
-            is_open: self.is_open.load(Ordering::Acquire),
-        }
-    }
-}
 
 /// Benchmark load carried by one path in bytes, over all its connections and runs.
 #[derive(Debug, Default)]
@@ -57,14 +33,15 @@ pub(crate) struct LoadCounters {
 }
 
 /// Benchmark state that a connection shares with its session.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Loads {
-    pub(crate) gate: Arc<SharedGate>,
+    /// Benchmark run whose load is counted, set by the session's event loop.
+    pub(crate) gate: watch::Receiver<LoadGate>,
     pub(crate) counters: Arc<LoadCounters>,
 }
 
 /// State of running benchmarks on one connection: load and messages to send, and counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StreamLoad {
     shared: Loads,
     meter: LoadMeter,
@@ -115,13 +92,16 @@ impl StreamLoad {
     pub(super) fn new(shared: Loads) -> Self {
         Self {
             shared,
-            ..Self::default()
+            meter: LoadMeter::default(),
+            loading: None,
+            pinging: None,
+            next_token: 0,
         }
     }
 
     /// Returns the run whose load is counted now.
     pub(super) fn gate(&self) -> LoadGate {
-        self.shared.gate.read()
+        *self.shared.gate.borrow()
     }
 
     /// Returns the parser of received benchmark frames.
@@ -212,7 +192,7 @@ impl StreamLoad {
         &mut self,
         came: &Came,
         tls: &mut TlsStream,
-    ) -> Result<Option<Vec<Duration>>, BenchBreach> {
+    ) -> Result<Option<Vec<Duration>>, StreamEnd> {
         if came.counted > 0 {
             self.shared
                 .counters
@@ -221,7 +201,7 @@ impl StreamLoad {
         }
         for asked in &came.asked {
             if tls.queued() > MOST_UNSENT {
-                return Err(BenchBreach::Flood);
+                return Err(StreamEnd::Flood);
             }
             queue_echo(
                 tls,
@@ -343,15 +323,6 @@ impl Came {
         }
         Ok(())
     }
-}
-
-/// Error in the benchmark part of a connection, which ends the connection.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BenchBreach {
-    #[error("peer requested more echoes than it reads")]
-    Flood,
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 fn queue_load(tls: &mut TlsStream, run: u32, len: usize) -> Result<(), TlsError> {

@@ -34,12 +34,18 @@ pub(super) struct Established {
     pub(super) binding: [u8; 32],
 }
 
-/// Result of processing received handshake bytes.
-pub(super) struct Step {
-    /// Number of consumed bytes at the front of the receive buffer.
-    pub(super) discard: usize,
+/// Result of processing received bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// Number of consumed bytes at the front of the buffer. The caller passes the remainder again,
+    /// followed by more.
+    pub(crate) discard: usize,
+    /// Number of plaintext bytes passed to the sink.
+    pub(crate) plaintext: usize,
     /// True once the handshake is complete.
-    pub(super) done: bool,
+    pub(crate) open: bool,
+    /// True once the peer has sent `close_notify`.
+    pub(crate) peer_closed: bool,
 }
 
 impl Handshake {
@@ -93,7 +99,7 @@ impl Handshake {
         &mut self,
         received: &mut [u8],
         out: &mut SendBuffer,
-    ) -> Result<Step, TlsError> {
+    ) -> Result<Received, TlsError> {
         let mut start = 0;
         loop {
             let (discard, turn) = self
@@ -104,26 +110,24 @@ impl Handshake {
             let discard = discard.min(self.seen);
             start += discard;
             self.seen -= discard;
-            match turn {
-                Turn::Again => {}
-                Turn::Complete => {
-                    return Ok(Step {
-                        discard: start,
-                        done: true,
-                    });
-                }
+            let open = match turn {
+                Turn::Again => continue,
+                Turn::Complete => true,
                 Turn::NeedsMore => {
                     match record_len(&received[start + self.seen..]).map_err(TlsError::NotTls)? {
-                        Some(len) if received.len() - start - self.seen >= len => self.seen += len,
-                        _ => {
-                            return Ok(Step {
-                                discard: start,
-                                done: false,
-                            });
+                        Some(len) if received.len() - start - self.seen >= len => {
+                            self.seen += len;
+                            continue;
                         }
+                        _ => false,
                     }
                 }
-            }
+            };
+            return Ok(Received {
+                discard: start,
+                open,
+                ..Received::default()
+            });
         }
     }
 
@@ -152,14 +156,9 @@ impl Handshake {
         if self.seen != 0 || sent != 0 || opened != 0 {
             return Err(TlsError::Unexpected("a record inside the handshake"));
         }
-        let cipher = |_| TlsError::Unusable("the cipher refuses its key");
-        let (sealer, opener) = (
-            Sealer::new(sealing).map_err(cipher)?,
-            Opener::new(opening).map_err(cipher)?,
-        );
         Ok(Established {
-            sealer,
-            opener,
+            sealer: sealer(sealing)?,
+            opener: opener(opening)?,
             schedule,
             peer,
             binding,
@@ -287,7 +286,7 @@ impl KeySchedule {
             Self::Server(kernel) => kernel.update_tx_secret(),
         }
         .map_err(|_| TlsError::Unusable("no next sending key"))?;
-        Sealer::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
+        sealer(secrets)
     }
 
     pub(super) fn next_opener(&mut self) -> Result<Opener, TlsError> {
@@ -296,9 +295,19 @@ impl KeySchedule {
             Self::Server(kernel) => kernel.update_rx_secret(),
         }
         .map_err(|_| TlsError::Unusable("no next receiving key"))?;
-        Opener::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
+        opener(secrets)
     }
 }
+
+fn sealer(secrets: ConnectionTrafficSecrets) -> Result<Sealer, TlsError> {
+    Sealer::new(secrets).map_err(|_| TlsError::Unusable(BAD_KEY))
+}
+
+fn opener(secrets: ConnectionTrafficSecrets) -> Result<Opener, TlsError> {
+    Opener::new(secrets).map_err(|_| TlsError::Unusable(BAD_KEY))
+}
+
+const BAD_KEY: &str = "the cipher refuses its key";
 
 /// Exporter label of [`TlsStream::binding`](super::TlsStream::binding) (RFC 5705, section 4: private labels begin with
 /// `EXPERIMENTAL`).

@@ -5,10 +5,8 @@ use rustls::{AlertDescription, ContentType};
 use super::buffer::SendBuffer;
 use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
-use super::handshake::{Established, Handshake, KeySchedule};
-use super::record::{
-    HEADER_LEN, MAX_PLAINTEXT, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len,
-};
+use super::handshake::{Established, Handshake, Received};
+use super::record::{HEADER_LEN, MAX_PLAINTEXT, RECORD_OVERHEAD, RecordError, record_len};
 use crate::trust::PublicKey;
 
 /// TLS state of one end of a connection: decrypts received bytes and encrypts bytes to send.
@@ -31,11 +29,7 @@ enum State {
 }
 
 struct Open {
-    sealer: Sealer,
-    opener: Opener,
-    schedule: KeySchedule,
-    peer: PublicKey,
-    binding: [u8; 32],
+    keys: Established,
     renew_after: u64,
     /// True once the peer has sent anything under the new keys. This proves to a client that its
     /// key was accepted.
@@ -47,20 +41,6 @@ struct Open {
     renewal_ends: u64,
     peer_closed: bool,
     closed: bool,
-}
-
-/// Result of processing received bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Received {
-    /// Number of consumed bytes at the front of the buffer. The caller passes the remainder again,
-    /// followed by more.
-    pub(crate) discard: usize,
-    /// Number of plaintext bytes passed to the sink.
-    pub(crate) plaintext: usize,
-    /// True once the handshake is complete.
-    pub(crate) open: bool,
-    /// True once the peer has sent `close_notify`.
-    pub(crate) peer_closed: bool,
 }
 
 impl Tls {
@@ -106,16 +86,11 @@ impl Tls {
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Received, E> {
         if let State::Handshake(handshake) = &mut self.state {
-            let step = handshake.receive(received, out)?;
-            if step.done {
+            let received = handshake.receive(received, out)?;
+            if received.open {
                 self.establish()?;
             }
-            return Ok(Received {
-                discard: step.discard,
-                plaintext: 0,
-                open: step.done,
-                peer_closed: false,
-            });
+            return Ok(received);
         }
         let is_client = self.is_client;
         self.open()?.receive(received, is_client, out, sink)
@@ -166,7 +141,7 @@ impl Tls {
     /// [`Tls::is_confirmed`].
     pub(crate) fn peer_key(&self) -> Option<PublicKey> {
         match &self.state {
-            State::Open(open) => Some(open.peer),
+            State::Open(open) => Some(open.keys.peer),
             State::Handshake(_) | State::Failed => None,
         }
     }
@@ -184,7 +159,7 @@ impl Tls {
     /// replayed on another connection.
     pub(crate) fn binding(&self) -> Option<[u8; 32]> {
         match &self.state {
-            State::Open(open) => Some(open.binding),
+            State::Open(open) => Some(open.keys.binding),
             State::Handshake(_) | State::Failed => None,
         }
     }
@@ -205,7 +180,7 @@ impl Tls {
         };
         open.send_small(ContentType::Handshake, &[24, 0, 0, 1, 1], out)
             .expect("a short record");
-        open.sealer = open.schedule.next_sealer().expect("another key");
+        open.keys.sealer = open.keys.schedule.next_sealer().expect("another key");
     }
 
     /// Encrypts a record of any content type, valid or not, for tests.
@@ -221,19 +196,8 @@ impl Tls {
         let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(TlsError::Unusable(FAILED));
         };
-        let Established {
-            sealer,
-            opener,
-            schedule,
-            peer,
-            binding,
-        } = handshake.finish()?;
         let open = Open {
-            sealer,
-            opener,
-            schedule,
-            peer,
-            binding,
+            keys: handshake.finish()?,
             renew_after: RENEW_AFTER,
             heard: false,
             fruitless: 0,
@@ -263,10 +227,9 @@ impl Open {
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Received, E> {
         let mut progress = Received {
-            discard: 0,
-            plaintext: 0,
             open: true,
             peer_closed: self.peer_closed,
+            ..Received::default()
         };
         while !self.peer_closed {
             let rest = &mut received[progress.discard..];
@@ -276,7 +239,7 @@ impl Open {
                 Err(error) => return Err(self.reject(error, out).into()),
             };
             progress.discard += record.len();
-            let (content, plaintext) = match self.opener.open(record) {
+            let (content, plaintext) = match self.keys.opener.open(record) {
                 Ok(opened) => opened,
                 Err(error) => return Err(self.reject(error, out).into()),
             };
@@ -314,7 +277,7 @@ impl Open {
                 self.receive_alert((*description).into(), is_client)?;
             }
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
-                self.opener = self.schedule.next_opener()?;
+                self.keys.opener = self.keys.schedule.next_opener()?;
                 // One key update answers all requests received before it was sent (RFC 8446,
                 // section 4.6.3). One answer per request would let a peer that reads nothing fill
                 // our memory.
@@ -355,19 +318,21 @@ impl Open {
         let mut slices = Slices::new(plaintext);
         let mut left = total;
         while left > 0 {
-            if self.sealer.sealed() >= self.renew_after {
+            if self.keys.sealer.sealed() >= self.renew_after {
                 self.renew(out)?;
             }
             let len = left.min(MAX_PLAINTEXT);
             let record = out.spare(len + RECORD_OVERHEAD);
             let sealed = match slices.take_whole(len) {
                 Some(plaintext) => {
-                    self.sealer
+                    self.keys
+                        .sealer
                         .seal(ContentType::ApplicationData, plaintext, record)
                 }
                 None => {
                     slices.copy_to(&mut record[HEADER_LEN..HEADER_LEN + len]);
-                    self.sealer
+                    self.keys
+                        .sealer
                         .seal_in_place(ContentType::ApplicationData, record)
                 }
             };
@@ -383,7 +348,7 @@ impl Open {
     fn renew(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.send_small(ContentType::Handshake, &KEY_UPDATE, out)?;
         self.renewal_ends = out.total_gone() + out.len() as u64;
-        self.sealer = self.schedule.next_sealer()?;
+        self.keys.sealer = self.keys.schedule.next_sealer()?;
         Ok(())
     }
 
@@ -403,7 +368,8 @@ impl Open {
         out: &mut SendBuffer,
     ) -> Result<(), TlsError> {
         let len = body.len() + RECORD_OVERHEAD;
-        self.sealer
+        self.keys
+            .sealer
             .seal(content, body, out.spare(len))
             .map_err(|_| TlsError::Unusable("the cipher fails"))?;
         out.commit(len);

@@ -10,7 +10,8 @@ use tokio::time::{timeout, timeout_at};
 use super::buffer::SendBuffer;
 use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
-use super::pump::{Received, Tls};
+use super::handshake::Received;
+use super::pump::Tls;
 use super::record::{MAX_RECORD, record_len};
 use super::socket::Socket;
 use crate::trust::PublicKey;
@@ -152,19 +153,18 @@ impl TlsStream {
             false if self.peer_closed => (0, true),
             false => self.recv()?,
         };
-        let mut progress = Progress {
-            received,
-            plaintext: 0,
-            drained,
-            peer_closed: false,
-        };
+        let mut plaintext = 0;
         if received > 0 || self.unprocessed {
             let done = self.process(&mut sink)?;
-            progress.plaintext = done.plaintext;
+            plaintext = done.plaintext;
             self.peer_closed = done.peer_closed;
         }
-        progress.peer_closed = self.peer_closed;
-        Ok(progress)
+        Ok(Progress {
+            received,
+            plaintext,
+            drained,
+            peer_closed: self.peer_closed,
+        })
     }
 
     /// Encrypts the concatenated slices, and appends them to the send queue.
@@ -338,7 +338,8 @@ impl TlsStream {
         self.unprocessed = self.filled > 0;
     }
 
-    async fn flush(&mut self) -> Result<(), TlsError> {
+    /// Sends all queued bytes.
+    pub(crate) async fn flush(&mut self) -> Result<(), TlsError> {
         while !self.sending.is_empty() {
             self.ready(false, true).await?;
             self.try_flush()?;
