@@ -54,10 +54,7 @@ impl nicstripe_bench::Client for BenchClient {
                 link,
                 why: why.into(),
             },
-            Failure::Task(error) => Error::System {
-                what: "reconnect",
-                source: std::io::Error::other(error),
-            },
+            Failure::Task(error) => Error::system("reconnect", std::io::Error::other(error)),
         }
     }
 

@@ -6,7 +6,7 @@ use nicstripe_link::interfaces;
 
 use crate::{
     client::Client,
-    links::{request::RoutePolicy, route_keeper::RouteKeeper},
+    links::{local, request::RoutePolicy, route_keeper::RouteKeeper},
     report::error::Error,
 };
 
@@ -30,10 +30,7 @@ impl Packets {
         let here = interfaces().map_err(|error| crate::text::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();
         for name in names {
-            let interface = here
-                .iter()
-                .find(|interface| interface.is_called(&name))
-                .ok_or_else(|| format!("{name} is gone"))?;
+            let interface = local::find(&here, &name).ok_or_else(|| format!("{name} is gone"))?;
             if !found.iter().any(|(index, ..)| *index == interface.index.0) {
                 found.push((interface.index.0, name, interface.mtu));
             }
@@ -86,10 +83,7 @@ impl nicstripe_bench::Packets for Packets {
 }
 
 fn failed(name: &str, error: &nicstripe_link::MtuError) -> Error {
-    Error::Link {
-        link: name.to_owned(),
-        why: crate::text::chain(error),
-    }
+    Error::link(name, crate::text::chain(error))
 }
 
 /// Time after which the helper process restores an MTU without a request. Much longer than a point

@@ -302,10 +302,7 @@ impl OwnRuntime {
         });
         runtime
             .map(|runtime| Self(Some(runtime)))
-            .map_err(|source| Error::System {
-                what: "start threads",
-                source,
-            })
+            .map_err(|source| Error::system("start threads", source))
     }
 
     fn runtime(&self) -> &Runtime {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::{
     file::options::DEFAULT_PORT,
     links::{
-        request::{Family, LinkRequest, MOST_STREAMS, RoutePolicy},
+        request::{Family, LinkRequest, MOST_STREAMS, RoutePolicy, SessionSettings},
         route_keeper::RouteKeeper,
     },
     report::event::Event,
@@ -24,21 +24,10 @@ use crate::{
 pub struct ClientBuilder {
     pub(super) identity: Option<Identity>,
     pub(super) peers: Peers,
-    pub(super) port: u16,
-    pub(super) links: Vec<LinkRequest>,
-    pub(super) excluded: Vec<String>,
-    pub(super) streams: Option<u8>,
-    pub(super) bandwidth: Option<BitRate>,
-    pub(super) patience: Duration,
-    pub(super) family: Option<Family>,
+    pub(super) session: SessionSettings,
     pub(super) routes: RoutePolicy,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) route_keeper: Option<Arc<RouteKeeper>>,
-    pub(super) socket_buffer: Option<u64>,
-    pub(super) address_book: Option<AddressBook>,
-    pub(super) events: Option<mpsc::Sender<Event>>,
-    /// True if the client waits while the daemon has no capacity for another session.
-    pub(super) queues: bool,
 }
 
 impl ClientBuilder {
@@ -46,20 +35,22 @@ impl ClientBuilder {
         Self {
             identity: None,
             peers: Peers::default(),
-            port: DEFAULT_PORT,
-            links: Vec::new(),
-            excluded: Vec::new(),
-            streams: None,
-            bandwidth: None,
-            patience: SessionConfig::default().patience,
-            family: None,
+            session: SessionSettings {
+                port: DEFAULT_PORT,
+                links: Vec::new(),
+                excluded: Vec::new(),
+                streams: None,
+                bandwidth: None,
+                patience: SessionConfig::default().patience,
+                family: None,
+                socket_buffer: None,
+                address_book: None,
+                events: None,
+                queues: true,
+            },
             routes: RoutePolicy::default(),
             state_dir: None,
             route_keeper: None,
-            socket_buffer: None,
-            address_book: None,
-            events: None,
-            queues: true,
         }
     }
 
@@ -95,7 +86,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.session.port = port;
         self
     }
 
@@ -108,7 +99,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn links(mut self, links: Vec<LinkRequest>) -> Self {
-        self.links = links;
+        self.session.links = links;
         self
     }
 
@@ -119,7 +110,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn exclude_links(mut self, names: Vec<String>) -> Self {
-        self.excluded = names;
+        self.session.excluded = names;
         self
     }
 
@@ -132,7 +123,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn streams(mut self, streams: u8) -> Self {
-        self.streams = Some(streams.clamp(1, MOST_STREAMS));
+        self.session.streams = Some(streams.clamp(1, MOST_STREAMS));
         self
     }
 
@@ -145,7 +136,7 @@ impl ClientBuilder {
     ///     .address_book(AddressBook::at("/var/lib/backup-tool/addresses"));
     /// ```
     pub fn address_book(mut self, book: AddressBook) -> Self {
-        self.address_book = Some(book);
+        self.session.address_book = Some(book);
         self
     }
 
@@ -158,7 +149,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn socket_buffer(mut self, bytes: Option<u64>) -> Self {
-        self.socket_buffer = bytes;
+        self.session.socket_buffer = bytes;
         self
     }
 
@@ -169,7 +160,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn bandwidth(mut self, limit: Option<BitRate>) -> Self {
-        self.bandwidth = limit;
+        self.session.bandwidth = limit;
         self
     }
 
@@ -181,7 +172,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.session.patience = patience;
         self
     }
 
@@ -233,7 +224,7 @@ impl ClientBuilder {
     /// # let _ = events.try_recv();
     /// ```
     pub fn events(mut self, events: mpsc::Sender<Event>) -> Self {
-        self.events = Some(events);
+        self.session.events = Some(events);
         self
     }
 
@@ -254,7 +245,7 @@ impl ClientBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn family(mut self, family: Option<Family>) -> Self {
-        self.family = family;
+        self.session.family = family;
         self
     }
 }

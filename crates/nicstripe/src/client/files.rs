@@ -24,10 +24,6 @@ pub(super) struct FileUpload {
 }
 
 impl Request for FileUpload {
-    fn is_get(&self) -> bool {
-        false
-    }
-
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         Box::pin(async move {
             let own_name = Name::new(self.source.file_name().map(|name| name.as_bytes().to_vec()))?;
@@ -78,10 +74,6 @@ pub(super) struct FileDownload {
 }
 
 impl Request for FileDownload {
-    fn is_get(&self) -> bool {
-        true
-    }
-
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         Box::pin(async move {
             let own_name = OsStr::from_bytes(self.name.file_name());
@@ -108,8 +100,8 @@ impl Request for FileDownload {
 }
 
 fn io_threads_gone() -> Error {
-    Error::System {
-        what: "open a file",
-        source: io::Error::other("the I/O threads have ended"),
-    }
+    Error::system(
+        "open a file",
+        io::Error::other("the I/O threads have ended"),
+    )
 }

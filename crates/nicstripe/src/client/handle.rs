@@ -246,10 +246,7 @@ impl Client {
     /// The daemon is no longer reachable.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
         let session = self.inner.session(None).await?;
-        let gone = || Error::Ended {
-            host: self.inner.host.clone(),
-            why: "before its links were known".into(),
-        };
+        let gone = || Error::ended(&self.inner.host, "before its links were known");
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         loop {
             let survey = session.survey().await.ok_or_else(gone)?;
@@ -314,16 +311,11 @@ impl ClientBuilder {
     ///
     /// See [`Error`]; a failed attempt leaves nothing behind.
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
-        let system = |source| Error::System {
-            what: "start threads",
-            source,
-        };
+        let system = |source| Error::system("start threads", source);
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
-            None => Identity::generate().map_err(|error| Error::System {
-                what: "make a key",
-                source: std::io::Error::other(error),
-            })?,
+            None => Identity::generate()
+                .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
         };
         let inner = Inner::new(self, identity, host).map_err(system)?;
         let client = Client {

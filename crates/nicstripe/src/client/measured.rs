@@ -52,10 +52,11 @@ impl Client {
         socket_buffer: Option<u64>,
     ) -> Result<Self, Error> {
         let mut settings = self.inner.settings.clone();
-        (settings.socket_buffer, settings.queues) = (socket_buffer, false);
-        settings.streams = streams
+        let session = &mut settings.session;
+        (session.socket_buffer, session.queues) = (socket_buffer, false);
+        session.streams = streams
             .map(|streams| streams.clamp(1, MOST_STREAMS))
-            .or(settings.streams);
+            .or(session.streams);
         settings.identity = Some(self.inner.identity.clone());
         settings.connect(&self.inner.host).await
     }

@@ -201,16 +201,8 @@ impl Client {
     pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
         let stat = self.stat(name).await?;
         if stat.kind != Kind::File {
-            let (host, text) = (
-                self.host().to_owned(),
-                format!("cannot read \"{name}\": it is not a regular file"),
-            );
-            return Err(Error::Peer {
-                host,
-                code: FailCode::NotAFile,
-                text,
-                resumable: false,
-            });
+            let text = format!("cannot read \"{name}\": it is not a regular file");
+            return Err(Error::peer(self.host(), FailCode::NotAFile, text));
         }
         Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
     }
@@ -249,16 +241,8 @@ impl Client {
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
             }
             if bytes.len() as u64 > most {
-                let (host, text) = (
-                    self.host().to_owned(),
-                    format!("sent more of \"{name}\" than requested"),
-                );
-                return Err(Error::Peer {
-                    host,
-                    code: FailCode::Protocol,
-                    text,
-                    resumable: false,
-                });
+                let text = format!("sent more of \"{name}\" than requested");
+                return Err(Error::peer(self.host(), FailCode::Protocol, text));
             }
         }
         transfer.finish().await?;
@@ -341,10 +325,7 @@ impl Client {
     /// Sends a name request and waits for the answer. The daemon may still carry out the request if
     /// the call is dropped.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
-        let ended = || Error::Ended {
-            host: self.host().to_owned(),
-            why: "without an answer".into(),
-        };
+        let ended = || Error::ended(self.host(), "without an answer");
         let session = self.inner.session(None).await?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {
@@ -356,10 +337,7 @@ impl Client {
     /// Returns the error for an answer of the wrong kind. Does not occur in practice, because the
     /// session rejects such answers.
     fn nonsense(&self) -> Error {
-        Error::Ended {
-            host: self.host().to_owned(),
-            why: "unexpected kind of answer".into(),
-        }
+        Error::ended(self.host(), "unexpected kind of answer")
     }
 }
 

@@ -144,12 +144,11 @@ impl ObjectReader {
             "cannot read \"{}\": it changed since it was opened",
             self.name
         );
-        Err(Error::Peer {
-            host: self.client.host().to_owned(),
-            code: FailCode::SourceChanged,
+        Err(Error::peer(
+            self.client.host(),
+            FailCode::SourceChanged,
             text,
-            resumable: false,
-        })
+        ))
     }
 
     /// Waits until bytes at the current position are available. Starts a new fetch if the running
@@ -194,10 +193,10 @@ impl ObjectReader {
         self.follows = is_whole.then_some(fetch.end);
         self.fetch = None;
         Poll::Ready(match ended {
-            Ok(_) if !is_whole => Err(Error::Ended {
-                host: self.client.host().to_owned(),
-                why: "before the end of the data".into(),
-            }),
+            Ok(_) if !is_whole => Err(Error::ended(
+                self.client.host(),
+                "before the end of the data",
+            )),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         })

@@ -19,9 +19,6 @@ use crate::{
 
 /// Request of a program for one transfer.
 pub(super) trait Request: fmt::Debug + Send {
-    /// Returns true for a download.
-    fn is_get(&self) -> bool;
-
     /// Opens the local source or sink for an attempt. May take long, for example on a network file
     /// system.
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a>;
@@ -97,14 +94,12 @@ impl End {
 pub(super) struct Once {
     /// Source or sink; `None` once the transfer has started.
     end: Option<End>,
-    is_get: bool,
     is_object: bool,
 }
 
 impl Once {
     pub(super) fn pipe(end: End) -> Self {
         Self {
-            is_get: matches!(end, End::Sink(_)),
             end: Some(end),
             is_object: false,
         }
@@ -119,10 +114,6 @@ impl Once {
 }
 
 impl Request for Once {
-    fn is_get(&self) -> bool {
-        self.is_get
-    }
-
     fn open<'a>(&'a mut self, _attempt: Attempt<'a>) -> Opening<'a> {
         let end = self.end.take();
         Box::pin(async { end.ok_or(Error::Cancelled { resumable: false }) })

@@ -9,13 +9,13 @@ use super::{builder::ClientBuilder, request::End};
 use crate::{
     file::{BufferPool, IoPool, options::MOST_TRANSFERS},
     links::{
-        contact::Contact, establish::SessionRequest, linker::SurveyRequest,
-        route_keeper::RouteKeeper, survey::LinkSurvey,
+        contact::Contact,
+        establish::{LinkedSession, SessionRequest},
+        survey::LinkSurvey,
     },
     report::{error::Error, event::Event},
-    session::{Audience, Command, SessionHandle, Waiter},
+    session::{Command, Waiter},
     trust::{Identity, Peers, PublicKey},
-    tunnel::TunnelMux,
 };
 
 /// Maximum wait for a session to end and make its written data durable.
@@ -38,24 +38,9 @@ pub(super) struct Inner {
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    pub(super) session: Option<LiveSession>,
+    pub(super) session: Option<LinkedSession>,
     /// True if an earlier session has ended, so that the next one is a reconnection.
     was_lost: bool,
-}
-
-/// Session of a client, which may have ended in the meantime.
-#[derive(Debug, Clone)]
-pub(super) struct LiveSession {
-    pub(super) handle: SessionHandle,
-    pub(super) key: PublicKey,
-    /// Subscribers to the link events of the session: the running transfers.
-    pub(super) audience: Audience,
-    /// Host routes of the session, removed when the last clone is dropped.
-    pub(super) routes: Option<Arc<RouteKeeper>>,
-    /// Channel for requests to survey the session's links.
-    pub(super) survey: mpsc::Sender<SurveyRequest>,
-    /// Tunnel multiplexer of the session; `None` until first used.
-    pub(super) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
 }
 
 impl Inner {
@@ -75,7 +60,7 @@ impl Inner {
 
     /// Returns the user's rate limit in bits a second, which the daemon obeys as the sender.
     pub(super) fn limit_bps(&self) -> Option<u64> {
-        self.settings.bandwidth.map(|BitRate(bps)| bps)
+        self.settings.session.bandwidth.map(|BitRate(bps)| bps)
     }
 
     /// Returns the running session, or creates a new one. `events` is subscribed to its link
@@ -83,7 +68,7 @@ impl Inner {
     pub(super) async fn session(
         &self,
         events: Option<&mpsc::Sender<Event>>,
-    ) -> Result<LiveSession, Error> {
+    ) -> Result<LinkedSession, Error> {
         let mut slot = self.slot.lock().await;
         if let Some(session) = slot
             .session
@@ -118,46 +103,27 @@ impl Inner {
     async fn establish(
         &self,
         subscriber: Option<&mpsc::Sender<Event>>,
-    ) -> Result<LiveSession, Error> {
-        let settings = &self.settings;
+    ) -> Result<LinkedSession, Error> {
         let request = SessionRequest {
             contact: Contact {
                 host: &self.host,
-                port: settings.port,
                 identity: &self.identity,
                 peers: &self.peers,
-                family: settings.family,
-                links: &settings.links,
-                excluded: &settings.excluded,
-                address_book: settings.address_book.as_ref(),
+                settings: &self.settings.session,
             },
-            streams: settings.streams,
-            socket_buffer: settings.socket_buffer,
-            bandwidth: settings.bandwidth,
-            patience: settings.patience,
-            queues: settings.queues,
-            routes: settings.session_routes(),
+            routes: self.settings.session_routes(),
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
             subscriber: subscriber.cloned(),
-            events: settings.events.clone(),
         };
-        let linked = request.establish().await?;
-        Ok(LiveSession {
-            handle: linked.handle,
-            key: linked.key,
-            audience: linked.audience,
-            routes: linked.routes,
-            survey: linked.survey,
-            mux: Arc::default(),
-        })
+        request.establish().await
     }
 
     /// Starts a transfer and returns its identifier, the next free one; `None` if the session has
     /// ended.
     pub(super) async fn begin(
         &self,
-        session: &LiveSession,
+        session: &LinkedSession,
         end: End,
         waiter: Waiter,
     ) -> Option<TransferId> {
@@ -176,7 +142,7 @@ impl Inner {
 
     /// Closes a session that no longer responds, and waits at most [`CLOSE_TIMEOUT`]. The next
     /// transfer creates another.
-    pub(super) async fn forget(&self, session: &LiveSession) {
+    pub(super) async fn forget(&self, session: &LinkedSession) {
         session
             .handle
             .command(Command::Close(CloseCode::Cancelled))
@@ -193,7 +159,7 @@ impl Inner {
     }
 }
 
-impl LiveSession {
+impl LinkedSession {
     /// Returns a survey of the session's links, or `None` if the session has ended.
     pub(super) async fn survey(&self) -> Option<LinkSurvey> {
         let (request, answer) = oneshot::channel();

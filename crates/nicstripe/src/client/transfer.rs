@@ -18,10 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     carried::{self, Carried},
-    request::{Attempt, Request},
-    sessions::{CLOSE_TIMEOUT, Inner, LiveSession},
+    request::{Attempt, End, Request},
+    sessions::{CLOSE_TIMEOUT, Inner},
 };
 use crate::{
+    links::establish::LinkedSession,
     report::{
         Limit, Report,
         error::Error,
@@ -163,10 +164,7 @@ impl Transfer {
         }
         let ended = ready!(Pin::new(&mut self.task).poll(cx));
         self.is_over = true;
-        let fault = |error| Error::System {
-            what: "run the transfer",
-            source: std::io::Error::other(error),
-        };
+        let fault = |error| Error::system("run the transfer", std::io::Error::other(error));
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
@@ -290,7 +288,8 @@ impl Run {
             | Error::Refused { .. }
             | Error::Full { .. }
             | Error::Reconnect { .. } => {
-                lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
+                lost_since.get_or_insert_with(Instant::now).elapsed()
+                    < self.inner.settings.session.patience
             }
             _ => false,
         }
@@ -326,7 +325,7 @@ impl Run {
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let (is_get, is_object, resumable) = (
-            self.request.is_get(),
+            matches!(end, End::Sink(_)),
             self.request.is_object(),
             self.request.can_be_tried_again(),
         );
@@ -342,10 +341,7 @@ impl Run {
         };
         let Some(transfer) = self.inner.begin(&session, end, waiter).await else {
             self.inner.forget(&session).await;
-            return Err(Error::Ended {
-                host: self.inner.host.clone(),
-                why: "before the transfer began".into(),
-            });
+            return Err(Error::ended(&self.inner.host, "before the transfer began"));
         };
         *begun = true;
         let result = {
@@ -367,10 +363,7 @@ impl Run {
                 }
             }
         };
-        let ended = || Error::Ended {
-            host: self.inner.host.clone(),
-            why: "without an answer".into(),
-        };
+        let ended = || Error::ended(&self.inner.host, "without an answer");
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
                 let mut report = self.report(
@@ -405,7 +398,7 @@ impl Run {
     /// transfer ends. Returns its result.
     async fn move_entries(
         &mut self,
-        session: &LiveSession,
+        session: &LinkedSession,
         tree: TransferId,
         mut entries: mpsc::UnboundedReceiver<(EntryId, u64)>,
         mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
@@ -438,7 +431,7 @@ impl Run {
 
     /// Returns the user's rate limit for all links of the transfer; `None` without one.
     fn limit(&self) -> Option<BitRate> {
-        let settings = &self.inner.settings;
+        let settings = &self.inner.settings.session;
         let caps = settings
             .links
             .iter()

@@ -44,10 +44,6 @@ pub(super) struct TreeUpload {
 }
 
 impl Request for TreeUpload {
-    fn is_get(&self) -> bool {
-        false
-    }
-
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         let options = &self.options;
         let sender = SenderRequest {
@@ -90,10 +86,6 @@ pub(super) struct TreeDownload {
 }
 
 impl Request for TreeDownload {
-    fn is_get(&self) -> bool {
-        true
-    }
-
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
         Box::pin(async move { self.sink(attempt).map(End::sink) })
     }

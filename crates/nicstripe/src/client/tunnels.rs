@@ -6,9 +6,10 @@ use nicstripe_proto::message::OpenTunnels as Asked;
 
 use super::{
     handle::Client,
-    sessions::{CLOSE_TIMEOUT, Inner, LiveSession},
+    sessions::{CLOSE_TIMEOUT, Inner},
 };
 use crate::{
+    links::establish::LinkedSession,
     report::error::Error,
     session::Command,
     tunnel::{Tunnel, TunnelMux},
@@ -41,13 +42,13 @@ impl Client {
         tokio::select! {
             opened = mux.open(&self.inner.host, target) => opened,
             () = session.handle.ended.cancelled() => {
-                Err(Error::Ended { host: self.inner.host.clone(), why: "before it answered".into() })
+                Err(Error::ended(&self.inner.host, "before it answered"))
             }
         }
     }
 }
 
-impl LiveSession {
+impl LinkedSession {
     /// Returns the session's tunnel multiplexer, or opens one if there is none or it has ended.
     async fn mux(&self, inner: &Inner) -> Result<Arc<TunnelMux>, Error> {
         let mut slot = self.mux.lock().await;
@@ -68,10 +69,7 @@ impl LiveSession {
             })
             .await
         {
-            return Err(Error::Ended {
-                host: inner.host.clone(),
-                why: "before the connection began".into(),
-            });
+            return Err(Error::ended(&inner.host, "before the connection began"));
         }
         *slot = Some(mux.clone());
         Ok(mux)

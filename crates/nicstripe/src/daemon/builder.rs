@@ -337,10 +337,8 @@ impl DaemonBuilder {
         let here = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
-            None => Identity::generate().map_err(|error| Error::System {
-                what: "make a key",
-                source: std::io::Error::other(error),
-            })?,
+            None => Identity::generate()
+                .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
         };
         let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
         let wanted = ListenConfig {

@@ -250,10 +250,7 @@ impl Connector {
         let (frame, greeted) = match tokio::time::timeout_at(deadline.into(), exchange).await {
             Ok(exchanged) => exchanged.map_err(|end| self.stream_error(end, remote))?,
             Err(_) => {
-                return Err(Error::Connect {
-                    address: remote,
-                    source: io::ErrorKind::TimedOut.into(),
-                });
+                return Err(Error::connect(remote, io::ErrorKind::TimedOut));
             }
         };
         let welcome = self.welcome(frame, remote)?;
@@ -306,10 +303,10 @@ impl Connector {
                     }
                     // The session's other paths are not affected, and the daemon may have capacity
                     // later.
-                    RefusalCode::TooManySessions if self.has_met() => Error::Connect {
+                    RefusalCode::TooManySessions if self.has_met() => Error::connect(
                         address,
-                        source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS),
-                    },
+                        io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS),
+                    ),
                     RefusalCode::TooManySessions => Error::Full {
                         host: self.host.clone(),
                         most: refusal.most,
@@ -346,10 +343,7 @@ impl Connector {
                 ours: self.ours,
             },
             TlsError::Io { source, .. } => Error::Connect { address, source },
-            TlsError::TimedOut => Error::Connect {
-                address,
-                source: io::ErrorKind::TimedOut.into(),
-            },
+            TlsError::TimedOut => Error::connect(address, io::ErrorKind::TimedOut),
             // Not a verdict: a daemon that does not trust the key says so.
             TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
             error => Error::Protocol {
@@ -397,10 +391,7 @@ const TOO_MANY_PATHS: &str = "its connection limit is reached";
 
 /// Returns the error for a connection that was closed before the daemon answered.
 fn cut(address: SocketAddr) -> Error {
-    Error::Connect {
-        address,
-        source: io::Error::new(io::ErrorKind::ConnectionReset, CUT),
-    }
+    Error::connect(address, io::Error::new(io::ErrorKind::ConnectionReset, CUT))
 }
 
 const CUT: &str = "connection closed without an answer";

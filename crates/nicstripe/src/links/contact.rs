@@ -18,11 +18,11 @@ use super::{
         CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, GREETING_TIMEOUT, Retries,
         touch,
     },
-    discovery::{Lookup, resolved},
+    discovery::{Lookup, first_of, resolved},
     local,
     numbers::FIRST_PATH,
     plan::{direct, local_interface, socket_address},
-    request::{Family, LinkRequest},
+    request::{Family, SessionSettings},
 };
 use crate::{
     report::error::{
@@ -30,21 +30,15 @@ use crate::{
         unreachable::{Attempt, CableSearch, Unreachable},
     },
     session::PathPlan,
-    trust::{AddressBook, Identity, Peers, PublicKey, SeenAt},
+    trust::{Identity, Peers, PublicKey, SeenAt},
 };
 
 /// Parameters of the first connection to a host.
 pub(crate) struct Contact<'a> {
     pub(crate) host: &'a str,
-    pub(crate) port: u16,
     pub(crate) identity: &'a Identity,
     pub(crate) peers: &'a Arc<Peers>,
-    pub(crate) family: Option<Family>,
-    /// Links that the user named; if empty, all usable links are used.
-    pub(crate) links: &'a [LinkRequest],
-    /// Names of interfaces that the user excluded.
-    pub(crate) excluded: &'a [String],
-    pub(crate) address_book: Option<&'a AddressBook>,
+    pub(crate) settings: &'a SessionSettings,
 }
 
 impl Contact<'_> {
@@ -59,12 +53,13 @@ impl Contact<'_> {
         retries: &mut Retries,
     ) -> Result<(PathPlan, FirstContact), Error> {
         let direct = self
+            .settings
             .links
             .first()
-            .map(|request| direct(request, here, self.port))
+            .map(|request| direct(request, here, self.settings.port))
             .transpose()?
             .flatten();
-        for request in self.links {
+        for request in &self.settings.links {
             local_interface(request, here)?;
         }
         if let Some(plan) = direct {
@@ -80,14 +75,11 @@ impl Contact<'_> {
             return match contact {
                 Ok(contact) => Ok((plan, contact)),
                 Err(error) if is_final(&error) => Err(error),
-                Err(error) => Err(Error::Link {
-                    link: plan.interface,
-                    why: crate::text::chain(&error),
-                }),
+                Err(error) => Err(Error::link(plan.interface, crate::text::chain(&error))),
             };
         }
-        let contact_only = !self.links.is_empty();
-        let excluded = self.excluded;
+        let contact_only = !self.settings.links.is_empty();
+        let excluded = &self.settings.excluded;
         let mut attempts = Attempts {
             connector,
             here,
@@ -115,8 +107,11 @@ impl Contact<'_> {
         key: PublicKey,
         mut attempts: Attempts<'_>,
     ) -> Result<(PathPlan, FirstContact), Error> {
-        let asks_cables = self.family.is_none_or(|family| family == Family::V6);
-        let (port, excluded) = (self.port, self.excluded);
+        let asks_cables = self
+            .settings
+            .family
+            .is_none_or(|family| family == Family::V6);
+        let (port, excluded) = (self.settings.port, &self.settings.excluded);
         let lookup = asks_cables.then_some(Lookup {
             identity: self.identity,
             peers: self.peers,
@@ -126,7 +121,7 @@ impl Contact<'_> {
         });
         let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
         let found = match &lookup {
-            Some(lookup) => lookup.find(known).await,
+            Some(lookup) => first_of(lookup.on_cables(), known).await,
             None => known
                 .await
                 .map(|known| (Vec::new(), known))
@@ -181,7 +176,11 @@ impl Contact<'_> {
             });
             let interface =
                 interface.ok_or_else(|| error(io::Error::other(format!("no interface {zone}"))))?;
-            return Ok(vec![socket_address(ip, self.port, interface.index.0)]);
+            return Ok(vec![socket_address(
+                ip,
+                self.settings.port,
+                interface.index.0,
+            )]);
         }
         if let Ok(IpAddr::V6(address)) = self.host.parse()
             && address.is_unicast_link_local()
@@ -202,7 +201,7 @@ impl Contact<'_> {
     }
 
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
-        let found = tokio::net::lookup_host((self.host, self.port)).await?;
+        let found = tokio::net::lookup_host((self.host, self.settings.port)).await?;
         let addresses: Vec<SocketAddr> = found
             .filter(|address| self.is_wanted(address.ip()))
             .collect();
@@ -222,14 +221,15 @@ impl Contact<'_> {
         here: &[Interface],
     ) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
         let seen = self
+            .settings
             .address_book
             .as_ref()
             .map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
-        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.port));
+        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
         // Recorded addresses without a route belong to another network.
         let plans = addresses
-            .filter_map(|address| contact_plans(address, here, self.excluded, true).ok())
+            .filter_map(|address| contact_plans(address, here, &self.settings.excluded, true).ok())
             .flatten();
         let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
@@ -238,7 +238,7 @@ impl Contact<'_> {
     /// Stores the address at which a peer proved its key, in the background. If that fails, the
     /// next client searches for the peer again.
     pub(crate) fn remember(&self, key: PublicKey, first: &PathPlan) {
-        let Some(book) = self.address_book.cloned() else {
+        let Some(book) = self.settings.address_book.clone() else {
             return;
         };
         let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
@@ -254,7 +254,9 @@ impl Contact<'_> {
     }
 
     fn is_wanted(&self, address: IpAddr) -> bool {
-        self.family.is_none_or(|family| family.has(address))
+        self.settings
+            .family
+            .is_none_or(|family| family.has(address))
     }
 }
 
@@ -390,7 +392,7 @@ impl Attempts<'_> {
         }
         let (host, port, ours) = (
             contact.host.to_owned(),
-            contact.port,
+            contact.settings.port,
             contact.identity.public_key(),
         );
         Error::Unreachable(Box::new(Unreachable {
@@ -427,12 +429,7 @@ async fn first_known(
 /// exists.
 fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
     let scope = match &seen.interface {
-        Some(name) => {
-            here.iter()
-                .find(|interface| interface.is_called(name))?
-                .index
-                .0
-        }
+        Some(name) => local::find(here, name)?.index.0,
         None => 0,
     };
     Some(socket_address(seen.address, port, scope))

@@ -1,9 +1,9 @@
 //! Creation of a client's session: first contact, then planning of all paths.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use nicstripe_proto::{BitRate, Role, SessionConfig, message::CloseCode};
-use tokio::sync::mpsc;
+use nicstripe_proto::{Role, SessionConfig, message::CloseCode};
+use tokio::sync::{Mutex, mpsc};
 
 use super::{
     connect::{Connector, FirstContact, Retries, arrived_rightly},
@@ -19,52 +19,50 @@ use crate::{
     report::{error::Error, event::Event},
     session::{Access, Audience, Command, Driver, DriverConfig, Fault, Input, SessionHandle},
     trust::PublicKey,
+    tunnel::TunnelMux,
 };
 
 /// Request for a session: the host, the settings of its links, and resources shared with other
 /// sessions.
 pub(crate) struct SessionRequest<'a> {
     pub(crate) contact: Contact<'a>,
-    /// Number of connections per link that the user requested; `None` for the default.
-    pub(crate) streams: Option<u8>,
-    pub(crate) socket_buffer: Option<u64>,
-    pub(crate) bandwidth: Option<BitRate>,
-    pub(crate) patience: Duration,
-    /// True to wait while the daemon has no capacity for another session.
-    pub(crate) queues: bool,
     pub(crate) routes: Option<RouteKeeper>,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
     /// Event channel of a transfer that receives the session's link events from the start.
     pub(crate) subscriber: Option<mpsc::Sender<Event>>,
-    /// Channel for events while the client waits for the daemon, if there is no subscriber.
-    pub(crate) events: Option<mpsc::Sender<Event>>,
 }
 
-/// Session of a client, with the task of its linker.
+/// Session of a client, with the task of its linker. It may have ended in the meantime.
+#[derive(Debug, Clone)]
 pub(crate) struct LinkedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) key: PublicKey,
+    /// Subscribers to the link events of the session: the running transfers.
     pub(crate) audience: Audience,
+    /// Host routes of the session, removed when the last clone is dropped.
     pub(crate) routes: Option<Arc<RouteKeeper>>,
     /// Channel on which the linker receives requests for a survey.
     pub(crate) survey: mpsc::Sender<SurveyRequest>,
+    /// Tunnel multiplexer of the session; `None` until first used.
+    pub(crate) mux: Arc<Mutex<Option<Arc<TunnelMux>>>>,
 }
 
 impl SessionRequest<'_> {
     /// Connects to the host and starts a session, with a linker that plans its other paths.
     pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
-        let contact = self.contact;
+        let (contact, settings) = (&self.contact, self.contact.settings);
         let routes = self.routes.map(Arc::new);
         let here = local::listed()?;
-        let local = described(&here, contact.excluded);
+        let local = described(&here, &settings.excluded);
         let connector = Arc::new(
             Connector::new(contact.identity, contact.peers, contact.host)
-                .with_socket_buffer(self.socket_buffer),
+                .with_socket_buffer(settings.socket_buffer),
         );
 
-        let events = self.subscriber.clone().or(self.events);
-        let mut retries = Retries::new(contact.host, self.patience, events).queueing(self.queues);
+        let events = self.subscriber.clone().or(settings.events.clone());
+        let mut retries =
+            Retries::new(contact.host, settings.patience, events).queueing(settings.queues);
         let (mut first, met) = contact
             .meet(&connector, &here, &local, &mut retries)
             .await?;
@@ -78,8 +76,8 @@ impl SessionRequest<'_> {
         let facts = Facts {
             local: &local,
             remote: &remote_interfaces,
-            port: contact.port,
-            family: contact.family,
+            port: settings.port,
+            family: settings.family,
         };
         facts.complete(&mut first);
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
@@ -96,8 +94,8 @@ impl SessionRequest<'_> {
             access: Access::Client,
             host: contact.host.to_owned(),
             session: SessionConfig {
-                patience: self.patience,
-                rate_limit: self.bandwidth,
+                patience: settings.patience,
+                rate_limit: settings.bandwidth,
                 ..SessionConfig::default()
             },
             pool: self.pool,
@@ -115,11 +113,11 @@ impl SessionRequest<'_> {
         };
         let _ = handle.inputs.send(one).await;
         let config = LinkerConfig {
-            port: contact.port,
-            family: contact.family,
-            excluded: contact.excluded.to_vec(),
-            streams: self.streams,
-            automatic: contact.links.is_empty(),
+            port: settings.port,
+            family: settings.family,
+            excluded: settings.excluded.clone(),
+            streams: settings.streams,
+            automatic: settings.links.is_empty(),
             announces: routes.is_some(),
             routes: routes.clone(),
             connector: Some(connector.clone()),
@@ -141,6 +139,7 @@ impl SessionRequest<'_> {
             audience,
             routes,
             survey,
+            mux: Arc::default(),
         })
     }
 }

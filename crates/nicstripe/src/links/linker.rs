@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     address_proof,
     connect::Connector,
+    local,
     numbers::{FIRST_PATH, Numbers},
     plan::{Facts, described},
     probes::Probes,
@@ -172,10 +173,7 @@ impl Linker {
                 plans.len() + 1,
                 LAST_PATH.0 + 1
             );
-            return Err(Error::Link {
-                link: beyond.interface.clone(),
-                why,
-            });
+            return Err(Error::link(&beyond.interface, why));
         }
         if let Some(routes) = self.config.routes.as_ref().filter(|_| !first.contact_only) {
             routes.hold_all(&[first], &self.here).await?;
@@ -381,12 +379,7 @@ impl Linker {
 
     /// Retires the paths of interfaces that no longer exist.
     async fn retire_gone(&mut self) {
-        let is_gone = |linked: &Linked| {
-            !self
-                .here
-                .iter()
-                .any(|interface| interface.is_called(&linked.plan.interface))
-        };
+        let is_gone = |linked: &Linked| local::find(&self.here, &linked.plan.interface).is_none();
         let gone: Vec<PathId> = self
             .paths
             .iter()
@@ -472,11 +465,8 @@ impl Linker {
         {
             return None;
         }
-        let why = "excluded by option, and no other link reaches the peer".into();
-        Some(Error::Link {
-            link: contact.plan.interface.clone(),
-            why,
-        })
+        let why = "excluded by option, and no other link reaches the peer";
+        Some(Error::link(&contact.plan.interface, why))
     }
 
     /// Retires the path that only serves to reach the peer, once another path is up. Only the
@@ -554,10 +544,7 @@ impl Linker {
             }
             let why = "peer does not answer at its address, no host route installed";
             if routes.policy() == RoutePolicy::Always {
-                return Err(Error::Link {
-                    link: plan.interface,
-                    why: why.into(),
-                });
+                return Err(Error::link(plan.interface, why));
             }
             tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
             match id {
@@ -580,10 +567,7 @@ impl Linker {
     /// user is trusted.
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
-        let interface = self
-            .here
-            .iter()
-            .find(|interface| interface.is_called(&plan.interface));
+        let interface = local::find(&self.here, &plan.interface);
         let Some(interface) = interface
             .filter(|interface| !is_typed && routes.diverts(plan.remote.ip(), interface.index.0))
         else {

@@ -95,10 +95,7 @@ impl Listeners {
                 Err(source) => {
                     let source =
                         io::Error::new(source.kind(), format!("{}: {source}", place.address));
-                    return Err(Error::System {
-                        what: "listen",
-                        source,
-                    });
+                    return Err(Error::system("listen", source));
                 }
             }
         }
@@ -126,10 +123,7 @@ impl Listeners {
         };
         Ok(Self {
             wanted: None,
-            open: open.map_err(|source| Error::System {
-                what: "listen on the passed sockets",
-                source,
-            })?,
+            open: open.map_err(|source| Error::system("listen on the passed sockets", source))?,
         })
     }
 
@@ -244,11 +238,8 @@ impl ListenConfig {
     /// Checks that the requested interfaces and addresses exist.
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
-            if !here.iter().any(|interface| interface.is_called(name)) {
-                return Err(Error::Link {
-                    link: name.clone(),
-                    why: local::no_such(here),
-                });
+            if local::find(here, name).is_none() {
+                return Err(Error::link(name, local::no_such(here)));
             }
         }
         for address in &self.addresses {
@@ -265,10 +256,7 @@ impl ListenConfig {
                     "no local interface has this address; available: {}",
                     all.join(", ")
                 );
-                return Err(Error::Link {
-                    link: address.ip().to_string(),
-                    why,
-                });
+                return Err(Error::link(address.ip(), why));
             }
         }
         Ok(())

@@ -72,10 +72,12 @@ pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
 }
 
 pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
-    interfaces().map_err(|error| Error::System {
-        what: "list the interfaces",
-        source: std::io::Error::other(error),
-    })
+    interfaces().map_err(|error| Error::system("list the interfaces", std::io::Error::other(error)))
+}
+
+/// Returns the interface with this name or alternative name.
+pub(crate) fn find<'a>(here: &'a [Interface], name: &str) -> Option<&'a Interface> {
+    here.iter().find(|interface| interface.is_called(name))
 }
 
 /// Returns true if one of `names` is a name of the interface.

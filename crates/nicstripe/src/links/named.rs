@@ -22,6 +22,7 @@ impl Contact<'_> {
         first: &PathPlan,
     ) -> Result<Vec<PathPlan>, Error> {
         let requests = self
+            .settings
             .links
             .get(usize::from(first.named)..)
             .unwrap_or_default();
@@ -45,7 +46,7 @@ impl Contact<'_> {
             .filter(|candidate| is_unsure(candidate))
             .cloned()
             .collect();
-        let answering = Probes::new(self.port, Instant::now())
+        let answering = Probes::new(self.settings.port, Instant::now())
             .answering(&unsure)
             .await;
         candidates.retain(|candidate| !is_unsure(candidate) || answering.contains(&candidate.id()));
@@ -64,7 +65,7 @@ impl Contact<'_> {
         verified: Option<bool>,
         first: &mut PathPlan,
     ) -> Result<(), Error> {
-        if first.named || !self.links.is_empty() {
+        if first.named || !self.settings.links.is_empty() {
             return Ok(());
         }
         let is_candidate = facts
@@ -75,17 +76,13 @@ impl Contact<'_> {
         if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
             return Ok(());
         }
-        let interface = here
-            .iter()
-            .find(|interface| interface.is_called(&first.interface));
-        let left_out = interface.is_some_and(|interface| local::is_among(interface, self.excluded));
+        let interface = local::find(here, &first.interface);
+        let left_out =
+            interface.is_some_and(|interface| local::is_among(interface, &self.settings.excluded));
         let has_others = !candidates.is_empty();
         if left_out && !has_others {
-            let why = "excluded by option, and no other link reaches the peer".into();
-            return Err(Error::Link {
-                link: first.interface.clone(),
-                why,
-            });
+            let why = "excluded by option, and no other link reaches the peer";
+            return Err(Error::link(&first.interface, why));
         }
         first.contact_only = has_others;
         first.no_data = left_out;

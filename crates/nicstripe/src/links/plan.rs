@@ -203,10 +203,7 @@ impl Facts<'_> {
             list(self.remote),
             request.local
         );
-        Error::Link {
-            link: request.to_string(),
-            why,
-        }
+        Error::link(request, why)
     }
 }
 
@@ -270,10 +267,7 @@ pub(crate) fn local_interface<'a>(
             local::names(interfaces)
         ),
     };
-    Err(Error::Link {
-        link: request.to_string(),
-        why,
-    })
+    Err(Error::link(request, why))
 }
 
 /// Returns the theoretical goodput of a link at its MTU and with packets of at most 1500 bytes.

@@ -1,8 +1,11 @@
 //! Links as users name them, and related options.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
 use nicstripe_proto::BitRate;
+use tokio::sync::mpsc;
+
+use crate::{report::event::Event, trust::AddressBook};
 
 /// Link that a user names; as text `LOCAL[=REMOTE]`.
 ///
@@ -82,6 +85,27 @@ impl FromStr for LinkRequest {
             cap: None,
         })
     }
+}
+
+/// Settings of a client's sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionSettings {
+    pub(crate) port: u16,
+    /// Links that the user named; if empty, all usable links are used.
+    pub(crate) links: Vec<LinkRequest>,
+    /// Names of interfaces that the user excluded.
+    pub(crate) excluded: Vec<String>,
+    /// Number of connections per link that the user requested; `None` for the default.
+    pub(crate) streams: Option<u8>,
+    pub(crate) bandwidth: Option<BitRate>,
+    pub(crate) patience: Duration,
+    pub(crate) family: Option<Family>,
+    pub(crate) socket_buffer: Option<u64>,
+    pub(crate) address_book: Option<AddressBook>,
+    /// Channel for events while the client waits for the daemon.
+    pub(crate) events: Option<mpsc::Sender<Event>>,
+    /// True to wait while the daemon has no capacity for another session.
+    pub(crate) queues: bool,
 }
 
 /// IP version to which a client is restricted.

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -34,11 +34,10 @@ use crate::{report::error::Error, session::PathPlan};
 #[derive(Debug)]
 pub struct RouteKeeper {
     policy: RoutePolicy,
-    shared: Arc<Shared>,
+    shared: Arc<Mutex<Shared>>,
     held: Mutex<Vec<HostRoute>>,
     /// Interfaces whose MTU this keeper has changed and not restored.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
-    count: AtomicU32,
     /// True once the keeper is dropped; MTU changes that have not begun are then skipped.
     is_gone: Arc<AtomicBool>,
 }
@@ -50,13 +49,13 @@ impl RouteKeeper {
     /// none.
     pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
         sweep(state_dir);
-        Self::sharing(
-            policy,
-            Arc::new(Shared {
-                state_dir: state_dir.to_owned(),
-                state: Mutex::default(),
-            }),
-        )
+        let shared = Shared {
+            state_dir: state_dir.to_owned(),
+            helper: None,
+            holders: BTreeMap::new(),
+            mtus: BTreeSet::new(),
+        };
+        Self::sharing(policy, Arc::new(Mutex::new(shared)))
     }
 
     /// Creates a keeper like [`start`](Self::start), for a process that drops `CAP_NET_ADMIN`
@@ -69,11 +68,12 @@ impl RouteKeeper {
         if !may_change_routes() {
             return keeper;
         }
-        if policy != RoutePolicy::Never
-            && let Err(error) = keeper.shared.start_process()
-        {
-            tracing::debug!(%error, "no route helper; this process changes routes itself");
-            return keeper;
+        if policy != RoutePolicy::Never {
+            let started = keeper.shared.lock().start_process();
+            if let Err(error) = started {
+                tracing::debug!(%error, "no route helper; this process changes routes itself");
+                return keeper;
+            }
         }
         if let Err(error) = give_up_routes() {
             tracing::warn!(%error, "cannot drop CAP_NET_ADMIN");
@@ -86,13 +86,12 @@ impl RouteKeeper {
         Self::sharing(self.policy, self.shared.clone())
     }
 
-    fn sharing(policy: RoutePolicy, shared: Arc<Shared>) -> Self {
+    fn sharing(policy: RoutePolicy, shared: Arc<Mutex<Shared>>) -> Self {
         Self {
             policy,
             shared,
             held: Mutex::default(),
             mtus: Mutex::default(),
-            count: AtomicU32::new(0),
             is_gone: Arc::default(),
         }
     }
@@ -120,12 +119,9 @@ impl RouteKeeper {
         let route = host_route(destination, interface, prefer_source);
         // Recorded before the request, so that dropping the keeper removes it in any case.
         self.held.lock().push(route);
-        let added = self.shared.call(move |shared| shared.add(&route)).await;
-        match added {
-            Ok(()) => self
-                .count
-                .store(self.held.lock().len() as u32, Ordering::Relaxed),
-            Err(_) => self.held.lock().retain(|held| *held != route),
+        let added = self.call(move |shared| shared.add(&route)).await;
+        if added.is_err() {
+            self.held.lock().retain(|held| *held != route);
         }
         added
     }
@@ -160,11 +156,8 @@ impl RouteKeeper {
     /// it. On failure the entry stays, and the proof may take longer.
     pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
-        let asked = self.shared.call(move |shared| {
-            shared.state.lock().ask(&shared.state_dir, |helper| {
-                helper.forget_neighbour(&route).map(drop)
-            })
-        });
+        let asked =
+            self.call(move |shared| shared.ask(|helper| helper.forget_neighbour(&route).map(drop)));
         if let Err(error) = asked.await {
             tracing::debug!(%destination, error = %crate::text::logged::logged_error(&error), "cannot delete neighbour entry");
         }
@@ -181,9 +174,7 @@ impl RouteKeeper {
             return Ok(());
         };
         self.held.lock().retain(|held| *held != route);
-        self.count
-            .store(self.held.lock().len() as u32, Ordering::Relaxed);
-        self.shared.call(move |shared| shared.remove(&route)).await
+        self.call(move |shared| shared.remove(&route)).await
     }
 
     /// Reinstalls the routes that the kernel removed when an interface went down. The helper also
@@ -202,8 +193,7 @@ impl RouteKeeper {
         {
             return Ok(());
         }
-        self.shared
-            .call(move |shared| shared.restore(interface))
+        self.call(move |shared| shared.ask(|helper| helper.restore(interface)))
             .await
     }
 
@@ -227,7 +217,6 @@ impl RouteKeeper {
         let is_new = self.mtus.lock().insert(interface);
         let is_gone = self.is_gone.clone();
         let set = self
-            .shared
             .call(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone))
             .await;
         if is_new && set.is_err() {
@@ -247,10 +236,7 @@ impl RouteKeeper {
         if !self.mtus.lock().contains(&interface) {
             return Ok(false);
         }
-        let restored = self
-            .shared
-            .call(move |shared| shared.restore_mtu(interface))
-            .await;
+        let restored = self.call(move |shared| shared.restore_mtu(interface)).await;
         if restored.is_ok() {
             self.mtus.lock().remove(&interface);
         }
@@ -264,7 +250,7 @@ impl RouteKeeper {
 
     /// Returns the number of routes that this keeper holds.
     pub fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
+        self.held.lock().len() as u32
     }
 
     /// Installs the routes that the planned paths need. The caller must first obtain proof of each
@@ -280,10 +266,7 @@ impl RouteKeeper {
         here: &[Interface],
     ) -> Result<(), Error> {
         for plan in plans {
-            let Some(interface) = here
-                .iter()
-                .find(|interface| interface.is_called(&plan.interface))
-            else {
+            let Some(interface) = local::find(here, &plan.interface) else {
                 continue;
             };
             let held = self
@@ -292,16 +275,13 @@ impl RouteKeeper {
             match (held, self.policy) {
                 (Ok(()), _) => {}
                 (Err(RouteError::Refused(refusal)), RoutePolicy::Always) => {
-                    return Err(Error::Link {
-                        link: plan.interface.clone(),
-                        why: refusal.to_string(),
-                    });
+                    return Err(Error::link(&plan.interface, refusal));
                 }
                 (Err(error), RoutePolicy::Always) => {
-                    return Err(Error::System {
-                        what: "install a host route",
-                        source: io::Error::other(error),
-                    });
+                    return Err(Error::system(
+                        "install a host route",
+                        io::Error::other(error),
+                    ));
                 }
                 (Err(error), _) => {
                     tracing::info!(interface = plan.interface, error = %crate::text::logged::logged_error(&error), "no host route");
@@ -309,6 +289,16 @@ impl RouteKeeper {
             }
         }
         Ok(())
+    }
+
+    /// Runs the blocking function `work` on a blocking thread of the runtime.
+    async fn call<T: Send + 'static, E: HelperError>(
+        &self,
+        work: impl FnOnce(&mut Shared) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        let shared = self.shared.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&mut shared.lock())).await;
+        worked.unwrap_or_else(|error| Err(E::of_helper(io::Error::other(error))))
     }
 
     fn find(&self, destination: IpAddr, interface: u32) -> Option<HostRoute> {
@@ -325,12 +315,12 @@ impl Drop for RouteKeeper {
     fn drop(&mut self) {
         self.is_gone.store(true, Ordering::Release);
         for interface in std::mem::take(&mut *self.mtus.lock()) {
-            if let Err(error) = self.shared.restore_mtu(interface) {
+            if let Err(error) = self.shared.lock().restore_mtu(interface) {
                 tracing::warn!(%interface, error = %crate::text::logged::logged_error(&error), "cannot restore MTU");
             }
         }
         for route in self.held.get_mut().drain(..) {
-            if let Err(error) = self.shared.remove(&route) {
+            if let Err(error) = self.shared.lock().remove(&route) {
                 tracing::warn!(destination = %route.destination, error = %crate::text::logged::logged_error(&error), "cannot remove host route");
             }
         }
@@ -350,11 +340,6 @@ fn host_route(destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>
 #[derive(Debug)]
 struct Shared {
     state_dir: PathBuf,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     /// Running helper, which removes its routes when dropped.
     helper: Option<RouteHelper>,
     /// Number of keepers that hold each route.
@@ -364,100 +349,71 @@ struct State {
 }
 
 impl Shared {
-    /// Runs the blocking function `work` on a blocking thread of the runtime.
-    async fn call<T: Send + 'static, E: HelperError>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E> {
-        let shared = self.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
-        worked.unwrap_or_else(|error| Err(E::of_helper(io::Error::other(error))))
-    }
-
     /// Sets an MTU through the helper and returns the previous one. `is_new` is true if the calling
     /// keeper holds no change of this interface's MTU yet.
     fn set_mtu(
-        &self,
+        &mut self,
         interface: InterfaceIndex,
         mtu: u32,
         longest: Duration,
         is_new: bool,
         is_gone: &AtomicBool,
     ) -> Result<u32, MtuError> {
-        let mut state = self.state.lock();
         if is_gone.load(Ordering::Acquire) {
             return Err(MtuError::Ending { interface });
         }
-        if is_new && !state.mtus.insert(interface) {
+        if is_new && !self.mtus.insert(interface) {
             return Err(MtuError::HeldElsewhere { interface });
         }
-        let set = state.ask(&self.state_dir, |helper| {
-            helper.set_mtu(interface, mtu, longest)
-        });
+        let set = self.ask(|helper| helper.set_mtu(interface, mtu, longest));
         if is_new && set.is_err() {
-            state.mtus.remove(&interface);
+            self.mtus.remove(&interface);
         }
         set
     }
 
-    fn restore_mtu(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
-        let mut state = self.state.lock();
-        let restored = match &mut state.helper {
+    fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
+        let restored = match &mut self.helper {
             Some(helper) => helper.restore_mtu(interface),
             // The MTU was restored when its helper ended.
             None => Ok(false),
         };
         if restored.is_ok() {
-            state.mtus.remove(&interface);
+            self.mtus.remove(&interface);
         }
         restored
     }
 
-    fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut state = self.state.lock();
-        state.ask(&self.state_dir, |helper| helper.add(route))?;
-        *state.holders.entry(*route).or_default() += 1;
+    fn add(&mut self, route: &HostRoute) -> Result<(), RouteError> {
+        self.ask(|helper| helper.add(route))?;
+        *self.holders.entry(*route).or_default() += 1;
         Ok(())
     }
 
-    fn remove(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut state = self.state.lock();
-        let Some(holders) = state.holders.get_mut(route) else {
+    fn remove(&mut self, route: &HostRoute) -> Result<(), RouteError> {
+        let Some(holders) = self.holders.get_mut(route) else {
             return Ok(());
         };
         *holders -= 1;
         if *holders > 0 {
             return Ok(());
         }
-        state.holders.remove(route);
-        match &mut state.helper {
+        self.holders.remove(route);
+        match &mut self.helper {
             Some(helper) => helper.remove(route).map(drop),
             None => Ok(()),
         }
     }
 
-    fn restore(&self, interface: InterfaceIndex) -> Result<(), RouteError> {
-        self.state
-            .lock()
-            .ask(&self.state_dir, |helper| helper.restore(interface))
-    }
-
-    fn start_process(&self) -> io::Result<()> {
-        self.state.lock().start_process(&self.state_dir)
-    }
-}
-
-impl State {
     /// Sends a request to the helper, and starts it if it is not running. A killed helper is
     /// replaced once: the new one installs all held routes again, and restores the MTUs that the
     /// killed one had changed.
     fn ask<T, E: HelperError>(
         &mut self,
-        state_dir: &Path,
         question: impl Fn(&mut RouteHelper) -> Result<T, E>,
     ) -> Result<T, E> {
         let is_new = self.helper.is_none();
-        let answer = question(self.helper(state_dir).map_err(E::of_helper)?);
+        let answer = question(self.running().map_err(E::of_helper)?);
         if !answer.as_ref().is_err_and(E::is_of_helper) {
             return answer;
         }
@@ -466,24 +422,25 @@ impl State {
             return answer;
         }
         let held: Vec<HostRoute> = self.holders.keys().copied().collect();
-        let helper = self.helper(state_dir).map_err(E::of_helper)?;
+        let helper = self.running().map_err(E::of_helper)?;
         // A route that cannot be reinstalled fails only its own link.
         held.iter().for_each(|route| _ = helper.add(route));
         question(helper)
     }
 
-    fn helper(&mut self, state_dir: &Path) -> io::Result<&mut RouteHelper> {
-        if self.helper.is_none() && self.start_process(state_dir).is_err() {
-            self.helper = Some(RouteHelper::in_process(state_dir)?);
+    /// Returns the running helper, or starts it.
+    fn running(&mut self) -> io::Result<&mut RouteHelper> {
+        if self.helper.is_none() && self.start_process().is_err() {
+            self.helper = Some(RouteHelper::in_process(&self.state_dir)?);
         }
         self.helper
             .as_mut()
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn start_process(&mut self, state_dir: &Path) -> io::Result<()> {
+    fn start_process(&mut self) -> io::Result<()> {
         let program = RouteHelper::program().ok_or(io::ErrorKind::NotFound)?;
-        self.helper = Some(RouteHelper::spawn(&program, state_dir)?);
+        self.helper = Some(RouteHelper::spawn(&program, &self.state_dir)?);
         Ok(())
     }
 }
@@ -645,7 +602,7 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(keeper.count(), 0);
-        assert!(keeper.shared.state.lock().helper.is_none());
+        assert!(keeper.shared.lock().helper.is_none());
     }
 
     #[tokio::test]
@@ -658,7 +615,7 @@ mod tests {
                 .await
                 .unwrap();
         }
-        assert!(keeper.count() == 0 && keeper.shared.state.lock().helper.is_none());
+        assert!(keeper.count() == 0 && keeper.shared.lock().helper.is_none());
     }
 
     #[tokio::test]

@@ -218,9 +218,7 @@ fn surveyed(
     let rate = |end: Option<&PeerInterface>| end.and_then(|end| end.line_rate_bps).map(BitRate);
     let members =
         |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
-    let interface = here
-        .iter()
-        .find(|interface| interface.is_called(&link.interface));
+    let interface = local::find(here, &link.interface);
     SurveyedLink {
         reason: match &linked.candidate {
             Some(candidate) => candidate.preference.into(),
@@ -323,10 +321,7 @@ fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
 /// Replaces the reason for an unused local interface by a more precise one: excluded by option, or
 /// not usable as a link by default.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
-    let Some(interface) = here
-        .iter()
-        .find(|interface| interface.is_called(&unused.interface))
-    else {
+    let Some(interface) = local::find(here, &unused.interface) else {
         return;
     };
     if local::is_among(interface, excluded) {

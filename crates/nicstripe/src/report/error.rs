@@ -191,6 +191,41 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn link(link: impl ToString, why: impl ToString) -> Self {
+        Self::Link {
+            link: link.to_string(),
+            why: why.to_string(),
+        }
+    }
+
+    pub(crate) fn connect(address: SocketAddr, source: impl Into<io::Error>) -> Self {
+        Self::Connect {
+            address,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn system(what: &'static str, source: io::Error) -> Self {
+        Self::System { what, source }
+    }
+
+    pub(crate) fn ended(host: &str, why: impl Into<String>) -> Self {
+        Self::Ended {
+            host: host.to_owned(),
+            why: why.into(),
+        }
+    }
+
+    /// Creates the error of a request that the peer has rejected and that cannot be resumed.
+    pub(crate) fn peer(host: &str, code: FailCode, text: String) -> Self {
+        Self::Peer {
+            host: host.to_owned(),
+            code,
+            text,
+            resumable: false,
+        }
+    }
+
     /// Returns true if repeating the transfer resumes from data that is durable at the receiver.
     ///
     /// ```

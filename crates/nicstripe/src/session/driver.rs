@@ -617,9 +617,8 @@ impl Driver {
             }
             SessionEvent::Closed(code) => {
                 let (host, why) = (&self.config.host, close_text(code));
-                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended {
-                    host: host.clone(),
-                    why: why.clone(),
+                Self::end_waiting(&mut self.waiters, &mut self.asks, || {
+                    Error::ended(host, &why)
                 });
                 self.closing = Some(code);
             }

@@ -290,10 +290,7 @@ impl Drop for Fault {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let source = io::Error::other("internal error");
-            let error = Error::System {
-                what: "continue the session",
-                source,
-            };
+            let error = Error::system("continue the session", source);
             let (session, told) = (
                 self.0.clone(),
                 Input::Command(Command::GiveUp(Box::new(error))),

@@ -220,10 +220,7 @@ impl TunnelMux {
             why,
         });
         let conn = conn.map_err(|error| match error {
-            OpenError::Ended => Error::Ended {
-                host: host.clone(),
-                why: "before the connection began".into(),
-            },
+            OpenError::Ended => Error::ended(&host, "before the connection began"),
             error => refused(TargetRefusal::TooMany, error.to_string()),
         })?;
         let tunnel = Tunnel::new(self.clone(), conn);

@@ -24,22 +24,6 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Returns the peer's addresses: those found by discovery, and those that `known` has returned
-    /// by then.
-    ///
-    /// A discovery answer takes precedence, because the peer has signed it. If `known` returns
-    /// first, the peer has only [`HEAD_START`] to answer, as it may be far away.
-    ///
-    /// # Errors
-    ///
-    /// The reasons of both, if both fail.
-    pub(crate) async fn find<K>(
-        &self,
-        known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
-    ) -> Result<FoundAddresses, (CableSearch, K)> {
-        first_of(self.on_cables(), known).await
-    }
-
     /// Searches for the peer on every cable, and collects the answers within [`SETTLING`] after the
     /// first.
     pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
@@ -97,13 +81,16 @@ pub(crate) async fn resolved(
 /// Prefix that the standard library adds to the resolver's message.
 const STD_PREFIX: &str = "failed to lookup address information: ";
 
-/// Returns the addresses found by discovery and those that `known` has returned by then, or only
-/// the latter.
+/// Returns the addresses found by discovery on the `cables`, and those that `known` has returned by
+/// then.
+///
+/// A discovery answer takes precedence, because the peer has signed it. If `known` returns first,
+/// the peer has only [`HEAD_START`] to answer, as it may be far away.
 ///
 /// # Errors
 ///
 /// The reasons of both, if both fail.
-async fn first_of<C, K>(
+pub(crate) async fn first_of<C, K>(
     cables: impl Future<Output = Result<Vec<SocketAddr>, C>>,
     known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
 ) -> Result<FoundAddresses, (C, K)> {

@@ -177,10 +177,7 @@ impl Search {
                     .usable()
                     .err()
                     .map_or_else(|| NO_LINK_LOCAL.to_owned(), |reason| reason.to_string());
-                Some(Error::Link {
-                    link: name.clone(),
-                    why,
-                })
+                Some(Error::link(name, why))
             }
             Err(error) => Some(error),
         };
@@ -330,11 +327,8 @@ fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Inter
 }
 
 fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
-    let refused = |why: String| Error::Link {
-        link: name.to_owned(),
-        why,
-    };
-    match here.iter().find(|interface| interface.is_called(name)) {
+    let refused = |why: String| Error::link(name, why);
+    match local::find(here, name) {
         Some(interface) if interface.kind == InterfaceKind::Loopback => {
             Err(refused("both ends are on this machine".into()))
         }

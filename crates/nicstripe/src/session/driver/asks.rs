@@ -59,12 +59,7 @@ impl Driver {
             return;
         };
         let result = match answer.answer {
-            AnswerKind::Failed { code, text } => Err(Error::Peer {
-                host: self.config.host.clone(),
-                code,
-                text,
-                resumable: false,
-            }),
+            AnswerKind::Failed { code, text } => Err(Error::peer(&self.config.host, code, text)),
             answer => Ok(answer),
         };
         // Fails if the owner has cancelled the request.

@@ -342,13 +342,7 @@ impl Driver {
 
     /// Fails a transfer because a thread could not be started.
     pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
-        self.fail_by(
-            transfer,
-            Error::System {
-                what: "start a thread",
-                source,
-            },
-        );
+        self.fail_by(transfer, Error::system("start a thread", source));
     }
 
     fn fail_by(&mut self, transfer: TransferId, error: Error) {
@@ -449,10 +443,7 @@ impl Driver {
         let (host, why) = (self.config.host.clone(), crate::text::chain(&error));
         let mut error = Some(error);
         Self::end_waiting(&mut self.waiters, &mut self.asks, || {
-            error.take().unwrap_or_else(|| Error::Ended {
-                host: host.clone(),
-                why: why.clone(),
-            })
+            error.take().unwrap_or_else(|| Error::ended(&host, &why))
         });
     }
 
