@@ -2,12 +2,11 @@
 //! serves.
 //!
 //! [`builder`] opens what [`running`] serves from, [`shared`] is the state of all connections.
-//! [`accept`] and [`gate`] limit unauthenticated connections, [`connections`] and [`shares`] divide
+//! [`gate`] limits unauthenticated connections, [`connections`] and [`shares`] divide
 //! connections and sessions among keys. [`greeting`] authenticates clients, [`limits`] defines the
 //! resource limits, [`service`] holds the rights and quotas of one peer, and [`watch`] follows
 //! interface changes.
 
-mod accept;
 #[cfg(feature = "bench")]
 mod bench;
 mod builder;
@@ -24,7 +23,6 @@ mod refusals;
 mod revocation;
 mod rights;
 mod running;
-mod serve;
 mod service;
 mod shared;
 mod shares;

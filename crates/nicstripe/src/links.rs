@@ -1,11 +1,11 @@
 //! Links: finding, choosing, connecting and losing them, at both ends.
 //!
 //! `request` holds the links that a user names, `local` the interfaces of this machine. `contact`
-//! makes the first connection of a session, which `establish` starts; `linker` plans all others and follows changes, with the results of
-//! `probes` and the proofs of `address_proof`. `connect` makes one connection, `route_keeper`
-//! installs the host routes that it needs. `discovery` finds peers on the cables, `survey`
-//! describes the links. At a daemon, `listeners` holds the listening sockets and `peer_routes` the
-//! host routes of a session, each on `probation`.
+//! makes the first connection of a session, which `establish` starts; `linker` plans all others and
+//! follows changes, with the results of `probes` and the proofs of `address_proof`. `connect` makes
+//! one connection, `route_keeper` installs the host routes that it needs. `discovery` finds peers on
+//! the cables, `survey` describes the links. At a daemon, `listeners` holds the listening sockets and
+//! `peer_routes` the host routes of a session, each on `probation`.
 
 mod address_proof;
 pub(crate) mod connect;
@@ -16,7 +16,6 @@ pub(crate) mod linker;
 pub(crate) mod listeners;
 pub(crate) mod local;
 mod named;
-pub(crate) mod numbers;
 pub(crate) mod peer_routes;
 pub(crate) mod plan;
 mod probation;

@@ -167,35 +167,29 @@ pub enum Limit {
 impl Limit {
     /// Returns the word for the bottleneck in JSON output.
     pub fn word(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Returns the word for the bottleneck, and its description.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Cables => "cables",
-            Self::Bandwidth => "bandwidth",
-            Self::Source => "source",
-            Self::Receiver => "receiver",
-            Self::SendBuffer => "send_buffer",
-            Self::Loss => "loss",
-            Self::LinkDown => "link_down",
-            Self::Files => "files",
-            Self::Latency => "latency",
-            Self::Unknown => "unknown",
+            Self::Cables => ("cables", "the cables"),
+            Self::Bandwidth => ("bandwidth", "the configured limit"),
+            Self::Source => ("source", "reading the source"),
+            Self::Receiver => ("receiver", "the receiver (its disk or processor)"),
+            Self::SendBuffer => ("send_buffer", "the send buffer"),
+            Self::Loss => ("loss", "packet loss"),
+            Self::LinkDown => ("link_down", "a link that was down"),
+            Self::Files => ("files", "opening and closing files"),
+            Self::Latency => ("latency", "start and end (the file is small)"),
+            Self::Unknown => ("unknown", "something unknown"),
         }
     }
 }
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cables => "the cables",
-            Self::Bandwidth => "the configured limit",
-            Self::Source => "reading the source",
-            Self::Receiver => "the receiver (its disk or processor)",
-            Self::SendBuffer => "the send buffer",
-            Self::Loss => "packet loss",
-            Self::LinkDown => "a link that was down",
-            Self::Files => "opening and closing files",
-            Self::Latency => "start and end (the file is small)",
-            Self::Unknown => "something unknown",
-        })
+        f.write_str(self.texts().1)
     }
 }
 

@@ -503,7 +503,7 @@ mod tests {
     use crate::{
         daemon::hostile::Stage,
         file::options::CopyOptions,
-        links::numbers::FIRST_PATH,
+        links::linker::FIRST_PATH,
         session::{PathPlan, SessionHandle},
     };
 

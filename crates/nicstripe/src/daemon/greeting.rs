@@ -1,9 +1,10 @@
-//! Greeting of a connection at the daemon: authenticates the peer and finds its session.
+//! From an accepted connection to its session: gives it a slot, authenticates the peer, and finds the
+//! session, or rejects it with the reason.
 
 use std::{
     collections::HashMap,
+    fmt, io,
     net::SocketAddr,
-    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -29,11 +30,12 @@ use crate::{
         connect::{encoded, tune_stream},
         plan::described,
     },
+    report::error::seconds,
     session::{
         Access, Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
         SessionHandle,
     },
-    text::shown_name,
+    text::{logged::logged_error, shown_name},
     trust::PublicKey,
     wire::{
         stream::{Greeted, Lease, StreamEnd},
@@ -41,9 +43,103 @@ use crate::{
     },
 };
 
+/// Admits a new connection and starts its greeting in a task. Must stay cheap, since the next
+/// connection waits for it.
+pub(super) fn accept_connection(
+    shared: &Arc<Shared>,
+    accepted: io::Result<(TcpStream, SocketAddr)>,
+    interface: &str,
+) {
+    let (tcp, remote) = match accepted {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            // Probably out of file descriptors: evict a stranger to free one.
+            shared.gate.drop_oldest();
+            tracing::warn!(%error, "cannot accept a connection");
+            return;
+        }
+    };
+    let deadline = Instant::now() + shared.limits().greeting_time;
+    let Some(admission) = shared.gate.admit(remote) else {
+        return shared.reject_connection("full", remote, &"too many connections");
+    };
+    let (shared, interface) = (shared.clone(), interface.to_owned());
+    tokio::spawn(async move {
+        let gone = admission.gone();
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
+            // Evicted: close without sending anything.
+            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
+        };
+        match greeted {
+            Ok(Ok(())) => {}
+            // A client's probe of a cable.
+            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => {
+                tracing::debug!(%remote, "connection closed before the hello");
+            }
+            Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => {
+                shared.reject_connection("untrusted_key", remote, &Unknown { key, remote });
+            }
+            Ok(Err(end)) => {
+                shared.reject_connection(reason_word(&end), remote, &logged_error(&end));
+            }
+            Err(_) => {
+                shared.reject_connection(
+                    "timed_out",
+                    remote,
+                    &format_args!(
+                        "no hello within {} s",
+                        seconds(shared.limits().greeting_time)
+                    ),
+                );
+            }
+        }
+    });
+}
+
+impl Shared {
+    /// Counts a rejected connection in the metrics, and logs it within the rate limit.
+    fn reject_connection(&self, word: &'static str, remote: SocketAddr, reason: &dyn fmt::Display) {
+        self.count_refusal(word);
+        self.refusals.tell(remote, reason);
+    }
+
+    fn count_refusal(&self, word: &'static str) {
+        let mut totals = self.meters.totals();
+        *totals.greetings_refused.entry(word).or_default() += 1;
+    }
+}
+
+/// Log message for an untrusted key, with the command that trusts it.
+struct Unknown {
+    key: PublicKey,
+    remote: SocketAddr,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.remote.ip().to_canonical().to_string();
+        write!(
+            f,
+            "untrusted key; to trust it: {}",
+            self.key.trust_command(&name)
+        )
+    }
+}
+
+fn reason_word(end: &StreamEnd) -> &'static str {
+    match end {
+        StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
+        StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
+        StreamEnd::Tls(_) => "handshake",
+        StreamEnd::Evicted => "gave_way",
+        _ => "greeting",
+    }
+}
+
 /// Authenticates a connection and passes it to its session. Releases the slot for unauthenticated
 /// connections once the key is proved.
-pub(super) async fn greet(
+async fn greet(
     shared: &Arc<Shared>,
     tcp: TcpStream,
     remote: SocketAddr,
@@ -71,8 +167,6 @@ pub(super) async fn greet(
         .flatten()
         .map(|name| name.to_string())
         .unwrap_or(interface);
-    let local = tls.tcp().local_addr().ok().map(|address| address.ip());
-    let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
     let (frame, mut greeted) = tokio::select! {
         first = Greeted::first_frame(tls) => first?,
         () = place.evicted().cancelled() => return Err(StreamEnd::Evicted),
@@ -102,21 +196,15 @@ pub(super) async fn greet(
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
     greeted.hold(place);
+    let mut established = Box::new(Established::new(greeted));
+    established.arriving = Some(arriving);
     let plan = PathPlan {
-        local,
+        local: established.local,
         peer_interface: hello.interface.map(shown_name),
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
         ..PathPlan::new(arrival, remote)
     };
     service.routes.on_arrival(remote.ip(), &plan.interface);
-    let established = Box::new(Established {
-        greeted,
-        probe,
-        local,
-        verified: None,
-        path_mtu: None,
-        arriving: Some(arriving),
-    });
     let _ = handle
         .inputs
         .send(Input::Connected {
@@ -163,7 +251,7 @@ async fn refuse(
     refused: Refused,
 ) -> Result<(), StreamEnd> {
     let Refused { code, most } = refused;
-    shared.meters.greeting_refused(refusal_word(code));
+    shared.count_refusal(refusal_word(code));
     match code {
         // The session ended while this connection was set up.
         RefusalCode::UnknownSession => tracing::debug!(%remote, "connection for an ended session"),
@@ -243,7 +331,7 @@ fn session_of(
         }
     }
     let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
-        tracing::error!(%key, error = %crate::text::logged::logged_error(&error), "cannot serve this peer");
+        tracing::error!(%key, error = %logged_error(&error), "cannot serve this peer");
         RefusalCode::Storage
     })?);
     let handle = Driver::start(DriverConfig {

@@ -1,24 +1,44 @@
 //! Service of the daemon for one session, within the rights of the peer.
 
+#[cfg(feature = "bench")]
+use std::sync::atomic::AtomicBool;
 use std::{
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "bench")]
+use nicstripe_bench::{Desk, Ticket};
+#[cfg(feature = "bench")]
+use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
     FailCode,
-    message::{Hello, Put, PutOptions},
+    message::{
+        AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, Put, PutOptions, PutTree,
+    },
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::{listings::Listings, rights::Rights, shared::Shared};
+#[cfg(feature = "bench")]
+use crate::file::stages;
 use crate::{
-    file::{FileError, IoPool, Lease, OF_TREE, Quota, Root},
+    file::{self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root},
     links::peer_routes::PeerRoutes,
-    session::SessionHandle,
-    storage::{Served, TargetOpened},
+    report::metrics::Meters,
+    session::{
+        Pending, Serve, SessionHandle, TargetAttempt,
+        endpoint::{
+            Sink, SinkOpened, Source,
+            file::{FileSink, FileSource},
+            tree::{TreeSink, TreeSource},
+        },
+    },
+    storage::{Served, Target, TargetOpened},
     trust::{self, DialTarget, PublicKey},
+    tunnel::Dialer,
 };
 
 #[derive(Debug)]
@@ -91,40 +111,8 @@ impl Service {
 
     /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.
     /// Fails if the session ends before.
-    pub(super) async fn lease_files(
-        &self,
-        count: usize,
-        session: &SessionHandle,
-    ) -> Result<Lease, FileError> {
+    async fn lease_files(&self, count: usize, session: &SessionHandle) -> Result<Lease, FileError> {
         leased(self.files().lease(count), session, "file").await
-    }
-
-    /// Like [`lease_files`](Self::lease_files), for the file descriptors of a tree transfer.
-    pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
-        leased(
-            self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE),
-            session,
-            "tree",
-        )
-        .await
-    }
-
-    /// Waits until the peer's quota has memory for a tree transfer, and leases between `least` and
-    /// `most` bytes. Fails if the session ends before.
-    pub(super) async fn lease_memory(
-        &self,
-        (least, most): (usize, usize),
-        session: &SessionHandle,
-    ) -> Result<Lease, FileError> {
-        leased(
-            self.shared
-                .tree_memory
-                .of(*self.key.as_bytes())
-                .lease_between(least, most),
-            session,
-            "tree",
-        )
-        .await
     }
 
     /// Repeats `attempt` for up to 5 s while an earlier session of the same peer has the file open.
@@ -169,7 +157,7 @@ impl Service {
         let name = match &put.into {
             Some(own) if self.served.is_directory(&put.name) => {
                 put.name.join(own.file_name()).map_err(|error| {
-                    FileError::new("receive", &put.name, std::io::Error::other(error))
+                    FileError::new("receive", &put.name, io::Error::other(error))
                         .with_code(FailCode::Refused)
                 })?
             }
@@ -221,10 +209,161 @@ impl Service {
         Err(FileError::new(
             "receive",
             name,
-            std::io::Error::new(std::io::ErrorKind::PermissionDenied, why),
+            io::Error::new(io::ErrorKind::PermissionDenied, why),
         )
         .with_code(FailCode::Refused))
     }
+}
+
+impl Serve for Service {
+    fn open_source(self: Arc<Self>, get: Get, session: SessionHandle) -> Pending<Box<dyn Source>> {
+        let options = ReadOptions {
+            allow_changing: get.allow_changing,
+            compress: get.compress,
+            range: get.range,
+        };
+        let (service, pool) = (self.clone(), self.pool());
+        let open = async move {
+            let opened = pool.call(move || service.served.open_source(&get.name, options));
+            opened
+                .await
+                .unwrap_or_else(|| Err(io_threads_gone("a file")))
+        };
+        self.open_entry_source(Box::pin(open), session)
+    }
+
+    fn open_entry_source(
+        self: Arc<Self>,
+        open: Pending<file::Source>,
+        session: SessionHandle,
+    ) -> Pending<Box<dyn Source>> {
+        Box::pin(async move {
+            let lease = self.lease_files(OF_SOURCE, &session).await?;
+            let file = open.await?.keep(lease);
+            Ok(Box::new(FileSource::requested(file)) as Box<dyn Source>)
+        })
+    }
+
+    fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened> {
+        Box::pin(async move {
+            self.check_writable(&put.name)?;
+            let lease = self.lease_files(OF_TARGET, &session).await?;
+            let pool = self.pool();
+            let attempt = || {
+                let (service, put) = (self.clone(), put.clone());
+                let opened = pool.call(move || service.open_target_now(&put));
+                async move {
+                    opened
+                        .await
+                        .unwrap_or_else(|| Err(io_threads_gone("the target")))
+                }
+            };
+            let (target, have) = self.once_free(&session, attempt).await?;
+            Ok((FileSink::boxed(target.keep(lease)), have))
+        })
+    }
+
+    fn open_entry_sink(
+        self: Arc<Self>,
+        mut attempt: TargetAttempt,
+        session: SessionHandle,
+    ) -> Pending<SinkOpened> {
+        Box::pin(async move {
+            let lease = self.lease_files(OF_TARGET, &session).await?;
+            let (target, have) = self.once_free(&session, &mut attempt).await?;
+            Ok((FileSink::boxed(Target::from(target).keep(lease)), have))
+        })
+    }
+
+    fn send_tree(
+        self: Arc<Self>,
+        get: GetTree,
+        session: SessionHandle,
+    ) -> Pending<Box<dyn Source>> {
+        Box::pin(async move {
+            let run = self.prepare_sender(get, &session).await?;
+            Ok(Box::new(TreeSource::requested(run)) as Box<dyn Source>)
+        })
+    }
+
+    fn receive_tree(self: Arc<Self>, put: PutTree, session: SessionHandle) -> Pending<SinkOpened> {
+        Box::pin(async move {
+            self.earlier_sessions_ended(&session).await;
+            let run = self.prepare_receiver(put, &session).await?;
+            let sink: Box<dyn Sink> = Box::new(TreeSink::announced(run));
+            Ok((sink, Vec::new()))
+        })
+    }
+
+    fn answer(&self, ask: &AskKind) -> AnswerKind {
+        let done = |()| AnswerKind::Done;
+        let answered = match ask {
+            AskKind::List { dir, after, most } => self
+                .list(dir.as_ref(), after.as_deref(), *most as usize)
+                .map(|(entries, more)| AnswerKind::Entries { entries, more }),
+            AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
+            AskKind::Remove { name } => self.remove(name).map(done),
+            AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
+            AskKind::MakeDir { name } => self.make_dir(name).map(done),
+        };
+        answered.unwrap_or_else(|error| AnswerKind::Failed {
+            code: error.code,
+            text: error.one_line(),
+        })
+    }
+
+    fn dialer(&self, peer: String) -> Dialer {
+        Dialer::new(peer, self.dial.clone(), self.files())
+    }
+
+    fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
+        self.routes.expect(connections, session);
+    }
+
+    fn meters(&self) -> &Arc<Meters> {
+        &self.shared.meters
+    }
+
+    fn bench_refusal(&self) -> Option<BenchRefusal> {
+        if self.no_bench {
+            return Some(BenchRefusal::NotPermitted);
+        }
+        let is_ending = self.shared.ending.is_cancelled();
+        is_ending.then_some(BenchRefusal::ShuttingDown)
+    }
+
+    #[cfg(feature = "bench")]
+    fn ask_bench(
+        &self,
+        ask: &BenchAsk,
+        session: SessionHandle,
+    ) -> Result<Ticket<SessionHandle>, BenchRefused> {
+        if let Some(why) = self.bench_refusal() {
+            return Err(BenchRefused {
+                why,
+                retry_after_ms: None,
+            });
+        }
+        let (shared, key) = (self.shared.clone(), *self.key.as_bytes());
+        let queue = &self.shared.benches.queue;
+        queue.ask(key, ask, session, move || Desk {
+            limits: shared.benches.limits(),
+            copies: shared.meters.jobs().running(),
+        })
+    }
+
+    #[cfg(feature = "bench")]
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+        if !order.read {
+            self.check_writable(&"a bench")?;
+        }
+        let root = self.served.root("measure", &"the disk")?;
+        stages::serve(root, *self.key.as_bytes(), order, stop)
+    }
+}
+
+fn io_threads_gone(what: &str) -> FileError {
+    FileError::new("open", what, io::Error::other("the I/O threads have ended"))
 }
 
 #[cfg(test)]
@@ -250,7 +389,8 @@ impl super::Daemon {
     }
 }
 
-async fn leased(
+/// Waits until a quota grants a lease. Fails if the session ends before.
+pub(super) async fn leased(
     lease: impl Future<Output = Option<Lease>>,
     session: &SessionHandle,
     what: &str,
@@ -261,12 +401,8 @@ async fn leased(
     };
     lease.ok_or_else(|| {
         let why = "limit of concurrent operations for this key reached for a minute";
-        FileError::new(
-            "open",
-            format!("another {what}"),
-            std::io::Error::other(why),
-        )
-        .with_code(FailCode::Busy)
+        FileError::new("open", format!("another {what}"), io::Error::other(why))
+            .with_code(FailCode::Busy)
     })
 }
 

@@ -7,9 +7,9 @@ use nicstripe_proto::{
     message::{GetTree, MOST_SOURCES, PutTree},
 };
 
-use super::service::{MOST_TREES, Service};
+use super::service::{MOST_TREES, Service, leased};
 use crate::{
-    file::FileError,
+    file::{FileError, OF_TREE},
     session::SessionHandle,
     text::shown_path,
     tree::{
@@ -132,10 +132,13 @@ impl Service {
             ));
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
         })?;
-        let memory = self
-            .lease_memory((least + asked, most + asked), session)
-            .await?;
+        let key = *self.key.as_bytes();
+        let memory = self.shared.tree_memory.of(key);
+        let memory = memory.lease_between(least + asked, most + asked);
+        let memory = leased(memory, session, "tree").await?;
+        let files = self.shared.trees.of(key).lease(OF_TREE);
+        let files = leased(files, session, "tree").await?;
         let left = memory.count().saturating_sub(asked);
-        Ok(((place, self.lease_tree(session).await?, memory), left))
+        Ok(((place, files, memory), left))
     }
 }

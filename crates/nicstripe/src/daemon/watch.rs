@@ -6,7 +6,7 @@ use std::{io, sync::Arc, time::Duration};
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::message::PeerInterface;
 
-use super::{accept::accept_connection, shared::Shared};
+use super::{greeting::accept_connection, shared::Shared};
 use crate::{
     links::{
         discovery::Responder,

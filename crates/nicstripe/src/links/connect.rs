@@ -236,8 +236,6 @@ impl Connector {
         timeout: Duration,
     ) -> Result<(Established, Welcome), Error> {
         let remote = plan.remote;
-        let local = tcp.local_addr().ok().map(|address| address.ip());
-        let probe = tcp.as_fd().try_clone_to_owned().ok();
         let deadline = Instant::now() + timeout;
         let mut tls = TlsStream::connect(tcp, &self.tls, deadline)
             .await
@@ -254,17 +252,7 @@ impl Connector {
             }
         };
         let welcome = self.welcome(frame, remote)?;
-        Ok((
-            Established {
-                greeted,
-                probe,
-                local,
-                verified: None,
-                path_mtu: None,
-                arriving: None,
-            },
-            welcome,
-        ))
+        Ok((Established::new(greeted), welcome))
     }
 
     /// Returns true if the daemon has accepted the local key on an earlier connection of this

@@ -19,8 +19,8 @@ use super::{
         touch,
     },
     discovery::{Lookup, first_of, resolved},
+    linker::FIRST_PATH,
     local,
-    numbers::FIRST_PATH,
     plan::{direct, local_interface, socket_address},
     request::{Family, SessionSettings},
 };

@@ -8,9 +8,8 @@ use tokio::sync::{Mutex, mpsc};
 use super::{
     connect::{Connector, FirstContact, Retries, arrived_rightly},
     contact::Contact,
-    linker::{Linker, LinkerConfig, SurveyRequest},
+    linker::{FIRST_PATH, Linker, LinkerConfig, SurveyRequest},
     local,
-    numbers::FIRST_PATH,
     plan::{Facts, described},
     route_keeper::RouteKeeper,
 };

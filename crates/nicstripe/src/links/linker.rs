@@ -20,7 +20,6 @@ use super::{
     address_proof,
     connect::Connector,
     local,
-    numbers::{FIRST_PATH, Numbers},
     plan::{Facts, described},
     probes::Probes,
     request::{Family, MOST_STREAMS, RoutePolicy},
@@ -739,6 +738,57 @@ impl Linker {
     }
 }
 
+/// Allocator of path identifiers of a session, which has 64 for its lifetime.
+///
+/// A link that is retired and added again reuses its identifiers. This keeps per-path counters with
+/// their link, and a flapping link does not exhaust the identifiers.
+#[derive(Debug)]
+struct Numbers {
+    next: u16,
+    /// Released identifiers, by local interface and remote address.
+    free: BTreeMap<(String, IpAddr), Vec<PathId>>,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            next: FIRST_PATH.0 + 1,
+            free: BTreeMap::new(),
+        }
+    }
+}
+
+impl Numbers {
+    /// Returns the number of identifiers that were never used.
+    fn unused(&self) -> usize {
+        usize::from((LAST_PATH.0 + 1).saturating_sub(self.next))
+    }
+
+    /// Allocates the identifier of a new path. Returns `None` if other links have used all
+    /// identifiers.
+    fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
+        let had = self.free.get_mut(&link(plan)).and_then(Vec::pop);
+        had.or_else(|| {
+            let number = (self.next <= LAST_PATH.0).then_some(PathId(self.next))?;
+            self.next += 1;
+            Some(number)
+        })
+    }
+
+    fn release(&mut self, path: PathId, plan: &PathPlan) {
+        self.free.entry(link(plan)).or_default().push(path);
+    }
+
+    #[cfg(test)]
+    fn use_up(&mut self) {
+        self.next = LAST_PATH.0 + 1;
+    }
+}
+
+fn link(plan: &PathPlan) -> (String, IpAddr) {
+    (plan.interface.clone(), plan.remote.ip())
+}
+
 fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {
     candidate.local.interface == plan.interface && candidate.remote.address == plan.remote.ip()
 }
@@ -764,6 +814,9 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
         None => std::future::pending().await,
     }
 }
+
+/// Path of the first connection of a session.
+pub(crate) const FIRST_PATH: PathId = PathId(0);
 
 /// Minimum interval between applications of the peer's interface announcements.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);

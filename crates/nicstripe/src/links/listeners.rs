@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
     sync::Arc,
     time::Duration,
 };
@@ -269,14 +269,14 @@ impl ListenConfig {
             index: interface.index,
             address,
         };
+        let everywhere = |interface| {
+            let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            any.map(|ip| place(interface, SocketAddr::new(ip, 0)))
+        };
         let mut places = Vec::new();
         for name in &self.interfaces {
             let named = here.iter().filter(|interface| interface.is_called(name));
-            places.extend(
-                named.flat_map(|interface| {
-                    unspecified().map(move |address| place(interface, address))
-                }),
-            );
+            places.extend(named.flat_map(everywhere));
         }
         for address in &self.addresses {
             places.extend(
@@ -291,23 +291,10 @@ impl ListenConfig {
             let up = here
                 .iter()
                 .filter(|interface| interface.up && interface.master.is_none());
-            places.extend(
-                up.flat_map(|interface| {
-                    unspecified().map(move |address| place(interface, address))
-                }),
-            );
+            places.extend(up.flat_map(everywhere));
         }
         places
     }
-}
-
-fn unspecified() -> impl Iterator<Item = SocketAddr> {
-    [
-        IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        IpAddr::from(Ipv6Addr::UNSPECIFIED),
-    ]
-    .into_iter()
-    .map(|ip| SocketAddr::new(ip, 0))
 }
 
 async fn accept(

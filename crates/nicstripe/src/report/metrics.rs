@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use nicstripe_proto::PathLoss;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::event::LinkState;
 
@@ -130,7 +130,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    fn observe(&mut self, took: Duration) {
+    pub(crate) fn observe(&mut self, took: Duration) {
         let place = Self::BOUNDS
             .iter()
             .position(|bound| took.as_secs_f64() <= *bound)
@@ -232,46 +232,9 @@ impl Meters {
         self.0.lock().jobs
     }
 
-    pub(crate) fn transfer_ended(&self, direction: Direction, result: &'static str) {
-        *self
-            .0
-            .lock()
-            .totals
-            .transfers_ended
-            .entry((direction, result))
-            .or_default() += 1;
-    }
-
-    pub(crate) fn path_lost(&self, loss: PathLoss) {
-        *self
-            .0
-            .lock()
-            .totals
-            .paths_lost
-            .entry(loss_word(loss))
-            .or_default() += 1;
-    }
-
-    pub(crate) fn digest_mismatch(&self) {
-        self.0.lock().totals.digest_mismatches += 1;
-    }
-
-    pub(crate) fn corrupt_chunk(&self) {
-        self.0.lock().totals.corrupt_chunks += 1;
-    }
-
-    pub(crate) fn synced(&self, took: Duration) {
-        self.0.lock().totals.syncs.observe(took);
-    }
-
-    pub(crate) fn greeting_refused(&self, reason: &'static str) {
-        *self
-            .0
-            .lock()
-            .totals
-            .greetings_refused
-            .entry(reason)
-            .or_default() += 1;
+    /// Returns the totals, locked, to count into them.
+    pub(crate) fn totals(&self) -> MappedMutexGuard<'_, Metrics> {
+        MutexGuard::map(self.0.lock(), |state| &mut state.totals)
     }
 
     /// Returns a snapshot of the sessions' metrics. The daemon fills in its own values, which are
@@ -287,7 +250,8 @@ impl Meters {
     }
 }
 
-fn loss_word(loss: PathLoss) -> &'static str {
+/// Returns the word for the reason of a loss in [`Metrics::paths_lost`].
+pub(crate) fn loss_word(loss: PathLoss) -> &'static str {
     match loss {
         PathLoss::Unreachable => "unreachable",
         PathLoss::CarrierLost => "carrier",

@@ -38,9 +38,11 @@ use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
     audience::Audience,
-    endpoint::{jobs::Jobs, retransmit::BufferedChunk},
+    endpoint::{
+        jobs::{IoResult, Jobs},
+        retransmit::BufferedChunk,
+    },
     input::{Command, Input, LinkNews, SessionHandle},
-    io_result::IoResult,
     path_connection::{Established, PathConnection, PathPlan},
     serve::Access,
     shares::ChunkShare,
@@ -451,8 +453,8 @@ impl Driver {
         };
         while connection.has_room() {
             let is_taken = match self.session.poll_transmit(path, now) {
-                Some(Transmit::Frame(frame)) => connection.send_frame(frame),
-                Some(Transmit::Load(order)) => connection.send_bench(Outgoing::Load(order)),
+                Some(Transmit::Frame(frame)) => connection.send(Outgoing::Frame(frame)),
+                Some(Transmit::Load(order)) => connection.send(Outgoing::Load(order)),
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
                     // A stream's chunk is at hand; an I/O thread reads that of a file.
@@ -505,16 +507,12 @@ impl Driver {
             SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             SessionEvent::PutRequested(put) => self.on_put_requested(put),
             SessionEvent::GetRequested(get) => {
-                get.limit_bps
-                    .into_iter()
-                    .for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                self.limit_rate(get.limit_bps, now);
                 self.on_get_requested(get);
             }
             SessionEvent::TreePutRequested(put) => self.on_tree_put_requested(put),
             SessionEvent::TreeRequested(get) => {
-                get.limit_bps
-                    .into_iter()
-                    .for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                self.limit_rate(get.limit_bps, now);
                 self.on_tree_requested(get);
             }
             SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
@@ -553,9 +551,11 @@ impl Driver {
             SessionEvent::Asked(ask) => self.serve_ask(ask),
             SessionEvent::Answered(answer) => self.on_answered(answer),
             SessionEvent::Bench(body) => self.on_bench_message(body, now),
-            SessionEvent::Completed(complete) => self
-                .waiters
-                .streams_reported(complete.transfer, &complete.streams),
+            SessionEvent::Completed(complete) => {
+                if let Some(tally) = self.waiters.tally(complete.transfer) {
+                    tally.on_peer_streams(&complete.streams);
+                }
+            }
             SessionEvent::Commit { transfer, digest } => {
                 match self.ends.target(transfer).cloned() {
                     Some(target) => self.jobs.run(move || IoResult::Committed {
@@ -575,7 +575,7 @@ impl Driver {
                 if let Some(target) = self.ends.target(transfer) {
                     target.discard();
                 }
-                self.account_mut(|account| account.digest_mismatch());
+                self.account_mut(|account| account.meters.totals().digest_mismatches += 1);
                 let error = Error::Digest { sent, received };
                 self.session.fail(failure(
                     transfer,
@@ -623,6 +623,13 @@ impl Driver {
                 self.closing = Some(code);
             }
             _ => {}
+        }
+    }
+
+    /// Applies the rate limit that a request contains.
+    fn limit_rate(&mut self, limit_bps: Option<u64>, now: Instant) {
+        if let Some(limit) = limit_bps {
+            self.session.limit_rate(BitRate(limit), now);
         }
     }
 

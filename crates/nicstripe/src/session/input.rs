@@ -23,8 +23,7 @@ use tokio_util::{
 };
 
 use super::{
-    endpoint::{Sink, SinkOpened, Source, retransmit::Produced},
-    io_result::IoResult,
+    endpoint::{Sink, SinkOpened, Source, jobs::IoResult, retransmit::Produced},
     path_connection::{Established, PathPlan},
     waiters::Waiter,
 };

@@ -11,7 +11,6 @@ mod congestion;
 mod driver;
 pub(crate) mod endpoint;
 mod input;
-mod io_result;
 mod path_connection;
 mod serve;
 mod shares;

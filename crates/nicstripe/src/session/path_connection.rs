@@ -3,13 +3,13 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
-use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport, path::Path};
+use nicstripe_proto::{BitRate, DataHeader, PathId, message::StreamReport, path::Path};
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{
@@ -133,6 +133,21 @@ pub(crate) struct Established {
     pub(crate) arriving: Option<Arriving>,
 }
 
+impl Established {
+    /// Wraps a TCP connection whose arrival is not verified and whose path MTU is the interface's.
+    pub(crate) fn new(greeted: Greeted) -> Self {
+        let tcp = greeted.tls().tcp();
+        Self {
+            probe: tcp.as_fd().try_clone_to_owned().ok(),
+            local: tcp.local_addr().ok().map(|address| address.ip()),
+            verified: None,
+            path_mtu: None,
+            arriving: None,
+            greeted,
+        }
+    }
+}
+
 /// State of one path in its session, with its current connection.
 #[derive(Debug)]
 pub(super) struct PathConnection {
@@ -240,17 +255,9 @@ impl PathConnection {
             .is_some_and(|open| open.outgoing.capacity() > 0)
     }
 
-    pub(super) fn send_frame(&self, frame: Frame) -> bool {
-        self.send(Outgoing::Frame(frame))
-    }
-
     pub(super) fn send_chunk(&mut self, header: DataHeader, buffer: Arc<ChunkBuffer>) -> bool {
         self.moved.sent += u64::from(header.len);
         self.send(Outgoing::Chunk { header, buffer })
-    }
-
-    pub(super) fn send_bench(&self, outgoing: Outgoing) -> bool {
-        self.send(outgoing)
     }
 
     /// Returns a second file descriptor of the current connection's socket.
@@ -263,7 +270,7 @@ impl PathConnection {
         tcp_info(self.probe()?).ok()
     }
 
-    fn send(&self, outgoing: Outgoing) -> bool {
+    pub(super) fn send(&self, outgoing: Outgoing) -> bool {
         self.open
             .as_ref()
             .is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())

@@ -6,9 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{
-    DataHeader, Digest, PathId, Session, TransferId, TransferStats, message::StreamReport,
-};
+use nicstripe_proto::{DataHeader, Digest, PathId, Session, TransferId, TransferStats};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +16,7 @@ use crate::{
         error::Error,
         event::{Event, Progress},
     },
-    tree::{TreeReport, channel::WalkProgress},
+    tree::TreeReport,
     wire::clock,
 };
 
@@ -123,7 +121,7 @@ impl Waiters {
     }
 
     /// Returns the statistics to which a transfer is added: its own, or those of its tree.
-    fn tally(&mut self, transfer: TransferId) -> Option<&mut Tally> {
+    pub(super) fn tally(&mut self, transfer: TransferId) -> Option<&mut Tally> {
         let whole = match self.0.get(&transfer)? {
             Awaited::Whole { .. } => transfer,
             Awaited::Entry { tree, .. } => *tree,
@@ -153,18 +151,6 @@ impl Waiters {
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         if let Some(tally) = self.tally(header.transfer) {
             tally.on_wire(path, header);
-        }
-    }
-
-    pub(super) fn walked(&mut self, tree: TransferId, progress: WalkProgress) {
-        if let Some(tally) = self.tally(tree) {
-            tally.on_walked(progress);
-        }
-    }
-
-    pub(super) fn streams_reported(&mut self, transfer: TransferId, streams: &[StreamReport]) {
-        if let Some(tally) = self.tally(transfer) {
-            tally.on_peer_streams(streams);
         }
     }
 

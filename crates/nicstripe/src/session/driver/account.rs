@@ -15,7 +15,7 @@ use nicstripe_proto::{
 use crate::{
     report::{
         error::Error,
-        metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
+        metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts, loss_word},
     },
     session::{serve::Access, waiters::Outcome},
     text::logged::{logged, logged_error},
@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Account {
-    meters: Arc<Meters>,
+    pub(super) meters: Arc<Meters>,
     meter: MeterId,
     /// Name of the peer in the peers file, or the fingerprint of its key.
     peer: String,
@@ -182,8 +182,10 @@ impl Account {
             self.meters.job_ended();
         }
         self.repeated_bytes += stats.repeated_bytes;
-        self.meters
-            .transfer_ended(job.direction, result_word(result));
+        let ended = (job.direction, result_word(result));
+        let mut totals = self.meters.totals();
+        *totals.transfers_ended.entry(ended).or_default() += 1;
+        drop(totals);
         match result {
             Ok(_) => self.transfers_done += 1,
             Err(_) => self.transfers_failed += 1,
@@ -242,7 +244,8 @@ impl Account {
             .get_mut(&transfer)
             .and_then(|job| job.sync_begun.take())
         {
-            self.meters.synced(clock::now() - begun);
+            let took = clock::now() - begun;
+            self.meters.totals().syncs.observe(took);
         }
     }
 
@@ -291,16 +294,9 @@ impl Account {
             .lost
             .extract_if(.., |(at, _)| clock::now() - *at >= REPORT_INTERVAL)
         {
-            self.meters.path_lost(loss);
+            let mut totals = self.meters.totals();
+            *totals.paths_lost.entry(loss_word(loss)).or_default() += 1;
         }
-    }
-
-    pub(super) fn corrupt_chunk(&self) {
-        self.meters.corrupt_chunk();
-    }
-
-    pub(super) fn digest_mismatch(&self) {
-        self.meters.digest_mismatch();
     }
 
     pub(super) fn closed(&mut self, code: CloseCode, links: usize) {

@@ -24,10 +24,10 @@ use crate::{
         endpoint::{
             entry::EntrySource,
             file::{FileSource, LocalFile, LocalTarget},
+            jobs::IoResult,
             retransmit::Produced,
         },
         input::TreeOutput,
-        io_result::IoResult,
         simulated::lab::{pair, plan},
     },
     wire::stream::{StreamEnd, StreamEvent},

@@ -122,7 +122,7 @@ impl Driver {
                 let sent = self
                     .connections
                     .get(&path)
-                    .is_some_and(|connection| connection.send_bench(Outgoing::Ping(order)));
+                    .is_some_and(|connection| connection.send(Outgoing::Ping(order)));
                 if !sent {
                     self.bench.tell(BenchNews::Pinged {
                         path,

@@ -400,7 +400,11 @@ impl Driver {
     pub(super) fn on_tree_output(&mut self, transfer: TransferId, said: TreeOutput) {
         match said {
             TreeOutput::Message(message) => self.session.send_tree(TreeBody { transfer, message }),
-            TreeOutput::Walked(progress) => self.waiters.walked(transfer, progress),
+            TreeOutput::Walked(progress) => {
+                if let Some(tally) = self.waiters.tally(transfer) {
+                    tally.on_walked(progress);
+                }
+            }
             TreeOutput::Finished(Err(error)) => self.fail(transfer, error),
             TreeOutput::Finished(Ok(report)) => {
                 self.ends.reports.insert(transfer, report);

@@ -125,16 +125,8 @@ impl Driver {
         connection.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
         drop(established.arriving);
-        let cap = self
-            .connections
-            .get(&path)
-            .and_then(|connection| connection.plan.cap);
-        self.session.limit_path(path, cap, now);
-        if self
-            .connections
-            .get(&path)
-            .is_some_and(|connection| connection.plan.no_data)
-        {
+        self.session.limit_path(path, connection.plan.cap, now);
+        if connection.plan.no_data {
             self.session.exclude_from_data(path);
         }
         self.plan(LinkNews::Opened {

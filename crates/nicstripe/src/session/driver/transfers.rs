@@ -22,76 +22,63 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        endpoint::jobs::verified, input::Input, io_result::IoResult,
-        path_connection::PathConnection, waiters::Outcome,
+        endpoint::jobs::{IoResult, verified},
+        input::Input,
+        path_connection::PathConnection,
+        waiters::Outcome,
     },
     text::logged::logged,
     wire::clock,
 };
 
 impl Driver {
+    /// Handles the result of an I/O job. An error ends its transfer.
     pub(super) fn on_io(&mut self, done: IoResult, now: Instant) {
-        let (transfer, result) = self.take_work(done, now);
-        if let Err(error) = result {
-            self.fail(transfer, error);
-        }
-    }
-
-    /// Handles the result of an I/O job. Returns its transfer, with the error that must end it, if
-    /// any.
-    fn take_work(&mut self, done: IoResult, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
             IoResult::Read {
                 path,
                 transfer,
                 chunk,
                 result,
-            } => (
-                transfer,
-                result
-                    .map(|(value, buffer)| self.on_read(path, transfer, chunk, value, buffer, now)),
-            ),
+            } => self.if_ok(transfer, result, |driver, (value, buffer)| {
+                driver.on_read(path, transfer, chunk, value, buffer, now);
+            }),
             IoResult::Hashed {
                 transfer,
                 chunk,
                 result,
             } => {
                 self.hashing -= 1;
-                (
-                    transfer,
-                    result.map(|value| self.session.handle_chunk_hashed(transfer, chunk, value)),
-                )
+                self.if_ok(transfer, result, |driver, value| {
+                    driver.session.handle_chunk_hashed(transfer, chunk, value);
+                });
             }
             IoResult::ZerosHashed { transfer, result } => {
                 self.zeroing -= 1;
-                (
-                    transfer,
-                    result.map(|subtree| self.session.handle_zeros_hashed(transfer, subtree, now)),
-                )
+                self.if_ok(transfer, result, |driver, subtree| {
+                    driver.session.handle_zeros_hashed(transfer, subtree, now);
+                });
             }
-            IoResult::HolesMade { transfer, result } => (
-                transfer,
-                result.map(|()| self.session.handle_holes_made(transfer)),
-            ),
+            IoResult::HolesMade { transfer, result } => {
+                self.if_ok(transfer, result, |driver, ()| {
+                    driver.session.handle_holes_made(transfer);
+                });
+            }
             IoResult::Compared {
                 transfer,
                 chunk,
                 result,
             } => {
                 self.comparing -= 1;
-                (
-                    transfer,
-                    result.map(|value| self.session.handle_compared(transfer, chunk, value)),
-                )
+                self.if_ok(transfer, result, |driver, value| {
+                    driver.session.handle_compared(transfer, chunk, value);
+                });
             }
             IoResult::Written {
                 path,
                 header,
                 result,
-            } => {
-                self.on_written(path, &header, result, now);
-                (header.transfer, Ok(()))
-            }
+            } => _ = self.on_written(path, &header, result, now),
             IoResult::Verified {
                 path,
                 header,
@@ -102,37 +89,43 @@ impl Driver {
                     self.ends.take(&header, buffer);
                     self.poll_mux(header.transfer);
                 }
-                (header.transfer, Ok(()))
             }
             IoResult::Drained { transfer, result } => {
                 let digest = result.and_then(|()| self.ends.digest(transfer));
-                (
-                    transfer,
-                    digest.map(|digest| self.on_in_place(transfer, digest)),
-                )
+                self.if_ok(transfer, digest, |driver, digest| {
+                    driver.on_in_place(transfer, digest);
+                });
             }
             IoResult::Synced { transfer, result } => {
                 self.account_mut(|account| account.synced(transfer));
-                (
-                    transfer,
-                    result.map(|()| self.session.handle_synced(transfer, now)),
-                )
+                self.if_ok(transfer, result, |driver, ()| {
+                    driver.session.handle_synced(transfer, now);
+                });
             }
             IoResult::Checked { transfer, result } => {
-                (transfer, result.map(|()| self.complete(transfer)))
+                self.if_ok(transfer, result, |driver, ()| driver.complete(transfer));
             }
-            IoResult::Flushed { transfer, error } => {
-                self.end_transfer(transfer, Err(*error));
-                (transfer, Ok(()))
-            }
+            IoResult::Flushed { transfer, error } => self.end_transfer(transfer, Err(*error)),
             IoResult::Committed {
                 transfer,
                 digest,
                 result,
-            } => (
-                transfer,
-                result.map(|()| self.on_in_place(transfer, digest)),
-            ),
+            } => self.if_ok(transfer, result, |driver, ()| {
+                driver.on_in_place(transfer, digest);
+            }),
+        }
+    }
+
+    /// Continues a transfer with the result of a job, or fails it.
+    fn if_ok<T>(
+        &mut self,
+        transfer: TransferId,
+        result: Result<T, FileError>,
+        then: impl FnOnce(&mut Self, T),
+    ) {
+        match result {
+            Ok(value) => then(self, value),
+            Err(error) => self.fail(transfer, error),
         }
     }
 
@@ -264,7 +257,7 @@ impl Driver {
                     chunk = header.chunk.0,
                     "chunk damaged in transit"
                 );
-                self.account_mut(|account| account.corrupt_chunk());
+                self.account_mut(|account| account.meters.totals().corrupt_chunks += 1);
                 self.session
                     .handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);

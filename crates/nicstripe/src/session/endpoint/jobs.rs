@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use nicstripe_proto::{
-    BitRate, ChunkId, Grid, PathId, TransferId, Zeros, hash_tree::zeros_subtree,
+    BitRate, ChainingValue, ChunkId, DataHeader, Digest, Grid, PathId, Subtree, TransferId, Zeros,
+    hash_tree::zeros_subtree,
 };
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use super::{SinkOpened, Source};
 use crate::{
-    file::{self, Arrived, BufferPool, FileError, IoPool},
-    session::{
-        input::{Fault, Input, report},
-        io_result::IoResult,
-    },
+    file::{self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, WriteError},
+    report::error::Error,
+    session::input::{Fault, Input, report},
     storage::Target,
 };
 
@@ -174,6 +173,69 @@ impl Jobs {
             report(&inputs, job());
         }
     }
+}
+
+/// Result of a job on an I/O thread.
+#[derive(Debug)]
+pub(crate) enum IoResult {
+    Read {
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<(ChainingValue, ChunkBuffer), FileError>,
+    },
+    Hashed {
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<ChainingValue, FileError>,
+    },
+    ZerosHashed {
+        transfer: TransferId,
+        result: Result<Subtree, FileError>,
+    },
+    HolesMade {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Compared {
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<Option<ChainingValue>, FileError>,
+    },
+    Written {
+        path: PathId,
+        header: DataHeader,
+        result: Result<(), WriteError>,
+    },
+    Verified {
+        path: PathId,
+        header: DataHeader,
+        buffer: ChunkBuffer,
+        result: Result<(), WriteError>,
+    },
+    /// A sink has consumed all data, or failed.
+    Drained {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Synced {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Checked {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Committed {
+        transfer: TransferId,
+        digest: Digest,
+        result: Result<(), FileError>,
+    },
+    /// A failed transfer's written data is synced, as far as possible.
+    Flushed {
+        transfer: TransferId,
+        error: Box<Error>,
+    },
 }
 
 /// Verifies a received chunk of a stream against its header.

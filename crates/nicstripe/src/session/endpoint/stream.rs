@@ -9,12 +9,14 @@ use nicstripe_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    Scope, Sink, Source, request,
+    Scope, Sink, Source,
+    jobs::IoResult,
+    request,
     retransmit::{ChunkSender, RETRANSMIT_CHUNKS, RetransmitBuffer, stream},
 };
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
-    session::{input::Input, io_result::IoResult},
+    session::input::Input,
 };
 
 /// Item of a stream.

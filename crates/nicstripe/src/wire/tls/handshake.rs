@@ -9,11 +9,10 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{CommonState, ConnectionTrafficSecrets, Error};
 
-use super::buffer::SendBuffer;
 use super::config::{ALPN, ClientTls, ServerTls};
 use super::error::TlsError;
 use super::exporter::ExporterSecret;
-use super::record::{Opener, Sealer, record_len};
+use super::record::{Opener, Sealer, SendBuffer, record_len};
 use crate::trust::PublicKey;
 
 pub(super) struct Handshake {

@@ -8,26 +8,23 @@
 //! [`config`] lists the required parameters. A server sends nothing to a client that does not name
 //! the ALPN protocol of nicstripe.
 
-mod buffer;
 mod config;
 mod error;
 mod exporter;
 mod handshake;
 mod pump;
 mod record;
-mod socket;
 mod stream;
 
 pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
 pub(crate) use error::TlsError;
 #[cfg(test)]
-pub(crate) use socket::Socket;
+pub(crate) use stream::Socket;
 pub(crate) use stream::TlsStream;
 #[cfg(any(test, fuzzing))]
 pub(crate) use {
-    buffer::SendBuffer,
     pump::Tls,
-    record::{MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len},
+    record::{MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, record_len},
 };
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use rustls::{AlertDescription, ContentType};
 
-use super::buffer::SendBuffer;
 use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
 use super::handshake::{Established, Handshake, Received};
-use super::record::{HEADER_LEN, MAX_PLAINTEXT, RECORD_OVERHEAD, RecordError, record_len};
+use super::record::{
+    HEADER_LEN, MAX_PLAINTEXT, RECORD_OVERHEAD, RecordError, SendBuffer, record_len,
+};
 use crate::trust::PublicKey;
 
 /// TLS state of one end of a connection: decrypts received bytes and encrypts bytes to send.

@@ -8,8 +8,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use super::buffer::SendBuffer;
 use super::pump::Tls;
+use super::record::SendBuffer;
 use super::*;
 use crate::trust::{Identity, PublicKey};
 
