@@ -15,7 +15,6 @@ pub(crate) mod establish;
 pub(crate) mod linker;
 pub(crate) mod listeners;
 pub(crate) mod local;
-mod named;
 pub(crate) mod peer_routes;
 pub(crate) mod plan;
 mod probation;

@@ -136,8 +136,8 @@ impl Service {
         let memory = self.shared.tree_memory.of(key);
         let memory = memory.lease_between(least + asked, most + asked);
         let memory = leased(memory, session, "tree").await?;
-        let files = self.shared.trees.of(key).lease(OF_TREE);
-        let files = leased(files, session, "tree").await?;
+        let files = self.shared.trees.of(key);
+        let files = leased(files.lease(OF_TREE), session, "tree").await?;
         let left = memory.count().saturating_sub(asked);
         Ok(((place, files, memory), left))
     }

@@ -82,7 +82,13 @@ pub(crate) struct FirstContact {
 impl Connector {
     /// Returns the connector of a new session with `host`. If a peer is named `host`, only its key
     /// is accepted.
-    pub(crate) fn new(identity: &Identity, peers: &Arc<Peers>, host: &str) -> Self {
+    /// `socket_buffer` is the fixed size of the socket buffers in bytes; `None` for autotuning.
+    pub(crate) fn new(
+        identity: &Identity,
+        peers: &Arc<Peers>,
+        host: &str,
+        socket_buffer: Option<u64>,
+    ) -> Self {
         let pinned = Arc::new(OnceLock::new());
         if let Some(peer) = peers.by_name(host) {
             // Fails only if set before.
@@ -102,15 +108,7 @@ impl Connector {
             pinned,
             narrow: Mutex::default(),
             met: AtomicBool::new(false),
-            socket_buffer: None,
-        }
-    }
-
-    /// Returns the connector with a fixed socket buffer size in bytes; `None` for autotuning.
-    pub(crate) fn with_socket_buffer(self, socket_buffer: Option<u64>) -> Self {
-        Self {
             socket_buffer,
-            ..self
         }
     }
 
@@ -413,13 +411,8 @@ async fn connect_tcp(
     tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
 
-/// Returns true if a TCP connection to a link-local address succeeds on this interface. The peer is
-/// then on the same cable or Ethernet segment.
-pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Duration) -> bool {
-    touch(interface, remote, timeout).await.is_ok()
-}
-
-/// Opens a TCP connection through an interface and closes it at once. Sends no data.
+/// Opens a TCP connection through an interface and closes it at once. Sends no data. If the address
+/// is link-local and this succeeds, the peer is on the same cable or Ethernet segment.
 pub(crate) async fn touch(
     interface: &str,
     remote: SocketAddr,

@@ -535,14 +535,14 @@ mod tests {
     #[test]
     fn an_address_that_was_found_in_two_ways_is_tried_once() {
         let identity = Identity::generate().unwrap();
-        let connector = Connector::new(&identity, &Arc::default(), "nas");
+        let connector = Connector::new(&identity, &Arc::default(), "nas", None);
         let here = local::listed().unwrap();
         let mut attempts = Attempts {
             connector: &connector,
             here: &here,
             local: &[],
             excluded: &[],
-            retries: &mut Retries::new("nas", Duration::ZERO, None),
+            retries: &mut Retries::new("nas", Duration::ZERO, true, None),
             contact_only: false,
             tried: Vec::new(),
             failure: None,

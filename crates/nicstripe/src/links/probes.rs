@@ -10,7 +10,7 @@ use nicstripe_proto::{
 };
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{connect::answers, plan::socket_address};
+use super::{connect::touch, plan::socket_address};
 
 pub(crate) struct Probes {
     port: u16,
@@ -44,7 +44,7 @@ impl Probes {
         let interface = candidate.local.interface.clone();
         self.under_way.insert(id);
         self.tasks
-            .spawn(async move { (id, answers(&interface, remote, PROBE_TIMEOUT).await) });
+            .spawn(async move { (id, touch(&interface, remote, PROBE_TIMEOUT).await.is_ok()) });
         true
     }
 

@@ -139,13 +139,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
                 other.verified =
                     nicstripe_proto::path::all_verified(other.verified, linked.verified);
             }
-            None => links.push(surveyed(
-                linked,
-                link,
-                known.here,
-                known.local,
-                known.remote,
-            )),
+            None => links.push(surveyed(linked, link, known)),
         }
     }
     let is_only_contact = links.len() == 1;
@@ -201,24 +195,20 @@ fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candid
     failed.filter(|(candidate, _)| free(candidate)).collect()
 }
 
-fn surveyed(
-    linked: &Linked,
-    link: LinkName,
-    here: &[Interface],
-    local: &[PeerInterface],
-    remote: &[PeerInterface],
-) -> SurveyedLink {
-    let ours = local
+fn surveyed(linked: &Linked, link: LinkName, known: &Known<'_>) -> SurveyedLink {
+    let ours = known
+        .local
         .iter()
         .find(|interface| interface.name == link.interface);
-    let theirs = remote
+    let theirs = known
+        .remote
         .iter()
         .find(|interface| Some(&interface.name) == link.peer_interface.as_ref());
     let ends = || ours.into_iter().chain(theirs);
     let rate = |end: Option<&PeerInterface>| end.and_then(|end| end.line_rate_bps).map(BitRate);
     let members =
         |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
-    let interface = local::find(here, &link.interface);
+    let interface = local::find(known.here, &link.interface);
     SurveyedLink {
         reason: match &linked.candidate {
             Some(candidate) => candidate.preference.into(),

@@ -18,8 +18,8 @@ use nicstripe_link::TcpInfo;
 pub(super) struct Congestion {
     state: State,
     failed_trials: u32,
-    /// Start of the current measuring window, with the counters at that time.
-    since: Option<(Instant, Counters)>,
+    /// Start of the current measuring window, with the kernel's counters at that time.
+    since: Option<(Instant, TcpInfo)>,
 }
 
 /// Change of congestion control to apply to the connection.
@@ -50,16 +50,6 @@ enum State {
     Settled,
 }
 
-/// Counters from the kernel's `tcp_info`, cumulative since the start of the connection.
-#[derive(Debug, Clone, Copy)]
-struct Counters {
-    sent: u64,
-    resent: u64,
-    acked: u64,
-    busy: Duration,
-    held_back: Duration,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Window {
     /// Rate of acknowledged data, in bytes per second.
@@ -81,17 +71,17 @@ impl Congestion {
 
     /// Evaluates a `tcp_info` reading and returns the change to apply, if any.
     pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
-        let counters = Counters::of(info)?;
-        let Some((begun, before)) = self.since else {
-            self.since = Some((now, counters));
+        let Some((begun, before)) = &self.since else {
+            self.since = Some((now, info.clone()));
             return None;
         };
-        let elapsed = now.saturating_duration_since(begun);
+        let elapsed = now.saturating_duration_since(*begun);
         if elapsed < WINDOW {
             return None;
         }
-        self.since = Some((now, counters));
-        self.on_window(&Window::between(&before, &counters, elapsed))
+        let window = Window::between(before, info, elapsed);
+        self.since = Some((now, info.clone()));
+        self.on_window(&window?)
     }
 
     /// Returns true if the choice is final and the kernel need not be queried again.
@@ -151,33 +141,26 @@ impl Congestion {
     }
 }
 
-impl Counters {
-    /// Reads the counters. Returns `None` if the kernel does not provide all of them (before 4.19).
-    fn of(info: &TcpInfo) -> Option<Self> {
-        Some(Self {
-            sent: info.bytes_sent?,
-            resent: info.bytes_retrans?,
-            acked: info.bytes_acked?,
-            busy: info.busy?,
-            held_back: info.rwnd_limited.unwrap_or_default()
-                + info.sndbuf_limited.unwrap_or_default(),
-        })
-    }
-}
-
 impl Window {
-    fn between(before: &Counters, after: &Counters, elapsed: Duration) -> Self {
-        let sent = after.sent.saturating_sub(before.sent);
-        let resent = after.resent.saturating_sub(before.resent);
-        let busy = after.busy.saturating_sub(before.busy);
-        let held_back = after.held_back.saturating_sub(before.held_back);
-        Self {
-            rate: after.acked.saturating_sub(before.acked) as f64 / elapsed.as_secs_f64(),
-            loss: resent as f64 / sent.max(1) as f64,
+    /// Compares two readings of the kernel's counters, which are cumulative since the start of the
+    /// connection. Returns `None` if the kernel does not provide all of them (before 4.19).
+    fn between(before: &TcpInfo, after: &TcpInfo, elapsed: Duration) -> Option<Self> {
+        let grown = |count: fn(&TcpInfo) -> Option<u64>| -> Option<u64> {
+            Some(count(after)?.saturating_sub(count(before)?))
+        };
+        let held_back = |info: &TcpInfo| {
+            info.rwnd_limited.unwrap_or_default() + info.sndbuf_limited.unwrap_or_default()
+        };
+        let sent = grown(|info| info.bytes_sent)?;
+        let busy = after.busy?.saturating_sub(before.busy?);
+        Some(Self {
+            rate: grown(|info| info.bytes_acked)? as f64 / elapsed.as_secs_f64(),
+            loss: grown(|info| info.bytes_retrans)? as f64 / sent.max(1) as f64,
             is_full: sent >= LEAST_SENT
                 && busy >= elapsed.mul_f64(FULL)
-                && held_back <= elapsed.mul_f64(1.0 - FULL),
-        }
+                && held_back(after).saturating_sub(held_back(before))
+                    <= elapsed.mul_f64(1.0 - FULL),
+        })
     }
 }
 

@@ -35,22 +35,22 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    pub(crate) fn new(host: &str, patience: Duration, events: Option<mpsc::Sender<Event>>) -> Self {
+    pub(crate) fn new(
+        host: &str,
+        patience: Duration,
+        queues: bool,
+        events: Option<mpsc::Sender<Event>>,
+    ) -> Self {
         Self {
             host: host.to_owned(),
             patience,
-            queues: true,
+            queues,
             events,
             begun: Instant::now(),
             cut_since: None,
             failed: 0,
             is_told: false,
         }
-    }
-
-    /// Sets whether to retry while the daemon has no capacity for another session.
-    pub(crate) fn queueing(self, queues: bool) -> Self {
-        Self { queues, ..self }
     }
 
     /// Waits before the attempt that follows `error`.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_full_is_tried_again_for_a_while_and_nothing_else() {
-        let mut retries = Retries::new("nas", Duration::from_secs(60), None);
+        let mut retries = Retries::new("nas", Duration::from_secs(60), true, None);
         let refused = Error::Connect {
             address: ([192, 0, 2, 1], 7747).into(),
             source: io::ErrorKind::ConnectionRefused.into(),
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn a_wait_is_told_after_two_seconds_and_once() {
         let (events, mut told) = mpsc::channel(8);
-        let mut retries = Retries::new("nas", Duration::from_secs(60), Some(events));
+        let mut retries = Retries::new("nas", Duration::from_secs(60), true, Some(events));
         retries.again(full()).await.unwrap();
         assert!(told.try_recv().is_err());
         retries.begun -= SILENCE;
