@@ -1,4 +1,4 @@
-//! From an accepted connection to its session: gives it a slot, authenticates the peer, and finds the
+//! Greeting of an accepted connection: gives it a slot, authenticates the peer and finds its
 //! session, or rejects it with the reason.
 
 use std::{

@@ -1,5 +1,5 @@
-//! Creation of a client's session: first contact, then planning of all paths, first of those that the
-//! user named.
+//! Creation of a client's session: first contact, then planning of all paths, first of those that
+//! the user named.
 
 use std::sync::Arc;
 

@@ -37,7 +37,6 @@ use tokio_util::task::TaskTracker;
 use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
-    audience::Audience,
     endpoint::{
         jobs::{IoResult, Jobs},
         retransmit::BufferedChunk,
@@ -46,7 +45,7 @@ use super::{
     path_connection::{Established, PathConnection, PathPlan},
     serve::Access,
     shares::ChunkShare,
-    waiters::Waiters,
+    waiters::{Audience, Waiters},
 };
 use crate::{
     file::{BufferPool, ChunkBuffer, IoPool},

@@ -6,7 +6,6 @@
 //! each kind, and [`serve`] the service that a daemon offers to the peer. [`path_connection`] holds
 //! a path's connections, and [`congestion`] selects their congestion control.
 
-mod audience;
 mod congestion;
 mod driver;
 pub(crate) mod endpoint;
@@ -22,12 +21,11 @@ mod waiters;
 #[cfg(feature = "bench")]
 pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
-    audience::Audience,
     driver::{Connect, Driver, DriverConfig, Joining},
     input::{Arriving, Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
     serve::{Access, Pending, Serve, TargetAttempt},
     shares::ChunkShares,
     tally::Tally,
-    waiters::{Outcome, SharedProgress, Waiter},
+    waiters::{Audience, Outcome, SharedProgress, Waiter},
 };

@@ -352,8 +352,8 @@ impl Driver {
         }
     }
 
-    /// Records a transfer that the peer requests. Returns the service that opens its end; rejects the
-    /// transfer if this machine is the client.
+    /// Records a transfer that the peer requests. Returns the service that opens its end; rejects
+    /// the transfer if this machine is the client.
     fn asked(
         &mut self,
         transfer: TransferId,

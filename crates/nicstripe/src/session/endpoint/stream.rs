@@ -1,4 +1,5 @@
-//! Streams: sources that are read once from start to end, and sinks that take their chunks in order.
+//! Streams: sources that are read once from start to end, and sinks that take their chunks in
+//! order.
 
 use std::{collections::BTreeMap, fmt, io};
 
