@@ -9,6 +9,8 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "bench")]
+mod benches;
 mod builder;
 mod connections;
 mod gate;

@@ -1,37 +1,10 @@
-//! Benchmarks that peers run against a daemon: their limits and their queue.
+//! Benchmarks that peers run against a daemon.
 
-use std::sync::Arc;
-
-use nicstripe_bench::{Admissions, Answer, BenchLimits};
+use nicstripe_bench::{Answer, BenchLimits};
 use nicstripe_proto::message::BenchBody;
-use parking_lot::RwLock;
 
 use super::{builder::DaemonBuilder, handle::DaemonHandle};
 use crate::session::{BenchInput, Command, SessionHandle};
-
-/// Limits of the benchmarks of all peers, and their queue.
-#[derive(Debug, Default)]
-pub(super) struct Benches {
-    limits: RwLock<BenchLimits>,
-    pub(super) queue: Arc<Admissions<SessionHandle>>,
-}
-
-impl Benches {
-    pub(super) fn of(limits: BenchLimits) -> Self {
-        Self {
-            limits: RwLock::new(limits),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn limits(&self) -> BenchLimits {
-        self.limits.read().clone()
-    }
-
-    pub(super) fn set_limits(&self, limits: BenchLimits) {
-        *self.limits.write() = limits;
-    }
-}
 
 impl Answer for SessionHandle {
     async fn answer(&self, body: BenchBody) {

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "bench")]
-use super::bench::Benches;
+use super::benches::Benches;
 use super::{
     connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
     service::Service, trusted::Trusted,
