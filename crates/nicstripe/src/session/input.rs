@@ -17,14 +17,11 @@ use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use tokio_util::{
-    sync::CancellationToken,
-    task::{TaskTracker, task_tracker::TaskTrackerToken},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     endpoint::{Sink, SinkOpened, Source, jobs::IoResult, retransmit::Produced},
-    path_connection::{Established, PathPlan},
+    path_connection::{Arriving, Established, PathPlan},
     waiters::Waiter,
 };
 use crate::{
@@ -200,10 +197,6 @@ pub(crate) enum LinkNews {
     /// The peer's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
 }
-
-/// Guard that counts a new connection until its session has received it. The peer may already use
-/// this connection and have closed all others.
-pub(crate) type Arriving = TaskTrackerToken;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {

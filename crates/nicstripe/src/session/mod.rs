@@ -22,8 +22,8 @@ mod waiters;
 pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
     driver::{Connect, Driver, DriverConfig, Joining},
-    input::{Arriving, Command, Fault, Input, LinkNews, SessionHandle},
-    path_connection::{Capacities, Capacity, Established, LinkRates, PathPlan},
+    input::{Command, Fault, Input, LinkNews, SessionHandle},
+    path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
     serve::{Access, Pending, Serve, TargetAttempt},
     shares::ChunkShares,
     tally::Tally,

@@ -11,11 +11,9 @@ use std::{
 use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
 use nicstripe_proto::{BitRate, DataHeader, PathId, message::StreamReport, path::Path};
 use tokio::{sync::mpsc, task::AbortHandle};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{
-    congestion::{Advice, Congestion},
-    input::Arriving,
-};
+use super::congestion::{Advice, Congestion};
 use crate::{
     file::ChunkBuffer,
     report::{
@@ -116,6 +114,10 @@ impl Capacities {
         }
     }
 }
+
+/// Guard that counts a new connection until its session has received it. The peer may already use
+/// this connection and have closed all others.
+pub(crate) type Arriving = TaskTrackerToken;
 
 /// New connection of a path, after the TLS handshake and the exchange of hello and welcome.
 #[derive(Debug)]

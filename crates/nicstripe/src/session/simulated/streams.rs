@@ -12,7 +12,10 @@ use crate::{
     file::BufferPool,
     session::{
         Tally,
-        endpoint::object::{FEED_CHUNKS, ObjectSink, ObjectSource, Read, Written},
+        endpoint::{
+            object::{self, FEED_CHUNKS, Read},
+            stream::StreamItem,
+        },
     },
 };
 
@@ -40,16 +43,16 @@ impl Program {
     }
 
     /// Produces the bytes of a file.
-    async fn write(self, file: PathBuf, to: mpsc::Sender<Written>) {
+    async fn write(self, file: PathBuf, to: mpsc::Sender<StreamItem>) {
         let (bytes, buffers) = (std::fs::read(file).unwrap(), BufferPool::default());
         let mut rng = Rng::new(1);
         for (number, part) in (0..).zip(bytes.chunks(CHUNK as usize)) {
             self.wait(&mut rng, number).await;
             let mut buffer = buffers.take();
             buffer.bytes_mut(part.len()).copy_from_slice(part);
-            to.send(Written::Chunk(buffer)).await.unwrap();
+            to.send(StreamItem::Chunk(buffer)).await.unwrap();
         }
-        to.send(Written::End).await.unwrap();
+        to.send(StreamItem::End).await.unwrap();
     }
 
     /// Consumes a stream and writes it to a file.
@@ -101,13 +104,13 @@ impl Lab {
         let (program, copy) = match direction {
             Direction::Put => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
-                let source = ObjectSource::new(from, self.put_request(OfferKind::Pipe));
+                let source = object::source(from, self.put_request(OfferKind::Pipe));
                 let program = tokio::spawn(program.write(ours, to));
                 (program, self.put(Box::new(source)).await)
             }
             Direction::Get => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
-                let sink = ObjectSink::new(to, get_request());
+                let sink = object::sink(to, get_request());
                 let program = tokio::spawn(program.read(ours, from));
                 (program, self.get(Box::new(sink)).await)
             }
