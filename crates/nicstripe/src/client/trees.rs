@@ -128,7 +128,7 @@ impl TreeDownload {
             privileged: true,
             list: options.list,
             promised: Some(Promised::new(&sources, &walk)),
-            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            filters,
             allowance: Receiving::OWN,
         };
         let get = Box::new(GetTree {

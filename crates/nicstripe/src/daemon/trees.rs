@@ -68,7 +68,7 @@ impl Service {
             privileged: self.special_modes,
             list: false,
             promised: None,
-            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            filters,
             allowance: Receiving::within(memory, heeds_memory),
         };
         Ok(request.into_run(tree_place))

@@ -23,9 +23,9 @@ use crate::{
 /// (`openat2`). Files to be opened later thus need no descriptor.
 #[derive(Debug)]
 pub(super) struct Anchor {
-    base: Base,
+    pub(super) base: Base,
     /// True if the source itself, as the user named it, may be a symbolic link to follow.
-    follows: bool,
+    pub(super) follows: bool,
     identity: (u64, u64),
     dir: Mutex<Option<Arc<OwnedFd>>>,
 }
@@ -85,14 +85,6 @@ impl Anchor {
             identity: inode_of(&stat),
             dir: Mutex::new(Some(Arc::new(dir))),
         })
-    }
-
-    pub(super) fn base(&self) -> &Base {
-        &self.base
-    }
-
-    pub(super) fn follows(&self) -> bool {
-        self.follows
     }
 
     /// Returns the open directory, reopening it if it was released.

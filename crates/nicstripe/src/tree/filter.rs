@@ -58,10 +58,6 @@ fn refused(pattern: &str, error: ignore::Error) -> FileError {
     FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
 }
 
-/// Function that takes a path relative to the source, and true if it is a directory, and returns
-/// true if the filters exclude the path.
-pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
-
 #[cfg(test)]
 mod tests {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};

@@ -20,7 +20,6 @@ mod directories;
 mod dirs;
 mod files;
 mod links;
-mod nodes;
 mod outbox;
 mod part;
 mod placing;
@@ -66,7 +65,7 @@ use super::{
     acl,
     allowance::Receiving,
     channel::{ReceiverChannel, ReceiverInput, ReceiverRun},
-    filter::Excludes,
+    filter::Filters,
     halt::Halt,
     owners::Owners,
 };
@@ -91,7 +90,7 @@ pub(crate) struct ReceiverRequest {
     pub(crate) list: bool,
     /// Entries that the sender must announce; `None` unless the local side requested them.
     pub(crate) promised: Option<Promised>,
-    pub(crate) excludes: Excludes,
+    pub(crate) filters: Filters,
     pub(crate) allowance: Receiving,
 }
 
@@ -345,7 +344,7 @@ impl Receiver {
                 Record::Entry(entry) => self.on_entry(*entry)?,
                 Record::EndDirectory { id, complete } => {
                     if let Some(promised) = &mut self.request.promised {
-                        promised.ended(id, &self.request.excludes);
+                        promised.ended(id, &self.request.filters);
                     }
                     self.on_end_directory(id, complete)?;
                 }
@@ -388,7 +387,7 @@ impl Receiver {
             .request
             .promised
             .as_mut()
-            .is_some_and(|promised| !promised.announced(&entry, &self.request.excludes))
+            .is_some_and(|promised| !promised.announced(&entry, &self.request.filters))
         {
             return Err(Halt::protocol(
                 "peer sent a top-level entry that was not requested",

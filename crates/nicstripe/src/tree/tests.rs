@@ -152,7 +152,7 @@ fn copy_within(
         privileged: true,
         list: false,
         promised: None,
-        excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+        filters,
         allowance: receiving,
     };
     let receiver = request

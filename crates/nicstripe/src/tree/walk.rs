@@ -205,7 +205,7 @@ impl Walk {
                 return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error));
             }
         };
-        let is_hidden = location.directory.anchor.base().hides(leaf);
+        let is_hidden = location.directory.anchor.base.hides(leaf);
         if is_hidden && matches!(selection, Selection::All) {
             return;
         }
@@ -497,7 +497,7 @@ impl Walk {
 
     fn open_leaf(&self, looked: &StatEntry, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
         let location = &looked.location;
-        if location.leaf.is_empty() || location.directory.anchor.follows() {
+        if location.leaf.is_empty() || location.directory.anchor.follows {
             return location.open(flags);
         }
         let flags = flags | OFlags::NOFOLLOW;

@@ -464,8 +464,13 @@ impl Receiver {
         if rules.delete {
             if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only
             {
-                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run)
-                    .run(place, &self.announced)?;
+                let mut deleter = Deleter {
+                    filters: &self.request.filters,
+                    out: &mut self.out,
+                    dry_run: rules.dry_run,
+                    device: 0,
+                };
+                deleter.run(place, &self.announced)?;
             }
             self.announced.leave(place);
         }

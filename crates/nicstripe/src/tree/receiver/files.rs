@@ -20,6 +20,7 @@ use nicstripe_proto::{
         Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide,
     },
 };
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, FileType, OFlags, Stat, fstat, fstatvfs, readlinkat, statat},
     io::Errno,
@@ -336,14 +337,14 @@ impl Receiver {
         let way = if alone {
             Delivery::Standalone(attributes)
         } else {
-            let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
-            let part = Part::new(
-                leaf.place.clone(),
-                leaf.name.clone(),
-                hidden,
-                verdict == Verdict::Replace,
+            let part = Part {
+                place: leaf.place.clone(),
+                name: leaf.name.clone(),
+                hidden: hidden_name(&leaf.name, &self.request.peer_key, "part"),
+                replace: verdict == Verdict::Replace,
                 attributes,
-            );
+                identity: Mutex::default(),
+            };
             Delivery::Packed(PackedFile {
                 part: Arc::new(part),
                 offset: 0,

@@ -24,33 +24,16 @@ use crate::file::{Attributes, inode_of, open_entry};
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) place: Arc<TreeDir>,
-    name: OsString,
-    hidden: OsString,
-    replace: bool,
-    attributes: Attributes,
+    pub(super) name: OsString,
+    pub(super) hidden: OsString,
+    pub(super) replace: bool,
+    pub(super) attributes: Attributes,
     /// Device and inode number of the part file once it exists. Detects that another transfer of
     /// the same peer has replaced it.
-    identity: Mutex<Option<(u64, u64)>>,
+    pub(super) identity: Mutex<Option<(u64, u64)>>,
 }
 
 impl Part {
-    pub(super) fn new(
-        place: Arc<TreeDir>,
-        name: OsString,
-        hidden: OsString,
-        replace: bool,
-        attributes: Attributes,
-    ) -> Self {
-        Self {
-            place,
-            name,
-            hidden,
-            replace,
-            attributes,
-            identity: Mutex::default(),
-        }
-    }
-
     /// Writes a piece of the file to the part file. The first piece creates the part file, the last
     /// one sets its attributes.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {

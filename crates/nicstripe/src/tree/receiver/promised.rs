@@ -19,7 +19,7 @@ use nicstripe_proto::{
 };
 
 use crate::tree::walk::selection::{Listed, Selection};
-use crate::{text::shown_path, tree::filter::Excludes};
+use crate::{text::shown_path, tree::filter::Filters};
 
 /// Requested entries that the sender must announce.
 pub(crate) struct Promised {
@@ -75,7 +75,7 @@ impl Promised {
 
     /// Records an announced entry. Returns false for a top-level entry that was not requested, or
     /// was announced too often.
-    pub(super) fn announced(&mut self, entry: &Entry, excludes: &Excludes) -> bool {
+    pub(super) fn announced(&mut self, entry: &Entry, filters: &Filters) -> bool {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {
             None => {
@@ -114,13 +114,13 @@ impl Promised {
             if is_directory {
                 self.directories.insert(entry.id, entered);
             } else {
-                self.check(&entered, excludes);
+                self.check(&entered, filters);
             }
         }
         true
     }
 
-    pub(super) fn ended(&mut self, id: EntryId, excludes: &Excludes) {
+    pub(super) fn ended(&mut self, id: EntryId, filters: &Filters) {
         let Some(directory) = self.directories.remove(&id) else {
             return;
         };
@@ -129,17 +129,17 @@ impl Promised {
             && !directory.path.as_os_str().is_empty()
             && directory.seen.is_empty();
         if !is_left_out {
-            self.check(&directory, excludes);
+            self.check(&directory, filters);
         }
     }
 
     /// Records the first listed name of a directory that was neither announced nor excluded by the
     /// local filters.
-    fn check(&mut self, directory: &Entered, excludes: &Excludes) {
+    fn check(&mut self, directory: &Entered, filters: &Filters) {
         let is_excluded = |path: &Path| {
             [false, true]
                 .into_iter()
-                .any(|is_directory| excludes(path, is_directory))
+                .any(|is_directory| filters.excludes(path, is_directory))
         };
         if self.missing.is_none() {
             let unseen = directory

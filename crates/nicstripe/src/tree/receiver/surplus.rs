@@ -22,7 +22,7 @@ use rustix::fs::{
 
 use super::{Halt, dirs::TreeDir, outbox::Outbox};
 use crate::file::{CONFINED, FileError, entries_of, is_hidden_name};
-use crate::{text::shown_path, tree::filter::Excludes};
+use crate::{text::shown_path, tree::filter::Filters};
 
 /// Announced names in unfinished directories, by the directory's key: the number of its users and
 /// the keys of the names.
@@ -62,23 +62,14 @@ impl ToldNames {
 
 /// Deletes surplus files, or only reports them in a dry run.
 pub(super) struct Deleter<'a> {
-    pub(super) excludes: &'a Excludes,
+    pub(super) filters: &'a Filters,
     pub(super) out: &'a mut Outbox,
     pub(super) dry_run: bool,
     /// Device number of the file system to which the deletion is confined.
-    device: u64,
+    pub(super) device: u64,
 }
 
-impl<'a> Deleter<'a> {
-    pub(super) fn new(excludes: &'a Excludes, out: &'a mut Outbox, dry_run: bool) -> Self {
-        Self {
-            excludes,
-            out,
-            dry_run,
-            device: 0,
-        }
-    }
-
+impl Deleter<'_> {
     /// Deletes the files in a directory that the sender has not announced.
     pub(super) fn run(&mut self, place: &Arc<TreeDir>, announced: &ToldNames) -> Result<(), Halt> {
         let shown: Vec<Vec<u8>> = place.announced().into_iter().map(<[u8]>::to_vec).collect();
@@ -118,7 +109,9 @@ impl<'a> Deleter<'a> {
         let is_directory = kind == FileType::Directory;
         let is_special =
             || Name::new(shown.iter().cloned()).is_ok_and(|name| self.out.is_special(&name));
-        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) || is_special()
+        if is_hidden_name(name.as_bytes())
+            || self.filters.excludes(beneath, is_directory)
+            || is_special()
         {
             return Ok(false);
         }

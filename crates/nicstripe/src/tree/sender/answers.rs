@@ -121,7 +121,7 @@ impl Sender {
             announced.kind,
             announced.location.clone(),
             announced.content.take(),
-            announced.is_failed(),
+            announced.is_failed,
         );
         self.ledger.wait_for_result(id, announced, verdict);
         match kind {

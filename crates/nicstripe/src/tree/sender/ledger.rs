@@ -28,7 +28,7 @@ pub(super) struct Announced {
     /// Content of the file, if the walk has already read it.
     pub(super) content: Option<Vec<u8>>,
     /// True if the receiver reported that the entry failed before it sent the verdict.
-    is_failed: bool,
+    pub(super) is_failed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,10 +92,6 @@ impl Announced {
     /// Returns the size of the buffered content in bytes.
     fn kept(&self) -> usize {
         self.content.as_ref().map_or(0, Vec::len)
-    }
-
-    pub(super) fn is_failed(&self) -> bool {
-        self.is_failed
     }
 }
 

@@ -58,7 +58,7 @@ impl Walk {
         let failed = |error: io::Error| (code_of_source(&error), error);
         let name =
             Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
-        if anchor.base().hides(leaf) {
+        if anchor.base.hides(leaf) {
             return Err(failed(rustix::io::Errno::NOENT.into()));
         }
         let dir = anchor.dir().map_err(failed)?;
@@ -98,7 +98,7 @@ impl Walk {
             return None;
         }
         let anchor = self
-            .anchor(location.directory.anchor.base().clone(), true)
+            .anchor(location.directory.anchor.base.clone(), true)
             .ok()?;
         let file = anchor.open_at(&location.leaf, OFlags::PATH).ok()?;
         let stat = fstat(&file).ok()?;
@@ -111,7 +111,7 @@ impl Walk {
         if let Some(anchor) = self
             .last_anchor
             .as_ref()
-            .filter(|anchor| *anchor.base() == base && anchor.follows() == follows)
+            .filter(|anchor| anchor.base == base && anchor.follows == follows)
         {
             return Ok(anchor.clone());
         }
@@ -214,23 +214,17 @@ impl Walk {
 /// Returns the sorted names in a directory, and the error that ended the listing early, if any.
 fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
     let mut children = Vec::new();
-    let mut failed = None;
-    match entries_of(dir) {
-        Ok(entries) => {
-            for entry in entries {
-                match entry {
-                    Ok(entry) => children.push(Child {
-                        leaf: entry.file_name().to_bytes().into(),
-                        selection: Selection::All,
-                    }),
-                    Err(error) => failed = Some(error.into()),
-                }
-            }
-        }
-        Err(error) => failed = Some(error.into()),
-    }
+    let read = entries_of(dir).and_then(|mut entries| {
+        entries.try_for_each(|entry| {
+            children.push(Child {
+                leaf: entry?.file_name().to_bytes().into(),
+                selection: Selection::All,
+            });
+            Ok(())
+        })
+    });
     children.sort_unstable_by(|a, b| a.leaf.cmp(&b.leaf));
-    (children, failed)
+    (children, read.err().map(io::Error::from))
 }
 
 /// Returns true if the contents of a source are selected, not the directory itself.

@@ -152,7 +152,7 @@ impl RootDir {
             privileged: true,
             list: true,
             promised: None,
-            excludes: Box::new(|_, _| false),
+            filters: crate::tree::filter::Filters::new(&[]).unwrap(),
             allowance: Receiving::OWN,
         }
     }

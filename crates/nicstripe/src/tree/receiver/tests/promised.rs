@@ -47,7 +47,7 @@ impl Request {
         .unwrap();
         Sending::start(ReceiverRequest {
             promised: Some(Promised::new(&sources, &walk)),
-            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            filters,
             ..ground.request(TreeRules::default())
         })
     }

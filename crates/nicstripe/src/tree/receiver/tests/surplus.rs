@@ -1,6 +1,6 @@
 //! Tests of the deletion of files that the sender does not have.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{fs, os::unix::fs::MetadataExt};
 
 use nicstripe_proto::tree::{Record, TreeRules};
 
@@ -8,7 +8,7 @@ use super::{
     harness::{MTIME, RootDir, Sending, file},
     replacing,
 };
-use crate::tree::receiver::ReceiverRequest;
+use crate::tree::{filter::Filters, receiver::ReceiverRequest};
 
 /// Creates a target directory with files that the sender does not have.
 fn with_surplus() -> RootDir {
@@ -36,14 +36,13 @@ fn with_surplus() -> RootDir {
 fn what_the_sender_does_not_have_is_deleted() {
     let ground = with_surplus();
     let before = ground.snapshot();
-    let excludes =
-        Box::new(|path: &Path, _| path.extension().is_some_and(|extension| extension == "log"));
+    let filters = Filters::new(&["*.log".into()]).unwrap();
     let rules = TreeRules {
         delete: true,
         ..replacing()
     };
     let mut sending = Sending::start(ReceiverRequest {
-        excludes,
+        filters,
         ..ground.request(rules)
     });
     let directory = sending.directory(None, "d");
