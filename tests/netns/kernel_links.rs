@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe_lab::{Host, Lab};
 use nicstripe_testkit::kernel_routes::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, attribute, switch, talk,
+    NLM_F_CREATE, NLM_F_EXCL, Request, attribute, command, switch,
 };
 
 /// Joins both hosts by another cable without a rate limit. Its two interfaces are both called
@@ -21,7 +21,8 @@ pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
         .unwrap()
         .unwrap();
     let [here, peer] = indices.map(interface_message);
-    let called = attribute(IFLA_IFNAME, &[name.as_bytes(), b"\0"].concat());
+    let text = [name.as_bytes(), b"\0"].concat();
+    let called = attribute(IFLA_IFNAME, &text);
     let there_number = attribute(IFLA_NET_NS_FD, &there.as_fd().as_raw_fd().to_ne_bytes());
     let peer = attribute(
         IFLA_INFO_DATA,
@@ -30,19 +31,12 @@ pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
             &[&peer[..], &called, &there_number].concat(),
         ),
     );
-    let kind = attribute(
-        IFLA_LINKINFO,
-        &[attribute(IFLA_INFO_KIND, b"veth"), peer].concat(),
-    );
-    let request = || {
-        talk(
-            RTM_NEWLINK,
-            NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK,
-            &here,
-            &[called, kind].concat(),
-        )
-    };
-    lab.on(Host::A, request).unwrap();
+    let info = [attribute(IFLA_INFO_KIND, b"veth"), peer].concat();
+    let request = Request::new(RTM_NEWLINK, &here)
+        .attribute(IFLA_IFNAME, &text)
+        .attribute(IFLA_LINKINFO, &info);
+    lab.on(Host::A, || command(&request, NLM_F_CREATE | NLM_F_EXCL))
+        .unwrap();
     // Neither can be up before both exist.
     Host::ALL
         .into_iter()
@@ -71,10 +65,8 @@ fn await_address(name: &str) {
 
 /// Removes the cable whose interface on host A has this index.
 pub(crate) fn pull_out(lab: &Lab, index: u32) {
-    lab.on(Host::A, || {
-        talk(RTM_DELLINK, NLM_F_ACK, &interface_message(index), &[])
-    })
-    .unwrap();
+    let request = Request::new(RTM_DELLINK, &interface_message(index));
+    lab.on(Host::A, || command(&request, 0)).unwrap();
 }
 
 /// Builds the `struct ifinfomsg` of a request about an interface.
@@ -83,6 +75,7 @@ fn interface_message(index: u32) -> Vec<u8> {
 }
 
 // linux/rtnetlink.h, linux/if_link.h, linux/veth.h
+const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
