@@ -17,13 +17,14 @@ use std::{
 const LARGEST_CIRCLE: usize = 6;
 
 /// Root files of the checked crates.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "crates/nicstripe-proto/src/lib.rs",
     "crates/nicstripe-link/src/lib.rs",
     "crates/nicstripe-netlink/src/lib.rs",
     "crates/nicstripe-lab/src/lib.rs",
     "crates/nicstripe-bench/src/lib.rs",
     "crates/nicstripe-sim/src/lib.rs",
+    "crates/nicstripe-testkit/src/lib.rs",
     "crates/nicstripe/src/lib.rs",
     "crates/cli/lib.rs",
 ];

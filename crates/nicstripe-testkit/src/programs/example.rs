@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::program;
+use super::program::program;
 
 /// Returns the path of an example program. If it is missing or older than this test, cargo builds
 /// all examples first.

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use serde_json::Value;
 
-use crate::Schema;
+use super::schema::Schema;
 
 #[derive(Debug)]
 pub struct Outcome {

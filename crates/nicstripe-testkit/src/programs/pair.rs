@@ -2,7 +2,12 @@
 
 use std::process::Command;
 
-use crate::{Daemon, Outcome, Process, Side, program};
+use super::{
+    outcome::Outcome,
+    process::Process,
+    program::program,
+    side::{Daemon, Side},
+};
 
 pub struct Pair {
     pub client: Side,

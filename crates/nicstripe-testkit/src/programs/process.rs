@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::Outcome;
+use super::outcome::Outcome;
 
 /// Child process with its captured output. Killed on drop.
 pub struct Process {

@@ -8,7 +8,8 @@ use std::{
     process::Command,
 };
 
-use crate::{Outcome, Process, digest, program};
+use super::{outcome::Outcome, process::Process, program::program};
+use crate::content::{digest, is_same};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -146,7 +147,7 @@ impl Side {
     pub fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
         let name = name.as_ref();
         assert!(
-            crate::is_same(&self.read(name), expected),
+            is_same(&self.read(name), expected),
             "{} is not what was sent",
             name.display()
         );

@@ -1,6 +1,15 @@
 //! Comparison of several programs that copy the same file in turn.
 
-use super::{Cables, Contender, Copied, Place, Result, Sample, Scene, Way, measure};
+use super::{
+    arguments::Way,
+    cables::Cables,
+    contender::Contender,
+    copy::{Copied, measure},
+    error::Result,
+    place::Place,
+    sample::Sample,
+    scene::Scene,
+};
 
 /// Benchmark of several programs in interleaved rounds, so that other load on the machine affects
 /// all alike.

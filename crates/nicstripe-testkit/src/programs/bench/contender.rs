@@ -9,7 +9,12 @@ use std::{
 use nicstripe_lab::{Host, Lab};
 use serde::Deserialize;
 
-use super::{LISTENING, Place, Result, Rights, Sample, Scene};
+use super::{
+    error::Result,
+    place::Place,
+    sample::Sample,
+    scene::{Rights, Scene},
+};
 use crate::program;
 
 /// Copy program under comparison, or iperf3 as the reference for the cables' capacity.
@@ -528,3 +533,6 @@ pub(crate) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
 /// Port of the first GridFTP data node; later nodes use the ports above it.
 const GRIDFTP_NODES: u16 = 6001;
+
+/// Prefix of the line that `nicstripe serve` prints on standard error when it listens.
+pub const LISTENING: &str = "listening on";

@@ -8,9 +8,11 @@ use std::{
 use nicstripe_lab::{Host, LinkCounters};
 
 use super::{
-    Contender, CpReport, Result, Scene, Spread,
-    contender::Ready,
+    contender::{Contender, CpReport, Ready},
+    error::Result,
     process::{Process, busy},
+    scene::Scene,
+    spread::Spread,
 };
 
 /// Result of one measured copy.
@@ -107,7 +109,9 @@ pub fn measure_watched(
             .sum::<Result<Duration>>()
     };
     let spent = |host, before: Duration| {
-        Ok::<_, super::Error>((cpu(&servers, host)? + of_clients(host)?).saturating_sub(before))
+        Ok::<_, super::error::Error>(
+            (cpu(&servers, host)? + of_clients(host)?).saturating_sub(before),
+        )
     };
     let (sender_cpu, receiver_cpu) = (
         spent(scene.from, cpu_before[0])?,

@@ -4,7 +4,12 @@ use std::{path::Path, process::Command};
 
 use nicstripe_lab::{Host, Lab};
 
-use super::{Place, Process, Result, contender::as_daemon};
+use super::{
+    contender::{LISTENING, as_daemon},
+    error::Result,
+    place::Place,
+    process::Process,
+};
 use crate::program;
 
 /// Starts the daemon of host B in a lab, as root.
@@ -27,6 +32,3 @@ pub fn start_daemon_as(command: Command, name: &str, logs: &Path) -> Result<Proc
     daemon.await_line(LISTENING)?;
     Ok(daemon)
 }
-
-/// Prefix of the line that `nicstripe serve` prints on standard error when it listens.
-pub const LISTENING: &str = "listening on";

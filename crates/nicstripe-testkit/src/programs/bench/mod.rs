@@ -25,6 +25,7 @@ mod comparison;
 mod contender;
 mod copy;
 mod daemon;
+mod error;
 mod place;
 mod process;
 mod sample;
@@ -42,9 +43,10 @@ pub use self::{
     arguments::{CommandLine, Copies, Way, parse_size},
     cables::Cables,
     comparison::{Comparison, Series},
-    contender::{Contender, CpReport, LinkReport, TreeReport, as_nicstripe, cp, serve},
+    contender::{Contender, CpReport, LISTENING, LinkReport, TreeReport, as_nicstripe, cp, serve},
     copy::{Copied, Watch, measure, measure_watched, time_limit},
-    daemon::{LISTENING, serve_in, start_daemon, start_daemon_as},
+    daemon::{serve_in, start_daemon, start_daemon_as},
+    error::{Error, Result},
     place::Place,
     process::{Peak, Process, busy},
     sample::{Sample, gib},
@@ -54,12 +56,6 @@ pub use self::{
     table::Table,
     tree::{Contents, Shape, differences},
 };
-
-/// Error that ends a bench, with a message for its user.
-pub type Error = Box<dyn std::error::Error>;
-
-/// Result of a fallible step of a bench.
-pub type Result<T> = std::result::Result<T, Error>;
 
 /// Runs a bench: gains the rights for a lab, parses the command line, and maps an error to an exit
 /// code.

@@ -9,7 +9,7 @@ use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
 use nicstripe_lab::Host;
 use tempfile::TempDir;
 
-use super::{Result, ballast::Ballast, sample::gib};
+use super::{ballast::Ballast, error::Result, sample::gib};
 use crate::programs::program::temporary_folder;
 
 /// Temporary folders of both hosts: files, logs, and keys that trust each other. Removed when

@@ -16,7 +16,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open},
 };
 
-use super::Result;
+use super::error::Result;
 
 /// Child process in its own process group, which is terminated on drop.
 #[derive(Debug)]

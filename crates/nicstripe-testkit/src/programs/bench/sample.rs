@@ -9,7 +9,7 @@ use std::{
 
 use blake3::{Hash, Hasher};
 
-use super::Result;
+use super::error::Result;
 
 /// Source file of a copy, with its BLAKE3 digest.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use nicstripe_lab::{Host, Lab, LabBuilder};
 
-use super::{Cables, Place, Result, Sample};
+use super::{cables::Cables, error::Result, place::Place, sample::Sample};
 
 /// Setup of one copy. Each copy has a new lab, so that earlier ones cannot affect it.
 #[derive(Debug)]

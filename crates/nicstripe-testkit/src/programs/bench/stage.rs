@@ -9,10 +9,12 @@ use std::{
 use nicstripe_lab::{Host, Lab, LinkCounters};
 
 use super::{
-    Cables, Contender, CpReport, Place, Result,
-    contender::{RSYNC_PORT, as_nicstripe, rsync_daemon},
+    cables::Cables,
+    contender::{Contender, CpReport, RSYNC_PORT, as_nicstripe, rsync_daemon},
+    daemon::serve_in,
+    error::Result,
+    place::Place,
     process::{Peak, Process},
-    serve_in,
 };
 use crate::program;
 

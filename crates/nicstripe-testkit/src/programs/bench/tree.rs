@@ -12,7 +12,7 @@ use std::{
 use blake3::Hasher;
 use rustix::fs::{lgetxattr, llistxattr};
 
-use super::Result;
+use super::error::Result;
 
 /// Shape of a generated tree: number and size of the files, and files per directory.
 #[derive(Clone, Copy, Debug)]
