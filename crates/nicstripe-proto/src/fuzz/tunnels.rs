@@ -14,8 +14,8 @@ use crate::{
 pub fn mux(data: &[u8]) {
     let mut again = vec![0; data.len()];
     let mut writer = RecordWriter::new(&mut again);
-    for record in RecordReader::new(data).map_while(Result::ok) {
-        assert!(writer.push(&record));
+    for (conn, record) in RecordReader::new(data).map_while(Result::ok) {
+        assert!(writer.push(conn, record));
     }
     let len = writer.len();
     assert!(
@@ -75,32 +75,21 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
             let bytes = vec![2; 1 + tape.number().min(1 << 18) as usize];
             let window = 1 + tape.number().min(2 * u64::from(MOST_WINDOW)) as u32;
             let record = match tape.below(10) {
-                0 | 1 => Record::Open {
-                    conn,
-                    window,
-                    target,
-                },
-                2 => Record::Opened { conn, window },
+                0 | 1 => Record::Open { window, target },
+                2 => Record::Opened(window),
                 3 => Record::Refused {
-                    conn,
                     code: TargetRefusal::TooMany,
                     why: "no",
                 },
-                4 | 5 => Record::Data {
-                    conn,
-                    bytes: &bytes,
-                },
-                6 => Record::End { conn },
-                7 => Record::Reset { conn },
-                8 => Record::UsedUp { conn },
-                _ => Record::Window {
-                    conn,
-                    bytes: window,
-                },
+                4 | 5 => Record::Data(&bytes),
+                6 => Record::End,
+                7 => Record::Reset,
+                8 => Record::UsedUp,
+                _ => Record::Window(window),
             };
             let mut batch = vec![0; bytes.len() + 100];
             let mut writer = RecordWriter::new(&mut batch);
-            assert!(writer.push(&record));
+            assert!(writer.push(conn, record));
             let len = writer.len();
             end.handle_batch(&batch[..len]).ok()?;
         }

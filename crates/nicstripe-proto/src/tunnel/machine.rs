@@ -401,74 +401,61 @@ impl Tunnels {
     ///
     /// [`TunnelError`] if the batch violates the protocol.
     pub fn handle_batch(&mut self, batch: &[u8]) -> Result<(), TunnelError> {
-        RecordReader::new(batch).try_for_each(|record| self.handle(record?))
+        RecordReader::new(batch).try_for_each(|record| {
+            let (conn, record) = record?;
+            self.handle(conn, record)
+        })
     }
 
-    fn handle(&mut self, record: Record<'_>) -> Result<(), TunnelError> {
+    fn handle(&mut self, conn: ConnId, record: Record<'_>) -> Result<(), TunnelError> {
+        let is_open = |stage: &Stage| *stage == Stage::Open;
         match record {
-            Record::Open {
-                conn,
-                window,
-                target,
-            } => self.on_open(conn, window, target),
-            Record::Opened { conn, window } => self.on_opened(conn, window),
-            Record::Refused { conn, code, why } => {
-                let Some(connection) =
-                    self.known(conn, "a refusal", |stage| *stage == Stage::Asking)?
-                else {
-                    return Ok(());
-                };
-                connection.is_broken = true;
-                self.events.push_back(TunnelEvent::Refused {
-                    conn,
-                    code,
-                    why: why.to_owned(),
-                });
-                self.forget_if_let_go(conn);
-                Ok(())
-            }
-            Record::Data { conn, bytes } => self.on_data(conn, bytes),
-            Record::End { conn } => {
-                let Some(connection) = self.known(conn, "an end", |stage| *stage == Stage::Open)?
-                else {
-                    return Ok(());
-                };
-                if std::mem::replace(&mut connection.has_ended, true) {
-                    return Err(TunnelError::Unexpected {
-                        what: "a second end",
-                        conn: conn.0,
-                    });
+            Record::Open { window, target } => self.on_open(conn, window, target)?,
+            Record::Opened(window) => self.on_opened(conn, window)?,
+            Record::Refused { code, why } => {
+                let is_asking = |stage: &Stage| *stage == Stage::Asking;
+                if let Some(connection) = self.known(conn, "a refusal", is_asking)? {
+                    connection.is_broken = true;
+                    let why = why.to_owned();
+                    self.events
+                        .push_back(TunnelEvent::Refused { conn, code, why });
+                    self.forget_if_let_go(conn);
                 }
-                if connection.is_let_go && connection.end_sent && !connection.reset_due {
-                    self.forget(conn);
-                } else if std::mem::take(&mut connection.wants_bytes) {
-                    self.events.push_back(TunnelEvent::Readable(conn));
-                }
-                Ok(())
             }
-            Record::Reset { conn } => {
-                if self
-                    .known(conn, "a reset", |stage| {
-                        !matches!(stage, Stage::Opening { .. })
-                    })?
-                    .is_some()
-                {
+            Record::Data(bytes) => self.on_data(conn, bytes)?,
+            Record::End => self.on_end(conn)?,
+            Record::Reset => {
+                let is_asked = |stage: &Stage| !matches!(stage, Stage::Opening { .. });
+                if self.known(conn, "a reset", is_asked)?.is_some() {
                     self.break_off(conn);
                 }
-                Ok(())
             }
-            Record::UsedUp { conn } => {
-                if let Some(connection) =
-                    self.known(conn, "that its window is used up", |stage| {
-                        *stage == Stage::Open
-                    })?
-                {
+            Record::UsedUp => {
+                if let Some(connection) = self.known(conn, "that its window is used up", is_open)? {
                     connection.inbound.on_used_up();
                 }
-                Ok(())
             }
-            Record::Window { conn, bytes } => self.on_window(conn, bytes),
+            Record::Window(bytes) => self.on_window(conn, bytes)?,
         }
+        Ok(())
+    }
+
+    fn on_end(&mut self, conn: ConnId) -> Result<(), TunnelError> {
+        let Some(connection) = self.known(conn, "an end", |stage| *stage == Stage::Open)? else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut connection.has_ended, true) {
+            return Err(TunnelError::Unexpected {
+                what: "a second end",
+                conn: conn.0,
+            });
+        }
+        if connection.is_let_go && connection.end_sent && !connection.reset_due {
+            self.forget(conn);
+        } else if std::mem::take(&mut connection.wants_bytes) {
+            self.events.push_back(TunnelEvent::Readable(conn));
+        }
+        Ok(())
     }
 
     fn on_open(&mut self, conn: ConnId, window: u32, target: &str) -> Result<(), TunnelError> {
@@ -707,27 +694,18 @@ impl Connection {
         }
         let window = self.inbound.due;
         let fits = match &self.stage {
-            Stage::Opening { target } => writer.push(&Record::Open {
-                conn,
-                window,
-                target,
-            }),
-            Stage::Accepting => writer.push(&Record::Opened { conn, window }),
+            Stage::Opening { target } => writer.push(conn, Record::Open { window, target }),
+            Stage::Accepting => writer.push(conn, Record::Opened(window)),
             Stage::Refusing { code, why } => {
-                return if writer.push(&Record::Refused {
-                    conn,
-                    code: *code,
-                    why,
-                }) {
+                return if writer.push(conn, Record::Refused { code: *code, why }) {
                     Turn::Over
                 } else {
                     Turn::Full
                 };
             }
-            Stage::Open if window > 0 && !self.is_let_go => writer.push(&Record::Window {
-                conn,
-                bytes: window,
-            }),
+            Stage::Open if window > 0 && !self.is_let_go => {
+                writer.push(conn, Record::Window(window))
+            }
             _ => true,
         };
         if !fits {
@@ -760,16 +738,16 @@ impl Connection {
         }
         // If the batch has no room for it, a later one carries it.
         if has_data && self.credit == 0 && !self.is_finishing {
-            writer.push(&Record::UsedUp { conn });
+            writer.push(conn, Record::UsedUp);
         }
         if self.stage == Stage::Open && self.is_finishing && !self.end_sent {
-            if !writer.push(&Record::End { conn }) {
+            if !writer.push(conn, Record::End) {
                 return Turn::Full;
             }
             self.end_sent = true;
         }
         if self.reset_due {
-            return if writer.push(&Record::Reset { conn }) {
+            return if writer.push(conn, Record::Reset) {
                 Turn::Over
             } else {
                 Turn::Full

@@ -2,7 +2,7 @@
 //! directions.
 //!
 //! A session has one tunnel multiplexer (mux): two endless transfers, one per direction, whose
-//! chunks are consumed in order. Each chunk is a batch of [`Record`]s of all connections.
+//! chunks are consumed in order. Each chunk is a batch of records of all connections.
 //! [`Tunnels`] is one end of the mux: it packs written bytes into batches, round-robin over the
 //! connections, and queues received bytes for their readers.
 //!
@@ -18,11 +18,11 @@ mod record;
 pub use self::{
     limits::{LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW},
     machine::{Broken, OpenError, TunnelError, TunnelEvent, Tunnels},
-    record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, TargetRefusal},
+    record::{ConnId, MAX_TARGET, MAX_WHY, RecordError, TargetRefusal},
 };
 
 #[cfg(any(test, fuzzing))]
-pub(crate) use self::record::{RecordReader, RecordWriter};
+pub(crate) use self::record::{Record, RecordReader, RecordWriter};
 
 #[cfg(test)]
 mod tests;

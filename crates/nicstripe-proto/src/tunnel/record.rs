@@ -18,65 +18,38 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// Record of a batch, decoded.
+/// Record of a batch about one connection, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record<'a> {
+pub(crate) enum Record<'a> {
     /// Client: requests a connection from the daemon to the target.
     Open {
-        /// ID of the new connection.
-        conn: ConnId,
         /// Initial window in bytes for data from the daemon to the client.
         window: u32,
         /// Target of the connection, as `host:port`.
         target: &'a str,
     },
-    /// Daemon: reports that the connection to the target is open.
-    Opened {
-        /// ID of the connection.
-        conn: ConnId,
-        /// Initial window in bytes for data from the client to the daemon.
-        window: u32,
-    },
+    /// Daemon: reports that the connection to the target is open. Carries the initial window in
+    /// bytes for data from the client to the daemon.
+    Opened(u32),
     /// Daemon: rejects the connection.
     Refused {
-        /// ID of the connection.
-        conn: ConnId,
         /// Machine-readable reason for the rejection.
         code: TargetRefusal,
         /// Human-readable reason for the rejection, in one line. The program that displays it must
         /// escape it.
         why: &'a str,
     },
-    /// Either end: sends the next bytes of the stream.
-    Data {
-        /// ID of the connection.
-        conn: ConnId,
-        /// Bytes of the stream, at least one.
-        bytes: &'a [u8],
-    },
+    /// Either end: sends the next bytes of the stream, at least one.
+    Data(&'a [u8]),
     /// Either end: ends its stream; no data follows.
-    End {
-        /// ID of the connection.
-        conn: ConnId,
-    },
+    End,
     /// Either end: reports that the connection has failed. Bytes in flight are lost.
-    Reset {
-        /// ID of the connection.
-        conn: ConnId,
-    },
-    /// Either end: extends the peer's send window.
-    Window {
-        /// ID of the connection.
-        conn: ConnId,
-        /// Number of additional bytes that the peer may send, at least one.
-        bytes: u32,
-    },
+    Reset,
+    /// Either end: extends the peer's send window by this number of bytes, at least one.
+    Window(u32),
     /// Either end: reports that the peer's window limits its sending rate. Only the sender can
     /// detect this, since a window update may be in flight.
-    UsedUp {
-        /// ID of the connection.
-        conn: ConnId,
-    },
+    UsedUp,
 }
 
 /// Reason why a daemon rejects a tunnelled connection.
@@ -134,32 +107,22 @@ impl<'a> RecordWriter<'a> {
         (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
     }
 
-    /// Appends a record. Returns false, and changes nothing, if it does not fit.
-    pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
-        match *record {
-            Record::Open {
-                conn,
-                window,
-                target,
-            } => self.put(
-                KIND_OPEN,
-                0,
-                conn,
-                &[&window.to_le_bytes(), target.as_bytes()],
-            ),
-            Record::Opened { conn, window } => {
-                self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()])
+    /// Appends a record of a connection. Returns false, and changes nothing, if it does not fit.
+    pub(crate) fn push(&mut self, conn: ConnId, record: Record<'_>) -> bool {
+        match record {
+            Record::Open { window, target } => {
+                let body = [&window.to_le_bytes(), target.as_bytes()];
+                self.put(KIND_OPEN, 0, conn, &body)
             }
-            Record::Refused { conn, code, why } => {
+            Record::Opened(window) => self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()]),
+            Record::Refused { code, why } => {
                 self.put(KIND_REFUSED, code as u8, conn, &[why.as_bytes()])
             }
-            Record::Data { conn, bytes } => self.put(KIND_DATA, 0, conn, &[bytes]),
-            Record::End { conn } => self.put(KIND_END, 0, conn, &[]),
-            Record::Reset { conn } => self.put(KIND_RESET, 0, conn, &[]),
-            Record::UsedUp { conn } => self.put(KIND_USED_UP, 0, conn, &[]),
-            Record::Window { conn, bytes } => {
-                self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()])
-            }
+            Record::Data(bytes) => self.put(KIND_DATA, 0, conn, &[bytes]),
+            Record::End => self.put(KIND_END, 0, conn, &[]),
+            Record::Reset => self.put(KIND_RESET, 0, conn, &[]),
+            Record::UsedUp => self.put(KIND_USED_UP, 0, conn, &[]),
+            Record::Window(bytes) => self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()]),
         }
     }
 
@@ -203,7 +166,7 @@ impl<'a> RecordReader<'a> {
         Self(batch)
     }
 
-    fn record(&mut self) -> Result<Record<'a>, RecordError> {
+    fn record(&mut self) -> Result<(ConnId, Record<'a>), RecordError> {
         let (header, rest) = self
             .0
             .split_first_chunk::<RECORD_HEADER>()
@@ -215,56 +178,48 @@ impl<'a> RecordReader<'a> {
             .split_at_checked(word(8) as usize)
             .ok_or(RecordError::Short)?;
         self.0 = rest;
-        let (kind, code, conn) = (header[0], header[1], ConnId(word(4)));
+        let (kind, code) = (header[0], header[1]);
         if header[2..4] != [0, 0] || (code != 0 && kind != KIND_REFUSED) {
             return Err(RecordError::Reserved);
         }
-        match kind {
+        let len = body.len();
+        let record = match kind {
             KIND_OPEN => {
-                let (window, target) = body.split_first_chunk().ok_or(RecordError::Body {
-                    kind,
-                    len: body.len(),
-                })?;
-                Ok(Record::Open {
-                    conn,
+                let (window, target) = body
+                    .split_first_chunk()
+                    .ok_or(RecordError::Body { kind, len })?;
+                Record::Open {
                     window: window_of(*window)?,
                     target: text(target, 1, MAX_TARGET)?,
-                })
+                }
             }
-            KIND_OPENED => Ok(Record::Opened {
-                conn,
-                window: window_of(whole(kind, body)?)?,
-            }),
+            KIND_OPENED => Record::Opened(window_of(whole(kind, body)?)?),
             KIND_REFUSED => {
                 let known = TargetRefusal::ALL
                     .into_iter()
                     .find(|known| *known as u8 == code);
-                Ok(Record::Refused {
-                    conn,
+                Record::Refused {
                     code: known.ok_or(RecordError::Code(code))?,
                     why: text(body, 0, MAX_WHY)?,
-                })
+                }
             }
-            KIND_DATA if !body.is_empty() => Ok(Record::Data { conn, bytes: body }),
-            KIND_END if body.is_empty() => Ok(Record::End { conn }),
-            KIND_RESET if body.is_empty() => Ok(Record::Reset { conn }),
-            KIND_WINDOW => Ok(Record::Window {
-                conn,
-                bytes: window_of(whole(kind, body)?)?,
-            }),
-            KIND_USED_UP if body.is_empty() => Ok(Record::UsedUp { conn }),
-            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => Err(RecordError::Body {
-                kind,
-                len: body.len(),
-            }),
-            kind => Err(RecordError::Kind(kind)),
-        }
+            KIND_DATA if len > 0 => Record::Data(body),
+            KIND_END if len == 0 => Record::End,
+            KIND_RESET if len == 0 => Record::Reset,
+            KIND_WINDOW => Record::Window(window_of(whole(kind, body)?)?),
+            KIND_USED_UP if len == 0 => Record::UsedUp,
+            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => {
+                return Err(RecordError::Body { kind, len });
+            }
+            kind => return Err(RecordError::Kind(kind)),
+        };
+        Ok((ConnId(word(4)), record))
     }
 }
 
-/// Yields the records of the batch; ends after the last one or after the first error.
+/// Yields the records of the batch with their connections; ends after the last one or after the first error.
 impl<'a> Iterator for RecordReader<'a> {
-    type Item = Result<Record<'a>, RecordError>;
+    type Item = Result<(ConnId, Record<'a>), RecordError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -325,7 +280,7 @@ pub enum RecordError {
         /// Length of the body in bytes.
         len: usize,
     },
-    /// The code of a [`Record::Refused`] is unknown.
+    /// The code of a refusal is unknown.
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
     /// A record grants a window of 0 bytes.

@@ -3,11 +3,11 @@
 
 use super::*;
 
-fn batch(records: &[Record<'_>]) -> Vec<u8> {
+fn batch(records: &[(ConnId, Record<'_>)]) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
     let mut writer = RecordWriter::new(&mut bytes);
-    for record in records {
-        assert!(writer.push(record));
+    for (conn, record) in records {
+        assert!(writer.push(*conn, *record));
     }
     let len = writer.len();
     bytes.truncate(len);
@@ -21,7 +21,7 @@ fn daemon() -> (Tunnels, ConnId) {
     (mux.daemon, conn)
 }
 
-fn breach(records: &[Record<'_>]) -> TunnelError {
+fn breach(records: &[(ConnId, Record<'_>)]) -> TunnelError {
     daemon().0.handle_batch(&batch(records)).unwrap_err()
 }
 
@@ -30,10 +30,9 @@ const UNKNOWN: ConnId = ConnId(9);
 #[test]
 fn breaches_are_named() {
     let conn = ConnId(0);
-    let open = |conn| Record::Open {
-        conn,
-        window: 1,
-        target: "x:1",
+    let open = |conn| {
+        let (window, target) = (1, "x:1");
+        (conn, Record::Open { window, target })
     };
     let unexpected = |what, conn| TunnelError::Unexpected { what, conn };
     assert_eq!(breach(&[open(conn)]), TunnelError::NotNew(0));
@@ -42,78 +41,61 @@ fn breaches_are_named() {
         TunnelError::NotNew(9)
     );
     assert_eq!(
-        breach(&[Record::Data {
-            conn: UNKNOWN,
-            bytes: b"x"
-        }]),
+        breach(&[(UNKNOWN, Record::Data(b"x"))]),
         unexpected("data", 9)
     );
+    assert_eq!(breach(&[(UNKNOWN, Record::End)]), unexpected("an end", 9));
     assert_eq!(
-        breach(&[Record::End { conn: UNKNOWN }]),
-        unexpected("an end", 9)
-    );
-    assert_eq!(
-        breach(&[Record::Reset { conn: UNKNOWN }]),
+        breach(&[(UNKNOWN, Record::Reset)]),
         unexpected("a reset", 9)
     );
     assert_eq!(
-        breach(&[Record::Window {
-            conn: UNKNOWN,
-            bytes: 1
-        }]),
+        breach(&[(UNKNOWN, Record::Window(1))]),
         unexpected("a window", 9)
     );
     assert_eq!(
-        breach(&[Record::Opened { conn, window: 1 }]),
+        breach(&[(conn, Record::Opened(1))]),
         unexpected("that it is open", 0)
     );
     assert_eq!(
-        breach(&[Record::Refused {
+        breach(&[(
             conn,
-            code: TargetRefusal::TooMany,
-            why: ""
-        }]),
+            Record::Refused {
+                code: TargetRefusal::TooMany,
+                why: ""
+            }
+        )]),
         unexpected("a refusal", 0)
     );
     assert_eq!(
-        breach(&[Record::End { conn }, Record::End { conn }]),
+        breach(&[(conn, Record::End), (conn, Record::End)]),
         unexpected("a second end", 0)
     );
     assert_eq!(
-        breach(&[Record::End { conn }, Record::Data { conn, bytes: b"x" }]),
+        breach(&[(conn, Record::End), (conn, Record::Data(b"x"))]),
         unexpected("data after the end", 0)
     );
     assert_eq!(
-        breach(&[
-            open(UNKNOWN),
-            Record::Data {
-                conn: UNKNOWN,
-                bytes: b"x"
-            }
-        ]),
+        breach(&[open(UNKNOWN), (UNKNOWN, Record::Data(b"x"))]),
         unexpected("data", 9)
     );
     assert_eq!(
-        breach(&[Record::Window {
-            conn,
-            bytes: MOST_WINDOW
-        }]),
+        breach(&[(conn, Record::Window(MOST_WINDOW))]),
         TunnelError::TooWide(0)
     );
     assert_eq!(
-        breach(&[Record::Open {
-            conn: UNKNOWN,
-            window: MOST_WINDOW + 1,
-            target: "x:1"
-        }]),
+        breach(&[(
+            UNKNOWN,
+            Record::Open {
+                window: MOST_WINDOW + 1,
+                target: "x:1"
+            }
+        )]),
         TunnelError::TooWide(9)
     );
     let bytes = vec![0; FIRST_WINDOW as usize + 1];
     assert_eq!(
-        breach(&[Record::Data {
-            conn,
-            bytes: &bytes
-        }]),
+        breach(&[(conn, Record::Data(&bytes))]),
         TunnelError::Window {
             conn: 0,
             len: bytes.len()
@@ -131,11 +113,13 @@ fn a_peer_that_opens_without_end_and_takes_no_answer_is_stopped() {
     let mut daemon = Tunnels::new(Role::Daemon);
     let mut result = Ok(());
     for number in 0..100_000 {
-        result = daemon.handle_batch(&batch(&[Record::Open {
-            conn: ConnId(number),
-            window: 1,
-            target: "x:1",
-        }]));
+        result = daemon.handle_batch(&batch(&[(
+            ConnId(number),
+            Record::Open {
+                window: 1,
+                target: "x:1",
+            },
+        )]));
         if result.is_err() {
             break;
         }
@@ -152,12 +136,14 @@ fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
         let conn = ConnId(number);
         daemon
             .handle_batch(&batch(&[
-                Record::Open {
+                (
                     conn,
-                    window: 1,
-                    target: "x:1",
-                },
-                Record::Reset { conn },
+                    Record::Open {
+                        window: 1,
+                        target: "x:1",
+                    },
+                ),
+                (conn, Record::Reset),
             ]))
             .unwrap();
         assert_eq!(
@@ -183,25 +169,24 @@ fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
     for number in 0..MOST_CONNECTIONS as u32 {
         let conn = ConnId(number);
         daemon
-            .handle_batch(&batch(&[Record::Open {
+            .handle_batch(&batch(&[(
                 conn,
-                window: 1,
-                target: "x:1",
-            }]))
+                Record::Open {
+                    window: 1,
+                    target: "x:1",
+                },
+            )]))
             .unwrap();
         daemon.accept(conn);
         let mut told = vec![0; 4096];
         let len = daemon.fill(&mut told);
-        let Some(Ok(Record::Opened { window, .. })) = RecordReader::new(&told[..len]).next() else {
+        let Some(Ok((_, Record::Opened(window)))) = RecordReader::new(&told[..len]).next() else {
             panic!("no answer")
         };
         let bytes = vec![1; window as usize];
         sent += u64::from(window);
         daemon
-            .handle_batch(&batch(&[Record::Data {
-                conn,
-                bytes: &bytes,
-            }]))
+            .handle_batch(&batch(&[(conn, Record::Data(&bytes))]))
             .unwrap();
     }
     daemon.check();

@@ -2,47 +2,34 @@
 
 use super::super::record::*;
 
-/// Returns one record of each kind, with its encoding.
+const CONN: ConnId = ConnId(0x0403_0201);
+
+/// Returns one record of each kind, with its encoding for the connection [`CONN`].
 pub(crate) fn all() -> Vec<(Record<'static>, Vec<u8>)> {
-    let conn = ConnId(0x0403_0201);
     let with = |kind: u8, code: u8, len: u8, body: &[u8]| {
         [&[kind, code, 0, 0, 1, 2, 3, 4, len, 0, 0, 0][..], body].concat()
     };
     vec![
         (
             Record::Open {
-                conn,
                 window: 0x1_0000,
                 target: "h:22",
             },
             with(1, 0, 8, b"\0\0\x01\0h:22"),
         ),
-        (
-            Record::Opened { conn, window: 4096 },
-            with(2, 0, 4, &[0, 16, 0, 0]),
-        ),
+        (Record::Opened(4096), with(2, 0, 4, &[0, 16, 0, 0])),
         (
             Record::Refused {
-                conn,
                 code: TargetRefusal::Unreachable,
                 why: "no",
             },
             with(3, 3, 2, b"no"),
         ),
-        (
-            Record::Data {
-                conn,
-                bytes: b"bytes",
-            },
-            with(4, 0, 5, b"bytes"),
-        ),
-        (Record::End { conn }, with(5, 0, 0, b"")),
-        (Record::Reset { conn }, with(6, 0, 0, b"")),
-        (
-            Record::Window { conn, bytes: 1 },
-            with(7, 0, 4, &[1, 0, 0, 0]),
-        ),
-        (Record::UsedUp { conn }, with(8, 0, 0, b"")),
+        (Record::Data(b"bytes"), with(4, 0, 5, b"bytes")),
+        (Record::End, with(5, 0, 0, b"")),
+        (Record::Reset, with(6, 0, 0, b"")),
+        (Record::Window(1), with(7, 0, 4, &[1, 0, 0, 0])),
+        (Record::UsedUp, with(8, 0, 0, b"")),
     ]
 }
 
@@ -51,10 +38,13 @@ fn every_record_has_its_bytes() {
     for (record, bytes) in all() {
         let mut buffer = vec![0; 100];
         let mut writer = RecordWriter::new(&mut buffer);
-        assert!(writer.push(&record));
+        assert!(writer.push(CONN, record));
         let len = writer.len();
         assert_eq!(&buffer[..len], bytes, "{record:?}");
-        assert_eq!(RecordReader::new(&bytes).collect::<Vec<_>>(), [Ok(record)]);
+        assert_eq!(
+            RecordReader::new(&bytes).collect::<Vec<_>>(),
+            [Ok((CONN, record))]
+        );
         for cut in 1..bytes.len() {
             assert_eq!(
                 RecordReader::new(&bytes[..cut]).collect::<Vec<_>>(),
