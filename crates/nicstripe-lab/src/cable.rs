@@ -73,7 +73,7 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
                 format!("forbid superpackets on {}", near.name)
             })?;
         }
-        if !spec.is_bare() {
+        if !spec.is_bare {
             add_address(net, host, link, Assigned::in_24(wiring.address(host, link)))?;
         }
         shape(net, host, link, spec)?;
@@ -87,7 +87,7 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
     if spec.is_delayed() {
         relay(nets, link, spec)?;
     }
-    if spec.starts_unplugged() {
+    if spec.starts_unplugged {
         Ok(())
     } else {
         plug(&mut nets.cables, link, spec, true)

@@ -43,8 +43,10 @@ pub struct LinkSpec {
     mtu: u32,
     middle_mtu: Option<u32>,
     only_on: Option<Host>,
-    bare: bool,
-    unplugged: bool,
+    /// True if the hosts have no IPv4 address on this cable.
+    pub(crate) is_bare: bool,
+    /// True if the cable is unplugged when the lab is built.
+    pub(crate) starts_unplugged: bool,
     delay: Duration,
 }
 
@@ -56,8 +58,8 @@ impl LinkSpec {
             mtu: ETHERNET_MTU,
             middle_mtu: None,
             only_on: None,
-            bare: false,
-            unplugged: false,
+            is_bare: false,
+            starts_unplugged: false,
             delay: Duration::ZERO,
         }
     }
@@ -99,7 +101,10 @@ impl LinkSpec {
     /// Leaves the interfaces unconfigured: up, with only the link-local IPv6 address that the
     /// kernel assigns ([`Lab::link_local`](crate::Lab::link_local)).
     pub fn bare(self) -> Self {
-        Self { bare: true, ..self }
+        Self {
+            is_bare: true,
+            ..self
+        }
     }
 
     /// Leaves the cable unplugged until [`Lab::plug`](crate::Lab::plug). Both hosts have the
@@ -107,7 +112,7 @@ impl LinkSpec {
     /// yet.
     pub fn unplugged(self) -> Self {
         Self {
-            unplugged: true,
+            starts_unplugged: true,
             ..self
         }
     }
@@ -153,7 +158,7 @@ impl LinkSpec {
 
     /// Returns the length of the largest IP packet that the cable passes, in bytes: at most
     /// [`mtu`](Self::mtu).
-    pub fn middle_mtu(self) -> u32 {
+    pub(crate) fn middle_mtu(self) -> u32 {
         self.middle_mtu
             .map_or(self.mtu, |middle| middle.min(self.mtu))
     }
@@ -161,16 +166,6 @@ impl LinkSpec {
     /// Returns the delay of each frame in each direction.
     pub fn delay(self) -> Duration {
         self.delay
-    }
-
-    /// Returns true if the hosts have no IPv4 address on this cable.
-    pub fn is_bare(self) -> bool {
-        self.bare
-    }
-
-    /// Returns true if the cable is unplugged when the lab is built.
-    pub fn starts_unplugged(self) -> bool {
-        self.unplugged
     }
 
     /// Returns true if a host has an interface on this cable.

@@ -56,7 +56,7 @@ pub use crate::{
     ledger::SHARED_STATE_DIR,
     mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, manager::Mtus},
     routes::{
-        HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError,
+        HostRoute, MAX_ROUTES, RouteError,
         lookup::{RouteTo, interface_for, route_to},
         manager::Routes,
         policy::{Surroundings, may_install},

@@ -143,7 +143,7 @@ impl From<LedgerError> for RouteError {
 
 /// Protocol number that marks nicstripe's routes: 83 (0x53), which neither the kernel nor iproute2
 /// assigns.
-pub const ROUTE_PROTOCOL: u8 = 83;
+pub(crate) const ROUTE_PROTOCOL: u8 = 83;
 
 /// Maximum number of routes of one process, so that a hostile peer cannot fill the routing table
 /// (picked by eye: four sessions with four cables).

@@ -155,7 +155,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
         setting.write()?;
     }
     for (link, &spec) in links.iter().enumerate() {
-        cable::await_carrier(&mut nets, link, spec, !spec.starts_unplugged())?;
+        cable::await_carrier(&mut nets, link, spec, !spec.starts_unplugged)?;
     }
     Ok(Lab::new(nets, congestion_control))
 }

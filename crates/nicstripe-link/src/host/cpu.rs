@@ -59,7 +59,7 @@ impl CpuMeter {
 
     /// Returns the lowest CPU quota of this process's control groups, in thousandths of one core;
     /// `None` without a quota.
-    pub fn quota_millicores(&self) -> Option<u64> {
+    pub(crate) fn quota_millicores(&self) -> Option<u64> {
         self.groups
             .iter()
             .filter_map(|group| self.quota_of(group))

@@ -42,7 +42,7 @@ impl InterfaceAddress {
     }
 
     /// Returns true if `remote` is the network or broadcast address of this prefix (IPv4 only).
-    pub fn is_broadcast(&self, remote: IpAddr) -> bool {
+    pub(crate) fn is_broadcast(&self, remote: IpAddr) -> bool {
         let (IpAddr::V4(remote), true) = (remote, self.prefix_len < 31 && self.is_on_link(remote))
         else {
             return false;

@@ -19,7 +19,7 @@ use crate::{
 
 /// Manager of host routes, which are removed at the latest after their owner has ended.
 ///
-/// Each route carries [`ROUTE_PROTOCOL`](crate::routes::ROUTE_PROTOCOL). A file in the state directory records it with its owning
+/// Each route carries nicstripe's protocol number. A file in the state directory records it with its owning
 /// process *before* the installation. After a kill at any point, [`clean`](Self::clean) removes the
 /// remaining routes. A route with two owners is removed with the last one. Routes of other programs
 /// are never replaced or removed.
@@ -129,7 +129,7 @@ impl Routes {
     /// Deletes nicstripe's routes without a live owner, and returns them. Every nicstripe process
     /// calls this at startup.
     ///
-    /// Considers only host routes with [`ROUTE_PROTOCOL`](crate::routes::ROUTE_PROTOCOL) in the calling thread's network
+    /// Considers only host routes with nicstripe's protocol number in the calling thread's network
     /// namespace. Owners recorded in [`SHARED_STATE_DIR`] count too.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         let mut ledger = Ledger::<RouteRecord>::open(&self.directory)?;
@@ -152,7 +152,7 @@ impl Routes {
         Ok(removed)
     }
 
-    /// Lists the kernel's host routes with [`ROUTE_PROTOCOL`](crate::routes::ROUTE_PROTOCOL), of all owners and in order of
+    /// Lists the kernel's host routes with nicstripe's protocol number, of all owners and in order of
     /// destination.
     pub fn list_ours(&self) -> Result<Vec<HostRoute>, RouteError> {
         table::ours().map_err(RouteError::List)
