@@ -84,11 +84,7 @@ impl Sender {
     /// `window` is the initial send window in chunks; unlimited if `None`.
     pub(crate) fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
         let grid = shape.grid();
-        let (mut to_send, mut to_hash, mut held) = (
-            ChunkSet::default(),
-            ChunkSet::default(),
-            ChunkSet::default(),
-        );
+        let (mut to_send, mut to_hash) = (ChunkSet::default(), ChunkSet::default());
         if let Shape::File(grid) = shape {
             to_send.insert(grid.all_chunks());
         }
@@ -101,27 +97,13 @@ impl Sender {
             to_send.remove(range);
             to_hash.insert(range);
         }
-        let window = ChunkId(window.unwrap_or(u64::MAX));
-        let beyond: Vec<ChunkRange> = to_send
-            .ranges()
-            .filter_map(|range| {
-                range.intersection(ChunkRange {
-                    first: window,
-                    count: u64::MAX - window.0,
-                })
-            })
-            .collect();
-        for range in beyond {
-            to_send.remove(range);
-            held.insert(range);
-        }
         let resumed_bytes = to_hash.ranges().map(|range| grid.range_bytes(range)).sum();
-        Self {
+        let mut sender = Self {
             shape,
             grid,
-            striper: Striper::new(to_send),
-            held,
-            window,
+            striper: Striper::default(),
+            held: to_send,
+            window: ChunkId(0),
             lens: BTreeMap::new(),
             given: 0,
             tree: HashTree::new(grid),
@@ -137,7 +119,9 @@ impl Sender {
             comparison: DeltaSender::default(),
             first_values: None,
             is_changing: false,
-        }
+        };
+        sender.on_window(window.unwrap_or(u64::MAX));
+        sender
     }
 
     /// Excludes chunks in holes: they are hashed as zeros and not sent. Must be called before
