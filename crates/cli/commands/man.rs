@@ -63,7 +63,7 @@ impl CommandError for NoPage {
     }
 }
 
-/// Returns the command of each manual page, renamed to its page, such as `nicstripe-trust-add`.
+/// Returns one command per manual page, named after the page, such as `nicstripe-trust-add`.
 fn pages(program: Command) -> Vec<Command> {
     let mut root = program.disable_help_subcommand(true);
     root.build();

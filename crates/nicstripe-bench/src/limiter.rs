@@ -328,7 +328,7 @@ pub(crate) struct LinkFinding<'a> {
     pub(crate) finding: Finding,
     /// Measured goodput of the link.
     pub(crate) goodput: BitRate,
-    /// Expected goodput: theory, or the rate when loaded alone if theory is unknown.
+    /// Expected goodput: the theoretical one, or if it is unknown, that of this link loaded alone.
     pub(crate) expected: Option<BitRate>,
     /// Retransmitted bytes as a share of the sent bytes, from 0 to 1.
     pub(crate) loss: Option<f64>,

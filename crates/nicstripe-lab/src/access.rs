@@ -349,7 +349,7 @@ impl Refusal {
 /// limit on namespaces.
 const REFUSALS: [Errno; 3] = [Errno::PERM, Errno::ACCESS, Errno::NOSPC];
 
-/// Kernel setting that can deny user namespaces to ordinary users.
+/// Kernel setting that can disable unprivileged user namespaces.
 struct Switch {
     sysctl: &'static str,
     path: &'static str,

@@ -135,15 +135,10 @@ pub(crate) struct Outcome {
 /// Planner of a sweep, by the varied parameter.
 #[derive(Clone, Debug)]
 pub(crate) enum Planner {
-    /// Sweep of message sizes.
     Message(MessageSweep),
-    /// Sweep of socket buffer sizes.
     Buffer(BufferSweep),
-    /// Sweep of the number of connections per link.
     Streams(StreamSweep),
-    /// Sweep over pairs of socket buffer size and number of connections.
     Grid(GridSweep),
-    /// Sweep of MTUs.
     Mtu(MtuSweep),
 }
 

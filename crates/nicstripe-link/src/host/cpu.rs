@@ -464,7 +464,7 @@ pub(crate) fn parse(text: &str) {
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 
-/// Maximum number of cores in a reading: more than any kernel supports (`CONFIG_NR_CPUS`).
+/// Maximum number of cores in a reading: the largest `CONFIG_NR_CPUS` of x86-64.
 const MOST_CORES: usize = 8192;
 /// Maximum number of nested control groups to read: more than practical hierarchies have. Each
 /// level costs reading one file.

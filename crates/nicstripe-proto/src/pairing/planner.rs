@@ -118,8 +118,8 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate's connection failed for the reason `why`, such as another interface
-    /// than intended. Its connections are closed without retries.
+    /// Records that a candidate's connection failed for the reason `why`, for example because it
+    /// used the wrong interface. Its connections are closed without retries.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);

@@ -29,7 +29,7 @@ pub(super) struct Gate {
     state: Mutex<State>,
     /// Rate limits of key exchanges: of strangers, and of addresses at which a peer has proved its
     /// key.
-    turns: [RoundRobin; 2],
+    exchanges: [FairLimiter; 2],
 }
 
 #[derive(Debug, Default)]
@@ -77,12 +77,12 @@ impl Source {
 
 impl Gate {
     pub(super) fn new(limits: &Limits) -> Self {
-        let turns = || RoundRobin::new(limits.handshakes_per_second);
+        let limiter = || FairLimiter::new(limits.handshakes_per_second);
         Self {
             most: limits.greetings,
             most_per_source: limits.greetings_per_address,
             state: Mutex::default(),
-            turns: [turns(), turns()],
+            exchanges: [limiter(), limiter()],
         }
     }
 
@@ -235,7 +235,7 @@ impl Admission {
     pub(super) async fn turn(&self) {
         self.gate.state.lock().set_queued(self.id, true);
         let is_known = self.gate.state.lock().is_known(&self.source);
-        self.gate.turns[usize::from(is_known)].take().await;
+        self.gate.exchanges[usize::from(is_known)].take().await;
         self.gate.state.lock().set_queued(self.id, false);
     }
 
@@ -253,13 +253,13 @@ impl Drop for Admission {
 
 /// Rate limit with a first-come, first-served queue.
 #[derive(Debug)]
-struct RoundRobin(tokio::sync::Mutex<TokenBucket>);
+struct FairLimiter(tokio::sync::Mutex<TokenBucket>);
 
-impl RoundRobin {
+impl FairLimiter {
     fn new(a_second: u32) -> Self {
         let a_second = a_second.max(1);
         Self(tokio::sync::Mutex::new(TokenBucket::new(
-            TURNS_AT_ONCE.min(a_second),
+            EXCHANGE_BURST.min(a_second),
             a_second,
             Instant::now(),
         )))
@@ -304,9 +304,9 @@ const MOST_KNOWN: usize = 256;
 /// Maximum number of recorded addresses per key, so that no peer displaces the others.
 const MOST_KNOWN_OF_KEY: usize = 64;
 
-/// Burst of the key exchange rate limit, capped at the exchanges of one second. Enough for all
-/// paths of a session that reconnects after a restart of the daemon.
-const TURNS_AT_ONCE: u32 = 64;
+/// Burst of the key exchange rate limit, at most `handshakes_per_second`. Enough for all paths of a
+/// session that reconnects after a restart of the daemon.
+const EXCHANGE_BURST: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -468,12 +468,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_are_given_at_their_rate_after_a_burst() {
+    async fn the_limiter_admits_at_its_rate_after_a_burst() {
         // A burst of 64, then one every 2 ms.
-        let turns = RoundRobin::new(500);
+        let limiter = FairLimiter::new(500);
         let begun = Instant::now();
-        for _ in 0..TURNS_AT_ONCE + 50 {
-            turns.take().await;
+        for _ in 0..EXCHANGE_BURST + 50 {
+            limiter.take().await;
         }
         assert!(
             begun.elapsed() >= Duration::from_millis(90),

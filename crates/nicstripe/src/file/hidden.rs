@@ -65,5 +65,6 @@ pub(crate) fn check_given(name: &Name) -> io::Result<()> {
     }
 }
 
-/// Number of bytes that a hidden name adds to the name: two dots, 8 digits, `.nicstripe-journal`.
+/// Maximum number of bytes that a hidden name adds to the name: two dots, 8 digits and
+/// `.nicstripe-journal` are 28.
 const ROOM_FOR_SUFFIX: usize = 32;

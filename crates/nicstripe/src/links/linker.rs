@@ -468,8 +468,7 @@ impl Linker {
         Some(Error::link(&contact.plan.interface, why))
     }
 
-    /// Retires the path that only serves to reach the peer, once another path is up. Only the
-    /// linker knows that the other path stays.
+    /// Retires the contact path, which only serves to reach the peer, once another path is up.
     async fn retire_contact(&mut self) {
         let is_contact = |linked: &Linked| linked.plan.contact_only;
         let is_replaced = self

@@ -66,7 +66,7 @@ pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 ///
 /// # Errors
 ///
-/// The resolver's message.
+/// The resolver's message, or that it did not answer in time.
 pub(crate) async fn resolved(
     resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>,
 ) -> Result<Vec<SocketAddr>, String> {
