@@ -12,10 +12,10 @@ use crate::{
     session::{Command, Tally},
 };
 
-/// Size of the file in bytes: 32 MiB take 1.34 s over two links of 100 Mbit/s.
-const SIZE: u64 = mib(32);
+/// Size of the file in bytes: 16 MiB take 1.34 s over two links of 50 Mbit/s.
+const SIZE: u64 = mib(16);
 
-const RATE: f64 = 100e6;
+const RATE: f64 = 50e6;
 
 const LIMIT: Duration = secs(120);
 
@@ -26,7 +26,7 @@ const CREDIT: u64 = 32;
 const CONNECTED: Duration = ms(10);
 
 async fn two_links() -> Lab {
-    Lab::new(3, &[100, 100]).await
+    Lab::new(3, &[50, 50]).await
 }
 
 /// Copies a file of [`SIZE`] bytes. Returns the duration and the client's statistics.
@@ -88,7 +88,7 @@ fn a_link_that_is_cut_and_healed_carries_data_again_within_two_seconds() {
     for direction in Direction::BOTH {
         for away in [ms(100), ms(700), ms(1300)] {
             in_virtual_time(async move {
-                let mut lab = Lab::new(3, &[100, 20]).await;
+                let mut lab = Lab::new(3, &[50, 10]).await;
                 lab.at(ms(500), |links| links.cut(0));
                 lab.at(ms(500) + away, |links| links.heal(0));
                 let again = carries_again(&lab, direction.sender(), ms(500) + away);
@@ -105,7 +105,7 @@ fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
     for fifths in 0..10 {
         in_virtual_time(async move {
             let heal = secs(8) + ms(200 * fifths);
-            let mut lab = Lab::new(3, &[100, 10]).await;
+            let mut lab = Lab::new(3, &[50, 5]).await;
             lab.at(ms(500), |links| {
                 End::BOTH.iter().for_each(|end| links.silence(0, *end));
             });

@@ -100,7 +100,7 @@ fn a_link_that_comes_and_goes_costs_the_others_nothing() {
         (Kind::Stream, Direction::Get, Away::Cut, (300, 300)),
         (Kind::File, Direction::Put, Away::Mute(End::B), (700, 300)),
     ] {
-        let cost = cost(kind, direction, (mib(64), 10), how, phases);
+        let cost = cost(kind, direction, (mib(40), 10), how, phases);
         assert!(cost <= 1.02, "{kind:?} {how:?} {phases:?}: {cost}");
     }
 }

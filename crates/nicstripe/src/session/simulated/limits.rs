@@ -51,12 +51,12 @@ fn links_carry_their_sum_both_ways() {
 #[test]
 fn a_link_of_a_hundredth_of_the_rate_costs_at_most_a_percent() {
     // At a quarter of the rate and of the chunk size, like a gigabit link and one of 10 Mbit/s.
-    for (kbit, size) in [([250_000, 2_500], mib(48)), ([2_500, 250_000], mib(48))] {
+    for kbit in [[250_000, 2_500], [2_500, 250_000]] {
         in_virtual_time(async move {
             let links = kbit.map(|kbit| LinkConfig::new(kbit * 1000, us(100)));
             let mut lab = Lab::over_paths(1, links.to_vec()).await;
             lab.chunk_size = ChunkSize::from_log2(16).unwrap();
-            assert_takes(lab, Direction::Put, size, 252.5, 1.01).await;
+            assert_takes(lab, Direction::Put, mib(32), 252.5, 1.01).await;
         });
     }
 }

@@ -3,7 +3,7 @@
 use nicstripe_bench::{BenchCommand, BenchNews};
 use nicstripe_proto::{
     BitRate, SessionConfig,
-    message::{BenchAsk, BenchBody, BenchRefusal, BenchSample, RunNumber, RunOrder},
+    message::{BenchAsk, BenchBody, BenchSample, RunNumber, RunOrder},
 };
 use nicstripe_sim::End;
 use tokio::{
@@ -34,15 +34,12 @@ impl Bench {
             samples: Default::default(),
         };
         bench.command(BenchCommand::Attach(owner)).await;
-        bench.ask(1).await;
+        let (id, seconds) = ([1; 16], 60);
+        bench.tell(BenchBody::Ask(BenchAsk { id, seconds })).await;
         bench
-    }
-
-    async fn ask(&mut self, id: u8) {
-        let (id, seconds) = ([id; 16], 60);
-        self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await;
-        self.hear(|body| matches!(body, BenchBody::Admitted(_)))
+            .hear(|body| matches!(body, BenchBody::Admitted(_)))
             .await;
+        bench
     }
 
     async fn command(&self, command: BenchCommand) {
@@ -202,34 +199,6 @@ fn stopping_works_while_a_path_is_lost() {
             assert!(other(&bench) - before < 1 << 14, "the load goes on");
         });
     }
-}
-
-#[test]
-fn a_bench_whose_time_is_over_is_loaded_no_more_and_may_be_asked_for_again() {
-    in_virtual_time(async {
-        let mut bench = Bench::admitted(Lab::new(5, &[20]).await).await;
-        // A daemon grants half an hour.
-        sleep(secs(1798)).await;
-        bench.begin(1, &End::BOTH, &[0]).await;
-        let is_over = |body: &BenchBody| matches!(body, BenchBody::Refused(refused) if refused.why == BenchRefusal::TimeOver);
-        bench.hear(is_over).await;
-        sleep(ms(300)).await;
-        let carried = |bench: &Bench| {
-            End::BOTH
-                .map(|end| bench.lab.links.delivered(0, end))
-                .iter()
-                .sum::<u64>()
-        };
-        let before = carried(&bench);
-        bench.tell(BenchBody::Stop(RunNumber { run: 1 })).await;
-        sleep(secs(1)).await;
-        assert!(carried(&bench) - before < 1 << 14);
-        bench.ask(2).await;
-        bench.begin(2, &[End::B], &[0]).await;
-        sleep(ms(500)).await;
-        bench.stop(2).await;
-        bench.assert_rate(End::B, 0, 20.0, 0.97);
-    });
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn ideal(mbit: u64, size: u64) -> Duration {
 #[test]
 fn a_program_that_is_slow_kills_no_path() {
     for direction in Direction::BOTH {
-        for (pause, chunks) in [(secs(20), 10), (ms(40), 60)] {
+        for (pause, chunks) in [(secs(20), 5), (ms(40), 40)] {
             in_virtual_time(async move {
                 let mut lab = Lab::new(5, &[100, 10]).await;
                 let program = Program { pause, stop: None };
