@@ -1,24 +1,17 @@
-//! Tests of batches, which their sink consumes in order.
+//! Tests of batches whose source waits for the verdicts of the sink.
 
 use std::time::Duration;
 
 use nicstripe_proto::message::OfferKind;
-use nicstripe_sim::{End, Rng};
+use nicstripe_sim::Rng;
 
 use crate::{
     disk::Contents,
-    harness::{Direction, Lab, Seed, ideal, ms, secs, us},
+    harness::{Direction, Lab, Seed, ideal, secs},
     live::Plan,
 };
 
 const FULL: u64 = 4096;
-
-fn no_path_was_lost(lab: &Lab) {
-    for peer in &lab.peers {
-        assert!(peer.losses.is_empty(), "{:?}", peer.losses);
-        assert_eq!(peer.suspicions, 0);
-    }
-}
 
 /// Returns `count` random batches of 1 to 8192 bytes, most of them at most 300 bytes.
 pub(crate) fn batches(seed: u64, count: u64) -> Contents {
@@ -67,22 +60,6 @@ fn batches_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
 }
 
 #[test]
-fn batches_of_who_has_few_places_take_the_sum_of_the_links() {
-    for direction in Direction::BOTH {
-        // Delayed acknowledgements would occupy most of the retransmit buffer.
-        let (took, ideal) = batches_by(
-            Plan {
-                ahead: 8,
-                ..Plan::new(OfferKind::Batches)
-            },
-            direction,
-            &[1000, 1000],
-        );
-        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
-    }
-}
-
-#[test]
 fn batches_of_who_waits_for_the_taker_wait_little_for_a_slow_link() {
     for direction in Direction::BOTH {
         let plan = Plan {
@@ -97,62 +74,5 @@ fn batches_of_who_waits_for_the_taker_wait_little_for_a_slow_link() {
             took <= alone.mul_f64(1.1),
             "{took:?}, without the slow link {alone:?}"
         );
-    }
-}
-
-#[test]
-fn batches_of_odd_lengths_arrive_in_order_while_their_receiver_answers() {
-    for direction in Direction::BOTH {
-        for (count, untold) in [
-            (0, None),
-            (1, None),
-            (1, Some(1)),
-            (300, None),
-            (300, Some(1)),
-            (300, Some(7)),
-        ] {
-            let plan = Plan {
-                untold,
-                take_every: us(700),
-                give_every: us(700),
-                ..Plan::new(OfferKind::Batches)
-            };
-            let mut lab = Lab::small(Seed(count), 0)
-                .direction(direction)
-                .link(1000)
-                .link(100)
-                .plan(plan);
-            lab.contents = batches(count, count);
-            lab.start();
-            lab.run(secs(30));
-            lab.assert_delivered();
-            no_path_was_lost(&lab);
-        }
-    }
-}
-
-#[test]
-fn batches_come_through_while_links_are_cut_and_silent() {
-    for direction in Direction::BOTH {
-        for end in End::BOTH {
-            let plan = Plan {
-                untold: Some(20),
-                take_every: ms(4),
-                ..Plan::new(OfferKind::Batches)
-            };
-            let mut lab = Lab::small(Seed(8), 0)
-                .direction(direction)
-                .link(10)
-                .link(100)
-                .plan(plan);
-            lab.contents = batches(8, 900);
-            lab.start();
-            lab.at(ms(200), |lab| lab.cut(1));
-            lab.at(ms(700), |lab| lab.heal(1));
-            lab.at(ms(1200), move |lab| lab.silence(0, end));
-            lab.at(secs(5), |lab| lab.heal_silently(0));
-            lab.run(secs(60));
-            lab.assert_delivered();
-        }
     }
 }

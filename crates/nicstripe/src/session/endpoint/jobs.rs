@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct Jobs {
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
-    pub(super) inputs: mpsc::Sender<Input>,
+    pub(in crate::session) inputs: mpsc::Sender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
 }

@@ -52,7 +52,7 @@ pub(crate) struct RetransmitBuffer {
 
 /// Returns the sender of a streamed source's chunks, and the retransmit buffer that holds up to
 /// `permits` of them.
-pub(super) fn stream(
+pub(in crate::session) fn stream(
     transfer: TransferId,
     permits: usize,
     jobs: &Jobs,

@@ -24,7 +24,7 @@ use crate::{
     report::error::Error,
     session::{
         Access, Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input,
-        Joining, Outcome, PathPlan, SessionHandle, SharedProgress, Tally, Waiter,
+        Joining, Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
         endpoint::{
             Sink, Source, UNNUMBERED,
             file::{FileSource, LocalFile, LocalTarget},
@@ -164,6 +164,17 @@ impl Lab {
         lab
     }
 
+    /// Like [`over_paths`](Self::over_paths), with this service of the daemon.
+    pub(super) async fn serving(
+        seed: u64,
+        links: Vec<LinkConfig>,
+        service: Arc<dyn Serve>,
+    ) -> Self {
+        let lab = Self::start(seed, links, SessionConfig::default(), Some(service)).await;
+        lab.add_paths(None).await;
+        lab
+    }
+
     /// Adds a path for each link to the client's session, with a rate limit of the first path.
     async fn add_paths(&self, cap: Option<BitRate>) {
         let paths = (0..self.links.count()).map(|index| {
@@ -175,6 +186,16 @@ impl Lab {
 
     /// Starts both sessions with these links. The client has no paths yet.
     pub(super) async fn over(seed: u64, links: Vec<LinkConfig>, config: SessionConfig) -> Self {
+        Self::start(seed, links, config, None).await
+    }
+
+    /// Starts both sessions. The daemon serves its folder if there is no `service`.
+    async fn start(
+        seed: u64,
+        links: Vec<LinkConfig>,
+        config: SessionConfig,
+        service: Option<Arc<dyn Serve>>,
+    ) -> Self {
         let (network, news) = SimulatedNetwork::new(seed, SEGMENT);
         let ids: Vec<LinkId> = links
             .into_iter()
@@ -192,6 +213,7 @@ impl Lab {
         };
         let [client_pool, daemon_pool] = disks.each_ref().map(IoPool::simulated);
         let rights = daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
+        let rights = service.map_or(rights, Access::Daemon);
         let end = |role, access, pool| DriverConfig {
             role,
             access,

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod asks;
+mod batches;
 mod budgets;
 mod cancels;
 mod faults;

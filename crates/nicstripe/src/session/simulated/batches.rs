@@ -1,0 +1,402 @@
+//! Tests of batches, like those of a tree: pieces of any length, which their sink consumes in
+//! order.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    Acceptance, TransferId,
+    message::{AnswerKind, AskKind, Expected, Get, GetTree, OfferKind, Put, PutTree, WalkRules},
+    tree::TreeRules,
+};
+use nicstripe_sim::{End, Rng};
+use tokio::{sync::mpsc, time::sleep};
+
+use super::lab::{Direction, Lab, in_virtual_time, link, ms, secs, us};
+use crate::{
+    file::{self, ChunkBuffer, FileError},
+    report::metrics::Meters,
+    session::{
+        Pending, Serve, SessionHandle, TargetAttempt,
+        endpoint::{
+            Scope, Sink, SinkOpened, Source, UNNUMBERED,
+            jobs::IoResult,
+            retransmit::{ChunkSender, RetransmitBuffer, stream},
+            stream_offer,
+        },
+        input::Input,
+    },
+    tunnel::Dialer,
+};
+
+/// Batches of one transfer, with the programs at both ends.
+#[derive(Debug, Clone)]
+struct Batches {
+    /// Lengths in bytes.
+    lens: Arc<[u32]>,
+    /// Number of batches that the source may send before they are acknowledged.
+    window: usize,
+    /// Maximum pause before the source produces a batch, and before the sink consumes one.
+    pause: Duration,
+    /// Batches that the sink has consumed.
+    consumed: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// Capacity of a sink's reorder buffer, in batches.
+const ROOM: u64 = 64;
+
+impl Batches {
+    fn new(lens: Vec<u32>) -> Self {
+        Self {
+            lens: lens.into(),
+            window: 64,
+            pause: Duration::ZERO,
+            consumed: Arc::default(),
+        }
+    }
+
+    /// Returns `count` batches of random lengths, most of them short.
+    fn random(seed: u64, count: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let lens = (0..count).map(|_| {
+            let most = if rng.below(4) == 0 { 64 << 10 } else { 300 };
+            1 + rng.below(most) as u32
+        });
+        Self::new(lens.collect())
+    }
+
+    fn bytes_of(number: usize, len: u32) -> Vec<u8> {
+        vec![number as u8; len as usize]
+    }
+
+    async fn wait(&self, rng: &mut Rng) {
+        let pause = rng.below(self.pause.as_micros() as u64 + 1);
+        sleep(Duration::from_micros(pause)).await;
+    }
+
+    async fn produce(self, mut chunks: ChunkSender) {
+        let mut rng = Rng::new(1);
+        for (number, len) in self.lens.iter().enumerate() {
+            self.wait(&mut rng).await;
+            let mut buffer = chunks.buffer();
+            buffer.append(&Self::bytes_of(number, *len));
+            let hashed = chunks.hash(buffer, false).unwrap();
+            if !chunks.send_hashed(hashed).await {
+                return;
+            }
+        }
+        chunks.end(Ok(())).await;
+    }
+
+    async fn consume(
+        self,
+        transfer: TransferId,
+        mut from: mpsc::UnboundedReceiver<Option<ChunkBuffer>>,
+        inputs: mpsc::Sender<Input>,
+    ) {
+        let mut rng = Rng::new(2);
+        while let Some(item) = from.recv().await {
+            self.wait(&mut rng).await;
+            let input = match item {
+                Some(batch) => {
+                    self.consumed.lock().unwrap().push(batch.bytes().to_vec());
+                    Input::Consumed {
+                        transfer,
+                        chunks: 1,
+                    }
+                }
+                None => Input::Io(IoResult::Drained {
+                    transfer,
+                    result: Ok(()),
+                }),
+            };
+            let _ = inputs.send(input).await;
+        }
+    }
+
+    fn assert_consumed(&self) {
+        let consumed = self.consumed.lock().unwrap();
+        assert_eq!(consumed.len(), self.lens.len());
+        for (number, (batch, len)) in consumed.iter().zip(&*self.lens).enumerate() {
+            assert!(*batch == Self::bytes_of(number, *len), "batch {number}");
+        }
+    }
+
+    /// Transfers the batches in a lab with this service, and returns the duration.
+    async fn copy(&self, lab: &mut Lab, direction: Direction) -> Duration {
+        let began = lab.now();
+        let copy = match direction {
+            Direction::Put => {
+                let put = PutTree {
+                    transfer: UNNUMBERED,
+                    target: None,
+                    as_name: false,
+                    rules: TreeRules::default(),
+                    heeds_memory: false,
+                };
+                lab.put(Box::new(BatchSource(self.clone(), Some(put))))
+                    .await
+            }
+            Direction::Get => {
+                let get = GetTree {
+                    transfer: UNNUMBERED,
+                    sources: Vec::new(),
+                    walk: WalkRules::default(),
+                    rules: TreeRules::default(),
+                    limit_bps: None,
+                };
+                lab.get(Box::new(BatchSink::new(self, Some(get)))).await
+            }
+        };
+        copy.end(secs(60)).await.unwrap();
+        self.assert_consumed();
+        lab.now() - began
+    }
+
+    /// Transfers the batches over links with these rates in Mbit/s, and returns the duration.
+    fn copy_over(&self, direction: Direction, mbit: &[u64]) -> Duration {
+        let mut took = Duration::ZERO;
+        in_virtual_time(async {
+            took = self.copy(&mut self.lab(mbit).await, direction).await;
+        });
+        let bytes: u64 = self.lens.iter().map(|len| u64::from(*len)).sum();
+        let ideal = bytes as f64 * 8.0 / (mbit.iter().sum::<u64>() as f64 * 1e6);
+        println!(
+            "{direction:?} over {mbit:?}, window {}: {took:?}, ideal {ideal:.4}",
+            self.window
+        );
+        took
+    }
+
+    async fn lab(&self, mbit: &[u64]) -> Lab {
+        self.consumed.lock().unwrap().clear();
+        let links = mbit.iter().map(|mbit| link(*mbit)).collect();
+        Lab::serving(7, links, Arc::new(self.clone())).await
+    }
+}
+
+/// Source of batches, with the request of a client.
+#[derive(Debug)]
+struct BatchSource(Batches, Option<PutTree>);
+
+impl Source for BatchSource {
+    fn announce(&mut self, at: &mut Scope<'_>) {
+        let transfer = at.transfer;
+        match self.1.take() {
+            Some(put) => at.session.put_tree(PutTree { transfer, ..put }),
+            None => {
+                let offer = stream_offer(transfer, OfferKind::Batches, 0);
+                at.session.offer(offer).unwrap();
+            }
+        }
+    }
+
+    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Option<RetransmitBuffer>> {
+        let (chunks, buffer) = stream(at.transfer, self.0.window, at.jobs);
+        tokio::spawn(self.0.clone().produce(chunks));
+        Ok(Some(buffer))
+    }
+}
+
+/// Sink of batches, with the request of a client.
+#[derive(Debug)]
+struct BatchSink {
+    batches: Batches,
+    get: Option<GetTree>,
+    to: Option<mpsc::UnboundedSender<Option<ChunkBuffer>>>,
+}
+
+impl BatchSink {
+    fn new(batches: &Batches, get: Option<GetTree>) -> Self {
+        Self {
+            batches: batches.clone(),
+            get,
+            to: None,
+        }
+    }
+
+    fn send(&self, item: Option<ChunkBuffer>) {
+        self.to.as_ref().unwrap().send(item).unwrap();
+    }
+}
+
+impl Sink for BatchSink {
+    fn request(&mut self, at: &mut Scope<'_>) {
+        let transfer = at.transfer;
+        if let Some(get) = self.get.take() {
+            at.session.get_tree(GetTree { transfer, ..get });
+        }
+    }
+
+    fn takes(&self, kind: Option<OfferKind>) -> bool {
+        kind == Some(OfferKind::Batches)
+    }
+
+    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Acceptance> {
+        let (to, from) = mpsc::unbounded_channel();
+        self.to = Some(to);
+        let inputs = at.jobs.inputs.clone();
+        tokio::spawn(self.batches.clone().consume(at.transfer, from, inputs));
+        Ok(Acceptance {
+            room: Some(ROOM),
+            ..Acceptance::default()
+        })
+    }
+
+    fn take(&mut self, batch: ChunkBuffer) {
+        self.send(Some(batch));
+    }
+
+    fn end(&mut self) {
+        self.send(None);
+    }
+}
+
+/// Service of a daemon that sends and receives only batches.
+impl Serve for Batches {
+    fn open_source(self: Arc<Self>, _: Get, _: SessionHandle) -> Pending<Box<dyn Source>> {
+        unimplemented()
+    }
+
+    fn open_entry_source(
+        self: Arc<Self>,
+        _: Pending<file::Source>,
+        _: SessionHandle,
+    ) -> Pending<Box<dyn Source>> {
+        unimplemented()
+    }
+
+    fn open_sink(self: Arc<Self>, _: Put, _: SessionHandle) -> Pending<SinkOpened> {
+        unimplemented()
+    }
+
+    fn open_entry_sink(self: Arc<Self>, _: TargetAttempt, _: SessionHandle) -> Pending<SinkOpened> {
+        unimplemented()
+    }
+
+    fn send_tree(self: Arc<Self>, _: GetTree, _: SessionHandle) -> Pending<Box<dyn Source>> {
+        let source: Box<dyn Source> = Box::new(BatchSource((*self).clone(), None));
+        Box::pin(async { Ok(source) })
+    }
+
+    fn receive_tree(self: Arc<Self>, _: PutTree, _: SessionHandle) -> Pending<SinkOpened> {
+        let sink: Box<dyn Sink> = Box::new(BatchSink::new(&self, None));
+        Box::pin(async { Ok((sink, Vec::new())) })
+    }
+
+    fn answer(&self, _: &AskKind) -> AnswerKind {
+        AnswerKind::Done
+    }
+
+    fn dialer(&self, peer: String) -> Dialer {
+        panic!("{peer} asks for tunnels")
+    }
+
+    fn expect(self: Arc<Self>, _: Vec<Expected>, _: SessionHandle) {}
+
+    fn meters(&self) -> &Arc<Meters> {
+        static METERS: std::sync::LazyLock<Arc<Meters>> = std::sync::LazyLock::new(Arc::default);
+        &METERS
+    }
+
+    fn bench_refusal(&self) -> Option<nicstripe_proto::message::BenchRefusal> {
+        None
+    }
+
+    #[cfg(feature = "bench")]
+    fn ask_bench(
+        &self,
+        _: &nicstripe_proto::message::BenchAsk,
+        _: SessionHandle,
+    ) -> Result<nicstripe_bench::Ticket<SessionHandle>, nicstripe_proto::message::BenchRefused>
+    {
+        panic!("only batches are served")
+    }
+
+    #[cfg(feature = "bench")]
+    fn work_for_bench(
+        &self,
+        _: &nicstripe_proto::message::DiskOrder,
+        _: &std::sync::atomic::AtomicBool,
+    ) -> Result<nicstripe_proto::message::DiskDone, FileError> {
+        panic!("only batches are served")
+    }
+}
+
+fn unimplemented<T>() -> Pending<T> {
+    let error = io::ErrorKind::Unsupported.into();
+    Box::pin(async { Err(FileError::new("open", "a file", error)) })
+}
+
+#[test]
+fn batches_of_a_source_with_a_small_window_take_the_sum_of_the_links() {
+    for direction in Direction::BOTH {
+        // Delayed acknowledgements, or one path that gets each batch while the other idles, would
+        // make one link the bottleneck.
+        let batches = Batches {
+            window: 8,
+            ..Batches::new(vec![64 << 10; 200])
+        };
+        let (took, ideal) = (
+            batches.copy_over(direction, &[100, 100]),
+            Duration::from_secs_f64((200 << 19) as f64 / 200e6),
+        );
+        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+    }
+}
+
+#[test]
+fn batches_of_a_source_with_a_window_wait_little_for_a_slow_link() {
+    for direction in Direction::BOTH {
+        let batches = Batches {
+            window: 32,
+            ..Batches::new(vec![64 << 10; 200])
+        };
+        let (took, alone) = (
+            batches.copy_over(direction, &[10, 100]),
+            batches.copy_over(direction, &[100]),
+        );
+        assert!(
+            took <= alone.mul_f64(1.1),
+            "{took:?}, without the slow link {alone:?}"
+        );
+    }
+}
+
+#[test]
+fn batches_of_any_length_arrive_in_order() {
+    for direction in Direction::BOTH {
+        for (count, window) in [(0, 64), (1, 64), (1, 1), (300, 64), (300, 1), (300, 7)] {
+            let batches = Batches {
+                window,
+                pause: us(700),
+                ..Batches::random(count, count)
+            };
+            batches.copy_over(direction, &[100, 10]);
+        }
+    }
+}
+
+#[test]
+fn batches_arrive_in_order_although_links_are_cut_and_silent() {
+    for direction in Direction::BOTH {
+        for end in End::BOTH {
+            in_virtual_time(async move {
+                let batches = Batches {
+                    window: 20,
+                    pause: ms(4),
+                    ..Batches::random(8, 900)
+                };
+                let mut lab = batches.lab(&[10, 100]).await;
+                lab.at(ms(200), |links| links.cut(1));
+                lab.at(ms(700), |links| links.heal(1));
+                lab.at(ms(1200), move |links| links.silence(0, end));
+                lab.at(secs(5), |links| links.heal_silently(0));
+                batches.copy(&mut lab, direction).await;
+            });
+        }
+    }
+}
