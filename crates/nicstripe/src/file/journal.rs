@@ -24,6 +24,7 @@ use rustix::{
 
 use super::{
     beneath::{inode_of, open_entry},
+    disk,
     ours::Others,
     root::exists,
 };
@@ -137,8 +138,8 @@ impl JournalFile {
             .flat_map(|subtree| Record { subtree }.encode(self.header.id))
             .collect();
         let mut end = self.end.lock();
-        self.file.write_all_at(&records, *end)?;
-        self.file.sync_data()?;
+        disk::write_all_at(&self.file, &records, *end)?;
+        disk::sync_data(&self.file)?;
         *end += records.len() as u64;
         Ok(())
     }

@@ -7,6 +7,7 @@ mod beneath;
 mod buffer;
 mod compress;
 mod device;
+mod disk;
 mod error;
 mod hidden;
 mod holes;
@@ -25,7 +26,7 @@ mod target;
 mod xattrs;
 
 #[cfg(test)]
-pub(crate) use self::pool::SimulatedDisk;
+pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, mode_of, mtime_of, owner_of, umask},

@@ -6,6 +6,8 @@
 mod round_robin;
 #[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod volatile;
 
 use std::{
     num::NonZero,
@@ -20,7 +22,10 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use self::round_robin::Owner;
 use self::round_robin::RoundRobin;
 #[cfg(test)]
-pub(crate) use self::simulated::SimulatedDisk;
+pub(crate) use self::{
+    simulated::{DiskCall, SimulatedDisk},
+    volatile::Image,
+};
 
 type Task = Box<dyn FnOnce() + Send>;
 

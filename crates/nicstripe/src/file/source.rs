@@ -17,7 +17,7 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fsta
 use super::{
     buffer::{BufferPool, ChunkBuffer},
     compress::Packer,
-    device,
+    device, disk,
     error::FileError,
     holes::find_holes,
     identity::identity_of,
@@ -300,7 +300,7 @@ impl Source {
 impl Content {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
-            Self::File(file) | Self::Made(file) => file.read_exact_at(bytes, offset),
+            Self::File(file) | Self::Made(file) => disk::read_exact_at(file, bytes, offset),
             Self::Stored(file) => file.read_exact_at(bytes, offset),
         }
     }

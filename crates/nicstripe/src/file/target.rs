@@ -27,7 +27,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
-            fs::{FileExt, MetadataExt, OpenOptionsExt},
+            fs::{MetadataExt, OpenOptionsExt},
         },
     },
     path::Path,
@@ -54,7 +54,7 @@ use super::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, mode_of},
     beneath::{inode_of, open_entry},
-    device,
+    device, disk,
     error::FileError,
     hidden::hidden_name,
     journal::JournalFile,
@@ -391,7 +391,7 @@ impl Target {
             .as_ref()
             .filter(|_| aligned)
             .unwrap_or(&self.part);
-        file.write_all_at(bytes, offset)
+        disk::write_all_at(file, bytes, offset)
     }
 
     /// Checks that the file system has `needed` bytes free, and allocates the space if that is

@@ -28,7 +28,12 @@ struct Shared {
     news: mpsc::UnboundedSender<News>,
     /// Maximum length in bytes of one message of the network. It arrives as a whole.
     segment: usize,
+    intercept: Mutex<Option<Box<Intercept>>>,
 }
+
+/// Function that sees what an end is about to send over a link, above TLS: whole frames. May change
+/// them.
+type Intercept = dyn FnMut(LinkId, End, &mut [u8]) + Send;
 
 struct State {
     net: Network<Vec<u8>>,
@@ -86,6 +91,7 @@ impl SimulatedNetwork {
             origin: Instant::now(),
             news,
             segment,
+            intercept: Mutex::default(),
         };
         (Self(Arc::new(shared)), receiver)
     }
@@ -99,6 +105,11 @@ impl SimulatedNetwork {
         self.catch_up();
         change(&mut self.0.state.lock().net);
         self.0.changed.notify_one();
+    }
+
+    /// Passes everything that is sent from now on to `intercept`, before TLS seals it.
+    pub(crate) fn intercept(&self, intercept: impl FnMut(LinkId, End, &mut [u8]) + Send + 'static) {
+        *self.0.intercept.lock() = Some(Box::new(intercept));
     }
 
     /// Connects over a link. The attempt ends when the future is dropped.
@@ -288,6 +299,16 @@ impl Connection {
             ready |= Ready::WRITABLE;
         }
         ready
+    }
+
+    /// Returns the frames to send in place of these, if the test intercepts them.
+    pub(crate) fn intercepted(&self, plaintext: &[&[u8]]) -> Option<Vec<u8>> {
+        let intercept = &self.network.0.intercept;
+        let mut intercept = intercept.lock();
+        let intercept = intercept.as_mut()?;
+        let mut frames = plaintext.concat();
+        intercept(self.at.0, self.at.1, &mut frames);
+        Some(frames)
     }
 
     /// Receives once, like a socket: returns the number of bytes, and true if no more are

@@ -4,11 +4,11 @@ use std::{fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
 use rustix::fs::{
-    Advice, AtFlags, RenameFlags, fadvise, fstat, fsync, renameat, renameat_with, statat, unlinkat,
+    Advice, AtFlags, RenameFlags, fadvise, fstat, renameat, renameat_with, statat, unlinkat,
 };
 
 use super::{Syncs, Target, TargetState};
-use crate::file::{beneath::inode_of, error::FileError};
+use crate::file::{beneath::inode_of, disk, error::FileError};
 
 impl Target {
     /// Syncs the target's data, then records `subtrees` as durable in the journal.
@@ -18,7 +18,7 @@ impl Target {
             return Ok(());
         }
         self.unsynced.store(0, Ordering::Release);
-        self.sync_part(*syncs, File::sync_data)?;
+        self.sync_part(*syncs, disk::sync_data)?;
         let Some(journal) = &self.journal else {
             return Ok(());
         };
@@ -32,7 +32,7 @@ impl Target {
     /// Runs the final sync of the target; later syncs have no effect.
     fn sync_last(&self) -> Result<(), FileError> {
         let mut syncs = self.syncs.lock();
-        self.sync_part(*syncs, File::sync_all)?;
+        self.sync_part(*syncs, disk::sync_all)?;
         self.is_void.store(false, Ordering::Release);
         *syncs = Syncs::Closed;
         Ok(())
@@ -106,10 +106,10 @@ impl Target {
 
     /// Syncs the target directory, which makes the file's name durable.
     fn settle_name(&self) -> Result<(), FileError> {
-        if let Err(cause) = fsync(&self.dir) {
+        if let Err(cause) = disk::sync_names(&self.dir) {
             self.poisoned.store(true, Ordering::Release);
             self.withdraw();
-            return Err(self.error("sync the directory of", cause.into()));
+            return Err(self.error("sync the directory of", cause));
         }
         // The next transfer detects a journal without a part file, so a lost unlink does no harm.
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
@@ -153,7 +153,7 @@ impl Target {
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
-        self.sync_part(*self.syncs.lock(), File::sync_data)?;
+        self.sync_part(*self.syncs.lock(), disk::sync_data)?;
         // Otherwise the data would be read back from the page cache instead of the disk.
         let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
         let found = self

@@ -1,4 +1,7 @@
-use std::{os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::Path,
+};
 
 use nicstripe_proto::{ChunkId, hash_tree::chunk_value, journal::SourceIdentity};
 

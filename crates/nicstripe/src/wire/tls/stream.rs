@@ -185,6 +185,10 @@ impl TlsStream {
     ///
     /// This end has closed the connection, or the connection failed earlier.
     pub(crate) fn queue(&mut self, plaintext: &[&[u8]]) -> Result<(), TlsError> {
+        #[cfg(test)]
+        if let Some(changed) = self.socket.intercepted(plaintext) {
+            return self.tls.send(&[&changed], &mut self.sending);
+        }
         self.tls.send(plaintext, &mut self.sending)
     }
 
@@ -456,6 +460,15 @@ impl Socket {
             Self::Tcp(tcp) => send(tcp, pending),
             #[cfg(test)]
             Self::Simulated(connection) => connection.send(pending),
+        }
+    }
+
+    /// Returns the plaintext to send in place of this, if a test intercepts it.
+    #[cfg(test)]
+    fn intercepted(&self, plaintext: &[&[u8]]) -> Option<Vec<u8>> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Simulated(connection) => connection.intercepted(plaintext),
         }
     }
 

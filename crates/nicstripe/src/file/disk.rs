@@ -1,0 +1,56 @@
+//! System calls on the data of a copy. The simulated disk of a test can fail them, and remembers
+//! what they made durable.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+};
+
+#[cfg(test)]
+use super::pool::{DiskCall, SimulatedDisk};
+
+/// Reads exactly the bytes at an offset.
+pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    #[cfg(test)]
+    SimulatedDisk::attempt(DiskCall::Read, 0)?;
+    file.read_exact_at(bytes, offset)
+}
+
+/// Writes all bytes at an offset.
+pub(super) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    #[cfg(test)]
+    SimulatedDisk::attempt(DiskCall::Write, bytes.len() as u64)?;
+    file.write_all_at(bytes, offset)
+}
+
+/// Makes the content and the length of a file durable.
+pub(super) fn sync_data(file: &File) -> io::Result<()> {
+    sync(file, || file.sync_data())
+}
+
+/// Makes the content and the attributes of a file durable.
+pub(super) fn sync_all(file: &File) -> io::Result<()> {
+    sync(file, || file.sync_all())
+}
+
+/// Makes the names in a directory durable.
+pub(super) fn sync_names(dir: &OwnedFd) -> io::Result<()> {
+    sync(dir, || Ok(rustix::fs::fsync(dir)?))
+}
+
+#[cfg_attr(
+    not(test),
+    expect(unused_variables, reason = "a simulated disk notes it")
+)]
+fn sync(of: &impl AsFd, how: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    #[cfg(test)]
+    SimulatedDisk::attempt_sync(of.as_fd())?;
+    how()?;
+    #[cfg(test)]
+    SimulatedDisk::on_synced(of.as_fd());
+    Ok(())
+}
