@@ -100,11 +100,6 @@ impl Lab {
         Self::new(seed, Grid::new(size / 64, ChunkSize::MIN), 64, false)
     }
 
-    /// Creates a lab of full size, with numbers instead of bytes as chunk contents.
-    pub(crate) fn full(seed: Seed, size: u64) -> Self {
-        Self::new(seed, Grid::new(size, ChunkSize::DEFAULT), 1, false)
-    }
-
     /// Creates a lab with scaled links like [`Lab::scaled`], with a file of `bytes` real bytes, so
     /// that digests are those of BLAKE3.
     pub(crate) fn small(seed: Seed, bytes: u64) -> Self {

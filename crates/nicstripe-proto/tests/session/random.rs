@@ -1,4 +1,5 @@
-//! Tests with random links, faults and crashes: the file is always delivered once and intact.
+//! Tests with random links and faults: streams are always delivered once and intact. The library's
+//! `session/simulated` tests run the shipped event loop with files.
 
 use std::time::Duration;
 
@@ -25,33 +26,11 @@ const LIMIT: Duration = secs(500);
 /// Maximum number of failed runs of a transfer; the injected disk errors cause fewer.
 const RERUNS: usize = 12;
 
-/// Seeds that once failed, with the bug that they found. A change to the test's random choices
-/// makes them useless.
-///
-/// 1402: a commit during a sync that then failed; the commit's own sync could have reported
-/// success.
-const FILES_ONCE_FAILED: [u64; 1] = [1402];
-const LIVE_ONCE_FAILED: [u64; 0] = [];
-
-#[test]
-fn whatever_happens_the_file_arrives_once_and_whole() {
-    run_all(
-        "whatever_happens_the_file",
-        &FILES_ONCE_FAILED,
-        SEEDS,
-        |seed| run(random_lab(seed)),
-    );
-}
-
 #[test]
 fn whatever_happens_pipes_batches_and_what_is_taken_in_order_arrive_once_and_whole() {
-    run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| {
-        run(random_live_lab(seed));
+    run_all("whatever_happens_pipes", &[], SEEDS, |seed| {
+        finish(&mut random_live_lab(seed));
     });
-}
-
-fn run(mut lab: Lab) {
-    finish(&mut lab);
 }
 
 /// Runs a transfer until it is delivered. Restarts it after each failure that the injected faults
@@ -88,13 +67,6 @@ fn assert_little_was_sent_twice(lab: &Lab) {
         repeated <= most,
         "{repeated} chunks were sent twice, {losses} paths lost"
     );
-}
-
-pub(crate) fn random_lab(seed: Seed) -> Lab {
-    let mut rng = Rng::new(seed.0);
-    let chunks = pick(&mut rng, &[0, 1, 2, 5, 40, 150, 440]);
-    let size = (chunks * 4096).saturating_sub(rng.below(4096) * rng.below(2));
-    with_faults(Lab::small(seed, size), &mut rng, chunks)
 }
 
 /// Creates a lab with random links and faults, for a transfer with a streaming source or an

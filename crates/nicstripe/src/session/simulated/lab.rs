@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     Daemon,
     file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
-    report::error::Error,
+    report::{error::Error, metrics::Meters},
     session::{
         Access, Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input,
         Joining, Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Runs a test on a runtime with virtual time.
-pub(super) fn in_virtual_time(test: impl Future<Output = ()>) {
+pub(super) fn in_virtual_time<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -49,7 +49,7 @@ pub(super) fn in_virtual_time(test: impl Future<Output = ()>) {
         .event_interval(u32::MAX)
         .build()
         .unwrap();
-    runtime.block_on(test);
+    runtime.block_on(test)
 }
 
 pub(super) const fn us(micros: u64) -> Duration {
@@ -103,7 +103,11 @@ pub(super) struct Lab {
     pub(super) options: PutOptions,
     /// Chunk size of the files that the client sends.
     pub(super) chunk_size: ChunkSize,
-    folder: TempDir,
+    /// True if a file may change while it is sent.
+    pub(super) allow_changing: bool,
+    /// Metrics of the daemon.
+    pub(super) meters: Arc<Meters>,
+    pub(super) folder: Arc<TempDir>,
     transfers: u32,
     seed: u64,
 }
@@ -119,7 +123,8 @@ pub(super) struct Links {
 /// Copy that was started and may still run.
 pub(super) struct Copy {
     pub(super) transfer: TransferId,
-    ended: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
+    pub(super) progress: SharedProgress,
+    pub(super) ended: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
 }
 
 impl Copy {
@@ -170,7 +175,14 @@ impl Lab {
         links: Vec<LinkConfig>,
         service: Arc<dyn Serve>,
     ) -> Self {
-        let lab = Self::start(seed, links, SessionConfig::default(), Some(service)).await;
+        let lab = Self::start(
+            new_folder(),
+            seed,
+            links,
+            SessionConfig::default(),
+            Some(service),
+        )
+        .await;
         lab.add_paths(None).await;
         lab
     }
@@ -186,11 +198,22 @@ impl Lab {
 
     /// Starts both sessions with these links. The client has no paths yet.
     pub(super) async fn over(seed: u64, links: Vec<LinkConfig>, config: SessionConfig) -> Self {
-        Self::start(seed, links, config, None).await
+        Self::on(new_folder(), seed, links, config).await
+    }
+
+    /// Like [`over`](Self::over), with the files that an earlier lab has left in `folder`.
+    pub(super) async fn on(
+        folder: Arc<TempDir>,
+        seed: u64,
+        links: Vec<LinkConfig>,
+        config: SessionConfig,
+    ) -> Self {
+        Self::start(folder, seed, links, config, None).await
     }
 
     /// Starts both sessions. The daemon serves its folder if there is no `service`.
     async fn start(
+        folder: Arc<TempDir>,
         seed: u64,
         links: Vec<LinkConfig>,
         config: SessionConfig,
@@ -201,10 +224,6 @@ impl Lab {
             .into_iter()
             .map(|link| network.add_link(link))
             .collect();
-        let folder = tempfile::tempdir_in(in_memory()).unwrap();
-        for name in FOLDERS {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
-        }
         let disks: [SimulatedDisk; 2] = Default::default();
         let connector = Connector {
             tls: client_tls(),
@@ -212,7 +231,7 @@ impl Lab {
             links: ids.clone(),
         };
         let [client_pool, daemon_pool] = disks.each_ref().map(IoPool::simulated);
-        let rights = daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
+        let (rights, meters) = daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
         let rights = service.map_or(rights, Access::Daemon);
         let end = |role, access, pool| DriverConfig {
             role,
@@ -250,6 +269,8 @@ impl Lab {
             shares,
             options: PutOptions::default(),
             chunk_size: ChunkSize::DEFAULT,
+            allow_changing: false,
+            meters,
             folder,
             transfers: 0,
             seed,
@@ -277,7 +298,11 @@ impl Lab {
 
     /// Returns the path of the copied file at this end.
     pub(super) fn file(&self, end: End) -> PathBuf {
-        self.folder.path().join(FOLDERS[end as usize]).join("file")
+        self.folder_of(end).join("file")
+    }
+
+    pub(super) fn folder_of(&self, end: End) -> PathBuf {
+        self.folder.path().join(FOLDERS[end as usize])
     }
 
     /// Writes a file of `size` random bytes at this end.
@@ -334,16 +359,26 @@ impl Lab {
         self.transfers += 1;
         let transfer = TransferId(self.transfers);
         let (reply, ended) = oneshot::channel();
+        let progress = SharedProgress::default();
         let waiter = Waiter {
             reply,
             events: None,
-            progress: SharedProgress::default(),
+            progress: progress.clone(),
         };
-        (Copy { transfer, ended }, waiter)
+        let copy = Copy {
+            transfer,
+            progress,
+            ended,
+        };
+        (copy, waiter)
     }
 
     fn source(&self) -> Box<dyn Source> {
-        let source = file::Source::open(&self.file(End::A), ReadOptions::default())
+        let options = ReadOptions {
+            allow_changing: self.allow_changing,
+            ..ReadOptions::default()
+        };
+        let source = file::Source::open(&self.file(End::A), options)
             .unwrap()
             .in_chunks_of(self.chunk_size);
         Box::new(FileSource::stored(
@@ -358,10 +393,9 @@ impl Lab {
             options: self.options,
             peer_key: *KEYS[1].public_key().as_bytes(),
         };
-        Box::new(LocalFile {
-            get: get_request(),
-            target,
-        })
+        let mut get = get_request();
+        get.allow_changing = self.allow_changing;
+        Box::new(LocalFile { get, target })
     }
 
     /// Returns a request to store the file of this lab.
@@ -400,12 +434,17 @@ impl Lab {
             .collect()
     }
 
-    /// Asserts that both ends have equal files, and no other files.
-    pub(super) fn assert_delivered(&self) {
+    /// Asserts that both ends have equal files.
+    pub(super) fn assert_equal(&self) {
         let [ours, served] = End::BOTH.map(|end| std::fs::read(self.file(end)).unwrap());
         assert!(ours == served, "another file arrived");
-        for folder in FOLDERS {
-            let names = std::fs::read_dir(self.folder.path().join(folder)).unwrap();
+    }
+
+    /// Asserts that both ends have equal files, and no other files.
+    pub(super) fn assert_delivered(&self) {
+        self.assert_equal();
+        for end in End::BOTH {
+            let names = std::fs::read_dir(self.folder_of(end)).unwrap();
             assert_eq!(names.count(), 1, "more than the file is left");
         }
     }
@@ -455,6 +494,15 @@ impl Links {
             .apply(|net| delivered = net.traffic(self.ids[index], from).delivered_bytes);
         delivered
     }
+}
+
+/// Makes a folder for the files of both ends.
+pub(super) fn new_folder() -> Arc<TempDir> {
+    let folder = tempfile::tempdir_in(in_memory()).unwrap();
+    for name in FOLDERS {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    Arc::new(folder)
 }
 
 /// Folders of the client and of the daemon.
@@ -537,8 +585,8 @@ fn daemon_tls() -> ServerTls {
     ServerTls::new(&KEYS[1], Arc::new(|key| *key == KEYS[0].public_key()))
 }
 
-/// Returns the rights of the client at a daemon that serves `root`.
-async fn daemon(root: &Path, pool: IoPool) -> Access {
+/// Returns the rights of the client at a daemon that serves `root`, and the daemon's metrics.
+async fn daemon(root: &Path, pool: IoPool) -> (Access, Arc<Meters>) {
     let mut peers = Peers::default();
     let client = KEYS[0].public_key();
     peers
@@ -553,7 +601,9 @@ async fn daemon(root: &Path, pool: IoPool) -> Access {
         .bind()
         .await
         .unwrap();
-    Access::Daemon(daemon.service_of(&client, pool))
+    let service = daemon.service_of(&client, pool);
+    let meters = service.meters().clone();
+    (Access::Daemon(service), meters)
 }
 
 /// Passes accepted connections to the daemon's session, and carrier losses to the session of the

@@ -12,13 +12,18 @@ mod asks;
 mod batches;
 mod budgets;
 mod cancels;
+mod damage;
+mod disks;
 mod faults;
 mod files;
 mod flaps;
+mod flips;
+mod frames;
 pub(super) mod lab;
 mod limits;
 #[cfg(feature = "bench")]
 mod loads;
+mod power;
 mod random;
 mod sizes;
 mod streams;
