@@ -11,12 +11,12 @@ use nicstripe_proto::{
     tree::{EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict, message::MOST_MESSAGE},
 };
 
-use super::Halt;
 use crate::{
     file::FileError,
     text::logged::boundary,
     tree::{
         channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
+        halt::Halt,
         options::{EntryOutcome, FailedEntry, TreeReport},
     },
 };

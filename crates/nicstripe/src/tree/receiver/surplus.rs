@@ -20,9 +20,12 @@ use rustix::fs::{
     AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
 };
 
-use super::{Halt, dirs::TreeDir, outbox::Outbox};
-use crate::file::{CONFINED, FileError, entries_of, is_hidden_name};
-use crate::{text::shown_path, tree::filter::Filters};
+use super::{dirs::TreeDir, outbox::Outbox};
+use crate::{
+    file::{CONFINED, FileError, entries_of, is_hidden_name},
+    text::shown_path,
+    tree::{filter::Filters, halt::Halt},
+};
 
 /// Announced names in unfinished directories, by the directory's key: the number of its users and
 /// the keys of the names.
