@@ -16,10 +16,9 @@ use nicstripe_testkit::{
 
 use crate::hosts::{Hosts, MIB};
 
-pub(crate) const TESTS: &[Test] = tests![
-    a_backup_and_a_restore_survive_a_cable_that_is_cut,
-    a_backup_and_a_restore_survive_a_silent_cable
-];
+pub(crate) const TESTS: &[Test] = tests![a_backup_and_a_restore_survive_a_cable_that_is_cut];
+
+pub(crate) const LONG_TESTS: &[Test] = tests![a_backup_and_a_restore_survive_a_silent_cable];
 
 pub(crate) const TESTS_WITH_RESTIC: &[Test] = tests![restic_survives_a_cable_that_is_cut];
 

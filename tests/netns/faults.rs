@@ -16,11 +16,14 @@ use crate::hosts::{Hosts, MIB, Way};
 pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along,
     a_cable_that_loses_frames_is_used_and_not_given_up,
-    after_8_seconds_without_any_cable_it_goes_on,
     a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on,
-    a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on,
     a_daemon_that_stands_still_for_5_seconds_is_waited_for,
+];
+
+pub(crate) const LONG_TESTS: &[Test] = tests![
+    a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on,
     a_client_that_stands_still_for_5_seconds_goes_on,
+    after_8_seconds_without_any_cable_it_goes_on,
 ];
 
 /// Tests that load programs into the kernel to corrupt frames.

@@ -72,9 +72,9 @@ fn main() {
     let (alone, together) = trials(arguments.list)
         .into_iter()
         .partition(|trial| ALONE.contains(&trial.name()));
-    // Cables are slow: a copy over them needs less than half of a core.
+    // Cables are slow, and most tests wait for the loss of one: they need a third of a core.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(cores + 1);
+    arguments.test_threads.get_or_insert(2 * cores);
     let of_most = libtest_mimic::run(&arguments, together);
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, alone).exit_if_failed();
@@ -98,10 +98,10 @@ fn trials(_: bool) -> Vec<Trial> {
 fn trials(only_listed: bool) -> Vec<Trial> {
     use nicstripe_testkit::{
         restic,
-        trial::{Group, none},
+        trial::{Group, length, none},
     };
 
-    let groups: [Group; 26] = [
+    let groups: [Group; 30] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -128,6 +128,10 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
         (stalls::TESTS, stalls::obstacle),
+        (losses::LONG_TESTS, length),
+        (faults::LONG_TESTS, length),
+        (backups::LONG_TESTS, length),
+        (hotplug::LONG_TESTS, length),
     ];
     nicstripe_testkit::trial::trials_in_a_lab(only_listed, groups)
 }
