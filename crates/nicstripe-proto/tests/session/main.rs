@@ -1,23 +1,11 @@
-//! Tests of two sessions over a simulated network, in virtual time.
-//!
-//! `seeds.rs` describes how to run many seeds, or to repeat a failed one.
+//! Tests of one session, whose peer the test writes by hand. Tests of two sessions as they run are
+//! in the library, in `session/simulated`.
 
 #![allow(clippy::unwrap_used)]
 
 mod asks;
 mod clock;
-mod delta;
-mod disk;
-mod drive;
-mod flaps;
-mod harness;
-mod holes;
 mod hostile;
 mod hostile_live;
-mod live;
 mod loads;
-mod peer;
-mod pipes;
-mod random;
 mod resume;
-mod seeds;

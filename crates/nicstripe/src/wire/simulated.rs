@@ -107,6 +107,14 @@ impl SimulatedNetwork {
         self.0.changed.notify_one();
     }
 
+    /// Ends the connection at one end, if there is one. The other end gets no event.
+    pub(crate) fn reset(&self, link: LinkId, end: End) {
+        if let Some(half) = self.0.state.lock().halves.get_mut(&(link, end)) {
+            half.ended = Some(Ended::Reset);
+            half.changed.notify_waiters();
+        }
+    }
+
     /// Passes everything that is sent from now on to `intercept`, before TLS seals it.
     pub(crate) fn intercept(&self, intercept: impl FnMut(LinkId, End, &mut [u8]) + Send + 'static) {
         *self.0.intercept.lock() = Some(Box::new(intercept));

@@ -9,13 +9,22 @@ use std::{
 
 use nicstripe_proto::{
     Acceptance, TransferId,
-    message::{AnswerKind, AskKind, Expected, Get, GetTree, OfferKind, Put, PutTree, WalkRules},
-    tree::TreeRules,
+    message::{
+        AnswerKind, AskKind, Expected, Get, GetTree, Message, OfferKind, Put, PutTree, WalkRules,
+    },
+    tree::{EntryId, TreeMessage, TreeRules, Verdict},
 };
-use nicstripe_sim::{End, Rng};
-use tokio::{sync::mpsc, time::sleep};
+use nicstripe_sim::{End, LinkConfig, Rng};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
 
-use super::lab::{Direction, Lab, in_virtual_time, link, ms, secs, us};
+use super::{
+    frames::{each_frame, message_in},
+    lab::{Direction, Lab, in_virtual_time, link, ms, secs, us},
+    random::{LIMIT, add_faults, pick, random_links, seeds},
+};
 use crate::{
     file::{self, ChunkBuffer, FileError},
     report::metrics::Meters,
@@ -27,7 +36,7 @@ use crate::{
             retransmit::{ChunkSender, RetransmitBuffer, stream},
             stream_offer,
         },
-        input::Input,
+        input::{Input, TreeOutput},
     },
     tunnel::Dialer,
 };
@@ -41,9 +50,15 @@ struct Batches {
     window: usize,
     /// Maximum pause before the source produces a batch, and before the sink consumes one.
     pause: Duration,
+    /// Batches that the source may send before their verdicts arrive; `None` if it does not wait
+    /// for verdicts.
+    untold: Option<Arc<Semaphore>>,
     /// Batches that the sink has consumed.
     consumed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
+
+/// Time that a verdict takes from one end to the other, or more.
+const VERDICT_DELAY: Duration = ms(1);
 
 /// Capacity of a sink's reorder buffer, in batches.
 const ROOM: u64 = 64;
@@ -54,6 +69,7 @@ impl Batches {
             lens: lens.into(),
             window: 64,
             pause: Duration::ZERO,
+            untold: None,
             consumed: Arc::default(),
         }
     }
@@ -81,6 +97,9 @@ impl Batches {
         let mut rng = Rng::new(1);
         for (number, len) in self.lens.iter().enumerate() {
             self.wait(&mut rng).await;
+            if let Some(untold) = &self.untold {
+                untold.acquire().await.unwrap().forget();
+            }
             let mut buffer = chunks.buffer();
             buffer.append(&Self::bytes_of(number, *len));
             let hashed = chunks.hash(buffer, false).unwrap();
@@ -102,7 +121,10 @@ impl Batches {
             self.wait(&mut rng).await;
             let input = match item {
                 Some(batch) => {
-                    self.consumed.lock().unwrap().push(batch.bytes().to_vec());
+                    let number = self.push(&batch);
+                    if self.untold.is_some() {
+                        let _ = inputs.send(verdicts(transfer, number)).await;
+                    }
                     Input::Consumed {
                         transfer,
                         chunks: 1,
@@ -115,6 +137,31 @@ impl Batches {
             };
             let _ = inputs.send(input).await;
         }
+    }
+
+    /// Records a consumed batch and returns its number.
+    fn push(&self, batch: &ChunkBuffer) -> u64 {
+        let mut consumed = self.consumed.lock().unwrap();
+        consumed.push(batch.bytes().to_vec());
+        consumed.len() as u64 - 1
+    }
+
+    /// Lets the source send another batch after each verdict that the sink sends.
+    fn heed_verdicts(&self, lab: &Lab) {
+        let Some(untold) = self.untold.clone() else {
+            return;
+        };
+        lab.links.network.intercept(move |_, _, frames| {
+            each_frame(frames, |_, frame| {
+                if let Some(Message::Tree(_)) = message_in(frame) {
+                    let untold = untold.clone();
+                    tokio::spawn(async move {
+                        sleep(VERDICT_DELAY).await;
+                        untold.add_permits(1);
+                    });
+                }
+            });
+        });
     }
 
     fn assert_consumed(&self) {
@@ -151,7 +198,7 @@ impl Batches {
                 lab.get(Box::new(BatchSink::new(self, Some(get)))).await
             }
         };
-        copy.end(secs(60)).await.unwrap();
+        copy.end(LIMIT).await.unwrap();
         self.assert_consumed();
         lab.now() - began
     }
@@ -160,7 +207,10 @@ impl Batches {
     fn copy_over(&self, direction: Direction, mbit: &[u64]) -> Duration {
         let mut took = Duration::ZERO;
         in_virtual_time(async {
-            took = self.copy(&mut self.lab(mbit).await, direction).await;
+            let links = mbit.iter().map(|mbit| link(*mbit)).collect();
+            let mut lab = self.lab(7, links).await;
+            self.heed_verdicts(&lab);
+            took = self.copy(&mut lab, direction).await;
         });
         let bytes: u64 = self.lens.iter().map(|len| u64::from(*len)).sum();
         let ideal = bytes as f64 * 8.0 / (mbit.iter().sum::<u64>() as f64 * 1e6);
@@ -171,10 +221,21 @@ impl Batches {
         took
     }
 
-    async fn lab(&self, mbit: &[u64]) -> Lab {
+    async fn lab(&self, seed: u64, links: Vec<LinkConfig>) -> Lab {
         self.consumed.lock().unwrap().clear();
-        let links = mbit.iter().map(|mbit| link(*mbit)).collect();
-        Lab::serving(7, links, Arc::new(self.clone())).await
+        Lab::serving(seed, links, Arc::new(self.clone())).await
+    }
+}
+
+/// Returns the verdicts of the entries in a batch, as a tree's receiver sends them.
+fn verdicts(transfer: TransferId, batch: u64) -> Input {
+    let message = TreeMessage::Verdicts {
+        first: EntryId(batch),
+        verdicts: vec![Verdict::Create; 3],
+    };
+    Input::Tree {
+        transfer,
+        said: TreeOutput::Message(message),
     }
 }
 
@@ -366,6 +427,41 @@ fn batches_of_a_source_with_a_window_wait_little_for_a_slow_link() {
     }
 }
 
+/// Returns 200 batches of 64 KiB whose source waits for verdicts once it has sent this many.
+fn waiting_for_verdicts(untold: usize) -> Batches {
+    Batches {
+        untold: Some(Arc::new(Semaphore::new(untold))),
+        ..Batches::new(vec![64 << 10; 200])
+    }
+}
+
+#[test]
+fn batches_of_a_source_that_waits_for_verdicts_take_the_sum_of_the_links() {
+    for direction in Direction::BOTH {
+        // The limit is what both links carry in 16 ms. If one path got each batch while the other
+        // idles, one link would be the bottleneck.
+        let (took, ideal) = (
+            waiting_for_verdicts(6).copy_over(direction, &[100, 100]),
+            Duration::from_secs_f64((200 << 19) as f64 / 200e6),
+        );
+        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+    }
+}
+
+#[test]
+fn batches_of_a_source_that_waits_for_verdicts_wait_little_for_a_slow_link() {
+    for direction in Direction::BOTH {
+        let (took, alone) = (
+            waiting_for_verdicts(32).copy_over(direction, &[10, 100]),
+            waiting_for_verdicts(32).copy_over(direction, &[100]),
+        );
+        assert!(
+            took <= alone.mul_f64(1.1),
+            "{took:?}, without the slow link {alone:?}"
+        );
+    }
+}
+
 #[test]
 fn batches_of_any_length_arrive_in_order() {
     for direction in Direction::BOTH {
@@ -390,7 +486,7 @@ fn batches_arrive_in_order_although_links_are_cut_and_silent() {
                     pause: ms(4),
                     ..Batches::random(8, 900)
                 };
-                let mut lab = batches.lab(&[10, 100]).await;
+                let mut lab = batches.lab(7, vec![link(10), link(100)]).await;
                 lab.at(ms(200), |links| links.cut(1));
                 lab.at(ms(700), |links| links.heal(1));
                 lab.at(ms(1200), move |links| links.silence(0, end));
@@ -398,5 +494,25 @@ fn batches_arrive_in_order_although_links_are_cut_and_silent() {
                 batches.copy(&mut lab, direction).await;
             });
         }
+    }
+}
+
+#[test]
+fn whatever_happens_batches_arrive_once_and_in_order() {
+    for seed in seeds(20) {
+        println!("seed {seed}");
+        in_virtual_time(async {
+            let mut rng = Rng::new(seed ^ 0xba7c);
+            let direction = Direction::BOTH[rng.below(2) as usize];
+            let count = pick(&mut rng, &[0, 1, 2, 40, 300]);
+            let batches = Batches {
+                window: pick(&mut rng, &[1, 2, 16, 64]) as usize,
+                pause: us(pick(&mut rng, &[0, 500, 10_000])),
+                ..Batches::random(seed, count)
+            };
+            let mut lab = batches.lab(seed, random_links(&mut rng)).await;
+            add_faults(&lab, &mut rng, count);
+            batches.copy(&mut lab, direction).await;
+        });
     }
 }

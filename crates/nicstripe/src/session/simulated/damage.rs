@@ -1,4 +1,4 @@
-//! Tests with messages that are lost with their link, and with chunks that arrive damaged.
+//! Tests with messages that are lost with their link, and with links that damage chunks.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +10,12 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_proto::{ChunkId, FailCode, Message};
+use nicstripe_proto::{ChunkId, FailCode, Message, PathId, Session};
 use nicstripe_sim::{End, Rng};
 use tokio::time::sleep;
 
 use super::{
+    files,
     frames::{chunk_in, each_frame, message_in},
     lab::{Direction, Lab, Links, in_virtual_time, mib, ms, secs},
 };
@@ -38,6 +39,9 @@ const COMMITTED: Kind = ("committed", |message| {
     matches!(message, Message::Committed(_))
 });
 const FAIL: Kind = ("fail", |message| matches!(message, Message::Fail(_)));
+const VALUES: Kind = ("values", |message| matches!(message, Message::Values(_)));
+const KEEP: Kind = ("keep", |message| matches!(message, Message::Keep(_)));
+const HOLES: Kind = ("holes", |message| matches!(message, Message::Holes(_)));
 
 /// Messages of a transfer, with the end that sends them.
 const MESSAGES: [(Direction, End, Kind); 9] = [
@@ -84,6 +88,24 @@ fn a_control_message_whose_link_is_cut_arrives_over_another() {
                 "{direction:?} {name}: {took:?}"
             );
         });
+    }
+}
+
+#[test]
+fn holes_and_what_the_receiver_has_are_known_although_the_link_is_cut_under_the_message() {
+    for direction in Direction::BOTH {
+        let (sender, receiver) = (direction.sender(), direction.sender().other());
+        for (from, kind) in [(receiver, VALUES), (sender, KEEP), (sender, HOLES)] {
+            in_virtual_time(async move {
+                let mut lab = files::with_delta(&[100, 100]).await;
+                let is_cut = cut_before(&lab, from, kind);
+                // Of 25 MiB, 30 chunks are sent.
+                files::copy(&mut lab, direction, (100, &[(5, 30)]), (90, 3)).await;
+                let (name, took) = (kind.0, lab.now());
+                assert!(is_cut.load(Ordering::Relaxed), "{direction:?}: no {name}");
+                assert!(took < secs(2), "{direction:?} {name}: {took:?}");
+            });
+        }
     }
 }
 
@@ -187,6 +209,82 @@ fn a_damaged_chunk_is_counted_and_sent_again() {
                 }
             });
         }
+    }
+}
+
+/// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
+fn ideal(mbit: u64, size: u64) -> Duration {
+    Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
+}
+
+/// Returns how often an end has closed the path over each of two links because of damaged data.
+async fn damages(lab: &Lab, end: End) -> [u32; 2] {
+    let look = |session: &Session| [0, 1].map(|id| session.path(PathId(id)).unwrap().damages());
+    lab.inspect(end, look).await
+}
+
+#[test]
+fn a_link_that_damages_what_it_carries_gets_less_and_less_of_it_and_is_named() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let size = mib(32);
+            let mut lab = Lab::new(3, &[25, 25]).await;
+            let mut damage = Damage::new(0);
+            damage.during(0, Duration::ZERO..secs(60), 10);
+            let damaged = damage.begin(&lab.links);
+            let copy = lab.copy(direction, size).await;
+            copy.end(secs(120)).await.unwrap();
+            lab.assert_delivered();
+            let took = lab.now();
+            let [bad, good] = damages(&lab, direction.sender().other()).await;
+            println!("{direction:?}: {took:?}, {bad} times, {damaged:?} chunks");
+            // At the start, at the first reuse, and after 2, 4 and 8 s.
+            assert!((3..=5).contains(&bad), "{bad}");
+            assert_eq!(good, 0);
+            let ideal = ideal(25, size);
+            assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+        });
+    }
+}
+
+#[test]
+fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let size = mib(32);
+            let mut lab = Lab::new(3, &[100, 100]).await;
+            let mut damage = Damage::new(0);
+            damage.once(24);
+            damage.begin(&lab.links);
+            let copy = lab.copy(direction, size).await;
+            copy.end(secs(60)).await.unwrap();
+            lab.assert_delivered();
+            let took = lab.now();
+            let damages = damages(&lab, direction.sender().other()).await;
+            assert_eq!(damages.iter().sum::<u32>(), 1);
+            // The path is reconnected after 250 ms.
+            assert!(took <= ideal(200, size) + ms(400), "{took:?}");
+        });
+    }
+}
+
+#[test]
+fn the_only_link_is_used_whatever_it_damages() {
+    for direction in Direction::BOTH {
+        in_virtual_time(async move {
+            let mut lab = Lab::new(3, &[100]).await;
+            let mut damage = Damage::new(0);
+            damage.during(0, Duration::ZERO..secs(60), 10);
+            let damaged = damage.begin(&lab.links);
+            let copy = lab.copy(direction, mib(16)).await;
+            copy.end(secs(60)).await.unwrap();
+            lab.assert_delivered();
+            let (took, damaged) = (lab.now(), damaged.load(Ordering::Relaxed) as u32);
+            println!("{direction:?}: {took:?}, {damaged} chunks");
+            assert!(damaged >= 3, "{damaged}");
+            // Each damaged chunk costs a reconnection, and what was in flight behind it.
+            assert!(took <= ideal(100, mib(16)) + damaged * ms(300), "{took:?}");
+        });
     }
 }
 

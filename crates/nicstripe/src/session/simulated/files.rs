@@ -17,7 +17,7 @@ const CHUNK: u64 = 256 << 10;
 /// Copies a file whose chunk ranges `holes` are holes. In a delta transfer, the receiver already
 /// has the first `old` chunks, with every `every`th of them changed. Returns the client's
 /// statistics.
-async fn copy(
+pub(super) async fn copy(
     lab: &mut Lab,
     direction: Direction,
     (chunks, holes): (u64, &[(u64, u64)]),
@@ -49,7 +49,8 @@ fn punch(file: &File, offset: u64, len: u64) {
     fallocate(file, flags, offset, len).unwrap();
 }
 
-async fn with_delta(rates: &[u64]) -> Lab {
+/// Starts a lab whose transfers are delta transfers.
+pub(super) async fn with_delta(rates: &[u64]) -> Lab {
     let mut lab = Lab::new(3, rates).await;
     lab.options = PutOptions {
         delta: true,

@@ -463,6 +463,11 @@ impl Links {
         self.network.apply(|net| net.silence(self.ids[index], from));
     }
 
+    /// Ends the connection over a link at this end only. The other end believes that it is up.
+    pub(super) fn reset(&self, index: usize, end: End) {
+        self.network.reset(self.ids[index], end);
+    }
+
     pub(super) fn set_rate(&self, index: usize, bits_per_second: u64) {
         self.network.apply(|net| {
             End::BOTH

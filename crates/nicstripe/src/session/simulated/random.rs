@@ -29,8 +29,8 @@ const FAULTS_UNTIL: u64 = 12_000;
 
 const ALL_CUT_FOR: u64 = 60_000;
 
-/// Time limit of a copy: 5 MiB at 5 Mbit/s take 9 s.
-const LIMIT: Duration = secs(200);
+/// Time limit of a transfer: 5 MiB at 5 Mbit/s take 9 s.
+pub(super) const LIMIT: Duration = secs(200);
 
 /// Maximum number of failed runs of a transfer; the injected disk errors and stalls cause fewer.
 const RERUNS: usize = 20;
@@ -130,12 +130,11 @@ impl Plan {
         let chunks = pick(rng, &[0, 1, 2, 5, 20]);
         let size = (chunks * CHUNK).saturating_sub(rng.below(4096) * rng.below(2));
         let direction = Direction::BOTH[rng.below(2) as usize];
-        let links = 0..=pick(rng, &[0, 1, 1, 2, 3, 7]);
         let mut plan = Self {
             seed,
             direction,
             size,
-            links: links.map(|_| random_link(rng)).collect(),
+            links: random_links(rng),
             holes: Vec::new(),
             old: None,
             allow_changing: rng.below(4) == 0,
@@ -240,22 +239,13 @@ impl<'a> Life<'a> {
             lab,
             is_spoiled: false,
         };
-        life.add_faults(rng);
+        if rng.below(3) == 0 {
+            life.spoil_disks(rng);
+        }
+        add_faults(&life.lab, rng, plan.size.div_ceil(CHUNK));
         let paths = (0..plan.links.len()).map(|index| (PathId(index as u16), self::plan(index)));
         life.lab.command(Command::AddPaths(paths.collect())).await;
         life
-    }
-
-    fn add_faults(&mut self, rng: &mut Rng) {
-        let chunks = self.plan.size.div_ceil(CHUNK).max(1);
-        let mut damage = Damage::new(rng.next_u64());
-        for _ in 0..rng.below(4) {
-            damage.once(rng.below(chunks));
-        }
-        for _ in 0..rng.below(7) {
-            self.add_fault(rng, &mut damage);
-        }
-        damage.begin(&self.lab.links);
     }
 
     /// Cancels the copy some times, and starts it again.
@@ -365,20 +355,6 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn add_fault(&mut self, rng: &mut Rng, damage: &mut Damage) {
-        let links = self.plan.links.len();
-        match rng.below(12) {
-            0 => {
-                let (from, lasts) = (ms(rng.below(1_000)), ms(rng.below(8_000)));
-                let (link, time) = (rng.below(links as u64) as usize, from..from + lasts);
-                // A session ends after five damaged chunks in a row.
-                damage.during(link, time, pick(rng, &[10, 20, 40]));
-            }
-            1 => self.spoil_disks(rng),
-            _ => add_fault(&self.lab, rng, links),
-        }
-    }
-
     /// Makes random reads, writes and syncs fail once each.
     fn spoil_disks(&mut self, rng: &mut Rng) {
         self.is_spoiled = true;
@@ -394,6 +370,12 @@ impl<'a> Life<'a> {
     }
 }
 
+/// Returns one to eight random links.
+pub(super) fn random_links(rng: &mut Rng) -> Vec<LinkConfig> {
+    let links = 0..=pick(rng, &[0, 1, 1, 2, 3, 7]);
+    links.map(|_| random_link(rng)).collect()
+}
+
 pub(super) fn random_link(rng: &mut Rng) -> LinkConfig {
     let farthest = pick(rng, &[300, 5_000, 50_000]);
     let (delay, jitter) = (rng.below(farthest), rng.below(3_000));
@@ -403,8 +385,27 @@ pub(super) fn random_link(rng: &mut Rng) -> LinkConfig {
         .handshake_round_trips(1)
 }
 
-fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
+pub(super) fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
+}
+
+/// Schedules random faults during a transfer of `chunks` chunks, and damages some of these.
+pub(super) fn add_faults(lab: &Lab, rng: &mut Rng, chunks: u64) {
+    let (mut damage, links) = (Damage::new(rng.next_u64()), lab.links.count());
+    for _ in 0..rng.below(4) {
+        damage.once(rng.below(chunks.max(1)));
+    }
+    for _ in 0..rng.below(7) {
+        if rng.below(12) > 0 {
+            add_fault(lab, rng, links);
+            continue;
+        }
+        let (from, lasts) = (ms(rng.below(1_000)), ms(rng.below(8_000)));
+        let (link, time) = (rng.below(links as u64) as usize, from..from + lasts);
+        // A session ends after five damaged chunks in a row.
+        damage.during(link, time, pick(rng, &[10, 20, 40]));
+    }
+    damage.begin(&lab.links);
 }
 
 /// Schedules a random fault. Most faults begin in the first second, during the transfer.
@@ -414,7 +415,7 @@ pub(super) fn add_fault(lab: &Lab, rng: &mut Rng, links: usize) {
     let until = ms(at + rng.below(FAULTS_UNTIL - at));
     let (at, index) = (ms(at), rng.below(links as u64) as usize);
     let end = End::BOTH[rng.below(2) as usize];
-    match rng.below(10) {
+    match rng.below(11) {
         0 | 1 => {
             lab.at(at, move |links| links.cut(index));
             lab.at(until, move |links| links.heal(index));
@@ -438,6 +439,7 @@ pub(super) fn add_fault(lab: &Lab, rng: &mut Rng, links: usize) {
         6 => lose_packets(lab, rng, at, index, end),
         7 => lab.at(at, move |links| links.set_rate(index, 1_000_000)),
         8 => swizzle(lab, rng, at, links),
+        9 => lab.at(at, move |links| links.reset(index, end)),
         _ => flap(lab, rng, at, until, index),
     }
 }

@@ -7,7 +7,10 @@ use nicstripe_proto::{ChunkSize, message::OfferKind};
 use nicstripe_sim::{End, Rng};
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
-use super::lab::{Copy, Direction, Lab, get_request, in_virtual_time, mib, ms, secs};
+use super::{
+    lab::{Copy, Direction, Lab, get_request, in_virtual_time, mib, ms, secs},
+    random::{LIMIT, add_faults, pick, random_links, seeds},
+};
 use crate::{
     file::BufferPool,
     session::{
@@ -248,4 +251,34 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
             );
         });
     }
+}
+
+#[test]
+fn whatever_happens_streams_arrive_once_and_whole() {
+    for seed in seeds(20) {
+        println!("seed {seed}");
+        in_virtual_time(whatever_happens(seed));
+    }
+}
+
+async fn whatever_happens(seed: u64) {
+    let mut rng = Rng::new(!seed);
+    let direction = Direction::BOTH[rng.below(2) as usize];
+    let chunks = pick(&mut rng, &[0, 1, 2, 5, 20]);
+    let size = (chunks * CHUNK).saturating_sub(rng.below(4096) * rng.below(2));
+    let pause = Duration::from_micros(pick(&mut rng, &[0, 500, 100_000]));
+    let mut lab = Lab::over_paths(seed, random_links(&mut rng)).await;
+    add_faults(&lab, &mut rng, chunks);
+    let program = Program { pause, stop: None };
+    let stream = lab.stream(direction, size, program).await;
+    let (_, tally) = stream.end(&lab, LIMIT).await;
+    let delivered = tally.stats.delivered_bytes;
+    // The last acknowledgements may be lost with their link, but not the end of the stream.
+    match direction {
+        Direction::Put => assert!(delivered <= size, "{delivered}"),
+        Direction::Get => assert_eq!(delivered, size),
+    }
+    // Delivers what is still in flight, to check that the result stays.
+    sleep(secs(3)).await;
+    lab.assert_delivered();
 }
