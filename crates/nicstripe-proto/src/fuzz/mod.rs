@@ -6,7 +6,6 @@
 
 mod disk;
 mod hostile;
-mod pair;
 mod says;
 mod tape;
 mod tunnels;
@@ -15,7 +14,6 @@ mod wire;
 pub use self::{
     disk::{extents, journal},
     hostile::session,
-    pair::sessions,
     tunnels::{mux, tunnels},
     wire::{batches, discovery, frames, greetings, messages, names},
 };

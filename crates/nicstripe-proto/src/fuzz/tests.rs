@@ -1010,43 +1010,6 @@ fn session_corpus() {
 }
 
 #[test]
-fn sessions_corpus() {
-    let noise = |seed: u8, len| {
-        let mut bytes = vec![seed % 4, 8];
-        bytes.resize(len, 0);
-        blake3::Hasher::new()
-            .update(&[seed])
-            .finalize_xof()
-            .fill(&mut bytes[2..]);
-        bytes
-    };
-    let mut seeds: Seeds = vec![
-        ("put", vec![0, 8]),
-        ("get", vec![1, 8]),
-        ("empty-file", vec![0, 0]),
-        ("put-one-byte", vec![0, 0, 1]),
-        (
-            "cut-at-one-end",
-            [
-                &[0, 8, 0][..],
-                &[0, 0, 0, 3, 0, 0, 1, 3, 0, 0, 0, 3, 6, 0, 0, 7, 0, 0, 200],
-            ]
-            .concat(),
-        ),
-    ];
-    let names = [
-        "noise-0", "noise-1", "noise-2", "noise-3", "noise-4", "noise-5", "noise-6", "noise-7",
-    ];
-    seeds.extend(
-        names
-            .into_iter()
-            .enumerate()
-            .map(|(seed, name)| (name, noise(seed as u8, 200 + 100 * seed))),
-    );
-    replay("sessions", sessions, seeds);
-}
-
-#[test]
 fn mux_corpus() {
     let record = |kind: u8, code: u8, conn: u8, body: &[u8]| {
         [

@@ -1,2 +1,0 @@
-#![no_main]
-nicstripe_fuzz::target!(nicstripe_proto::fuzz::sessions);
