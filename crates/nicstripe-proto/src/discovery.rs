@@ -272,8 +272,8 @@ impl Layout {
 
     /// Writes `value`, truncated to the field.
     fn set(&mut self, Field(start, len): Field, value: &[u8]) {
-        for (place, byte) in self.0.iter_mut().skip(start).take(len).zip(value) {
-            *place = *byte;
+        for (target, byte) in self.0.iter_mut().skip(start).take(len).zip(value) {
+            *target = *byte;
         }
     }
 

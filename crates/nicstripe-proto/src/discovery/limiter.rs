@@ -31,11 +31,11 @@ impl TokenBucket {
     /// Removes a token from the bucket. Returns false if fewer than one is left.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
-        let there = self.tokens >= 1.0;
-        if there {
+        let has_token = self.tokens >= 1.0;
+        if has_token {
             self.tokens -= 1.0;
         }
-        there
+        has_token
     }
 
     /// Returns the time until a token is available; zero if one is available now.

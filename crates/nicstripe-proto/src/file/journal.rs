@@ -373,10 +373,10 @@ impl Replay {
     /// bytes are useless.
     pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while !self.damaged && !bytes.is_empty() {
-            let wanted = bytes.len().min(RECORD_LEN - self.partial_len);
-            let (now, later) = bytes.split_at(wanted);
-            self.partial[self.partial_len..][..wanted].copy_from_slice(now);
-            self.partial_len += wanted;
+            let len = bytes.len().min(RECORD_LEN - self.partial_len);
+            let (now, later) = bytes.split_at(len);
+            self.partial[self.partial_len..][..len].copy_from_slice(now);
+            self.partial_len += len;
             bytes = later;
             if self.partial_len == RECORD_LEN {
                 self.on_record();

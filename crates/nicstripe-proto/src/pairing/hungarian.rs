@@ -34,7 +34,7 @@ pub(super) fn heaviest<W: Weight>(
         W::ZERO - weight(row, column).unwrap_or(W::ZERO)
     });
     for row in 0..table.size {
-        table.place(row);
+        table.assign(row);
     }
     let mut chosen = vec![None; rows];
     for (column, row) in table.row_of.iter().enumerate() {
@@ -79,7 +79,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
     }
 
     /// Assigns a column to `row`, and moves earlier rows to other columns if that is cheaper.
-    fn place(&mut self, row: usize) {
+    fn assign(&mut self, row: usize) {
         let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
         let mut settled = vec![false; self.size];
         let (mut at, mut from, mut distance) = (row, None, W::ZERO);

@@ -100,10 +100,10 @@ impl Pairing {
                 states.insert(id, state);
             }
         }
-        let is_gone = |id: &CandidateId| !candidates.iter().any(|candidate| candidate.id() == *id);
-        let gone: Vec<CandidateId> = self.in_use.keys().copied().filter(is_gone).collect();
+        let is_lost = |id: &CandidateId| !candidates.iter().any(|candidate| candidate.id() == *id);
+        let lost: Vec<CandidateId> = self.in_use.keys().copied().filter(is_lost).collect();
         self.lost.extend(
-            gone.into_iter()
+            lost.into_iter()
                 .filter_map(|id| self.in_use.remove_entry(&id)),
         );
         let has = |side: &[PeerInterface], end: &PathEnd| {
@@ -141,15 +141,15 @@ impl Pairing {
     /// First come link-local candidates and replacements of a lost link, between idle interfaces.
     /// Then come candidates that may replace a link in use for a greater total rate.
     pub(crate) fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
-        let place = |side: &[PeerInterface], name: &str| {
+        let position = |side: &[PeerInterface], name: &str| {
             side.iter()
                 .position(|interface| interface.name == name)
                 .unwrap_or_default()
         };
-        let turn = |candidate: &&Candidate| {
+        let order = |candidate: &&Candidate| {
             let (ours, theirs) = (
-                place(&self.local, &candidate.local.interface),
-                place(&self.remote, &candidate.remote.interface),
+                position(&self.local, &candidate.local.interface),
+                position(&self.remote, &candidate.remote.interface),
             );
             // Diagonals of the table: each round pairs every local interface with another one of
             // the peer.
@@ -158,9 +158,9 @@ impl Pairing {
                 ours,
             )
         };
-        let mut wanted = self.unprobed(taken);
-        wanted.sort_by_cached_key(turn);
-        wanted.into_iter().take(MOST_PROBES).cloned().collect()
+        let mut unprobed = self.unprobed(taken);
+        unprobed.sort_by_cached_key(order);
+        unprobed.into_iter().take(MOST_PROBES).cloned().collect()
     }
 
     /// Records that the intended interface answered a probe.

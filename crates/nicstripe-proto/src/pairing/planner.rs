@@ -158,9 +158,9 @@ impl Planner {
         now: Instant,
         mut start: impl FnMut(&Candidate) -> bool,
     ) {
-        let wanted = self.pairing.to_probe(taken);
+        let unprobed = self.pairing.to_probe(taken);
         let mut all_begun = true;
-        for candidate in &wanted {
+        for candidate in &unprobed {
             let id = candidate.id();
             let is_begun = self.probing.contains(&id) || start(candidate);
             if is_begun {

@@ -309,9 +309,9 @@ mod tests {
         let mut reliable = Reliable::default();
         let answer = vec![0; 1000];
         let breach = (0..20_000).find_map(|seq| {
-            let heard = reliable.handle(A, seq, vec![0; 10]).err();
+            let error = reliable.handle(A, seq, vec![0; 10]).err();
             reliable.push(answer.clone());
-            heard
+            error
         });
         assert!(
             matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000),

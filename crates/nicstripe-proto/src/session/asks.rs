@@ -68,9 +68,9 @@ impl Asks {
     ) -> Result<Option<PathError>, PathError> {
         let id = answer.id;
         let refused = |what| PathError::Answer { id, what };
-        let asked = self.0.remove(&id);
-        let asked = asked.ok_or_else(|| refused("that was not requested"))?;
-        if asked.is_answered_by(&answer.answer) {
+        let request = self.0.remove(&id);
+        let request = request.ok_or_else(|| refused("that was not requested"))?;
+        if request.is_answered_by(&answer.answer) {
             return Ok(None);
         }
         answer.answer = AnswerKind::Failed {

@@ -59,19 +59,19 @@ impl Session {
         now: Instant,
     ) -> Option<DataHeader> {
         let path = self.paths.get_mut(id)?;
-        let asked = path.flow.on_read(transfer, chunk);
+        let is_due = path.flow.on_read(transfer, chunk);
         let sender = self.transfers.sender_mut(transfer)?;
         sender.on_read(chunk, value);
-        let wanted = asked && path.state() == PathState::Open && sender.on_send(id, chunk);
-        if wanted {
+        let is_sent = is_due && path.state() == PathState::Open && sender.on_send(id, chunk);
+        if is_sent {
             path.flow.on_begun();
             path.on_sent(now);
-        } else if asked {
+        } else if is_due {
             sender.on_not_sent(id, chunk);
         }
         let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
         self.poll_read(transfer);
-        wanted.then_some(DataHeader {
+        is_sent.then_some(DataHeader {
             transfer,
             chunk,
             value,
@@ -325,7 +325,7 @@ impl Session {
             self.hedge_at = self.hedge_at.into_iter().chain(late).min();
             return None;
         };
-        self.transfers.turns.on_served(transfer);
+        self.transfers.round_robin.on_served(transfer);
         self.paths.get_mut(id)?.flow.on_handed_out(transfer, chunk);
         self.paths.on_paced(id, chunk_bytes, now);
         Some(Transmit::Chunk { transfer, chunk })

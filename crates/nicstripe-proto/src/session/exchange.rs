@@ -104,11 +104,11 @@ impl Session {
     /// call.
     pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
         let path = self.paths.get_mut(id)?;
-        let wanted = self
+        let load = self
             .bench
             .load_on(self.role, id, path, self.config.rate_limit);
-        let old = std::mem::replace(&mut path.loading, wanted);
-        (old != wanted).then_some(Transmit::Load(wanted))
+        let old = std::mem::replace(&mut path.loading, load);
+        (old != load).then_some(Transmit::Load(load))
     }
 
     /// Sends the list of the daemon's current interfaces to the client; daemon only.

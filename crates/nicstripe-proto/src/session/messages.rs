@@ -81,7 +81,7 @@ impl Session {
         self.transfers
             .begin(get.transfer, "get", Transfer::Requested)?;
         if let Some(entry) = get.entry {
-            self.transfers.turns.belongs(get.transfer, entry.tree);
+            self.transfers.round_robin.belongs(get.transfer, entry.tree);
         }
         self.events.push_back(Event::GetRequested(get));
         Ok(())
@@ -112,10 +112,10 @@ impl Session {
     fn handle_offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
         let is_asked = |transfer: &Transfer| matches!(transfer, Transfer::Asked { .. });
-        let asked = self
+        let transfer = self
             .transfers
             .expect(offer.transfer, "an offer", "asked for", is_asked)?;
-        if let Some(transfer) = asked
+        if let Some(transfer) = transfer
             && let Transfer::Asked { may_change } = *transfer
         {
             *transfer = Transfer::Deciding { shape, may_change };

@@ -35,7 +35,9 @@ impl Session {
         self.transfers
             .insert(put.offer.transfer, Transfer::Offered(shape));
         if let Some(entry) = put.entry {
-            self.transfers.turns.belongs(put.offer.transfer, entry.tree);
+            self.transfers
+                .round_robin
+                .belongs(put.offer.transfer, entry.tree);
         }
         self.send(&Message::Put(put));
         Ok(())

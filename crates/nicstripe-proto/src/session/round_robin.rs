@@ -55,11 +55,11 @@ impl RoundRobin {
 mod tests {
     use super::*;
 
-    fn play(turns: &mut RoundRobin, sending: &[u32], chunks: usize) -> Vec<u32> {
+    fn play(round_robin: &mut RoundRobin, sending: &[u32], chunks: usize) -> Vec<u32> {
         let mut served = Vec::new();
         for _ in 0..chunks {
-            let first = turns.order(sending.iter().copied().map(TransferId))[0];
-            turns.on_served(first);
+            let first = round_robin.order(sending.iter().copied().map(TransferId))[0];
+            round_robin.on_served(first);
             served.push(first.0);
         }
         served
@@ -67,21 +67,21 @@ mod tests {
 
     #[test]
     fn transfers_take_turns_and_a_new_one_waits_for_one_round_at_most() {
-        let mut turns = RoundRobin::default();
-        assert_eq!(play(&mut turns, &[1], 2), [1, 1]);
-        assert_eq!(play(&mut turns, &[1, 4, 9], 7), [4, 9, 1, 4, 9, 1, 4]);
-        assert_eq!(play(&mut turns, &[1, 9], 3), [9, 1, 9]);
+        let mut round_robin = RoundRobin::default();
+        assert_eq!(play(&mut round_robin, &[1], 2), [1, 1]);
+        assert_eq!(play(&mut round_robin, &[1, 4, 9], 7), [4, 9, 1, 4, 9, 1, 4]);
+        assert_eq!(play(&mut round_robin, &[1, 9], 3), [9, 1, 9]);
     }
 
     #[test]
     fn a_tree_and_its_entries_have_one_turn_and_the_lowest_of_them_goes_first() {
-        let mut turns = RoundRobin::default();
-        turns.belongs(TransferId(3), TransferId(1));
-        turns.belongs(TransferId(4), TransferId(1));
-        assert_eq!(play(&mut turns, &[1, 2, 3, 4], 4), [1, 2, 1, 2]);
-        assert_eq!(play(&mut turns, &[2, 3, 4], 4), [3, 2, 3, 2]);
-        turns.forget(TransferId(3));
-        turns.forget(TransferId(4));
-        assert_eq!(play(&mut turns, &[3, 4], 4), [3, 4, 3, 4]);
+        let mut round_robin = RoundRobin::default();
+        round_robin.belongs(TransferId(3), TransferId(1));
+        round_robin.belongs(TransferId(4), TransferId(1));
+        assert_eq!(play(&mut round_robin, &[1, 2, 3, 4], 4), [1, 2, 1, 2]);
+        assert_eq!(play(&mut round_robin, &[2, 3, 4], 4), [3, 2, 3, 2]);
+        round_robin.forget(TransferId(3));
+        round_robin.forget(TransferId(4));
+        assert_eq!(play(&mut round_robin, &[3, 4], 4), [3, 4, 3, 4]);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Transfers {
     /// Highest transfer ID so far. A lower one that is not in `transfers` belongs to an ended
     /// transfer.
     last: Option<TransferId>,
-    pub(super) turns: RoundRobin,
+    pub(super) round_robin: RoundRobin,
     /// Properties of sources whose transfers the receiver has not accepted yet.
     pub(super) offerings: BTreeMap<TransferId, Offering>,
 }
@@ -77,7 +77,7 @@ impl Transfers {
             .transfers
             .iter()
             .filter(|(_, transfer)| transfer.sender().is_some());
-        self.turns.order(sending.map(|(id, _)| *id))
+        self.round_robin.order(sending.map(|(id, _)| *id))
     }
 
     pub(super) fn insert(&mut self, id: TransferId, transfer: Transfer) {
@@ -196,7 +196,7 @@ impl Transfers {
     /// `ENDED_KEPT` ended ones.
     pub(super) fn end(&mut self, id: TransferId) {
         self.offerings.remove(&id);
-        self.turns.forget(id);
+        self.round_robin.forget(id);
         let stats = self.get(id).map(Transfer::stats).unwrap_or_default();
         let unsynced = self
             .receiver_mut(id)

@@ -89,14 +89,14 @@ impl Session {
             return;
         };
         receiver.on_compared(chunk, value);
-        while let Some(told) = self
+        while let Some(announced) = self
             .transfers
             .receiver_mut(transfer)
             .and_then(|half| half.poll_values())
         {
-            let chunks: ChunkSet = told.iter().map(|(chunk, _)| *chunk).collect();
+            let chunks: ChunkSet = announced.iter().map(|(chunk, _)| *chunk).collect();
             let ranges = chunks.ranges().collect();
-            let values = told
+            let values = announced
                 .iter()
                 .flat_map(|(_, value)| value.map_or(NO_VALUE, |value| value.0))
                 .collect();

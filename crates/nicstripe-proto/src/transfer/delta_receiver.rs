@@ -20,17 +20,17 @@ const TELL_EVERY: usize = 64;
 
 /// Comparison state of each chunk of the existing file.
 ///
-/// A chunk moves from `unread` to `reading`, `untold` and `told`. It leaves when the sender
+/// A chunk moves from `unread` to `reading`, `unsent` and `sent`. It leaves when the sender
 /// confirms it or sends a new version. The new version must not arrive before the chunk is in
-/// `told`: the copy of the old chunk might overwrite it.
+/// `sent`: the copy of the old chunk might overwrite it.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaReceiver {
     unread: ChunkSet,
     reading: ChunkSet,
     /// Chunk hashes to send to the sender; `None` if the chunk could not be read.
-    untold: BTreeMap<ChunkId, Option<ChainingValue>>,
+    unsent: BTreeMap<ChunkId, Option<ChainingValue>>,
     /// Chunk hashes that were sent to the sender and await its decision.
-    told: BTreeMap<ChunkId, ChainingValue>,
+    sent: BTreeMap<ChunkId, ChainingValue>,
 }
 
 /// Chunks with their BLAKE3 chaining values (`None` if unreadable), in ascending order.
@@ -54,11 +54,11 @@ impl DeltaReceiver {
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
         !(self.unread.contains(chunk)
             || self.reading.contains(chunk)
-            || self.untold.contains_key(&chunk))
+            || self.unsent.contains_key(&chunk))
     }
 
     pub(crate) fn next(&mut self) -> Option<ChunkId> {
-        if self.reading.len() as usize + self.untold.len() + self.told.len() >= MOST_UNDECIDED {
+        if self.reading.len() as usize + self.unsent.len() + self.sent.len() >= MOST_UNDECIDED {
             return None;
         }
         let chunk = self.unread.take_first(1)?.first;
@@ -69,20 +69,20 @@ impl DeltaReceiver {
     /// Records the chaining value of a chunk that was read, or `None` if the read failed.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         if self.reading.remove(chunk) > 0 {
-            self.untold.insert(chunk, value);
+            self.unsent.insert(chunk, value);
         }
     }
 
     /// Returns chunk hashes to send to the sender, once `TELL_EVERY` are ready or no read is
     /// pending.
     pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
-        if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
+        if self.unsent.is_empty() || !(self.reading.is_empty() || self.unsent.len() >= TELL_EVERY) {
             return None;
         }
-        let values: AnnouncedChunks = std::iter::from_fn(|| self.untold.pop_first())
+        let values: AnnouncedChunks = std::iter::from_fn(|| self.unsent.pop_first())
             .take(MAX_VALUES)
             .collect();
-        self.told.extend(
+        self.sent.extend(
             values
                 .iter()
                 .filter_map(|(chunk, value)| Some((*chunk, (*value)?))),
@@ -93,12 +93,12 @@ impl DeltaReceiver {
     /// Removes a chunk that the sender confirmed as equal. Returns its chaining value, or `None` if
     /// no value was sent.
     pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
-        self.told.remove(&chunk)
+        self.sent.remove(&chunk)
     }
 
     /// Removes a chunk whose new version the sender has sent.
     pub(crate) fn on_written(&mut self, chunk: ChunkId) {
-        self.told.remove(&chunk);
+        self.sent.remove(&chunk);
     }
 }
 
@@ -136,10 +136,10 @@ mod tests {
         assert_eq!(read, MOST_UNDECIDED);
         (0..MOST_UNDECIDED as u64)
             .for_each(|chunk| basis.on_read(ChunkId(chunk), Some(ChainingValue([0; 32]))));
-        let told: usize = std::iter::from_fn(|| basis.poll_values())
+        let count: usize = std::iter::from_fn(|| basis.poll_values())
             .map(|values| values.len())
             .sum();
-        assert_eq!((told, basis.next()), (MOST_UNDECIDED, None));
+        assert_eq!((count, basis.next()), (MOST_UNDECIDED, None));
         basis.on_written(ChunkId(7));
         assert_eq!(basis.next(), Some(ChunkId(4096)));
     }

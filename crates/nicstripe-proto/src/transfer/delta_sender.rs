@@ -18,19 +18,19 @@ const KEEP_EVERY: u64 = 64;
 
 /// Comparison state of the chunks of a file.
 ///
-/// A chunk moves from `awaited` to `told` and `reading`. It then moves to `kept` if it is equal,
-/// otherwise to the send queue.
+/// A chunk moves from `awaited` to `announced` and `reading`. It then moves to `equal` if both ends
+/// agree, otherwise to the send queue.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaSender {
     /// Chunks whose hashes the receiver has not sent yet.
     awaited: ChunkSet,
     /// Receiver's hashes of chunks not read locally yet. Together with `reading` at most
     /// [`MOST_UNDECIDED`].
-    told: BTreeMap<ChunkId, ChainingValue>,
+    announced: BTreeMap<ChunkId, ChainingValue>,
     /// Receiver's hashes of the chunks being read locally.
     reading: BTreeMap<ChunkId, ChainingValue>,
     /// Chunks found equal and not reported to the receiver yet.
-    kept: ChunkSet,
+    equal: ChunkSet,
 }
 
 impl DeltaSender {
@@ -44,16 +44,17 @@ impl DeltaSender {
     /// Records the receiver's hash of a chunk. Returns false if none is expected for this chunk, or
     /// if [`MOST_UNDECIDED`] is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
-        if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0
+        if self.announced.len() + self.reading.len() >= MOST_UNDECIDED
+            || self.awaited.remove(chunk) == 0
         {
             return false;
         }
-        self.told.insert(chunk, value);
+        self.announced.insert(chunk, value);
         true
     }
 
     pub(crate) fn next(&mut self) -> Option<ChunkId> {
-        let (chunk, value) = self.told.pop_first()?;
+        let (chunk, value) = self.announced.pop_first()?;
         self.reading.insert(chunk, value);
         Some(chunk)
     }
@@ -63,7 +64,7 @@ impl DeltaSender {
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
         let same = self.reading.remove(&chunk)? == value;
         if same {
-            self.kept.insert(chunk);
+            self.equal.insert(chunk);
         }
         Some(same)
     }
@@ -71,12 +72,12 @@ impl DeltaSender {
     /// Returns chunks that the receiver should keep, once `KEEP_EVERY` are ready or no comparison
     /// is pending.
     pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
-        let idle = self.told.is_empty() && self.reading.is_empty();
-        if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {
+        let idle = self.announced.is_empty() && self.reading.is_empty();
+        if self.equal.is_empty() || !(idle || self.equal.len() >= KEEP_EVERY) {
             return None;
         }
         Some(
-            std::iter::from_fn(|| self.kept.take_first(u64::MAX))
+            std::iter::from_fn(|| self.equal.take_first(u64::MAX))
                 .take(MAX_KEEP)
                 .collect(),
         )

@@ -159,9 +159,9 @@ impl Inbound {
 
     /// Counts received bytes. Returns false if they exceed the window announced to the peer.
     pub(super) fn on_received(&mut self, bytes: u64) -> bool {
-        let told = self.granted - u64::from(self.due);
+        let announced = self.granted - u64::from(self.due);
         self.received += bytes;
-        self.received <= told
+        self.received <= announced
     }
 
     /// Records that the peer's sending rate is limited by the window.
@@ -198,9 +198,9 @@ impl Inbound {
 
     fn grant(&mut self, pool: &mut Pool) {
         let held = self.held();
-        let wanted = u64::from(self.target).saturating_sub(held);
+        let missing = u64::from(self.target).saturating_sub(held);
         let most = held.max(LEAST_WINDOW.into()) + pool.free() - held;
-        let grant = wanted.min(most);
+        let grant = missing.min(most);
         // If memory is short, a small update is sent before the peer's window is empty.
         let is_worth_it =
             grant >= u64::from(self.target / GRANTS) || held <= u64::from(LEAST_WINDOW / 2);

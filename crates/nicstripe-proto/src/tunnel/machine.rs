@@ -28,7 +28,7 @@ pub struct Tunnels {
     /// Highest connection ID used so far.
     last: Option<ConnId>,
     /// Connections that have something to send, each once, in round-robin order.
-    turns: VecDeque<ConnId>,
+    round_robin: VecDeque<ConnId>,
     pub(super) pool: Pool,
     events: VecDeque<TunnelEvent>,
     has_ended: bool,
@@ -138,7 +138,7 @@ impl Tunnels {
             role,
             connections: BTreeMap::new(),
             last: None,
-            turns: VecDeque::new(),
+            round_robin: VecDeque::new(),
             pool: Pool::default(),
             events: VecDeque::new(),
             has_ended: false,
@@ -342,7 +342,7 @@ impl Tunnels {
 
     /// Returns true if any connection has something to send.
     pub fn is_due(&self) -> bool {
-        !self.turns.is_empty()
+        !self.round_robin.is_empty()
     }
 
     /// Returns the number of connections, including those being closed.
@@ -370,16 +370,16 @@ impl Tunnels {
     /// the connections. Returns its length in bytes.
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(batch);
-        while let Some(conn) = self.turns.pop_front() {
+        while let Some(conn) = self.round_robin.pop_front() {
             let Some(connection) = self.connections.get_mut(&conn) else {
                 continue;
             };
             match connection.serve_next(conn, &mut writer, &mut self.pool) {
                 Turn::Full => {
-                    self.turns.push_front(conn);
+                    self.round_robin.push_front(conn);
                     break;
                 }
-                Turn::More => self.turns.push_back(conn),
+                Turn::More => self.round_robin.push_back(conn),
                 Turn::Done => connection.is_queued = false,
                 Turn::Over => {
                     self.forget(conn);
@@ -591,7 +591,7 @@ impl Tunnels {
     /// Ends the multiplexer: all connections fail.
     pub fn end(&mut self) {
         self.has_ended = true;
-        self.turns.clear();
+        self.round_robin.clear();
         let whole: Vec<ConnId> = self
             .connections
             .iter()
@@ -666,7 +666,7 @@ impl Tunnels {
             && connection.is_due()
             && !std::mem::replace(&mut connection.is_queued, true)
         {
-            self.turns.push_back(conn);
+            self.round_robin.push_back(conn);
         }
     }
 
