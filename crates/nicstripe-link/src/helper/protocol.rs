@@ -80,8 +80,8 @@ impl Request {
                 seconds,
             } => {
                 bytes[1] = SET_MTU;
-                for (place, value) in [(4, interface.0), (8, *mtu), (12, *seconds)] {
-                    bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
+                for (offset, value) in [(4, interface.0), (8, *mtu), (12, *seconds)] {
+                    bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
                 }
             }
             Self::RestoreMtu(interface) => {
@@ -137,17 +137,17 @@ fn seconds(bytes: &[u8; REQUEST_LEN]) -> Option<u32> {
     Some(number(bytes, 12)).filter(|seconds| (1..=MAX_MTU_SECONDS).contains(seconds))
 }
 
-/// Encodes an address into its 16-byte message field `place`, and returns its family: 4, 6, or 0
-/// for none.
-fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
+/// Encodes an address into its 16-byte message field, and returns its family: 4, 6, or 0 for
+/// none.
+fn put_address(field: &mut [u8], address: Option<IpAddr>) -> u8 {
     match address {
         None => 0,
         Some(IpAddr::V4(address)) => {
-            place[..4].copy_from_slice(&address.octets());
+            field[..4].copy_from_slice(&address.octets());
             4
         }
         Some(IpAddr::V6(address)) => {
-            place[..16].copy_from_slice(&address.octets());
+            field[..16].copy_from_slice(&address.octets());
             6
         }
     }
@@ -156,11 +156,11 @@ fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
 /// Decodes an address of `family` at `offset` of a message. Returns `None` for an unknown family,
 /// and `Some(None)` for family 0, which means no address.
 fn address(family: u8, bytes: &[u8], offset: usize) -> Option<Option<IpAddr>> {
-    let place: [u8; 16] = *bytes.get(offset..)?.first_chunk()?;
+    let field: [u8; 16] = *bytes.get(offset..)?.first_chunk()?;
     match family {
         0 => Some(None),
-        4 => Some(Some(Ipv4Addr::from(*place.first_chunk()?).into())),
-        6 => Some(Some(Ipv6Addr::from(place).into())),
+        4 => Some(Some(Ipv4Addr::from(*field.first_chunk()?).into())),
+        6 => Some(Some(Ipv6Addr::from(field).into())),
         _ => None,
     }
 }
@@ -744,8 +744,8 @@ mod tests {
 
     #[test]
     fn the_numbers_of_the_statuses_are_their_places() {
-        for (place, status) in Status::ALL.into_iter().enumerate() {
-            assert_eq!(status as usize, place);
+        for (number, status) in Status::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, number);
         }
         assert_eq!(Answer::decode(&[99; ANSWER_LEN]), None);
     }
@@ -832,8 +832,8 @@ mod tests {
         for error in errors {
             let text = format!("{error} {error:?}");
             let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
-            let told = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
-            assert_eq!(format!("{told} {told:?}"), text);
+            let error = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
+            assert_eq!(format!("{error} {error:?}"), text);
         }
         assert_eq!(
             Answer::of::<RouteError>(Ok(5))
@@ -876,10 +876,10 @@ mod tests {
         for error in errors {
             let text = format!("{error} {error:?}");
             let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
-            let told = answer
+            let error = answer
                 .into_mtu_result(&SET, Path::new("/run/x"))
                 .unwrap_err();
-            assert_eq!(format!("{told} {told:?}"), text);
+            assert_eq!(format!("{error} {error:?}"), text);
         }
         assert_eq!(
             Answer::of::<MtuError>(Ok(1500))

@@ -58,12 +58,12 @@ pub(crate) fn drop_all_but_net_admin() -> io::Result<()> {
     set_no_new_privs(true)?;
     // Kernels before 4.3 have no ambient set.
     let _ = clear_ambient_capability_set();
-    let kept = capabilities(None)?.permitted.intersection(RIGHT);
+    let retained = capabilities(None)?.permitted.intersection(RIGHT);
     Ok(set_capabilities(
         None,
         CapabilitySets {
-            effective: kept,
-            permitted: kept,
+            effective: retained,
+            permitted: retained,
             inheritable: CapabilitySet::empty(),
         },
     )?)

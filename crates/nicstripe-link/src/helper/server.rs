@@ -130,11 +130,11 @@ impl Server<'_> {
         let mut filled = 0;
         loop {
             let Woken {
-                asked,
+                has_request,
                 changed,
-                told_to_end,
+                must_end,
             } = wait(input, &changes, self.signals, self.mtus.next_end())?;
-            if told_to_end {
+            if must_end {
                 self.signals = None;
                 self.mtus.end();
             }
@@ -142,7 +142,7 @@ impl Server<'_> {
             if changed {
                 self.on_changes(&changes, &mut buffer);
             }
-            if !asked {
+            if !has_request {
                 continue;
             }
             filled += match rustix::io::read(input, &mut bytes[filled..]) {
@@ -313,9 +313,9 @@ fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
 }
 
 struct Woken {
-    asked: bool,
+    has_request: bool,
     changed: bool,
-    told_to_end: bool,
+    must_end: bool,
 }
 
 /// Waits until a request, an interface change or a signal arrives, or until the time `until`.
@@ -340,11 +340,11 @@ fn wait(
         });
         poll(&mut waiting, rest.as_ref())
     })?;
-    let [asked, changed, third] = waiting.map(|one| !one.revents().is_empty());
+    let [has_request, changed, third] = waiting.map(|one| !one.revents().is_empty());
     Ok(Woken {
-        asked,
+        has_request,
         changed,
-        told_to_end: third && signals.is_some(),
+        must_end: third && signals.is_some(),
     })
 }
 

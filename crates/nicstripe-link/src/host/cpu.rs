@@ -31,13 +31,13 @@ impl CpuMeter {
     /// in each reading.
     pub fn new() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let place = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-        let version = place
+        let cgroup = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+        let version = cgroup
             .as_ref()
-            .map_or(GroupVersion::Two, |place| place.version);
+            .map_or(GroupVersion::Two, |cgroup| cgroup.version);
         Self {
             tick: tick(),
-            groups: place.map(|place| place.levels()).unwrap_or_default(),
+            groups: cgroup.map(|cgroup| cgroup.levels()).unwrap_or_default(),
             version,
         }
     }
@@ -117,16 +117,16 @@ impl CpuReading {
         };
         let mut busy = Vec::new();
         for (number, times) in &now.cores {
-            let place = *number as usize;
+            let core = *number as usize;
             let spent = then
                 .times_of(*number)
                 .map(|then| times.since(then).busy())
                 .unwrap_or_default();
-            if place >= MOST_CORES {
+            if core >= MOST_CORES {
                 continue;
             }
-            busy.resize(busy.len().max(place + 1), Duration::ZERO);
-            busy[place] = spent;
+            busy.resize(busy.len().max(core + 1), Duration::ZERO);
+            busy[core] = spent;
         }
         busy
     }
@@ -254,7 +254,7 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
             ticks.saturating_mul(u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX)),
         )
     };
-    let at = |place: usize| of(rest.get(place).copied().unwrap_or(0));
+    let at = |index: usize| of(rest.get(index).copied().unwrap_or(0));
     Some(Times {
         user: of(*user).saturating_add(of(*nice)),
         system: of(*system),
@@ -272,7 +272,7 @@ enum GroupVersion {
 
 /// Directory of this process's control group, as mount point and relative path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct GroupPlace {
+struct GroupLocation {
     version: GroupVersion,
     /// Mount point of the cgroup hierarchy.
     mounted: PathBuf,
@@ -280,7 +280,7 @@ struct GroupPlace {
     below: PathBuf,
 }
 
-impl GroupPlace {
+impl GroupLocation {
     /// Returns the directories of the control group and its visible ancestors, the group's own
     /// first.
     fn levels(&self) -> Vec<PathBuf> {
@@ -295,7 +295,7 @@ impl GroupPlace {
 /// Finds the control group that limits the CPU, from the texts of `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`. If cgroup versions 1 and 2 are both mounted, this is the one with the
 /// CPU controller.
-fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
+fn group(groups: &str, mounts: &str) -> Option<GroupLocation> {
     let mut lines = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
@@ -326,9 +326,9 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
     let is_plain = below
         .components()
         .all(|component| matches!(component, std::path::Component::Normal(_)));
-    is_plain.then(|| GroupPlace {
+    is_plain.then(|| GroupLocation {
         version,
-        mounted: mount.place,
+        mounted: mount.point,
         below: below.to_owned(),
     })
 }
@@ -340,20 +340,20 @@ pub(crate) struct Mount<'t> {
     pub(crate) device: &'t str,
     /// Directory that is mounted, as an absolute path within its file system.
     root: String,
-    place: PathBuf,
+    point: PathBuf,
     /// File system type, such as `cgroup2`.
     pub(crate) kind: &'t str,
     options: &'t str,
 }
 
 impl<'t> Mount<'t> {
-    /// Parses a line of `mountinfo`: `id parent major:minor root place options [fields…] - type
-    /// source super-options`.
+    /// Parses a line of `mountinfo`: `id parent major:minor root mount-point options [fields…] -
+    /// type source super-options`.
     pub(crate) fn parse(line: &'t str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ');
         let (id, _parent, device) = (left.next()?.parse().ok()?, left.next()?, left.next()?);
-        let (root, place) = (unescaped(left.next()?), unescaped(left.next()?));
+        let (root, point) = (unescaped(left.next()?), unescaped(left.next()?));
         let mut right = right.split(' ');
         let (kind, _source, options) = (
             right.next()?,
@@ -364,7 +364,7 @@ impl<'t> Mount<'t> {
             id,
             device,
             root,
-            place: place.into(),
+            point: point.into(),
             kind,
             options,
         })
@@ -460,7 +460,7 @@ pub(crate) fn parse(text: &str) {
         })
     });
     let (first, second) = text.split_once("\n\n").unwrap_or((text, text));
-    let _ = group(first, second).map(|place| place.levels());
+    let _ = group(first, second).map(|cgroup| cgroup.levels());
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 

@@ -236,13 +236,13 @@ impl Table {
 
     /// Replaces the table by `now` and returns the differences as changes.
     fn replace(&mut self, now: Self) -> Vec<Change> {
-        let gone: Vec<_> = self
+        let removed: Vec<_> = self
             .links
             .keys()
             .filter(|index| !now.links.contains_key(index))
             .copied()
             .collect();
-        let mut changes: Vec<_> = gone
+        let mut changes: Vec<_> = removed
             .into_iter()
             .flat_map(|index| self.apply(Event::LinkGone(index)))
             .collect();

@@ -34,11 +34,11 @@ pub struct Remedy {
 pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy> {
     let (mut apply, mut undo) = (Vec::new(), Vec::new());
     for (name, sysctls) in interfaces {
-        for (key, setting, wanted) in [
+        for (key, setting, target) in [
             (ARP_IGNORE, sysctls.arp_ignore, 1),
             (ARP_ANNOUNCE, sysctls.arp_announce, 2),
         ] {
-            change(name, key, setting, wanted, &mut apply, &mut undo);
+            change(name, key, setting, target, &mut apply, &mut undo);
         }
     }
     if apply.is_empty() {
@@ -128,22 +128,22 @@ pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     ]
 }
 
-/// Appends to `apply` the command that raises a setting of an interface to `wanted`, and to `undo`
+/// Appends to `apply` the command that raises a setting of an interface to `target`, and to `undo`
 /// the one that restores it. Appends nothing if the effective value is unknown or high enough.
 fn change(
     name: &InterfaceName,
     key: &str,
     setting: Setting,
-    wanted: u8,
+    target: u8,
     apply: &mut Vec<String>,
     undo: &mut Vec<String>,
 ) {
     let (Some(own), Some(effective)) = (setting.own, setting.effective()) else {
         return;
     };
-    if effective < wanted {
+    if effective < target {
         let command = |value: u8| format!("sysctl -w {}={value}", path(name, key));
-        apply.push(command(wanted));
+        apply.push(command(target));
         undo.push(command(own));
     }
 }

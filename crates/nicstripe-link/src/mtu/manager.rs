@@ -154,10 +154,10 @@ impl Mtus {
         let namespace = namespace()?;
         let records = ledger::read::<MtuRecord>(&self.directory)?;
         let all = listed()?;
-        let here = records
+        let own = records
             .iter()
             .filter(|record| record.namespace == namespace && !record.owner.is_of_another_boot());
-        Ok(here
+        Ok(own
             .filter_map(|record| record.found_changed(&all))
             .collect())
     }
@@ -201,12 +201,12 @@ impl MtuRecord {
 /// Restores the MTUs that dead processes changed in this namespace, and returns these changes. If a
 /// restore fails, its record remains, and the first error is returned.
 fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
-    let (dead, mut kept): (Vec<_>, Vec<_>) = ledger
+    let (dead, mut retained): (Vec<_>, Vec<_>) = ledger
         .records
         .drain(..)
         .partition(|record| !record.owner.is_alive());
     if dead.is_empty() {
-        ledger.records = kept;
+        ledger.records = retained;
         return Ok(Vec::new());
     }
     let all = listed()?;
@@ -218,8 +218,8 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
         if record.namespace != namespace {
             // Keep the record for a process of that namespace. Namespaces end without notice, so
             // limit the number.
-            if kept.len() < MAX_RECORDS / 2 {
-                kept.push(record);
+            if retained.len() < MAX_RECORDS / 2 {
+                retained.push(record);
             }
             continue;
         }
@@ -227,11 +227,11 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
             Ok(changed) => restored.extend(changed),
             Err(error) => {
                 failed.get_or_insert(error);
-                kept.push(record);
+                retained.push(record);
             }
         }
     }
-    ledger.records = kept;
+    ledger.records = retained;
     ledger.save()?;
     for ChangedMtu { name, now, was, .. } in &restored {
         info!(

@@ -193,21 +193,21 @@ fn install(route: &HostRoute, records: &[RouteRecord]) -> Result<(), RouteError>
     let collides =
         |ours: &HostRoute| ours.destination == route.destination && ours.metric == route.metric;
     let ours = table::ours().map_err(RouteError::List)?;
-    let Some(there) = ours.into_iter().find(collides) else {
+    let Some(existing) = ours.into_iter().find(collides) else {
         return Err(occupied(route, first));
     };
-    if there == *route {
+    if existing == *route {
         return Ok(());
     }
-    if is_wanted(&there, records)? {
-        let (wanted, held) = (route.interface, there.interface);
+    if is_wanted(&existing, records)? {
+        let (wanted, held) = (route.interface, existing.interface);
         return Err(RouteError::HeldElsewhere {
             destination: route.destination,
             wanted,
             held,
         });
     }
-    delete(&there)?;
+    delete(&existing)?;
     table::add(route).map_err(|source| refused(route, source))
 }
 

@@ -135,9 +135,9 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
         header[5] = protocol;
         let parse = |message: &Message<'_>| {
             let entry = Entry::parse(message)?;
-            let asked =
+            let is_requested =
                 entry.family == family && (protocol == ANY_PROTOCOL || entry.protocol == protocol);
-            if asked { parse(&entry) } else { None }
+            if is_requested { parse(&entry) } else { None }
         };
         match netlink.dump(&Request::new(libc::RTM_GETROUTE, &header), parse) {
             Ok(entries) => found.extend(entries),

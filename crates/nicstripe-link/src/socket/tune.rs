@@ -229,9 +229,9 @@ pub struct BufferSizes {
 pub fn set_buffers(socket: &impl AsFd, bytes: u64) -> io::Result<BufferSizes> {
     let borrowed = SockRef::from(socket);
     // The kernel takes a signed integer, and its limits are far lower.
-    let asked = usize::try_from(bytes.min(i32::MAX as u64 / 2)).unwrap_or(usize::MAX);
-    borrowed.set_send_buffer_size(asked)?;
-    borrowed.set_recv_buffer_size(asked)?;
+    let size = usize::try_from(bytes.min(i32::MAX as u64 / 2)).unwrap_or(usize::MAX);
+    borrowed.set_send_buffer_size(size)?;
+    borrowed.set_recv_buffer_size(size)?;
     buffers(socket)
 }
 

@@ -284,7 +284,7 @@ fn mounts_are_read_with_what_is_escaped() {
         (36, "98:0", "fuse.sshfs")
     );
     assert_eq!(
-        (mount.root.as_str(), mount.place.to_str().unwrap()),
+        (mount.root.as_str(), mount.point.to_str().unwrap()),
         ("/a b", "/mnt\\x\ty")
     );
     assert_eq!(unescaped(r"\"), r"\");
