@@ -66,9 +66,9 @@ struct Running {
 struct Waiting<S> {
     ticket: u64,
     bench: (PeerKey, [u8; 16]),
-    wanted: Duration,
+    duration: Duration,
     session: S,
-    told: Option<BenchQueued>,
+    reported: Option<BenchQueued>,
 }
 
 /// Ticket of a session in the queue or in the running benchmark. Dropping it removes the session
@@ -183,7 +183,7 @@ impl<S: Clone> State<S> {
     fn enter(
         &mut self,
         bench: (PeerKey, [u8; 16]),
-        wanted: Duration,
+        duration: Duration,
         session: S,
         limits: &BenchLimits,
         now: Instant,
@@ -208,13 +208,13 @@ impl<S: Clone> State<S> {
             return refused(BenchRefusal::Busy, left.map(|left| left.as_millis() as u64));
         }
         self.next += 1;
-        let wanted = wanted.min(limits.time);
+        let duration = duration.min(limits.time);
         let waiting = Waiting {
             ticket: self.next,
             bench,
-            wanted,
+            duration,
             session,
-            told: None,
+            reported: None,
         };
         // A further session of the running benchmark does not wait.
         if joins {
@@ -294,15 +294,15 @@ impl<S: Clone> State<S> {
                 wait_ms: wait.as_millis() as u64,
                 transfers,
             };
-            let is_news = waiting.told.is_none_or(|told| {
-                (told.ahead, told.transfers) != (ahead, transfers)
-                    || told.wait_ms.abs_diff(queued.wait_ms) >= 1000
+            let is_news = waiting.reported.is_none_or(|reported| {
+                (reported.ahead, reported.transfers) != (ahead, transfers)
+                    || reported.wait_ms.abs_diff(queued.wait_ms) >= 1000
             });
             if is_news {
-                waiting.told = Some(queued);
+                waiting.reported = Some(queued);
                 answers.push((waiting.session.clone(), BenchBody::Queued(queued)));
             }
-            (ahead, wait) = (ahead + 1, wait + waiting.wanted);
+            (ahead, wait) = (ahead + 1, wait + waiting.duration);
         }
         if answers.is_empty() && self.waiting.is_empty() {
             self.has_usher = false;

@@ -68,12 +68,12 @@ fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
             report.schema, baseline.schema
         ));
     }
-    let (here, there) = (names(report), names(baseline));
-    if here != there {
+    let (current, earlier) = (names(report), names(baseline));
+    if current != earlier {
         return Some(format!(
             "links differ: {}, baseline {}",
-            listed(&here),
-            listed(&there)
+            listed(&current),
+            listed(&earlier)
         ));
     }
     report.links.iter().find_map(|link| {

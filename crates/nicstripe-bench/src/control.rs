@@ -83,7 +83,7 @@ impl<C: Client> Control<C> {
         };
         talk.command(BenchCommand::Attach(owner)).await?;
         loop {
-            if let BenchNews::Paths(paths, latest) = talk.heard(ANSWER_TIMEOUT).await? {
+            if let BenchNews::Paths(paths, latest) = talk.receive(ANSWER_TIMEOUT).await? {
                 talk.run = latest;
                 return Ok((talk, paths));
             }
@@ -111,9 +111,9 @@ impl<C: Client> Control<C> {
                         wait: Duration::from_millis(queued.wait_ms),
                     });
                 }
-                (BenchBody::Admitted(told), _) => {
+                (BenchBody::Admitted(admission), _) => {
                     timeout = ANSWER_TIMEOUT;
-                    admitted = Some(Duration::from_secs(told.seconds.into()));
+                    admitted = Some(Duration::from_secs(admission.seconds.into()));
                 }
                 (BenchBody::Facts(facts), _) => {
                     if let Some(time) = admitted {
@@ -146,7 +146,7 @@ impl<C: Client> Control<C> {
         let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
         loop {
             match self
-                .heard(deadline.saturating_duration_since(Instant::now()))
+                .receive(deadline.saturating_duration_since(Instant::now()))
                 .await?
             {
                 BenchNews::Pinged { path: of, times } if of == path => return Ok(times),
@@ -231,7 +231,7 @@ impl<C: Client> Control<C> {
         self.tell(BenchBody::Run(run)).await?;
         loop {
             let news = self
-                .heard(ANSWER_TIMEOUT.saturating_sub(began.elapsed()))
+                .receive(ANSWER_TIMEOUT.saturating_sub(began.elapsed()))
                 .await?;
             let is_ready = matches!(&news, BenchNews::Said(BenchBody::Ready(ready), _) if ready.run == self.run);
             self.take(Some(news), order, began, loaded, None)?;
@@ -253,7 +253,7 @@ impl<C: Client> Control<C> {
         let stopping = Instant::now();
         loop {
             let news = self
-                .heard(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
+                .receive(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
                 .await?;
             if self.take(Some(news), order, began, loaded, None)? {
                 return Ok(());
@@ -349,7 +349,7 @@ impl<C: Client> Control<C> {
 
     async fn said(&mut self, timeout: Duration) -> Result<(BenchBody, Instant), C::Error> {
         loop {
-            match self.heard(timeout).await? {
+            match self.receive(timeout).await? {
                 BenchNews::Said(BenchBody::Refused(refused), _) => {
                     return Err(self.refused(refused));
                 }
@@ -359,7 +359,7 @@ impl<C: Client> Control<C> {
         }
     }
 
-    async fn heard(&mut self, timeout: Duration) -> Result<BenchNews, C::Error> {
+    async fn receive(&mut self, timeout: Duration) -> Result<BenchNews, C::Error> {
         match tokio::time::timeout(timeout, self.news.recv()).await {
             Ok(Some(news)) => Ok(news),
             Ok(None) => Err(self.ended()),

@@ -114,15 +114,15 @@ impl<'a> Measured<'a> {
     /// Returns the smallest socket buffer of the loads. Falls back to twice the requested size,
     /// because the kernel doubles it.
     fn buffer(&self, parts: &[Part<'a>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<Buffer> {
-        let told = parts
+        let reported = parts
             .iter()
             .filter_map(|(_, flow)| of(flow.tcp.as_ref()?))
             .min();
-        let asked = || {
+        let requested = || {
             self.socket_buffer_bytes
                 .map(|bytes| bytes.saturating_mul(2))
         };
-        told.or_else(asked).map(|bytes| Buffer {
+        reported.or_else(requested).map(|bytes| Buffer {
             bytes,
             is_fixed: self.socket_buffer_bytes.is_some(),
         })
@@ -187,9 +187,9 @@ fn processor(
         .collect();
     let window: f64 = uses.iter().map(|(window, _)| *window as f64).sum();
     let part = |micros: &dyn Fn(&CpuUse) -> Option<u64>| {
-        let told: Vec<u64> = uses.iter().filter_map(|(_, cpu)| micros(cpu)).collect();
-        (!told.is_empty() && window > 0.0)
-            .then(|| told.iter().map(|micros| *micros as f64).sum::<f64>() / window)
+        let known: Vec<u64> = uses.iter().filter_map(|(_, cpu)| micros(cpu)).collect();
+        (!known.is_empty() && window > 0.0)
+            .then(|| known.iter().map(|micros| *micros as f64).sum::<f64>() / window)
     };
     let worst: Vec<f64> = uses
         .iter()

@@ -362,13 +362,13 @@ pub(crate) fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let of = |limiter: Limiter| {
         all()
             .into_iter()
-            .filter(|place| links[*place].finding.limiter == limiter)
+            .filter(|index| links[*index].finding.limiter == limiter)
             .collect::<Vec<usize>>()
     };
     let missing = |limiter: &Limiter| {
         of(*limiter)
             .iter()
-            .map(|place| links[*place].missing())
+            .map(|index| links[*index].missing())
             .fold(0, u64::saturating_add)
     };
     let is_full = {
@@ -394,7 +394,7 @@ pub(crate) fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let held = of(limiter);
     let finding = held
         .iter()
-        .map(|place| links[*place].finding)
+        .map(|index| links[*index].finding)
         .max_by_key(|finding| finding.by_quota)?;
     // A single link must share the resource with another one.
     let held = if limiter == Limiter::Shared && held.len() == 1 {
@@ -428,7 +428,7 @@ pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_
     let held: Vec<&LinkFinding<'_>> = whole
         .links
         .iter()
-        .filter_map(|place| links.get(*place))
+        .filter_map(|index| links.get(*index))
         .collect();
     let list = listed(&held.iter().map(|link| link.name).collect::<Vec<&str>>());
     let Names { sender, receiver } = names;
@@ -505,7 +505,7 @@ fn shared(groups: &[Vec<usize>], links: &[LinkFinding<'_>]) -> String {
     let names = |group: &Vec<usize>| {
         group
             .iter()
-            .filter_map(|place| links.get(*place))
+            .filter_map(|index| links.get(*index))
             .map(|link| link.name)
             .collect::<Vec<&str>>()
     };

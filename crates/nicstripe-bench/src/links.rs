@@ -22,7 +22,7 @@ pub(crate) struct Links {
 
 impl Links {
     /// Groups paths with the same pair of interfaces into links.
-    pub(crate) fn new(paths: &[BenchPath], here: &BenchFacts, there: &BenchFacts) -> Self {
+    pub(crate) fn new(paths: &[BenchPath], client: &BenchFacts, daemon: &BenchFacts) -> Self {
         let mut groups: Vec<Vec<&BenchPath>> = Vec::new();
         for path in paths {
             let is_its = |group: &&mut Vec<&BenchPath>| {
@@ -38,7 +38,7 @@ impl Links {
         let links = groups
             .iter()
             .enumerate()
-            .filter_map(|(index, group)| link_of(index as u32 + 1, group, here, there))
+            .filter_map(|(index, group)| link_of(index as u32 + 1, group, client, daemon))
             .collect();
         Self {
             links,
@@ -99,16 +99,16 @@ impl Links {
 fn link_of(
     id: u32,
     group: &[&BenchPath],
-    here: &BenchFacts,
-    there: &BenchFacts,
+    client: &BenchFacts,
+    daemon: &BenchFacts,
 ) -> Option<BenchLink> {
     let first = group.first()?;
     let peer = first.peer_interface.clone().unwrap_or_default();
     let ends = Ends {
-        client: interface(here, &first.interface),
-        daemon: interface(there, &peer),
+        client: interface(client, &first.interface),
+        daemon: interface(daemon, &peer),
     };
-    let theory = theory(first, &ends, here, there);
+    let theory = theory(first, &ends, client, daemon);
     Some(BenchLink {
         id,
         addresses: Ends {
@@ -157,8 +157,8 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
 fn theory(
     path: &BenchPath,
     ends: &Ends<InterfaceFacts>,
-    here: &BenchFacts,
-    there: &BenchFacts,
+    client: &BenchFacts,
+    daemon: &BenchFacts,
 ) -> Option<TheoryInputs> {
     let inputs = TheoryInputs {
         line_bps: 0,
@@ -168,7 +168,7 @@ fn theory(
             .min()
             .unwrap_or(1500),
         ip: if path.remote.is_ipv6() { 6 } else { 4 },
-        timestamps: here.timestamps != Some(false) && there.timestamps != Some(false),
+        timestamps: client.timestamps != Some(false) && daemon.timestamps != Some(false),
         vlan_tags: 0,
     };
     let line_of_shaper = |rate: BitRate| {

@@ -89,18 +89,18 @@ impl Schedule {
             series: Vec::new(),
             has_planned_pairs: false,
         };
-        let is_meant = |phase| phases.contains(&phase) && !links.is_empty();
-        if is_meant(Phase::Idle) {
+        let is_planned = |phase| phases.contains(&phase) && !links.is_empty();
+        if is_planned(Phase::Idle) {
             schedule.plan(Phase::Idle, links, RepeatRule { least: 1, most: 1 });
         }
-        if is_meant(Phase::Solo) && !(links.len() == 1 && is_meant(Phase::Together)) {
+        if is_planned(Phase::Solo) && !(links.len() == 1 && is_planned(Phase::Together)) {
             links
                 .iter()
                 .for_each(|link| schedule.plan(Phase::Solo, &[*link], rule));
         }
         for phase in [Phase::Together, Phase::Reverse, Phase::Both]
             .into_iter()
-            .filter(|phase| is_meant(*phase))
+            .filter(|phase| is_planned(*phase))
         {
             schedule.plan(phase, links, rule);
         }
@@ -125,7 +125,7 @@ impl Schedule {
             (
                 series.phase != Phase::Idle,
                 series.phase == Phase::Pair,
-                series.turns(),
+                series.attempts(),
             )
         })?;
         Some(Planned {
@@ -146,7 +146,7 @@ impl Schedule {
             series
                 .rule
                 .least
-                .saturating_sub(series.turns() as u32)
+                .saturating_sub(series.attempts() as u32)
                 .max(1)
         })
         .sum()
@@ -245,7 +245,7 @@ struct Series {
 }
 
 impl Series {
-    fn turns(&self) -> usize {
+    fn attempts(&self) -> usize {
         self.rates.len() + self.failures as usize
     }
 

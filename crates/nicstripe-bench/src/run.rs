@@ -141,10 +141,10 @@ impl<C: Client> Runner<C> {
         Ok(self.report)
     }
 
-    async fn measure(&mut self, place: &mut Option<Control<C>>) -> Result<(), C::Error> {
+    async fn measure(&mut self, control: &mut Option<Control<C>>) -> Result<(), C::Error> {
         let (talk, paths) = Control::begin(self.client.clone()).await?;
-        let talk = place.insert(talk);
-        let (time, there) = talk
+        let talk = control.insert(talk);
+        let (time, daemon) = talk
             .enter(self.id, self.expected_seconds(paths.len()), &self.events)
             .await?;
         let over = Instant::now() + time.saturating_sub(TIME_LEFT);
@@ -153,8 +153,8 @@ impl<C: Client> Runner<C> {
             .iter()
             .map(|path| path.interface.clone())
             .collect::<std::collections::BTreeSet<_>>();
-        let here = facts(names.into_iter());
-        self.meet(Links::new(&paths, &here, &there), &here, &there);
+        let client = facts(names.into_iter());
+        self.meet(Links::new(&paths, &client, &daemon), &client, &daemon);
         let _ = self.events.try_send(BenchEvent::Connected {
             links: self.report.links.clone(),
         });
@@ -163,11 +163,11 @@ impl<C: Client> Runner<C> {
         disk::measure(self, talk).await
     }
 
-    fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
-        self.report.versions.daemon.clone_from(&there.version);
+    fn meet(&mut self, links: Links, client: &BenchFacts, daemon: &BenchFacts) {
+        self.report.versions.daemon.clone_from(&daemon.version);
         self.report.hosts = Ends {
-            client: host(here),
-            daemon: host(there),
+            client: host(client),
+            daemon: host(daemon),
         };
         self.report.plan = self.plan.summary(links.streams());
         self.report.links.clone_from(&links.links);
@@ -302,12 +302,12 @@ impl<C: Client> Runner<C> {
         planned: &Planned,
     ) -> Result<Option<BitRate>, C::Error> {
         let order = self.order(planned.phase, planned.repeat, &planned.links);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         self.run_load(talk, order).await?;
         let Some(run) = self.take_run() else {
             return Ok(None);
         };
-        self.loading += begun.elapsed();
+        self.loading += started_at.elapsed();
         if let Some(transfers @ 1..) = run.other_transfers {
             let count = if transfers == 1 {
                 "a transfer".to_owned()

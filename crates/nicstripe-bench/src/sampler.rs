@@ -60,9 +60,10 @@ pub struct InterfaceCounters(BTreeMap<String, InterfaceIndex>);
 impl InterfaceCounters {
     /// Looks up the indices of interfaces by name.
     pub fn of(names: impl Iterator<Item = String>) -> Self {
-        let here = interfaces().unwrap_or_default();
+        let listed = interfaces().unwrap_or_default();
         let index = |name: String| {
-            here.iter()
+            listed
+                .iter()
                 .find(|interface| interface.is_called(&name))
                 .map(|found| (name, found.index))
         };
@@ -82,7 +83,7 @@ impl InterfaceCounters {
 /// Returns the facts about this machine and the named interfaces. Takes some milliseconds, longer
 /// with a slow driver.
 pub fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
-    let here = interfaces().unwrap_or_default();
+    let listed = interfaces().unwrap_or_default();
     let host = HostFacts::read();
     BenchFacts {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -98,14 +99,14 @@ pub fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
         cpu_quota_millicores: host.cpu_quota_millicores,
         interfaces: names
             .take(MAX_FACTS.0)
-            .map(|name| interface_of(name, &here))
+            .map(|name| interface_of(name, &listed))
             .collect(),
         timestamps: host.timestamps,
     }
 }
 
-fn interface_of(name: String, here: &[Interface]) -> BenchInterface {
-    let Some(found) = here.iter().find(|interface| interface.is_called(&name)) else {
+fn interface_of(name: String, listed: &[Interface]) -> BenchInterface {
+    let Some(found) = listed.iter().find(|interface| interface.is_called(&name)) else {
         return BenchInterface {
             name,
             ..BenchInterface::default()

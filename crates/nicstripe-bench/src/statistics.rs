@@ -37,10 +37,10 @@ pub(crate) fn percentile(values: &[f64], percent: f64) -> Option<f64> {
         .len()
         .checked_sub(1)
         .filter(|_| percent.is_finite())?;
-    let place = (percent / 100.0).clamp(0.0, 1.0) * last as f64;
-    let below = (place.floor() as usize).min(last);
+    let position = (percent / 100.0).clamp(0.0, 1.0) * last as f64;
+    let below = (position.floor() as usize).min(last);
     let above = (below + 1).min(last);
-    Some(values[below] + (values[above] - values[below]) * (place - below as f64))
+    Some(values[below] + (values[above] - values[below]) * (position - below as f64))
 }
 
 /// Returns the median absolute deviation (MAD), not scaled: for a normal distribution it is 0.67 of

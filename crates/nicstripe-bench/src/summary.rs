@@ -304,18 +304,18 @@ impl<'a> Measured<'a> {
             let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
             scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
         };
-        let place = |id: u32| {
+        let position = |id: u32| {
             let name = self
                 .links
                 .iter()
                 .position(|link| link.id == id)
-                .and_then(|place| names.get(place))?;
+                .and_then(|index| names.get(index))?;
             found.iter().position(|link| link.name == name)
         };
         let groups = repeat::joined(self.of_phase(Phase::Pair).filter(holds_back).map(ids));
         groups
             .into_iter()
-            .map(|group| group.into_iter().filter_map(place).collect())
+            .map(|group| group.into_iter().filter_map(position).collect())
             .collect()
     }
 
@@ -548,10 +548,10 @@ fn rates_in_window(run: &Run) -> Vec<f64> {
                 (*micros, *sum) = (micros.saturating_add(*dt), sum.saturating_add(*bytes));
                 Some((*micros, *sum))
             });
-        let (place, found) = sums
+        let (index, found) = sums
             .enumerate()
             .find(|(_, (micros, _))| *micros >= run.window_us)?;
-        (found == (run.window_us, bytes(run))).then_some(from + place + 1)
+        (found == (run.window_us, bytes(run))).then_some(from + index + 1)
     };
     let window = (0..samples.len())
         .find_map(|from| Some(from..end(from)?))

@@ -222,12 +222,9 @@ impl SettleRule {
 /// Returns the slope per step of the least-squares line through at least two values.
 fn slope(values: &[f64]) -> f64 {
     let middle = (values.len() - 1) as f64 / 2.0;
-    let places = || (0..values.len()).map(|place| place as f64 - middle);
-    let rise: f64 = places()
-        .zip(values)
-        .map(|(place, value)| place * value)
-        .sum();
-    rise / places().map(|place| place * place).sum::<f64>()
+    let steps = || (0..values.len()).map(|step| step as f64 - middle);
+    let rise: f64 = steps().zip(values).map(|(step, value)| step * value).sum();
+    rise / steps().map(|step| step * step).sum::<f64>()
 }
 
 /// Divisor of a sample's length that gives the tolerance for its jitter.

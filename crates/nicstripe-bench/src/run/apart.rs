@@ -110,13 +110,13 @@ impl<C: Client> Runner<C> {
         let since = self.began.elapsed();
         let events = self.events.clone();
         let client = self.client.clone();
-        let gone = || client.error(Failure::Ended("before the load"));
+        let ended = || client.error(Failure::Ended("before the load"));
         let (talk, links) = self
             .held
             .apart
             .as_mut()
             .and_then(|apart| apart.entered.as_mut())
-            .ok_or_else(gone)?;
+            .ok_or_else(ended)?;
         let (paths, loaded_links) = links.loaded(&links.ids());
         let order = LoadOrder {
             paths,
@@ -218,8 +218,8 @@ impl<C: Client> Runner<C> {
         apart.connecting = None;
         let client = apart.client.insert(client?).clone();
         let (mut talk, paths) = Control::begin(client).await?;
-        let (_, there) = talk.enter(self.id, 0, &self.events).await?;
-        let links = Links::new(&paths, &there, &there);
+        let (_, daemon) = talk.enter(self.id, 0, &self.events).await?;
+        let links = Links::new(&paths, &daemon, &daemon);
         apart.entered = Some((talk, links.clone()));
         if let Some(link) = first_missing(&self.report.links, &links.links) {
             let why = "it did not connect";
@@ -228,7 +228,7 @@ impl<C: Client> Runner<C> {
         let is_narrow = |path: &&BenchPath| {
             path.path_mtu
                 .zip(mtu)
-                .is_some_and(|(found, wanted)| found < wanted)
+                .is_some_and(|(found, expected)| found < expected)
         };
         if let Some(path) = paths.iter().find(is_narrow) {
             return Err(self.client.error(Failure::Link {
@@ -248,12 +248,12 @@ impl<C: Client> Runner<C> {
 
 /// Returns the first link of the benchmark that a session lacks. Its points would not be
 /// comparable.
-fn first_missing(wanted: &[BenchLink], found: &[BenchLink]) -> Option<String> {
+fn first_missing(expected: &[BenchLink], found: &[BenchLink]) -> Option<String> {
     let name = |link: &BenchLink| link.ends.client.name.clone();
     let mut left: Vec<String> = found.iter().map(name).collect();
-    wanted.iter().map(name).find(|name| {
-        let place = left.iter().position(|other| other == name);
-        place.map(|place| left.swap_remove(place)).is_none()
+    expected.iter().map(name).find(|name| {
+        let index = left.iter().position(|other| other == name);
+        index.map(|index| left.swap_remove(index)).is_none()
     })
 }
 

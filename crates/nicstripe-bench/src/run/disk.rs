@@ -149,8 +149,8 @@ impl<C: Client> Flow<C> {
         Ok(match stage {
             Stage::Network => network(self.way(), repeat, runner, talk).await?,
             Stage::All => self.copy(runner).await,
-            Stage::Read | Stage::Write if is_here => self.here(stage).await,
-            Stage::Read | Stage::Write => self.there(stage, talk).await?,
+            Stage::Read | Stage::Write if is_here => self.run_here(stage).await,
+            Stage::Read | Stage::Write => self.run_there(stage, talk).await?,
         })
     }
 
@@ -162,7 +162,7 @@ impl<C: Client> Flow<C> {
         }
     }
 
-    async fn here(&mut self, stage: Stage) -> Measured {
+    async fn run_here(&mut self, stage: Stage) -> Measured {
         let (file, bytes) = (self.plan.file.clone(), self.bytes);
         let done = aside(move |stop| match stage {
             Stage::Read => C::read_stage(&file, bytes, stop),
@@ -173,7 +173,11 @@ impl<C: Client> Flow<C> {
         self.take(stage, moved)
     }
 
-    async fn there(&mut self, stage: Stage, talk: &mut Control<C>) -> Result<Measured, C::Error> {
+    async fn run_there(
+        &mut self,
+        stage: Stage,
+        talk: &mut Control<C>,
+    ) -> Result<Measured, C::Error> {
         let order = DiskOrder {
             bytes: self.bytes,
             name: Some(self.name.clone()),

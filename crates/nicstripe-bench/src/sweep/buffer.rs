@@ -60,10 +60,10 @@ impl BufferSweep {
     /// Ends at eight times the bandwidth-delay product, at least at 1 MiB to show a cable's
     /// plateau; at 64 MiB if the product is unknown.
     pub(crate) fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
-        let wanted = bdp_bytes.map_or(LARGEST, |bdp| {
+        let needed = bdp_bytes.map_or(LARGEST, |bdp| {
             bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST)
         });
-        let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
+        let largest = needed.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
         let sizes = (0..)
             .map(|doublings: u32| SMALLEST << doublings)
             .take_while(|size| *size <= largest)
@@ -162,7 +162,7 @@ impl BufferSweep {
         }
         let is_confirmed = self
             .plateau()
-            .is_some_and(|(place, _)| place + CONFIRMING <= index);
+            .is_some_and(|(position, _)| position + CONFIRMING <= index);
         match is_confirmed {
             true => self.decide(Stopped::Plateau),
             false if index + 1 == self.sizes.len() => self.decide(Stopped::Done),
@@ -198,19 +198,19 @@ impl BufferSweep {
             |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
         let rates: Vec<f64> = trials.iter().map(|trials| trials.median()).collect();
         // Both rules agree if there is no scatter.
-        let place = (0..trials.len()).find(|place| {
-            !trials[place + 1..]
+        let position = (0..trials.len()).find(|position| {
+            !trials[position + 1..]
                 .iter()
-                .any(|later| gains(trials[*place], later))
+                .any(|later| gains(trials[*position], later))
         });
-        let place = place
+        let position = position
             .zip(plateau(&rates))
-            .map(|(place, least)| place.min(least))?;
-        let is_one = place + 1 < trials.len()
+            .map(|(position, least)| position.min(least))?;
+        let is_one = position + 1 < trials.len()
             || self.stopped == Stopped::Clamped
-                && place > 0
-                && !gains(trials[place - 1], trials[place]);
-        is_one.then(|| (place, self.sizes[place]))
+                && position > 0
+                && !gains(trials[position - 1], trials[position]);
+        is_one.then(|| (position, self.sizes[position]))
     }
 
     /// Ends the ascent. From: `Upwards`. To: `Check` if the plateau is faster than auto-tuning,

@@ -121,7 +121,7 @@ impl GridSweep {
             State::Upwards { column, row } => {
                 Some((Some(*self.sizes.get(row)?), Some(*COUNTS.get(column)?)))
             }
-            State::Again(place) => self.table.0.get(place).map(|trials| trials.key),
+            State::Again(index) => self.table.0.get(index).map(|trials| trials.key),
             State::Ended => None,
         }
     }
@@ -141,11 +141,11 @@ impl GridSweep {
                 row: 0,
             },
             State::Upwards { .. } => State::Again(0),
-            State::Again(place) => State::Again(place + 1),
+            State::Again(index) => State::Again(index + 1),
             State::Ended => State::Ended,
         };
-        if let State::Again(place) = self.state
-            && place >= self.table.0.len()
+        if let State::Again(index) = self.state
+            && index >= self.table.0.len()
         {
             let is_done = self.table.0.iter().all(|trials| trials.count() >= TRIALS);
             self.state = if is_done || self.table.0.is_empty() {

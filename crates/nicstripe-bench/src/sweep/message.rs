@@ -146,7 +146,7 @@ impl MessageSweep {
         let mut outcome = outcome_of(points, self.stopped);
         outcome.plateau = plateau(&rates)
             .filter(|_| is_flat)
-            .and_then(|place| good.get(place))
+            .and_then(|index| good.get(index))
             .map(|(size, _)| *size);
         outcome.half_size = half_size(&good);
         outcome.latency = latency;
@@ -332,8 +332,8 @@ fn sizes(segment: u64) -> Vec<u64> {
 fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     let mut found = Vec::new();
     let mut good = 0.0;
-    for (place, (size, rate)) in curve.iter().enumerate() {
-        let comes_back = curve[place + 1..]
+    for (index, (size, rate)) in curve.iter().enumerate() {
+        let comes_back = curve[index + 1..]
             .iter()
             .any(|(_, later)| *rate < DROPOUT * later && *later >= DROPOUT * good);
         if *rate < DROPOUT * good && comes_back {
@@ -349,11 +349,11 @@ fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
 /// rate.
 fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
     let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
-    let place = curve
+    let index = curve
         .iter()
         .position(|(_, rate)| half > 0.0 && *rate >= half)?;
-    let (size, rate) = curve[place];
-    let Some((before, lower)) = place
+    let (size, rate) = curve[index];
+    let Some((before, lower)) = index
         .checked_sub(1)
         .and_then(|before| curve.get(before))
         .copied()

@@ -103,7 +103,7 @@ impl MtuSweep {
         // A single size has no plateau, and computed rates always rise.
         outcome.plateau = plateau(&rates)
             .filter(|_| rates.len() > 1)
-            .and_then(|place| measured.get(place)?.0);
+            .and_then(|index| measured.get(index)?.0);
         outcome.advice = self.advice(&outcome.points);
         outcome
     }

@@ -70,7 +70,7 @@ impl StreamSweep {
             .iter()
             .map(|streams| self.table.median(key(*streams)))
             .collect();
-        let best = plateau(&rates).and_then(|place| fair.get(place)).copied();
+        let best = plateau(&rates).and_then(|index| fair.get(index)).copied();
         outcome.plateau = best.map(u64::from);
         outcome.advice = match best {
             None => "nothing was measured".into(),
