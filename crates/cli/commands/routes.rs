@@ -48,9 +48,9 @@ impl RoutesArgs {
             }
             Action::Clean => {
                 let removed = routes::clean(&state_dir)?;
-                removed
-                    .iter()
-                    .try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
+                removed.iter().try_for_each(|route| {
+                    stdout::line(format_args!("removed {}", destination(route)))
+                })?;
                 let restored = routes::clean_mtus(&state_dir)?;
                 restored.iter().try_for_each(|changed| {
                     stdout::line(format_args!(
@@ -75,11 +75,15 @@ impl CommandError for MtuError {}
 
 fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
     match owners {
-        None => format!("{}  owner visible to root only", place(route)),
-        Some([]) => format!("{}  stale, its process has ended", place(route)),
+        None => format!("{}  owner visible to root only", destination(route)),
+        Some([]) => format!("{}  stale, its process has ended", destination(route)),
         Some(owners) => {
             let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
-            format!("{}  in use by process {}", place(route), owners.join(", "))
+            format!(
+                "{}  in use by process {}",
+                destination(route),
+                owners.join(", ")
+            )
         }
     }
 }
@@ -96,7 +100,7 @@ fn described_mtu(changed: &ChangedMtu) -> String {
     }
 }
 
-fn place(route: &HostRoute) -> String {
+fn destination(route: &HostRoute) -> String {
     let bits = if route.destination.is_ipv4() { 32 } else { 128 };
     format!(
         "{}/{bits} dev {}",

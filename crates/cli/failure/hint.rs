@@ -32,11 +32,11 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some(format!("use the peer's name, or add the interface: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
         }
         Error::Resolve { host, .. } => {
-            let meant = match near_peer(host) {
+            let advice = match near_peer(host) {
                 Some(name) => format!("did you mean the trusted peer {}? If not, check", quoted(name)),
                 None => "check".to_owned(),
             };
-            Some(format!("{meant} the spelling, or use an address, as in 10.0.1.2:PATH; list daemons on the cables: {program} discover"))
+            Some(format!("{advice} the spelling, or use an address, as in 10.0.1.2:PATH; list daemons on the cables: {program} discover"))
         }
         Error::Link { link, .. } => {
             let with_it = invocation.without_value("--exclude-link", link)?;

@@ -35,11 +35,11 @@ fn described(fault: &PanicHookInfo<'_>) -> String {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let place = fault
+    let location = fault
         .location()
         .map(|at| format!("at {}:{}", at.file(), at.line()))
         .unwrap_or_default();
-    nicstripe::escaped(format!("{place}: {}", text.unwrap_or("no reason given")).as_bytes())
+    nicstripe::escaped(format!("{location}: {}", text.unwrap_or("no reason given")).as_bytes())
 }
 
 const HINT: &str = "please report these two lines with the command; received data is kept, the same command resumes";
@@ -63,13 +63,13 @@ mod tests {
     fn child_whose_thread_panics_while_it_is_waited_for() {
         end_on_panic();
         let (given, taken) = std::sync::mpsc::channel::<()>();
-        let kept = given.clone();
+        let written = given.clone();
         thread::spawn(move || {
             let _given = given;
             panic!("a fault, \u{1b}for a test");
         });
         let _ = taken.recv();
-        drop(kept);
+        drop(written);
     }
 
     #[test]
@@ -81,9 +81,9 @@ mod tests {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while child.try_wait().unwrap().is_none() {
-            if begun.elapsed() > Duration::from_secs(60) {
+            if started_at.elapsed() > Duration::from_secs(60) {
                 child.kill().unwrap();
                 panic!("it still waits for a thread that is gone");
             }

@@ -73,7 +73,7 @@ impl Serialize for Object {
 #[derive(Debug)]
 pub(crate) struct EventStream {
     schema: &'static str,
-    begun: Instant,
+    started_at: Instant,
     broken: Option<io::Error>,
 }
 
@@ -82,7 +82,7 @@ impl EventStream {
     pub(crate) fn start(schema: &'static str, first: Object) -> Self {
         let mut stream = Self {
             schema,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             broken: None,
         };
         stream.write(Some(first));
@@ -92,7 +92,7 @@ impl EventStream {
     /// Writes an event as one line. Skips one that the schema does not describe.
     pub(crate) fn write(&mut self, event: Option<Object>) {
         if let (Some(event), None) = (event, &self.broken) {
-            self.broken = write_line(&line(self.schema, self.begun.elapsed(), event)).err();
+            self.broken = write_line(&line(self.schema, self.started_at.elapsed(), event)).err();
         }
     }
 

@@ -24,7 +24,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::terminal::{Priority, Terminal, Voice};
+use super::terminal::{MessageFormat, Priority, Terminal};
 use crate::failure::Failure;
 
 /// Format of log records on standard error, chosen by the daemon's settings.
@@ -54,7 +54,7 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     };
     let lines = Lines {
         time: false,
-        journal: terminal.voice() == Voice::Journal,
+        journal: terminal.format() == MessageFormat::Journal,
     };
     let layer = tracing_subscriber::fmt::layer()
         .event_format(lines)
@@ -82,7 +82,7 @@ pub(crate) fn start_daemon(
     let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
     let layer = match format {
         LogFormat::Json => {
-            terminal.speak(Voice::Records);
+            terminal.set_format(MessageFormat::Records);
             layer
                 .json()
                 .flatten_event(true)
@@ -93,9 +93,9 @@ pub(crate) fn start_daemon(
         }
         LogFormat::Text | LogFormat::Auto => {
             if format == LogFormat::Text {
-                terminal.speak(Voice::Plain);
+                terminal.set_format(MessageFormat::Plain);
             }
-            let journal = terminal.voice() == Voice::Journal;
+            let journal = terminal.format() == MessageFormat::Journal;
             let lines = Lines {
                 time: !journal,
                 journal,

@@ -21,19 +21,19 @@ use tracing_subscriber::fmt::MakeWriter;
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
     bars: MultiProgress,
-    voice: Arc<AtomicU8>,
+    format: Arc<AtomicU8>,
 }
 
 impl Default for Terminal {
     fn default() -> Self {
-        let voice = if is_journal() {
-            Voice::Journal
+        let format = if is_journal() {
+            MessageFormat::Journal
         } else {
-            Voice::Plain
+            MessageFormat::Plain
         };
         Self {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
-            voice: Arc::new(AtomicU8::new(voice as u8)),
+            format: Arc::new(AtomicU8::new(format as u8)),
         }
     }
 }
@@ -68,23 +68,23 @@ impl Terminal {
             .set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
     }
 
-    pub(crate) fn voice(&self) -> Voice {
-        match self.voice.load(Ordering::Relaxed) {
-            number if number == Voice::Journal as u8 => Voice::Journal,
-            number if number == Voice::Records as u8 => Voice::Records,
-            _ => Voice::Plain,
+    pub(crate) fn format(&self) -> MessageFormat {
+        match self.format.load(Ordering::Relaxed) {
+            number if number == MessageFormat::Journal as u8 => MessageFormat::Journal,
+            number if number == MessageFormat::Records as u8 => MessageFormat::Records,
+            _ => MessageFormat::Plain,
         }
     }
 
     /// Sets the format of all later messages.
-    pub(crate) fn speak(&self, voice: Voice) {
-        self.voice.store(voice as u8, Ordering::Relaxed);
+    pub(crate) fn set_format(&self, format: MessageFormat) {
+        self.format.store(format as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn say(&self, line: impl Display) {
-        match self.voice() {
-            Voice::Records => tracing::info!("{line}"),
-            Voice::Plain | Voice::Journal => self.print(line),
+        match self.format() {
+            MessageFormat::Records => tracing::info!("{line}"),
+            MessageFormat::Plain | MessageFormat::Journal => self.print(line),
         }
     }
 
@@ -118,12 +118,14 @@ impl Terminal {
     }
 
     fn labelled(&self, priority: Priority, style: Style, label: &str, text: &str) {
-        match (self.voice(), priority) {
-            (Voice::Plain, _) => self.print(format_args!("{style}{label}{style:#} {text}")),
-            (Voice::Journal, _) => self.print(format_args!("{priority}{label} {text}")),
-            (Voice::Records, Priority::Error) => tracing::error!("{text}"),
-            (Voice::Records, Priority::Warning) => tracing::warn!("{text}"),
-            (Voice::Records, Priority::Info | Priority::Debug) => tracing::info!("{label} {text}"),
+        match (self.format(), priority) {
+            (MessageFormat::Plain, _) => self.print(format_args!("{style}{label}{style:#} {text}")),
+            (MessageFormat::Journal, _) => self.print(format_args!("{priority}{label} {text}")),
+            (MessageFormat::Records, Priority::Error) => tracing::error!("{text}"),
+            (MessageFormat::Records, Priority::Warning) => tracing::warn!("{text}"),
+            (MessageFormat::Records, Priority::Info | Priority::Debug) => {
+                tracing::info!("{label} {text}")
+            }
         }
     }
 }
@@ -131,7 +133,7 @@ impl Terminal {
 /// Format of messages on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Voice {
+pub(crate) enum MessageFormat {
     /// Plain text, for a user.
     Plain,
     /// Lines with an sd-daemon(3) priority and without the time, for the systemd journal.

@@ -40,7 +40,7 @@ pub(crate) fn narrow(through: u32) -> String {
 /// Returns the commands that repair failed links, one line per machine.
 pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
     let line = |remedy: &LinkRemedy| {
-        let place = if remedy.is_peers {
+        let machine = if remedy.is_peers {
             "on the peer"
         } else {
             "here"
@@ -48,7 +48,7 @@ pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
         let commands = |commands: &[String]| shown(commands.join("; "));
         let problem = shown(&remedy.problem);
         format!(
-            "{place} ({problem}), as root: {}; to undo: {}",
+            "{machine} ({problem}), as root: {}; to undo: {}",
             commands(&remedy.apply),
             commands(&remedy.undo)
         )

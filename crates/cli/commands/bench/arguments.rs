@@ -191,7 +191,7 @@ impl Measure {
                 let chosen = [(reverse, Phase::Reverse), (both, Phase::Both)];
                 let chosen = chosen
                     .into_iter()
-                    .filter(|(wanted, _)| *wanted)
+                    .filter(|(is_chosen, _)| *is_chosen)
                     .map(|(_, phase)| phase);
                 std::iter::once(Phase::Idle).chain(chosen).collect()
             }

@@ -165,11 +165,11 @@ impl<'a> Reading<'a> {
         if phase == Phase::Together {
             return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
         }
-        let told = self
+        let reported = self
             .runs(phase)
             .flat_map(|run| self.flows(run, link))
             .filter_map(|flow| flow.tcp?.rtt_avg_us);
-        median(told.map(|us| us as f64).collect())
+        median(reported.map(|us| us as f64).collect())
     }
 
     /// Returns the name of a link by its two interfaces, `eth1 → enp2`, escaped for a terminal.
@@ -256,7 +256,7 @@ impl<'a> Reading<'a> {
 
     /// Returns a text for each load whose repeats differ too much.
     pub(crate) fn unstable(self) -> Vec<String> {
-        let told = |name: &str, spread: &Spread| {
+        let reported = |name: &str, spread: &Spread| {
             format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))
         };
         let alone = self
@@ -270,7 +270,7 @@ impl<'a> Reading<'a> {
         alone
             .chain(whole)
             .filter(|(_, spread)| !spread.stable && spread.n > 1)
-            .map(|(name, spread)| told(&name, &spread))
+            .map(|(name, spread)| reported(&name, &spread))
             .collect()
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Remedy {
 }
 
 impl Remedy {
-    fn told(found: String, help: impl Into<String>) -> Self {
+    fn new(found: String, help: impl Into<String>) -> Self {
         Self {
             found,
             help: help.into(),
@@ -36,11 +36,11 @@ impl Remedy {
 /// results.
 pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
     let report = reading.report;
-    let astray = report
+    let misrouted = report
         .links
         .iter()
         .filter(|link| link.verified == Some(false))
-        .map(|link| of_astray(reading, link));
+        .map(|link| of_misrouted(reading, link));
     let shared = (report.summary.limiter == Some(Limiter::Shared)).then(|| of_shared(reading));
     let limited = report
         .links
@@ -56,7 +56,7 @@ pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
         .iter()
         .filter_map(|link| of_duplex(reading, link));
     let unstable = of_unstable(&reading.unstable());
-    astray
+    misrouted
         .chain(duplex)
         .chain(shared)
         .chain(whole)
@@ -65,13 +65,13 @@ pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
         .collect()
 }
 
-fn of_astray(reading: Reading<'_>, link: &BenchLink) -> Remedy {
+fn of_misrouted(reading: Reading<'_>, link: &BenchLink) -> Remedy {
     let found = format!(
         "Packets of {} arrived at another interface.",
         reading.name(link)
     );
     let help = "Its numbers are those of another cable. Show the routes that would help, and permit nicstripe to install them.";
-    Remedy::told(found, help).with(vec!["nicstripe links HOST".into()])
+    Remedy::new(found, help).with(vec!["nicstripe links HOST".into()])
 }
 
 fn of_duplex(reading: Reading<'_>, link: &BenchLink) -> Option<Remedy> {
@@ -82,7 +82,7 @@ fn of_duplex(reading: Reading<'_>, link: &BenchLink) -> Option<Remedy> {
         .find(|(end, _)| end.duplex.as_deref() == Some("half"))?;
     let found = format!("{} runs at half duplex on {machine}.", reading.name(link));
     let help = "Both ends must autonegotiate: replace the cable, and undo fixed modes of ports or switches.";
-    Some(Remedy::told(found, help).with(vec![format!("ethtool {}", quoted(&end.name))]))
+    Some(Remedy::new(found, help).with(vec![format!("ethtool {}", quoted(&end.name))]))
 }
 
 fn of_shared(reading: Reading<'_>) -> Remedy {
@@ -98,7 +98,7 @@ fn of_shared(reading: Reading<'_>) -> Remedy {
     );
     let help =
         "Check for a shared USB hub, PCIe slot or switch at either end, and separate the cards.";
-    Remedy::told(found, help).with(vec!["lspci -tv".into(), "lsusb -t".into()])
+    Remedy::new(found, help).with(vec!["lspci -tv".into(), "lsusb -t".into()])
 }
 
 fn of_cpu(reading: Reading<'_>) -> Remedy {
@@ -122,7 +122,7 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     Remedy {
         commands: switched("on"),
         undo: switched("off"),
-        ..Remedy::told(found, help)
+        ..Remedy::new(found, help)
     }
 }
 
@@ -145,7 +145,7 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
     Some(match limiter {
         // Reported once for all links, or no problem.
         Limiter::Cable | Limiter::Shared | Limiter::Cpu => return None,
-        Limiter::Loss => Remedy::told(
+        Limiter::Loss => Remedy::new(
             found("lost packets"),
             "Replace the cable, then the port; check which error counters grow.",
         )
@@ -158,31 +158,31 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
             );
             Remedy {
                 undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with the values that the first command printed".into()],
-                ..Remedy::told(found("the window: less in flight than rate × round trip"), help).with(vec![
+                ..Remedy::new(found("the window: less in flight than rate × round trip"), help).with(vec![
                     "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
                     "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
                 ])
             }
         }
-        Limiter::ReceiveBuffer => Remedy::told(
+        Limiter::ReceiveBuffer => Remedy::new(
             found("the receiver's socket buffer"),
             "Drop -w, or raise the kernel's limit.",
         )
         .with(vec!["sysctl net.ipv4.tcp_rmem net.core.rmem_max".into()]),
-        Limiter::SendBuffer => Remedy::told(
+        Limiter::SendBuffer => Remedy::new(
             found("the sender's socket buffer"),
             "Drop -w, or raise the kernel's limit.",
         )
         .with(vec!["sysctl net.ipv4.tcp_wmem net.core.wmem_max".into()]),
-        Limiter::Sender => Remedy::told(
+        Limiter::Sender => Remedy::new(
             found("the sending program"),
             "Check for other load there, and for a CPU quota.",
         ),
-        Limiter::Receiver => Remedy::told(
+        Limiter::Receiver => Remedy::new(
             found("the receiving program"),
             "Check for other load there, and for a CPU quota.",
         ),
-        Limiter::Unknown => Remedy::told(
+        Limiter::Unknown => Remedy::new(
             found("an unknown cause"),
             "Attach this page to a bug report.",
         ),
@@ -194,7 +194,7 @@ fn of_unstable(what: &[String]) -> Option<Remedy> {
         "{}. Check for other load on links and processors, and measure again without it.",
         what.join("; ")
     );
-    (!what.is_empty()).then(|| Remedy::told("The repeats disagree:".into(), help))
+    (!what.is_empty()).then(|| Remedy::new("The repeats disagree:".into(), help))
 }
 
 #[cfg(test)]

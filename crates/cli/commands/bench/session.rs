@@ -94,12 +94,12 @@ impl<'a> Session<'a> {
         if let Some(baseline) = &self.baseline {
             report.baseline = Some((self.compare)(&report, baseline));
         }
-        let kept = if self.measure.no_history {
+        let stored = if self.measure.no_history {
             Ok(())
         } else {
             self.history.keep(&report)
         };
-        if let Err(failure) = kept {
+        if let Err(failure) = stored {
             terminal.warning(&format!("cannot store the report: {}", failure.one_line()));
         }
         let written = self.write(&report);
@@ -148,7 +148,7 @@ pub(crate) async fn watch(
                 Some(event) => show.on_event(&event),
                 None => break,
             },
-            told = signals.next() => match (told, stopped) {
+            signal = signals.next() => match (signal, stopped) {
                 (Signalled::Status | Signalled::Reload, _) => show.print_status(),
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),
                 (Signalled::Stop(stop), None) => {

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Show {
     terminal: Terminal,
     wishes: Wishes,
-    begun: Instant,
+    started_at: Instant,
     live: Live,
     bars: Option<Bars>,
     stream: Option<EventStream>,
@@ -45,7 +45,7 @@ impl Show {
         Self {
             terminal: terminal.clone(),
             wishes,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             live: Live::default(),
             bars: has_bars.then(|| Bars::new(terminal)),
             stream: measure
@@ -103,7 +103,11 @@ impl Show {
         }
         self.stream.take().map_or(Ok(()), EventStream::finish)?;
         let failed = stream::failed(failure, failure.hint(&Invocation::of_this_process()));
-        print_document(&json::line(stream::SCHEMA, self.begun.elapsed(), failed))
+        print_document(&json::line(
+            stream::SCHEMA,
+            self.started_at.elapsed(),
+            failed,
+        ))
     }
 }
 

@@ -371,8 +371,8 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
 /// rates of such a link are those of another one.
 fn unverified(reading: Reading<'_>) -> impl Iterator<Item = String> {
     let links = reading.report.links.iter();
-    let astray = links.filter(|link| link.verified == Some(false));
-    astray.map(move |link| {
+    let misrouted = links.filter(|link| link.verified == Some(false));
+    misrouted.map(move |link| {
         format!(
             "{}: arrived on another interface of the peer, its numbers are those of another cable",
             reading.name(link)

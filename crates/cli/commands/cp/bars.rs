@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Bars {
     terminal: Terminal,
     name: String,
-    begun: Instant,
+    started_at: Instant,
     shown: bool,
     layout: &'static Layout,
     total: ProgressBar,
@@ -36,7 +36,7 @@ impl Bars {
         Self {
             terminal: terminal.clone(),
             name,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             shown: false,
             layout: &WIDE,
             total,
@@ -50,7 +50,7 @@ impl Bars {
             return;
         };
         if !self.shown {
-            if self.begun.elapsed() < PATIENCE {
+            if self.started_at.elapsed() < PATIENCE {
                 return;
             }
             self.shown = true;

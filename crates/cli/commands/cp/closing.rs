@@ -105,12 +105,12 @@ fn outcome(report: &Report, ends: &Ends) -> String {
         true => format!(" ({files}{}{over})", Speed(report.goodput())),
         false => over,
     };
-    let kept = if ends.is_durable {
+    let state = if ends.is_durable {
         "verified and on disk"
     } else {
         "verified"
     };
-    let mut line = format!("{head}{} in {time}{kind}, {kept}", Size(report.size));
+    let mut line = format!("{head}{} in {time}{kind}, {state}", Size(report.size));
     if report.resumed_bytes > 0 {
         let _ = write!(
             line,
@@ -200,8 +200,8 @@ fn carrying(report: &Report) -> impl Iterator<Item = &String> {
 /// a warning names already.
 fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
-    let told = ours.map(|failed| &failed.interface);
-    let mut seen: BTreeSet<&String> = carrying(report).chain(told).collect();
+    let warned = ours.map(|failed| &failed.interface);
+    let mut seen: BTreeSet<&String> = carrying(report).chain(warned).collect();
     let links = report.links.iter();
     let idle = links.filter(|link| seen.insert(&link.link.interface));
     let text = |link: &LinkReport| {

@@ -32,7 +32,7 @@ impl Filters {
 
     /// Returns the first invalid pattern: an empty one, a lone `!`, or an `--include` that begins
     /// with `!`.
-    pub(crate) fn senseless(&self) -> Option<&str> {
+    pub(crate) fn first_invalid(&self) -> Option<&str> {
         self.0.iter().find_map(|filter| match filter {
             Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => {
                 Some(pattern.as_str())
@@ -170,7 +170,10 @@ mod tests {
         ]);
         assert_eq!(filters.0[2], Filter::ExcludeFrom("list".into()));
         assert_eq!(lines(&filters), ["*", "!*/", "!*.c", "\\#x"]);
-        assert_eq!((filters.idle_include(), filters.senseless()), (None, None));
+        assert_eq!(
+            (filters.idle_include(), filters.first_invalid()),
+            (None, None)
+        );
     }
 
     #[test]
@@ -194,10 +197,10 @@ mod tests {
             &["--exclude", "!"],
             &["--exclude", "a", "--include", ""],
         ] {
-            assert!(filters(words).senseless().is_some(), "{words:?}");
+            assert!(filters(words).first_invalid().is_some(), "{words:?}");
         }
         assert_eq!(
-            filters(&["--exclude", "a", "--exclude", "!b"]).senseless(),
+            filters(&["--exclude", "a", "--exclude", "!b"]).first_invalid(),
             None
         );
     }

@@ -186,18 +186,18 @@ fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
 /// Returns the alternatives between the brace at `start` and its closing brace, and the index of
 /// the closing brace.
 fn choices(text: &[u8], start: usize) -> Option<(Vec<&[u8]>, usize)> {
-    let (mut depth, mut begun, mut choices) = (0, start + 1, Vec::new());
+    let (mut depth, mut choice_start, mut choices) = (0, start + 1, Vec::new());
     for at in (start + 1..text.len()).filter(|at| !is_escaped(text, *at)) {
         match text[at] {
             b'{' => depth += 1,
             b'}' if depth == 0 => {
-                choices.push(&text[begun..at]);
+                choices.push(&text[choice_start..at]);
                 return Some((choices, at));
             }
             b'}' => depth -= 1,
             b',' if depth == 0 => {
-                choices.push(&text[begun..at]);
-                begun = at + 1;
+                choices.push(&text[choice_start..at]);
+                choice_start = at + 1;
             }
             _ => {}
         }

@@ -133,7 +133,7 @@ fn check_options(cp: &Cp) -> Result<(), PlanError> {
     if tree.delete && tree.files_from.is_some() {
         return Err(PlanError::DeleteFilesFrom);
     }
-    if let Some(pattern) = tree.filters.senseless() {
+    if let Some(pattern) = tree.filters.first_invalid() {
         return Err(PlanError::Pattern {
             pattern: pattern.to_owned(),
         });

@@ -96,7 +96,7 @@ pub(crate) struct Show {
     /// True if the transfer is that of a single file, so that its total size is known from the
     /// start.
     sized: bool,
-    begun: Instant,
+    started_at: Instant,
 }
 
 impl Show {
@@ -116,7 +116,7 @@ impl Show {
                 .json_stream
                 .then(|| EventStream::start(event::SCHEMA, start())),
             sized: true,
-            begun: Instant::now(),
+            started_at: Instant::now(),
         }
     }
 
@@ -197,7 +197,7 @@ impl Show {
         let end = End {
             report,
             failure,
-            elapsed: self.begun.elapsed(),
+            elapsed: self.started_at.elapsed(),
             hint: failure.and_then(|failure| hint(failure, &invocation)),
         };
         print_document(&document(end, &self.view, self.wishes.dry_run))

@@ -40,30 +40,30 @@ pub(super) struct Single<'a> {
 impl Single<'_> {
     /// Reports what the copy would do, and changes nothing.
     pub(super) async fn run_dry(&mut self) -> Result<Report, Failure> {
-        let place = SingleCopy::find(self.client, self.plan).await?;
+        let copy = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
-        let verdict = match place.judge(options)? {
-            Judgement::Differs => return Err(place.error(Obstacle::Differs).into()),
-            Judgement::Compare if !self.compare(&place, true).await?.0 => {
-                return Err(place.error(Obstacle::Differs).into());
+        let verdict = match copy.judge(options)? {
+            Judgement::Differs => return Err(copy.error(Obstacle::Differs).into()),
+            Judgement::Compare if !self.compare(&copy, true).await?.0 => {
+                return Err(copy.error(Obstacle::Differs).into());
             }
             Judgement::Compare | Judgement::Same => Verdict::Same,
             Judgement::Copy(verdict) => verdict,
         };
         // The daemon reports missing rights of this machine.
-        let (_, report) = self.compare(&place, false).await?;
+        let (_, report) = self.compare(&copy, false).await?;
         let outcome = match verdict {
             Verdict::Same => EntryOutcome::Skipped(verdict),
             verdict => EntryOutcome::Copied {
                 verdict,
-                bytes: place.source.size,
+                bytes: copy.source.size,
             },
         };
         self.show.on_event(&Event::Entry {
-            name: place.own_name.clone(),
+            name: copy.own_name.clone(),
             outcome,
         });
-        Ok(place.report(report, verdict))
+        Ok(copy.report(report, verdict))
     }
 
     /// Examines the target of a failed copy. Returns success if an equal file exists, an error that
@@ -81,25 +81,25 @@ impl Single<'_> {
             return Err(failure);
         }
         // If the target cannot be examined, the original failure stands.
-        let Ok(place) = SingleCopy::find(self.client, self.plan).await else {
+        let Ok(copy) = SingleCopy::find(self.client, self.plan).await else {
             return Err(failure);
         };
-        match (code, place.judge(self.plan.options)) {
+        match (code, copy.judge(self.plan.options)) {
             (_, Err(obstacle)) => Err(obstacle.into()),
             (Some(FailCode::Exists), Ok(Judgement::Differs)) => {
-                Err(place.error(Obstacle::Differs).into())
+                Err(copy.error(Obstacle::Differs).into())
             }
             (Some(FailCode::Exists), Ok(judgement @ (Judgement::Same | Judgement::Compare))) => {
                 let compares = judgement == Judgement::Compare;
-                if compares && place.source.size >= MUCH {
+                if compares && copy.source.size >= MUCH {
                     self.show.tell(format_args!(
                         "\"{}\" exists with another time: comparing contents",
-                        place.shown
+                        copy.shown
                     ));
                 }
-                match self.compare(&place, compares).await {
-                    Ok((true, report)) => Ok(place.report(report, Verdict::Same)),
-                    Ok((false, _)) => Err(place.error(Obstacle::Differs).into()),
+                match self.compare(&copy, compares).await {
+                    Ok((true, report)) => Ok(copy.report(report, Verdict::Same)),
+                    Ok((false, _)) => Err(copy.error(Obstacle::Differs).into()),
                     Err(stopped @ Failure::Interrupted { .. }) => Err(stopped),
                     Err(_) => Err(failure),
                 }
@@ -113,7 +113,7 @@ impl Single<'_> {
     /// compared.
     async fn compare(
         &mut self,
-        place: &SingleCopy,
+        copy: &SingleCopy,
         checksum: bool,
     ) -> Result<(bool, Report), Failure> {
         let files = CopyOptions {
@@ -128,7 +128,7 @@ impl Single<'_> {
         };
         let transfer = start(
             self.client,
-            place.kind.clone(),
+            copy.kind.clone(),
             CopyOptions::default(),
             options,
         )?;
@@ -243,7 +243,7 @@ impl SingleCopy {
         } else {
             target.to_owned()
         };
-        let found = here(&target);
+        let found = existing_at(&target);
         let shown = shown(&target);
         Ok(Self {
             kind: CopyKind::GetTree {
@@ -259,7 +259,7 @@ impl SingleCopy {
         })
     }
 
-    fn judge(&self, options: CopyOptions) -> Result<Judgement, PlaceError> {
+    fn judge(&self, options: CopyOptions) -> Result<Judgement, TargetError> {
         match &self.found {
             ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
             ExistingFile::Other(Obstacle::NoParent(_)) if options.parents => {
@@ -271,8 +271,8 @@ impl SingleCopy {
         }
     }
 
-    fn error(&self, obstacle: Obstacle) -> PlaceError {
-        PlaceError {
+    fn error(&self, obstacle: Obstacle) -> TargetError {
+        TargetError {
             host: self.host.clone(),
             name: self.shown.clone(),
             obstacle,
@@ -373,7 +373,7 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure
 }
 
 /// Returns the state of a local target path.
-fn here(path: &Path) -> ExistingFile {
+fn existing_at(path: &Path) -> ExistingFile {
     if let Ok(metadata) = fs::symlink_metadata(path) {
         return if metadata.is_dir() {
             ExistingFile::Other(Obstacle::Directory)
@@ -398,7 +398,7 @@ fn here(path: &Path) -> ExistingFile {
 
 /// Error of a single-file copy whose target cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct PlaceError {
+struct TargetError {
     /// Host of the daemon, if the target is remote.
     host: Option<String>,
     name: String,
@@ -417,7 +417,7 @@ enum Obstacle {
     NotADirectory(String),
 }
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(host) = &self.host {
             write!(f, "{host}: ")?;
@@ -437,9 +437,9 @@ impl fmt::Display for PlaceError {
     }
 }
 
-impl std::error::Error for PlaceError {}
+impl std::error::Error for TargetError {}
 
-impl CommandError for PlaceError {
+impl CommandError for TargetError {
     fn exit(&self) -> Exit {
         Exit::Files
     }
@@ -496,18 +496,21 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("file"), "").unwrap();
         let shown = |name: &str| path(name).display().to_string();
-        assert_eq!(here(&path("new")), ExistingFile::Nothing);
+        assert_eq!(existing_at(&path("new")), ExistingFile::Nothing);
         let other = ExistingFile::Other;
         assert_eq!(
-            here(&path("a/b/new")),
+            existing_at(&path("a/b/new")),
             other(Obstacle::NoParent(shown("a")))
         );
         assert_eq!(
-            here(&path("file/new")),
+            existing_at(&path("file/new")),
             other(Obstacle::NotADirectory(shown("file")))
         );
-        assert_eq!(here(folder.path()), other(Obstacle::Directory));
-        assert!(matches!(here(&path("file")), ExistingFile::File(_)));
-        assert_eq!(here("not-there-at-all".as_ref()), ExistingFile::Nothing);
+        assert_eq!(existing_at(folder.path()), other(Obstacle::Directory));
+        assert!(matches!(existing_at(&path("file")), ExistingFile::File(_)));
+        assert_eq!(
+            existing_at("not-there-at-all".as_ref()),
+            ExistingFile::Nothing
+        );
     }
 }

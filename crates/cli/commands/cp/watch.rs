@@ -69,7 +69,7 @@ pub(super) async fn watch(
                 None => break,
             },
             _ = ticks.tick() => show.on_tick(),
-            told = signals.next() => match (told, stopped) {
+            signal = signals.next() => match (signal, stopped) {
                 (Signalled::Status | Signalled::Reload, _) => show.print_status(),
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),
                 (Signalled::Stop(stop), None) => {

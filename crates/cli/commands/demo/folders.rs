@@ -31,10 +31,10 @@ impl Folders {
     pub(super) fn make(room: u64) -> Result<Self, DemoError> {
         sweep(Path::new(MEMORY));
         sweep(&env::temp_dir());
-        let place = place_for(room)?;
+        let parent = parent_for(room)?;
         let base = tempfile::Builder::new()
             .prefix(PREFIX)
-            .tempdir_in(place)
+            .tempdir_in(parent)
             .map_err(DemoError::Folders)?;
         let lock = File::create_new(base.path().join(LOCK)).map_err(DemoError::Folders)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
@@ -82,8 +82,8 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
 }
 
 /// Removes the directories of killed demos: those of this user whose lock is free.
-fn sweep(place: &Path) {
-    let Ok(entries) = fs::read_dir(place) else {
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
     for entry in entries.flatten().filter(is_left_over) {
@@ -109,7 +109,7 @@ fn is_left_over(entry: &DirEntry) -> bool {
 
 /// Returns a directory on a file system with `room` bytes free: in memory if possible, so that the
 /// demo does not measure a disk.
-fn place_for(room: u64) -> Result<PathBuf, DemoError> {
+fn parent_for(room: u64) -> Result<PathBuf, DemoError> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
     if free_in(memory).is_some_and(|free| free >= needed)
@@ -157,15 +157,15 @@ mod tests {
 
     #[test]
     fn what_a_killed_demo_left_is_removed_and_a_running_one_is_left_alone() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = |name: &str| place.path().join(format!("{PREFIX}{name}"));
+        let parent = tempfile::tempdir().unwrap();
+        let folder = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
         for name in ["killed", "running", "starting"] {
             fs::create_dir(folder(name)).unwrap();
         }
         fs::write(folder("killed").join(LOCK), "").unwrap();
         let lock = File::create(folder("running").join(LOCK)).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-        sweep(place.path());
+        sweep(parent.path());
         assert_eq!(
             ["killed", "running", "starting"].map(|name| folder(name).exists()),
             [false, true, true]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn more_than_any_disk_has_is_refused_with_the_option_to_change() {
-        let error = place_for(u64::MAX / 2).unwrap_err().to_string();
+        let error = parent_for(u64::MAX / 2).unwrap_err().to_string();
         assert!(error.contains("--size"), "{error}");
     }
 }

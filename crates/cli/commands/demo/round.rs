@@ -60,9 +60,9 @@ impl Round<'_> {
             self.stage.daemon_address()
         ))?;
         let before = self.stage.counters()?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let copied = self.copy(terminal).await;
-        let elapsed = begun.elapsed();
+        let elapsed = started_at.elapsed();
         let after = self.stage.counters()?;
         daemon.stop().await;
         let report = copied.inspect_err(|_| daemon.print_all(terminal))?;

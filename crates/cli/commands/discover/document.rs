@@ -16,8 +16,8 @@ pub(crate) fn document(
     elapsed: Duration,
     hint: Option<String>,
 ) -> Object {
-    let heard = result.as_deref().unwrap_or_default();
-    let peers = heard.chunk_by(|one, other| one.key == other.key);
+    let answers = result.as_deref().unwrap_or_default();
+    let peers = answers.chunk_by(|one, other| one.key == other.key);
     Object::default()
         .with("schema", SCHEMA)
         .and(outcome(result.as_ref().err(), hint))
@@ -44,14 +44,14 @@ fn of_peer(cables: &[DiscoveredPeer]) -> Object {
 }
 
 /// Returns the object of one cable on which a daemon answered.
-fn of_cable(heard: &DiscoveredPeer) -> Object {
+fn of_cable(peer: &DiscoveredPeer) -> Object {
     Object::default()
-        .with("interface", &heard.interface)
-        .with("peer_interface", &heard.peer_interface)
-        .with("address", heard.address.ip())
-        .with("scope", heard.address.scope_id())
-        .with("port", heard.address.port())
-        .with("rtt_us", micros(heard.rtt))
+        .with("interface", &peer.interface)
+        .with("peer_interface", &peer.peer_interface)
+        .with("address", peer.address.ip())
+        .with("scope", peer.address.scope_id())
+        .with("port", peer.address.port())
+        .with("rtt_us", micros(peer.rtt))
 }
 
 /// Name and version of the schema. The version is raised when a field is removed or changes its
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use nicstripe_testkit::Schema;
 
-    use crate::commands::discover::tests::heard;
+    use crate::commands::discover::tests::answer_of;
 
     fn document(result: &Result<Vec<DiscoveredPeer>, Failure>) -> Value {
         let hint = result.is_err().then(|| "plug it in".to_owned());
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn a_peer_is_told_once_with_all_its_cables() {
         let found = document(&Ok(vec![
-            heard(1, Some("nas"), "eth1"),
-            heard(1, Some("nas"), "eth2"),
-            heard(2, None, "eth1"),
+            answer_of(1, Some("nas"), "eth1"),
+            answer_of(1, Some("nas"), "eth2"),
+            answer_of(2, None, "eth1"),
         ]));
         assert_eq!(found["peers"].as_array().unwrap().len(), 2, "{found:#}");
         let nas = &found["peers"][0];

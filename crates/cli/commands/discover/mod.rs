@@ -53,20 +53,20 @@ pub(crate) struct Discover {
 impl Discover {
     /// Searches for daemons, and prints those that answered.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let json = self.json;
         let result = self.search(terminal);
         if json {
             let invocation = Invocation::of_this_process();
             let failure = result.as_ref().err();
             let hint = failure.and_then(|failure| failure.hint(&invocation));
-            let printed = print_document(&document(&result, begun.elapsed(), hint));
+            let printed = print_document(&document(&result, started_at.elapsed(), hint));
             // A failed search outranks failed output.
             return result.and(printed);
         }
-        let heard = result?;
-        table(&heard).into_iter().try_for_each(stdout::line)?;
-        advise(&heard, terminal);
+        let answers = result?;
+        table(&answers).into_iter().try_for_each(stdout::line)?;
+        advise(&answers, terminal);
         Ok(())
     }
 
@@ -86,32 +86,32 @@ impl Discover {
 }
 
 /// Returns the printed table of discovered daemons: a header, and one line per daemon and cable.
-fn table(heard: &[DiscoveredPeer]) -> Vec<String> {
-    if heard.is_empty() {
+fn table(answers: &[DiscoveredPeer]) -> Vec<String> {
+    if answers.is_empty() {
         return Vec::new();
     }
     let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
     left_aligned(
         &[titles]
             .into_iter()
-            .chain(heard.iter().map(row))
+            .chain(answers.iter().map(row))
             .collect::<Vec<_>>(),
     )
 }
 
-fn row(heard: &DiscoveredPeer) -> [String; 6] {
-    let trusted = if heard.trusted { "yes" } else { "no" };
-    let cable = format!("{} → {}", heard.interface, heard.peer_interface);
+fn row(peer: &DiscoveredPeer) -> [String; 6] {
+    let trusted = if peer.trusted { "yes" } else { "no" };
+    let cable = format!("{} → {}", peer.interface, peer.peer_interface);
     let address = format!(
         "[{}%{}]:{}",
-        heard.address.ip(),
-        heard.interface,
-        heard.address.port()
+        peer.address.ip(),
+        peer.interface,
+        peer.address.port()
     );
-    let rtt = format!("{:.1} ms", heard.rtt.as_secs_f64() * 1e3);
+    let rtt = format!("{:.1} ms", peer.rtt.as_secs_f64() * 1e3);
     [
-        name(heard),
-        heard.key.fingerprint(),
+        name(peer),
+        peer.key.fingerprint(),
         trusted.to_owned(),
         cable,
         address,
@@ -121,26 +121,26 @@ fn row(heard: &DiscoveredPeer) -> [String; 6] {
 
 /// Returns the local name of a trusted peer. The name that an untrusted daemon gives itself is
 /// marked as a claim.
-fn name(heard: &DiscoveredPeer) -> String {
-    match &heard.name {
+fn name(peer: &DiscoveredPeer) -> String {
+    match &peer.name {
         Some(name) => name.clone(),
-        None if heard.trusted => "-".to_owned(),
-        None if heard.host_hint.is_empty() => "unknown key".to_owned(),
+        None if peer.trusted => "-".to_owned(),
+        None if peer.host_hint.is_empty() => "unknown key".to_owned(),
         // The library has escaped the claimed name already.
-        None => format!("unknown key, claims \"{}\"", heard.host_hint),
+        None => format!("unknown key, claims \"{}\"", peer.host_hint),
     }
 }
 
 /// Prints hints if no daemon answered, or how to trust the daemons whose keys are not trusted yet.
-fn advise(heard: &[DiscoveredPeer], terminal: &Terminal) {
-    if heard.is_empty() {
+fn advise(answers: &[DiscoveredPeer], terminal: &Terminal) {
+    if answers.is_empty() {
         terminal.say("no daemon answered");
         terminal.hint(
             "a daemon answers only trusted keys, or all keys with: nicstripe serve --announce",
         );
     }
     let program = Invocation::of_this_process().program();
-    for stranger in heard
+    for stranger in answers
         .chunk_by(|one, other| one.key == other.key)
         .filter_map(|cables| cables.first())
         .filter(|one| !one.trusted)
@@ -164,7 +164,7 @@ pub(crate) mod tests {
 
     /// Returns the answer of a daemon on `interface`, for tests. The daemon is trusted if it has a
     /// name.
-    pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
+    pub(crate) fn answer_of(key: u8, name: Option<&str>, interface: &str) -> DiscoveredPeer {
         DiscoveredPeer {
             key: PublicKey::from_bytes([key; 32]),
             trusted: name.is_some(),
@@ -180,7 +180,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_table_shows_each_cable_under_its_title() {
-        let lines = table(&[heard(1, Some("nas"), "eth1"), heard(2, None, "enp3s0")]);
+        let lines = table(&[
+            answer_of(1, Some("nas"), "eth1"),
+            answer_of(2, None, "enp3s0"),
+        ]);
         assert_eq!(
             lines,
             [

@@ -40,7 +40,7 @@ impl ServeError {
 fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join(", ");
     let before = text.get(..span.start).unwrap_or_default();
-    let begun = before.rfind('\n').map_or(0, |at| at + 1);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let value = text
         .get(span)
         .unwrap_or_default()
@@ -48,7 +48,7 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
         .next()
         .unwrap_or_default();
     // For an unknown key the span is the key itself, which the message contains.
-    let Some((key, _)) = text[begun..before.len()].split_once('=') else {
+    let Some((key, _)) = text[line_start..before.len()].split_once('=') else {
         return message;
     };
     let mut tables = before

@@ -59,7 +59,7 @@ async fn answer(
     names: Option<&OwnNames>,
 ) -> io::Result<()> {
     let head = read_head(&mut stream).await?;
-    let response = match wanted(&head) {
+    let response = match requested_page(&head) {
         // Every browser sends a `Host` header.
         _ if names
             .zip(host(&head))
@@ -119,7 +119,7 @@ enum Requested {
     Nonsense,
 }
 
-fn wanted(head: &[u8]) -> Requested {
+fn requested_page(head: &[u8]) -> Requested {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n");
     let line = head
         .split(|byte| *byte == b'\r')
@@ -208,7 +208,7 @@ mod tests {
             ("", Requested::Nonsense),
             ("\u{0}\u{ff}\r\n\r\n", Requested::Nonsense),
         ] {
-            assert_eq!(wanted(head.as_bytes()), expected, "{head:?}");
+            assert_eq!(requested_page(head.as_bytes()), expected, "{head:?}");
         }
     }
 }

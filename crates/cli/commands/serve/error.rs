@@ -31,11 +31,11 @@ pub(super) enum ServeError {
     },
     /// The directory to serve contains the private key or the peers file. A peer that may write
     /// there could grant itself rights.
-    #[error("cannot serve {path:?}: it contains this machine's key or peers file: {place:?}")]
+    #[error("cannot serve {path:?}: it contains this machine's key or peers file: {file:?}")]
     RootOfKeys {
         path: PathBuf,
         /// Private key or peers file, or its directory, inside the served directory.
-        place: PathBuf,
+        file: PathBuf,
     },
     /// The directory to serve is missing, not readable, or not a directory.
     #[error("cannot serve {path:?}")]

@@ -163,13 +163,13 @@ async fn start(
             "{shown} is not writable, peers can only read: {error}"
         ));
     }
-    let place = if settings.root == Path::new(".") {
+    let note = if settings.root == Path::new(".") {
         ", the current directory,"
     } else {
         ""
     };
     terminal.say(format_args!(
-        "serving {shown}{place} as {}",
+        "serving {shown}{note} as {}",
         key.fingerprint()
     ));
     if let Some(address) = metrics
@@ -208,7 +208,7 @@ impl Service<'_> {
         let stop = loop {
             tokio::select! {
                 ended = &mut running => return Ok(ended?),
-                told = signals.next() => if let Some(stop) = self.obey(told, &mut manager) { break stop },
+                signal = signals.next() => if let Some(stop) = self.obey(signal, &mut manager) { break stop },
                 () = manager.pause() => manager.report(&self.daemon.metrics()).await,
             }
         };
@@ -224,8 +224,8 @@ impl Service<'_> {
     }
 
     /// Handles a signal. Returns it if the daemon must end.
-    fn obey(&mut self, told: Signalled, manager: &mut ServiceManager) -> Option<Stop> {
-        match told {
+    fn obey(&mut self, signal: Signalled, manager: &mut ServiceManager) -> Option<Stop> {
+        match signal {
             Signalled::Stop(stop) => return Some(stop),
             Signalled::Status => self.terminal.say(status_line(&self.daemon.metrics())),
             Signalled::Reload => {

@@ -24,7 +24,7 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, ServeError> {
     may(&path, Access::READ_OK | Access::EXEC_OK).map_err(failed)?;
     match home.found_in(&path).map_err(failed)? {
         None => Ok(path),
-        Some(place) => Err(ServeError::RootOfKeys { path, place }),
+        Some(file) => Err(ServeError::RootOfKeys { path, file }),
     }
 }
 

@@ -70,8 +70,8 @@ fn listeners(table: &str, port: u16) -> Vec<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, local) = fields.get(1)?.rsplit_once(':')?;
-        let is_meant = *fields.get(3)? == LISTEN && u16::from_str_radix(local, 16) == Ok(port);
-        is_meant.then(|| fields.get(7)?.parse().ok()).flatten()
+        let is_listener = *fields.get(3)? == LISTEN && u16::from_str_radix(local, 16) == Ok(port);
+        is_listener.then(|| fields.get(7)?.parse().ok()).flatten()
     };
     table.lines().skip(1).filter_map(of_line).collect()
 }

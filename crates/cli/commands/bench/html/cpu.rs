@@ -48,17 +48,22 @@ impl Bar {
         svg.text("halo", [0.0, y + 14.0], Anchor::Start, &self.name);
         let mut sum = 0.0;
         for (class, part) in &self.parts {
-            let from = scale.place(sum * 1e3);
+            let from = scale.coordinate(sum * 1e3);
             sum += part;
             svg.rect(
                 class,
-                [from, y + NAME, scale.place(sum * 1e3) - from, BAR - 6.0],
+                [
+                    from,
+                    y + NAME,
+                    scale.coordinate(sum * 1e3) - from,
+                    BAR - 6.0,
+                ],
                 &format!("{:.2} ms", part * 1e3),
             );
         }
         svg.text(
             "strong",
-            [scale.place(sum * 1e3) + 6.0, y + NAME + 12.0],
+            [scale.coordinate(sum * 1e3) + 6.0, y + NAME + 12.0],
             Anchor::Start,
             format!("{:.1}", sum * 1e3),
         );

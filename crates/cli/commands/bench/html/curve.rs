@@ -71,7 +71,7 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
     let mut free = LEFT - 20.0;
     for value in values {
         let text = label(kind, value);
-        let (at, half) = (chart.x.place(value as f64), text_width(&text) / 2.0);
+        let (at, half) = (chart.x.coordinate(value as f64), text_width(&text) / 2.0);
         let at_edge = at.min(WIDTH - half);
         if at_edge - half > free {
             svg.line("rule", [at, BOTTOM], [at, BOTTOM + 4.0]);
@@ -92,7 +92,7 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
         let Some(value) = value.filter(|value| (range[0]..=range[1]).contains(value)) else {
             continue;
         };
-        let x = chart.x.place(value as f64);
+        let x = chart.x.coordinate(value as f64);
         svg.line("dot", [x, TOP], [x, BOTTOM]);
         let text = format!("{name} {}", size(value));
         // Places the label where the curve leaves space: to the right below a risen curve,
@@ -103,7 +103,7 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
         }
     }
     if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
-        let y = chart.y.place(own.rate.median_bps as f64 / chart.unit);
+        let y = chart.y.coordinate(own.rate.median_bps as f64 / chart.unit);
         svg.line("dash", [LEFT, y], [WIDTH, y]);
         svg.text(
             "halo",
@@ -122,17 +122,17 @@ struct Chart {
 }
 
 impl Chart {
-    fn place(self, size: u64, bps: u64) -> [f64; 2] {
+    fn point(self, size: u64, bps: u64) -> [f64; 2] {
         [
-            self.x.place(size as f64),
-            self.y.place(bps as f64 / self.unit),
+            self.x.coordinate(size as f64),
+            self.y.coordinate(bps as f64 / self.unit),
         ]
     }
 
     fn line(self, svg: &mut Svg, points: &[(u64, &SweepPoint)]) {
         let mut line: Vec<[f64; 2]> = points
             .iter()
-            .map(|(size, point)| self.place(*size, point.rate.median_bps))
+            .map(|(size, point)| self.point(*size, point.rate.median_bps))
             .collect();
         line.sort_by(|[one, _], [other, _]| one.total_cmp(other));
         svg.polyline("stroke c1", &line);
@@ -147,10 +147,10 @@ impl Chart {
     ) {
         let radius = if points.len() > 14 { 2.6 } else { 4.0 };
         for (size, point) in points {
-            let at = self.place(*size, point.rate.median_bps);
+            let at = self.point(*size, point.rate.median_bps);
             let (low, high) = (
-                self.place(*size, point.rate.min_bps),
-                self.place(*size, point.rate.max_bps),
+                self.point(*size, point.rate.min_bps),
+                self.point(*size, point.rate.max_bps),
             );
             svg.line("thin c1", low, high);
             let rate = reading.unit.text(point.rate.median_bps);

@@ -33,9 +33,9 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
         let Some(part) = reading.part(phase, link) else {
             continue;
         };
-        let from = scale.place(x);
+        let from = scale.coordinate(x);
         x += part.median_bps as f64;
-        let width = scale.place(x) - from;
+        let width = scale.coordinate(x) - from;
         let note = format!(
             "{}: {} {}",
             reading.name(link),
@@ -53,7 +53,7 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
         }
     }
     if let Some(theory) = theory {
-        let at = scale.place(theory as f64);
+        let at = scale.coordinate(theory as f64);
         svg.line("mark", [at, 14.0], [at, 51.0]);
         let text = format!(
             "theory {} {}",
@@ -92,7 +92,7 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
             y += BAR;
         }
         if let Some(theory) = link.theory_bps {
-            let at = scale.place(unit.of(theory));
+            let at = scale.coordinate(unit.of(theory));
             svg.line("mark", [at, top - 3.0], [at, y]);
         }
     }
@@ -181,7 +181,8 @@ fn rate_bar(
         max_bps,
         ..
     } = bar.spread;
-    let [least, end, most] = [min_bps, median_bps, max_bps].map(|bps| scale.place(unit.of(bps)));
+    let [least, end, most] =
+        [min_bps, median_bps, max_bps].map(|bps| scale.coordinate(unit.of(bps)));
     let rate = unit.text(median_bps);
     let note = format!("{rate} {} {}", unit.name(), unit.range(&bar.spread));
     let class = format!("{} {}", bar.class, colour(link));
@@ -260,8 +261,8 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
         samples.iter().copied().min_by(f64::total_cmp),
         samples.iter().copied().max_by(f64::total_cmp),
     );
-    let told = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
-    let middle = told.or_else(|| median(samples))?;
+    let reported = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
+    let middle = reported.or_else(|| median(samples))?;
     Some(Trip {
         name: "loaded",
         class: "fill",
@@ -273,7 +274,7 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
 
 fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale) {
     let [least, middle, most] =
-        [trip.least, trip.middle, trip.most].map(|us| scale.place(us / 1e3));
+        [trip.least, trip.middle, trip.most].map(|us| scale.coordinate(us / 1e3));
     let colour = colour(link);
     svg.line(&format!("stroke {colour}"), [least, y], [most, y]);
     let [from, to] = [trip.least, trip.most].map(milliseconds);

@@ -140,12 +140,12 @@ fn rates(reading: Reading<'_>) -> Option<String> {
     let mut links = reading.report.links.iter();
     let has_theory = links.any(|link| link.theory_bps.is_some());
     let has_both = reading.total(Phase::Both).is_some();
-    let told = [
+    let notes = [
         has_theory.then_some("The vertical mark is theory."),
         has_both.then_some("For both directions at once, the mean is shown."),
         Some("The line at the end of a bar spans the minimum and maximum of its repeats."),
     ];
-    let caption = told.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let caption = notes.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
     let table = table(&links::table(reading, phase));
     let drawing = figure(&drawing, &caption);
@@ -259,7 +259,7 @@ fn processors(reading: Reading<'_>) -> Option<String> {
             .max_by(f64::total_cmp)?;
         Some(format!("The busiest core of {name} was at {most:.0} %."))
     };
-    let told = [
+    let notes = [
         worst(&ours, |run| run.cpu.client?.worst_core_pct),
         worst(&theirs, |run| run.cpu.daemon?.worst_core_pct),
         mhz.client
@@ -267,8 +267,8 @@ fn processors(reading: Reading<'_>) -> Option<String> {
         mhz.daemon
             .map(|mhz| format!("{theirs}: {mhz:.3} MHz per Mbit/s.")),
     ];
-    let told: Vec<String> = told.into_iter().flatten().collect();
-    let figure = figure(&drawing, &told.join(" "));
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    let figure = figure(&drawing, &notes.join(" "));
     Some(section("Processor time per gigabit", "", &figure))
 }
 

@@ -100,7 +100,7 @@ impl Svg {
     /// within the drawing.
     pub(super) fn columns(&mut self, scale: Scale, values: &[f64], [top, bottom]: [f64; 2]) {
         for value in values {
-            let x = scale.place(*value);
+            let x = scale.coordinate(*value);
             let anchor = match x {
                 ..10.0 => Anchor::Start,
                 x if x > WIDTH - 10.0 => Anchor::End,
@@ -114,7 +114,7 @@ impl Svg {
     /// Draws horizontal grid lines at these values, from `left` to `right`, with labels before.
     pub(super) fn rows(&mut self, scale: Scale, values: &[f64], [left, right]: [f64; 2]) {
         for value in values {
-            let y = scale.place(*value);
+            let y = scale.coordinate(*value);
             self.line("rule", [left, y], [right, y]);
             self.text(
                 "soft",
@@ -182,7 +182,7 @@ impl Scale {
     }
 
     /// Returns the coordinate of a value. Clamps values outside the scale to its nearest end.
-    pub(super) fn place(self, value: f64) -> f64 {
+    pub(super) fn coordinate(self, value: f64) -> f64 {
         let value = if self.logarithmic {
             value.max(f64::MIN_POSITIVE).ln()
         } else {
@@ -279,15 +279,15 @@ mod tests {
     fn a_scale_never_leaves_its_drawing() {
         let scale = Scale::linear([0.0, 10.0], [100.0, 0.0]);
         assert_eq!(
-            [0.0, 5.0, 10.0, 20.0, -5.0].map(|value| scale.place(value)),
+            [0.0, 5.0, 10.0, 20.0, -5.0].map(|value| scale.coordinate(value)),
             [100.0, 50.0, 0.0, 0.0, 100.0]
         );
         let scale = Scale::logarithmic([1.0, 100.0], [0.0, 100.0]);
-        assert!((scale.place(10.0) - 50.0).abs() < 1e-9);
-        assert_eq!(scale.place(0.0), 0.0);
+        assert!((scale.coordinate(10.0) - 50.0).abs() < 1e-9);
+        assert_eq!(scale.coordinate(0.0), 0.0);
         assert!(
             Scale::linear([5.0, 5.0], [0.0, 10.0])
-                .place(5.0)
+                .coordinate(5.0)
                 .is_finite()
         );
     }

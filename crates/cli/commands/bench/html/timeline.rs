@@ -51,7 +51,7 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<St
     warm_up(&mut svg, reading, &chart, seconds);
     chart.stack(&mut svg, reading);
     if let Some(theory) = theory {
-        let y = chart.y.place(theory / unit.bits());
+        let y = chart.y.coordinate(theory / unit.bits());
         svg.line("dash", [LEFT, y], [WIDTH - 4.0, y]);
         svg.text("halo", [WIDTH - 8.0, y + 16.0], Anchor::End, "theory");
     }
@@ -123,7 +123,7 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
     for tick in ticks(seconds, 8) {
         svg.text(
             "soft",
-            [chart.x.place(tick), below + 16.0],
+            [chart.x.coordinate(tick), below + 16.0],
             Anchor::Middle,
             tick_text(tick),
         );
@@ -135,7 +135,7 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
 fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64) {
     let warm_up = (reading.report.plan.warm_up_ms as f64 / 1e3).min(seconds);
     if warm_up > 0.0 {
-        let end = chart.x.place(warm_up);
+        let end = chart.x.coordinate(warm_up);
         svg.rect(
             "faint",
             [LEFT, TOP, end - LEFT, BOTTOM - TOP],
@@ -183,9 +183,9 @@ impl Chart<'_> {
             let mut lower = Vec::new();
             for interval in &self.intervals {
                 let ends = [interval.t_us, interval.t_us + interval.dt_us]
-                    .map(|us| self.x.place(us as f64 / 1e6));
-                upper.extend(ends.map(|x| [x, self.y.place(up_to(interval, position + 1))]));
-                lower.extend(ends.map(|x| [x, self.y.place(up_to(interval, position))]));
+                    .map(|us| self.x.coordinate(us as f64 / 1e6));
+                upper.extend(ends.map(|x| [x, self.y.coordinate(up_to(interval, position + 1))]));
+                lower.extend(ends.map(|x| [x, self.y.coordinate(up_to(interval, position))]));
             }
             let (middle, height) = middle_of(&upper, &lower);
             lower.reverse();
@@ -206,20 +206,20 @@ impl Chart<'_> {
     /// Marks intervals in which a link carried nothing after it had started.
     fn silences(&self, svg: &mut Svg) {
         for (position, _) in self.links.iter().enumerate() {
-            let begun = |interval: &&&Interval| {
+            let has_begun = |interval: &&&Interval| {
                 interval.bytes.get(position).is_some_and(|bytes| *bytes > 0)
             };
             let first = self
                 .intervals
                 .iter()
-                .find(begun)
+                .find(has_begun)
                 .map_or(u64::MAX, |interval| interval.t_us);
             for interval in self.intervals.iter().filter(|interval| {
                 interval.t_us > first && interval.bytes.get(position) == Some(&0)
             }) {
                 let at = self
                     .x
-                    .place((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
+                    .coordinate((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
                 svg.text("badtext", [at, BOTTOM - 4.0], Anchor::Middle, "×");
             }
         }
@@ -265,7 +265,7 @@ impl Chart<'_> {
         for interval in self.intervals.iter().filter(|interval| again(interval) > 0) {
             let x = self
                 .x
-                .place((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
+                .coordinate((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
             let height = (again(interval) as f64 / most * (STRIP - 4.0)).max(2.0);
             svg.rect(
                 "badfill",

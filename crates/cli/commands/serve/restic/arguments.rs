@@ -58,7 +58,7 @@ pub(super) struct RepositoryAddress {
 
 impl Restic {
     /// Parses the daemon and the directory from the arguments.
-    pub(super) fn place(&self) -> Result<RepositoryAddress, Failure> {
+    pub(super) fn address(&self) -> Result<RepositoryAddress, Failure> {
         let no_host = || Failure::Setting {
             key: "HOST:PATH",
             why: format!(
@@ -91,15 +91,15 @@ mod tests {
         restic: Restic,
     }
 
-    fn place(words: &[&str]) -> Result<RepositoryAddress, String> {
+    fn address(words: &[&str]) -> Result<RepositoryAddress, String> {
         let typed = Typed::try_parse_from([&["restic"], words].concat())
             .map_err(|error| error.to_string())?;
-        typed.restic.place().map_err(|failure| failure.one_line())
+        typed.restic.address().map_err(|failure| failure.one_line())
     }
 
     #[test]
     fn what_restic_types_by_itself_is_understood() {
-        let found = place(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
+        let found = address(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
         let base = Some(Name::parse(b"backup/laptop").unwrap());
         assert_eq!(
             found,
@@ -110,7 +110,7 @@ mod tests {
             }
         );
         assert_eq!(
-            place(&["--stdio", "-P", "99", "nas:"]).unwrap(),
+            address(&["--stdio", "-P", "99", "nas:"]).unwrap(),
             RepositoryAddress {
                 host: "nas".into(),
                 port: 99,
@@ -118,7 +118,7 @@ mod tests {
             }
         );
         assert_eq!(
-            place(&["--addr", "localhost:0", "nicstripe://nas:98/"])
+            address(&["--addr", "localhost:0", "nicstripe://nas:98/"])
                 .unwrap()
                 .port,
             98
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn a_folder_here_and_no_way_to_be_asked_are_usage_errors() {
         assert!(
-            place(&["--stdio", "backup"])
+            address(&["--stdio", "backup"])
                 .unwrap_err()
                 .contains("no host in \"backup\"")
         );
-        assert!(place(&["--stdio", "-"]).is_err());
-        assert!(place(&["nas:backup"]).is_err());
-        assert!(place(&["--stdio", "--no-password", "nas:backup"]).is_err());
-        assert!(place(&["--stdio", "--addr", "localhost:0", "nas:backup"]).is_err());
+        assert!(address(&["--stdio", "-"]).is_err());
+        assert!(address(&["nas:backup"]).is_err());
+        assert!(address(&["--stdio", "--no-password", "nas:backup"]).is_err());
+        assert!(address(&["--stdio", "--addr", "localhost:0", "nas:backup"]).is_err());
     }
 }

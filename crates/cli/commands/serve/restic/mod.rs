@@ -44,14 +44,14 @@ impl Restic {
     /// signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let place = self.place()?;
+        let address = self.address()?;
         let keeper = self.connect.keeper()?;
-        runtime::run(self.serve(place, keeper, terminal))
+        runtime::run(self.serve(address, keeper, terminal))
     }
 
     async fn serve(
         &self,
-        place: RepositoryAddress,
+        address: RepositoryAddress,
         keeper: Arc<RouteKeeper>,
         terminal: &Terminal,
     ) -> Result<(), Failure> {
@@ -63,10 +63,10 @@ impl Restic {
             None => None,
         };
         let client = tokio::select! {
-            client = self.connect.connect(&place.host, place.port, keeper) => client?,
+            client = self.connect.connect(&address.host, address.port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
-        let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
+        let repository = Repository::new(Arc::new(Peer::new(client.clone())), address.base);
         let stopped = match listening {
             Some(Listening {
                 listener,
@@ -90,7 +90,7 @@ impl Restic {
                 let served = async {
                     tokio::select! {
                         () = server.accept(listener) => {}
-                        () = starter::gone() => {}
+                        () = starter::ended() => {}
                     }
                 };
                 until_stopped(served, &mut signals).await

@@ -15,7 +15,7 @@ pub(super) enum RequestedRange {
 
 /// Parses the `Range` header of a request for an object of `size` bytes. Anything but a single byte
 /// range selects the whole object, as the RFC permits.
-pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
+pub(super) fn requested_range(header: Option<&str>, size: u64) -> RequestedRange {
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))
     else {
         return RequestedRange::Whole;
@@ -61,9 +61,12 @@ mod tests {
             ("bytes=10-11", RequestedRange::Nothing),
             ("bytes=-0", RequestedRange::Nothing),
         ] {
-            assert_eq!(wanted(Some(header), 10), expected, "{header}");
+            assert_eq!(requested_range(Some(header), 10), expected, "{header}");
         }
-        assert_eq!(wanted(Some("bytes=0-"), 0), RequestedRange::Nothing);
+        assert_eq!(
+            requested_range(Some("bytes=0-"), 0),
+            RequestedRange::Nothing
+        );
     }
 
     #[test]
@@ -79,8 +82,12 @@ mod tests {
             "lines=1-2",
             "bytes=99999999999999999999-",
         ] {
-            assert_eq!(wanted(Some(header), 10), RequestedRange::Whole, "{header}");
+            assert_eq!(
+                requested_range(Some(header), 10),
+                RequestedRange::Whole,
+                "{header}"
+            );
         }
-        assert_eq!(wanted(None, 10), RequestedRange::Whole);
+        assert_eq!(requested_range(None, 10), RequestedRange::Whole);
     }
 }

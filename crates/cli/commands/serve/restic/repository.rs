@@ -19,7 +19,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use super::{
     body::{RequestBody, next_bytes},
     objects::{Entry, ObjectError, Objects, Obstacle, Upload as _},
-    range::{RequestedRange, wanted},
+    range::{RequestedRange, requested_range},
     reply::{self, Reply, ReplyBody},
     target::{Id, Kind, Layout, Target, TargetError},
 };
@@ -184,7 +184,7 @@ impl<O: Objects> Repository<O> {
 
     async fn load(&self, name: &Name, range: Option<&str>) -> Result<Reply, Refusal> {
         let size = self.objects.size(name).await?;
-        let (status, part) = match wanted(range, size) {
+        let (status, part) = match requested_range(range, size) {
             RequestedRange::Whole => (StatusCode::OK, 0..size),
             RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
             RequestedRange::Nothing => {
@@ -247,13 +247,13 @@ impl<O: Objects> Repository<O> {
         T: Send + 'static,
         F: Future<Output = Result<T, ObjectError>> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        let permits = Arc::new(Semaphore::new(SIDE_BY_SIDE));
         let mut tasks = JoinSet::new();
         for name in names {
-            let (places, action) = (places.clone(), act(self.objects.clone(), name));
+            let (permits, action) = (permits.clone(), act(self.objects.clone(), name));
             tasks.spawn(async move {
                 // The semaphore is never closed.
-                let _place = places.acquire().await;
+                let _permit = permits.acquire().await;
                 action.await
             });
         }

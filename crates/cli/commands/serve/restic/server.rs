@@ -103,16 +103,16 @@ impl<O: Objects> Server<O> {
 
     /// Accepts and serves connections until the future is dropped.
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
-            let place = places.clone().acquire_owned().await;
+            let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, from)) => {
                     // Only slightly slower if the system refuses.
                     let _ = stream.set_nodelay(true);
                     let serving = self.clone().serve(stream);
                     tokio::spawn(async move {
-                        let _place = place;
+                        let _permit = permit;
                         log_end(serving.await, from);
                     });
                 }

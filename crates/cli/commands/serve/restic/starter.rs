@@ -20,12 +20,12 @@ use crate::process::streams::unbuffered;
 ///
 /// Some commands of rustic exit without ending the program that they started, which would then run
 /// forever.
-pub(super) async fn gone() {
-    let is_gone = match watch() {
-        Ok(gone) => gone.await.is_ok(),
+pub(super) async fn ended() {
+    let has_ended = match watch() {
+        Ok(ended) => ended.await.is_ok(),
         Err(_) => false,
     };
-    if !is_gone {
+    if !has_ended {
         pending::<()>().await;
     }
 }
@@ -33,7 +33,7 @@ pub(super) async fn gone() {
 /// Starts a thread that polls standard error. A task would need a non-blocking pipe, and the flag
 /// would affect all processes that write to it.
 fn watch() -> io::Result<oneshot::Receiver<()>> {
-    let (tell, gone) = oneshot::channel();
+    let (tell, ended) = oneshot::channel();
     let pipe = unbuffered(stderr())?;
     if pipe.metadata()?.file_type().is_fifo() {
         thread::Builder::new()
@@ -52,5 +52,5 @@ fn watch() -> io::Result<oneshot::Receiver<()>> {
                 }
             })?;
     }
-    Ok(gone)
+    Ok(ended)
 }
