@@ -156,7 +156,7 @@ fn kill_at_random(arguments: &Arguments) -> u32 {
         all.rounds,
         begun.elapsed(),
         all.resumed,
-        all.by_itself,
+        all.continued,
         all.unheard,
         all.lost as f64 / f64::from(1 << 20),
     );

@@ -42,7 +42,7 @@ pub struct Figures {
     pub clients: u32,
     pub daemons: u32,
     /// Number of copies that a client completed without a rerun after the daemon was restarted.
-    pub by_itself: u32,
+    pub continued: u32,
     /// Number of reruns that resumed from durable data.
     pub resumed: u32,
     /// Number of copies that were complete at the kill, before the client could report it.
@@ -61,7 +61,7 @@ impl Figures {
         self.rounds += other.rounds;
         self.clients += other.clients;
         self.daemons += other.daemons;
-        self.by_itself += other.by_itself;
+        self.continued += other.continued;
         self.resumed += other.resumed;
         self.unheard += other.unheard;
         self.lost = self.lost.max(other.lost);
@@ -136,7 +136,7 @@ impl Runner {
                 arrived = Some(outcome);
                 client = self.field.start_cp(case, &STREAM);
             } else {
-                self.figures.by_itself += 1;
+                self.figures.continued += 1;
             }
         }
         let outcome = client.finish();

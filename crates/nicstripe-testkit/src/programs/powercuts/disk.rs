@@ -294,7 +294,7 @@ enum Entry {
 fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        let (block, start) = place_of(offset + done as u64);
+        let (block, start) = block_and_start(offset + done as u64);
         let len = (BLOCK - start).min(bytes.len() - done);
         let content = match overlay.entry(block) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -311,7 +311,7 @@ fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) ->
 }
 
 /// Returns the index of the block at `offset`, and the offset within the block.
-fn place_of(offset: u64) -> (u64, usize) {
+fn block_and_start(offset: u64) -> (u64, usize) {
     (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
 }
 
@@ -321,7 +321,7 @@ impl State {
         self.image.read_exact_at(&mut bytes, offset)?;
         let mut done = 0;
         while done < len {
-            let (block, start) = place_of(offset + done as u64);
+            let (block, start) = block_and_start(offset + done as u64);
             let part = (BLOCK - start).min(len - done);
             if let Some(content) = self.overlay.get(&block) {
                 bytes[done..done + part].copy_from_slice(&content[start..start + part]);
