@@ -45,16 +45,16 @@ impl Lookup<'_> {
                 CableSearch::Unfit(crate::text::chain(&error) + &left_out)
             }));
         };
-        let mut heard = vec![first];
+        let mut answers = vec![first];
         let settled = Instant::now() + SETTLING;
         while let Ok(Some(more)) = tokio::time::timeout_at(settled.into(), search.next()).await {
-            heard.push(more);
+            answers.push(more);
         }
-        let asked = search.interfaces();
-        heard.sort_by_key(|heard| asked.iter().position(|name| *name == heard.interface));
-        Ok(heard
+        let searched = search.interfaces();
+        answers.sort_by_key(|peer| searched.iter().position(|name| *name == peer.interface));
+        Ok(answers
             .into_iter()
-            .map(|heard| heard.address.into())
+            .map(|peer| peer.address.into())
             .collect())
     }
 }
@@ -172,15 +172,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_is_far_away_is_found_by_the_resolver_soon() {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         assert_eq!(
             first(pending(), ready(Ok(resolved()))).await,
             Ok((nothing(), resolved()))
         );
         assert!(
-            begun.elapsed() < Duration::from_secs(1),
+            started_at.elapsed() < Duration::from_secs(1),
             "{:?}",
-            begun.elapsed()
+            started_at.elapsed()
         );
         assert_eq!(
             first(ready(Err("silence")), later(Ok(resolved()))).await,

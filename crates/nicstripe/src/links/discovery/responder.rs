@@ -33,14 +33,14 @@ pub(crate) struct ResponderConfig {
 /// interface, stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    voice: Arc<Voice>,
-    stations: Vec<Station>,
+    answerer: Arc<Answerer>,
+    listening: Vec<ListeningInterface>,
 }
 
 /// Interface on which the responder listens, and its task.
 #[derive(Debug)]
-struct Station {
-    place: Cable,
+struct ListeningInterface {
+    cable: Cable,
     task: AbortOnDropHandle<()>,
 }
 
@@ -48,8 +48,8 @@ impl Responder {
     pub(crate) fn new(config: ResponderConfig) -> Self {
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
         Self {
-            voice: Arc::new(Voice { config, host }),
-            stations: Vec::new(),
+            answerer: Arc::new(Answerer { config, host }),
+            listening: Vec::new(),
         }
     }
 
@@ -58,53 +58,58 @@ impl Responder {
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
-        let places: Vec<Cable> = interfaces
+        let cables: Vec<Cable> = interfaces
             .iter()
             .filter(|interface| self.serves(interface))
             .filter_map(Cable::of)
             .collect();
-        self.stations
-            .retain(|station| places.contains(&station.place) && !station.task.is_finished());
-        for place in places {
-            if self.stations.iter().any(|station| station.place == place) {
+        self.listening
+            .retain(|listener| cables.contains(&listener.cable) && !listener.task.is_finished());
+        for cable in cables {
+            if self
+                .listening
+                .iter()
+                .any(|listener| listener.cable == cable)
+            {
                 continue;
             }
             let Some(interface) = interfaces
                 .iter()
-                .find(|interface| interface.index == place.index)
+                .find(|interface| interface.index == cable.index)
             else {
                 continue;
             };
-            match self.open(interface, place) {
-                Ok(station) => self.stations.push(station),
+            match self.open(interface, cable) {
+                Ok(listener) => self.listening.push(listener),
                 Err(error) => {
-                    tracing::warn!(interface = %place.name, %error, "cannot answer discovery on this interface");
+                    tracing::warn!(interface = %cable.name, %error, "cannot answer discovery on this interface");
                 }
             }
         }
     }
 
     fn serves(&self, interface: &Interface) -> bool {
-        let chosen = match &self.voice.config.only {
+        let chosen = match &self.answerer.config.only {
             Some(names) => names.contains(&interface.name),
             None => interface.master.is_none(),
         };
         chosen && interface.up && interface.kind != InterfaceKind::Loopback
     }
 
-    fn open(&self, interface: &Interface, place: Cable) -> io::Result<Station> {
+    fn open(&self, interface: &Interface, cable: Cable) -> io::Result<ListeningInterface> {
         let socket = UdpSocket::from_std(multicast_listener(
             interface,
             GROUP,
-            self.voice.config.port,
+            self.answerer.config.port,
         )?)?;
-        tracing::debug!(interface = %place.name, address = %place.address, "answering discovery");
-        let task = AbortOnDropHandle::new(tokio::spawn(answer(self.voice.clone(), place, socket)));
-        Ok(Station { place, task })
+        tracing::debug!(interface = %cable.name, address = %cable.address, "answering discovery");
+        let task =
+            AbortOnDropHandle::new(tokio::spawn(answer(self.answerer.clone(), cable, socket)));
+        Ok(ListeningInterface { cable, task })
     }
 }
 
-async fn answer(voice: Arc<Voice>, place: Cable, socket: UdpSocket) {
+async fn answer(answerer: Arc<Answerer>, cable: Cable, socket: UdpSocket) {
     let mut limiter = Limiter::new(Instant::now());
     let mut reading = TokenBucket::new(READ_BURST, READ_PER_SECOND, Instant::now());
     let mut buffer = [0; DATAGRAM_LEN];
@@ -115,15 +120,15 @@ async fn answer(voice: Arc<Voice>, place: Cable, socket: UdpSocket) {
             Ok(Some((datagram, from))) => {
                 // An answer that is lost is asked for again.
                 if let Some(answer) =
-                    voice.answer_to(datagram, *from.ip(), place, &mut limiter, now)
-                    && let Err(error) = place.send(&socket, &answer, from)
+                    answerer.answer_to(datagram, *from.ip(), cable, &mut limiter, now)
+                    && let Err(error) = cable.send(&socket, &answer, from)
                 {
-                    tracing::debug!(interface = %place.name, to = %from, %error, "cannot send discovery answer");
+                    tracing::debug!(interface = %cable.name, to = %from, %error, "cannot send discovery answer");
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!(interface = %place.name, %error, "cannot receive discovery query");
+                tracing::debug!(interface = %cable.name, %error, "cannot receive discovery query");
             }
         }
         // In a flood the kernel drops unread datagrams, which costs less than reading them.
@@ -134,21 +139,21 @@ async fn answer(voice: Arc<Voice>, place: Cable, socket: UdpSocket) {
 }
 
 /// Content of the answers and the rules for answering, shared by all interfaces.
-struct Voice {
+struct Answerer {
     config: ResponderConfig,
     host: Vec<u8>,
 }
 
-impl std::fmt::Debug for Voice {
+impl std::fmt::Debug for Answerer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Voice")
+        f.debug_struct("Answerer")
             .field("announce", &self.config.announce)
             .field("port", &self.config.port)
             .finish_non_exhaustive()
     }
 }
 
-impl Voice {
+impl Answerer {
     /// Returns the answer to a datagram from this neighbour; `None` if it is not a valid question,
     /// its key may not find the daemon, or the rate limit is reached.
     ///
@@ -157,7 +162,7 @@ impl Voice {
         &self,
         datagram: &[u8],
         from: Ipv6Addr,
-        place: Cable,
+        cable: Cable,
         limiter: &mut Limiter,
         now: Instant,
     ) -> Option<[u8; DATAGRAM_LEN]> {
@@ -171,17 +176,17 @@ impl Voice {
             return None;
         }
         if !limiter.admit(from, now) {
-            tracing::debug!(interface = %place.name, %from, "query rate limit reached");
+            tracing::debug!(interface = %cable.name, %from, "query rate limit reached");
             return None;
         }
         let question = question.verified(is_by)?;
         let answer = Answer {
             nonce: question.nonce,
             key: *ours.as_bytes(),
-            address: place.address,
+            address: cable.address,
             port: self.config.port,
-            index: place.index.0,
-            interface: place.name.as_bytes().to_vec(),
+            index: cable.index.0,
+            interface: cable.name.as_bytes().to_vec(),
             host: self.host.clone(),
             asker_key: question.key,
             asker_address: question.address,
@@ -204,7 +209,7 @@ mod tests {
 
     const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-    fn place() -> Cable {
+    fn cable() -> Cable {
         Cable {
             index: InterfaceIndex(3),
             name: "eth1".parse().unwrap(),
@@ -213,9 +218,9 @@ mod tests {
     }
 
     /// Returns a responder that trusts only the key of `trusted`.
-    fn voice(trusted: &Identity, announce: bool) -> Voice {
+    fn answerer(trusted: &Identity, announce: bool) -> Answerer {
         let trusted = trusted.public_key();
-        Voice {
+        Answerer {
             config: ResponderConfig {
                 identity: Identity::generate().unwrap(),
                 accepts: Arc::new(move |key| *key == trusted),
@@ -239,20 +244,27 @@ mod tests {
         question.encode(|text| sign(by, text)).unwrap()
     }
 
-    fn answer_of(voice: &Voice, datagram: &[u8], from: Ipv6Addr) -> Option<[u8; DATAGRAM_LEN]> {
+    fn answer_of(
+        answerer: &Answerer,
+        datagram: &[u8],
+        from: Ipv6Addr,
+    ) -> Option<[u8; DATAGRAM_LEN]> {
         let now = Instant::now();
-        voice.answer_to(datagram, from, place(), &mut Limiter::new(now), now)
+        answerer.answer_to(datagram, from, cable(), &mut Limiter::new(now), now)
     }
 
     #[test]
     fn a_trusted_asker_gets_an_answer_that_proves_itself() {
         let asker = Identity::generate().unwrap();
-        let voice = voice(&asker, false);
+        let answerer = answerer(&asker, false);
         let question = question(&asker);
-        let datagram = answer_of(&voice, &signed(&question, &asker), ASKER).unwrap();
+        let datagram = answer_of(&answerer, &signed(&question, &asker), ASKER).unwrap();
         let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
         assert!(answer.answers(&question));
-        assert_eq!(answer.key, *voice.config.identity.public_key().as_bytes());
+        assert_eq!(
+            answer.key,
+            *answerer.config.identity.public_key().as_bytes()
+        );
         assert_eq!(
             (
                 answer.port,
@@ -262,15 +274,15 @@ mod tests {
             ),
             (7747, 3, &b"eth1"[..], &b"nas"[..])
         );
-        assert_eq!(answer.address, place().address);
+        assert_eq!(answer.address, cable().address);
     }
 
     #[test]
     fn a_stranger_learns_nothing_unless_everybody_is_to_know() {
         let (asker, stranger) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let datagram = signed(&question(&stranger), &stranger);
-        assert_eq!(answer_of(&voice(&asker, false), &datagram, ASKER), None);
-        assert!(answer_of(&voice(&asker, true), &datagram, ASKER).is_some());
+        assert_eq!(answer_of(&answerer(&asker, false), &datagram, ASKER), None);
+        assert!(answer_of(&answerer(&asker, true), &datagram, ASKER).is_some());
     }
 
     #[test]
@@ -279,7 +291,7 @@ mod tests {
         for announce in [false, true] {
             assert_eq!(
                 answer_of(
-                    &voice(&asker, announce),
+                    &answerer(&asker, announce),
                     &signed(&question(&asker), &thief),
                     ASKER
                 ),
@@ -294,7 +306,7 @@ mod tests {
         let datagram = signed(&question(&asker), &asker);
         assert_eq!(
             answer_of(
-                &voice(&asker, false),
+                &answerer(&asker, false),
                 &datagram,
                 "fe80::bad".parse().unwrap()
             ),
@@ -305,11 +317,14 @@ mod tests {
     #[test]
     fn nobody_answers_himself() {
         let asker = Identity::generate().unwrap();
-        let voice = voice(&asker, true);
+        let answerer = answerer(&asker, true);
         assert_eq!(
             answer_of(
-                &voice,
-                &signed(&question(&voice.config.identity), &voice.config.identity),
+                &answerer,
+                &signed(
+                    &question(&answerer.config.identity),
+                    &answerer.config.identity
+                ),
                 ASKER
             ),
             None
@@ -319,7 +334,7 @@ mod tests {
     #[test]
     fn a_flood_of_one_source_costs_a_few_signatures_and_strangers_none() {
         let (asker, stranger) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let voice = voice(&asker, false);
+        let answerer = answerer(&asker, false);
         let now = Instant::now();
         let mut limiter = Limiter::new(now);
         let mut ask = |by: &Identity, from: Ipv6Addr, times: usize| {
@@ -330,8 +345,8 @@ mod tests {
             let datagram = signed(&question, by);
             (0..times)
                 .filter(|_| {
-                    voice
-                        .answer_to(&datagram, from, place(), &mut limiter, now)
+                    answerer
+                        .answer_to(&datagram, from, cable(), &mut limiter, now)
                         .is_some()
                 })
                 .count()

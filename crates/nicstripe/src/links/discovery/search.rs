@@ -83,9 +83,9 @@ pub struct DiscoveredPeer {
 #[derive(Debug)]
 pub struct Search {
     options: SearchOptions,
-    asked: SearchedInterfaces,
-    heard: mpsc::Receiver<DiscoveredPeer>,
-    told: Vec<(PublicKey, SocketAddrV6)>,
+    searched: SearchedInterfaces,
+    answers: mpsc::Receiver<DiscoveredPeer>,
+    returned: Vec<(PublicKey, SocketAddrV6)>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -100,8 +100,8 @@ impl Search {
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{discovery::{Search, SearchOptions}, trust::{Identity, Peers}};
     /// let mut search = Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
-    /// while let Some(heard) = search.next().await {
-    ///     println!("{heard:?}");
+    /// while let Some(peer) = search.next().await {
+    ///     println!("{peer:?}");
     /// }
     /// # Ok(())
     /// # }
@@ -125,31 +125,31 @@ impl Search {
         options: SearchOptions,
         only: Option<PublicKey>,
     ) -> Result<Self, Error> {
-        let here = local::listed()?;
+        let interfaces = local::listed()?;
         options
             .interfaces
             .iter()
-            .try_for_each(|name| named(&here, name).map(drop))?;
-        let (sender, heard) = mpsc::channel(QUEUE);
-        let asked = SearchedInterfaces::default();
+            .try_for_each(|name| named(&interfaces, name).map(drop))?;
+        let (sender, answers) = mpsc::channel(QUEUE);
+        let searched = SearchedInterfaces::default();
         let searcher = Searcher {
-            ear: Arc::new(Ear {
+            verifier: Arc::new(AnswerVerifier {
                 identity: identity.clone(),
                 peers: peers.clone(),
                 only,
             }),
             deadline: Instant::now() + options.duration,
             options: options.clone(),
-            asked: asked.clone(),
-            heard: sender,
-            places: Vec::new(),
+            searched: searched.clone(),
+            answers: sender,
+            cables: Vec::new(),
             tasks: JoinSet::new(),
         };
         Ok(Self {
             options,
-            asked,
-            heard,
-            told: Vec::new(),
+            searched,
+            answers,
+            returned: Vec::new(),
             _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())),
         })
     }
@@ -157,21 +157,21 @@ impl Search {
     /// Returns the names of the interfaces searched so far. Of those available at the start, cables
     /// come first.
     pub fn interfaces(&self) -> Vec<String> {
-        self.asked.lock().clone()
+        self.searched.lock().clone()
     }
 
     /// Returns the reason why a named interface, or every interface, could not be searched; `None`
     /// if all could. Call it after the search.
     pub fn obstacle(&self) -> Option<Error> {
-        let asked = self.interfaces();
+        let searched = self.interfaces();
         if self.options.interfaces.is_empty() {
-            return asked
+            return searched
                 .is_empty()
                 .then_some(Error::NoInterface { why: NO_ADDRESS });
         }
-        let here = local::listed().ok()?;
-        let obstacle = |name: &String| match named(&here, name) {
-            Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
+        let interfaces = local::listed().ok()?;
+        let obstacle = |name: &String| match named(&interfaces, name) {
+            Ok(interface) if searched.iter().any(|name| interface.is_called(name)) => None,
             Ok(interface) => {
                 let why = interface
                     .usable()
@@ -188,12 +188,12 @@ impl Search {
     /// the end of the search. Cancel safe.
     pub async fn next(&mut self) -> Option<DiscoveredPeer> {
         loop {
-            let heard = self.heard.recv().await?;
-            let known = (heard.key, heard.address);
-            let has_room = heard.trusted || self.told.len() < MOST_TOLD;
-            if has_room && !self.told.contains(&known) {
-                self.told.push(known);
-                return Some(heard);
+            let peer = self.answers.recv().await?;
+            let known = (peer.key, peer.address);
+            let has_room = peer.trusted || self.returned.len() < MOST_RETURNED;
+            if has_room && !self.returned.contains(&known) {
+                self.returned.push(known);
+                return Some(peer);
             }
         }
     }
@@ -205,10 +205,10 @@ impl Search {
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use nicstripe::{discovery::{SearchOptions, discover}, trust::{Identity, Peers}};
-/// for heard in
+/// for peer in
 ///     discover(&Identity::generate()?, &Peers::default(), SearchOptions::default()).await?
 /// {
-///     println!("{heard:?}");
+///     println!("{peer:?}");
 /// }
 /// # Ok(())
 /// # }
@@ -224,22 +224,22 @@ pub async fn discover(
 ) -> Result<Vec<DiscoveredPeer>, Error> {
     let mut search = Search::start(identity, peers, options)?;
     let mut all = Vec::new();
-    while let Some(heard) = search.next().await {
-        all.push(heard);
+    while let Some(peer) = search.next().await {
+        all.push(peer);
     }
     if let Some(error) = search.obstacle() {
         return Err(error);
     }
-    let asked = search.interfaces();
-    let place = |heard: &DiscoveredPeer| asked.iter().position(|name| *name == heard.interface);
+    let searched = search.interfaces();
+    let position = |peer: &DiscoveredPeer| searched.iter().position(|name| *name == peer.interface);
     // Trusted daemons first, those with a name before the others.
-    all.sort_by_key(|heard| {
+    all.sort_by_key(|peer| {
         (
-            !heard.trusted,
-            heard.name.is_none(),
-            heard.name.clone(),
-            heard.key,
-            place(heard),
+            !peer.trusted,
+            peer.name.is_none(),
+            peer.name.clone(),
+            peer.key,
+            position(peer),
         )
     });
     Ok(all)
@@ -247,12 +247,12 @@ pub async fn discover(
 
 /// Task of a search; starts sending questions on each interface that becomes usable.
 struct Searcher {
-    ear: Arc<Ear>,
+    verifier: Arc<AnswerVerifier>,
     options: SearchOptions,
     deadline: Instant,
-    asked: SearchedInterfaces,
-    heard: mpsc::Sender<DiscoveredPeer>,
-    places: Vec<Cable>,
+    searched: SearchedInterfaces,
+    answers: mpsc::Sender<DiscoveredPeer>,
+    cables: Vec<Cable>,
     /// Running tasks, one per interface and address.
     tasks: JoinSet<()>,
 }
@@ -269,11 +269,11 @@ impl Searcher {
                     None => std::future::pending().await,
                 }
             };
-            let is_told = tokio::select! {
-                is_told = changed => is_told,
+            let has_changes = tokio::select! {
+                has_changes = changed => has_changes,
                 () = sleep_until(self.deadline.into()) => return,
             };
-            if !is_told {
+            if !has_changes {
                 changes = None;
             }
         }
@@ -281,71 +281,76 @@ impl Searcher {
 
     /// Starts sending questions on usable interfaces that are not yet searched.
     fn begin_where_possible(&mut self) {
-        let Ok(here) = local::listed() else { return };
-        for (interface, place) in askable(&here, &self.options) {
-            if self.places.contains(&place) {
+        let Ok(interfaces) = local::listed() else {
+            return;
+        };
+        for (interface, cable) in askable(&interfaces, &self.options) {
+            if self.cables.contains(&cable) {
                 continue;
             }
             // The address may have vanished since it was listed; its return triggers a
             // notification.
             let Ok(socket) =
-                multicast_sender(interface, place.address).and_then(UdpSocket::from_std)
+                multicast_sender(interface, cable.address).and_then(UdpSocket::from_std)
             else {
                 continue;
             };
-            self.places.push(place);
-            self.asked.lock().push(place.name.to_string());
+            self.cables.push(cable);
+            self.searched.lock().push(cable.name.to_string());
             self.tasks.spawn(ask(
-                self.ear.clone(),
-                place,
+                self.verifier.clone(),
+                cable,
                 socket,
                 self.options.port,
                 self.deadline,
-                self.heard.clone(),
+                self.answers.clone(),
             ));
         }
     }
 }
 
 /// Returns the interfaces to search, real cables first.
-fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Cable)> {
+fn askable<'a>(
+    interfaces: &'a [Interface],
+    options: &SearchOptions,
+) -> Vec<(&'a Interface, Cable)> {
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(
-            interface.candidate(here),
+            interface.candidate(interfaces),
             Err(LeftOut::PortOf(_) | LeftOut::Loopback)
         ),
         false => local::is_among(interface, &options.interfaces),
     };
-    let usable = here.iter().filter(|one| {
+    let usable = interfaces.iter().filter(|one| {
         one.usable().is_ok() && chosen(one) && !local::is_among(one, &options.excluded)
     });
     let mut found: Vec<_> = usable
         .filter_map(|interface| Some((interface, Cable::of(interface)?)))
         .collect();
-    found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
+    found.sort_by_key(|(interface, _)| interface.candidate(interfaces).is_err());
     found
 }
 
-fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
+fn named<'a>(interfaces: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
     let refused = |why: String| Error::link(name, why);
-    match local::find(here, name) {
+    match local::find(interfaces, name) {
         Some(interface) if interface.kind == InterfaceKind::Loopback => {
             Err(refused("both ends are on this machine".into()))
         }
         Some(interface) => Ok(interface),
-        None => Err(refused(local::no_such(here))),
+        None => Err(refused(local::no_such(interfaces))),
     }
 }
 
 /// Sends questions on one interface and forwards valid answers, until the deadline or until the
 /// receiver is dropped.
 async fn ask(
-    ear: Arc<Ear>,
-    place: Cable,
+    verifier: Arc<AnswerVerifier>,
+    cable: Cable,
     socket: UdpSocket,
     port: u16,
     deadline: Instant,
-    heard: mpsc::Sender<DiscoveredPeer>,
+    answers: mpsc::Sender<DiscoveredPeer>,
 ) {
     let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
@@ -356,7 +361,7 @@ async fn ask(
             () = sleep_until(deadline.into()) => return,
             () = sleep_until(next.into()) => {
                 next = Instant::now() + *pauses.next().unwrap_or(&LAST_PAUSE);
-                send_question(&ear, &place, &socket, port, &mut questions);
+                send_question(&verifier, &cable, &socket, port, &mut questions);
                 continue;
             }
             received = receive(&socket, &mut buffer) => received,
@@ -364,8 +369,8 @@ async fn ask(
         let Ok(Some((datagram, from))) = received else {
             continue;
         };
-        if let Some(one) = ear.heard(datagram, from, &place, &mut questions, Instant::now())
-            && heard.send(one).await.is_err()
+        if let Some(one) = verifier.verify(datagram, from, &cable, &mut questions, Instant::now())
+            && answers.send(one).await.is_err()
         {
             return;
         }
@@ -373,32 +378,32 @@ async fn ask(
 }
 
 fn send_question(
-    ear: &Ear,
-    place: &Cable,
+    verifier: &AnswerVerifier,
+    cable: &Cable,
     socket: &UdpSocket,
     port: u16,
     questions: &mut Questions,
 ) {
-    let key = *ear.identity.public_key().as_bytes();
+    let key = *verifier.identity.public_key().as_bytes();
     let question = Question {
         nonce: Nonce(crate::trust::random::random_bytes()),
         key,
-        address: place.address,
+        address: cable.address,
     };
-    let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else {
+    let Some(datagram) = question.encode(|text| sign(&verifier.identity, text)) else {
         return;
     };
     questions.remember(question, Instant::now());
-    let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
+    let group = SocketAddrV6::new(GROUP, port, 0, cable.index.0);
     // The cable may just have been unplugged; the next question may succeed.
-    if let Err(error) = place.send(socket, &datagram, group) {
-        tracing::debug!(interface = %place.name, %error, "cannot send discovery query");
+    if let Err(error) = cable.send(socket, &datagram, group) {
+        tracing::debug!(interface = %cable.name, %error, "cannot send discovery query");
     }
 }
 
 /// Recent questions sent on one interface, and rate limits of checking the signatures of answers.
 struct Questions {
-    asked: VecDeque<(Question, Instant)>,
+    sent: VecDeque<(Question, Instant)>,
     /// Rate limit for answers of trusted keys, so that strangers cannot use it up.
     friends: Limiter,
     strangers: Limiter,
@@ -407,21 +412,21 @@ struct Questions {
 impl Questions {
     fn new(now: Instant) -> Self {
         Self {
-            asked: VecDeque::new(),
+            sent: VecDeque::new(),
             friends: Limiter::new(now),
             strangers: Limiter::new(now),
         }
     }
 
     fn remember(&mut self, question: Question, now: Instant) {
-        self.asked.push_front((question, now));
-        self.asked.truncate(MOST_QUESTIONS);
+        self.sent.push_front((question, now));
+        self.sent.truncate(MOST_QUESTIONS);
     }
 
     /// Returns the time at which the question that `answer` refers to was sent; `None` if there is
     /// no such recent question.
     fn when(&self, answer: &Answer) -> Option<Instant> {
-        self.asked
+        self.sent
             .iter()
             .find(|(question, _)| answer.answers(question))
             .map(|(_, at)| *at)
@@ -429,27 +434,28 @@ impl Questions {
 }
 
 /// Receiver of answers: the client's identity, its peers, and the key that it searches for.
-struct Ear {
+struct AnswerVerifier {
     identity: Identity,
     peers: Peers,
     only: Option<PublicKey>,
 }
 
-impl Ear {
+impl AnswerVerifier {
     /// Returns the daemon described by a datagram; `None` unless it is a valid answer to a recent
     /// question.
-    fn heard(
+    fn verify(
         &self,
         datagram: &[u8],
         from: SocketAddrV6,
-        place: &Cable,
+        cable: &Cable,
         questions: &mut Questions,
         now: Instant,
     ) -> Option<DiscoveredPeer> {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
-        let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
-        if !wanted || answer.claims().address != *from.ip() {
+        let is_expected =
+            key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
+        if !is_expected || answer.claims().address != *from.ip() {
             return None;
         }
         let at = questions.when(answer.claims())?;
@@ -470,10 +476,10 @@ impl Ear {
                 .and_then(|peer| peer.name.as_ref())
                 .map(ToString::to_string),
             host_hint: escaped(&answer.host),
-            interface: place.name.to_string(),
+            interface: cable.name.to_string(),
             peer_interface: escaped(&answer.interface),
             peer_index: answer.index,
-            address: SocketAddrV6::new(answer.address, answer.port, 0, place.index.0),
+            address: SocketAddrV6::new(answer.address, answer.port, 0, cable.index.0),
             rtt: now.saturating_duration_since(at),
         })
     }
@@ -492,7 +498,7 @@ const QUEUE: usize = 64;
 
 /// Maximum number of answers from untrusted daemons that one search returns, counted per cable. No
 /// real network has as many daemons.
-const MOST_TOLD: usize = 1024;
+const MOST_RETURNED: usize = 1024;
 
 const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
 const NO_ADDRESS: &str = "none is up with a carrier and an IPv6 link-local address";
@@ -508,7 +514,7 @@ mod tests {
     const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
     const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
-    fn place() -> Cable {
+    fn cable() -> Cable {
         Cable {
             index: InterfaceIndex(7),
             name: "eth5".parse().unwrap(),
@@ -522,7 +528,7 @@ mod tests {
 
     /// Simulated client and daemon, and a question of the client.
     struct Scene {
-        ear: Ear,
+        verifier: AnswerVerifier,
         daemon: Identity,
         questions: Questions,
         question: Question,
@@ -547,7 +553,7 @@ mod tests {
         let mut questions = Questions::new(Instant::now());
         questions.remember(question.clone(), Instant::now());
         Scene {
-            ear: Ear {
+            verifier: AnswerVerifier {
                 identity,
                 peers,
                 only: None,
@@ -580,10 +586,10 @@ mod tests {
             source: Ipv6Addr,
         ) -> Option<DiscoveredPeer> {
             let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
-            self.ear.heard(
+            self.verifier.verify(
                 &datagram,
                 from(source),
-                &place(),
+                &cable(),
                 &mut self.questions,
                 Instant::now(),
             )
@@ -595,22 +601,22 @@ mod tests {
         for trusted in [true, false] {
             let mut scene = scene(trusted);
             let (answer, daemon) = (scene.answer(), scene.daemon.clone());
-            let heard = scene.hear(&answer, &daemon, THEIRS).unwrap();
-            assert_eq!((heard.key, heard.trusted), (daemon.public_key(), trusted));
-            assert_eq!(heard.name.as_deref(), trusted.then_some("nas"));
+            let peer = scene.hear(&answer, &daemon, THEIRS).unwrap();
+            assert_eq!((peer.key, peer.trusted), (daemon.public_key(), trusted));
+            assert_eq!(peer.name.as_deref(), trusted.then_some("nas"));
             assert_eq!(
-                heard.host_hint, "n\\u{1b}s",
+                peer.host_hint, "n\\u{1b}s",
                 "an unverified name reaches no terminal unescaped"
             );
             assert_eq!(
                 (
-                    heard.interface.as_str(),
-                    heard.peer_interface.as_str(),
-                    heard.peer_index
+                    peer.interface.as_str(),
+                    peer.peer_interface.as_str(),
+                    peer.peer_index
                 ),
                 ("eth5", "eth1", 3)
             );
-            assert_eq!(heard.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
+            assert_eq!(peer.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
         }
     }
 
@@ -661,14 +667,14 @@ mod tests {
     fn only_the_wanted_key_is_heard_and_never_our_own() {
         let mut scene = scene(true);
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
-        scene.ear.only = Some(PublicKey::from_bytes([1; 32]));
+        scene.verifier.only = Some(PublicKey::from_bytes([1; 32]));
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
-        scene.ear.only = None;
+        scene.verifier.only = None;
         let own = Answer {
-            key: *scene.ear.identity.public_key().as_bytes(),
+            key: *scene.verifier.identity.public_key().as_bytes(),
             ..answer
         };
-        let identity = scene.ear.identity.clone();
+        let identity = scene.verifier.identity.clone();
         assert_eq!(scene.hear(&own, &identity, THEIRS), None);
     }
 
@@ -722,8 +728,8 @@ mod tests {
         interface
     }
 
-    fn asked_on(here: &[Interface], options: &SearchOptions) -> Vec<String> {
-        askable(here, options)
+    fn asked_on(interfaces: &[Interface], options: &SearchOptions) -> Vec<String> {
+        askable(interfaces, options)
             .iter()
             .map(|(interface, _)| interface.name.to_string())
             .collect()
@@ -735,7 +741,7 @@ mod tests {
         port.master = Some(InterfaceIndex(4));
         let mut unplugged = interface(6, "unplugged", InterfaceKind::Ethernet, &["fe80::6"]);
         unplugged.carrier = false;
-        let here = [
+        let interfaces = [
             interface(1, "lo", InterfaceKind::Loopback, &["::1", "fe80::1"]),
             interface(2, "wlan0", InterfaceKind::WiFi, &["fe80::2"]),
             interface(3, "eth0", InterfaceKind::Ethernet, &["10.0.0.1", "fe80::3"]),
@@ -745,21 +751,21 @@ mod tests {
             interface(7, "ipv4", InterfaceKind::Ethernet, &["10.0.1.1"]),
         ];
         let all = SearchOptions::default();
-        assert_eq!(asked_on(&here, &all), ["eth0", "br0", "wlan0"]);
+        assert_eq!(asked_on(&interfaces, &all), ["eth0", "br0", "wlan0"]);
         let without = SearchOptions {
             excluded: vec!["eth0".into()],
             ..all.clone()
         };
-        assert_eq!(asked_on(&here, &without), ["br0", "wlan0"]);
+        assert_eq!(asked_on(&interfaces, &without), ["br0", "wlan0"]);
         for (name, expected) in [("wlan0", &["wlan0"][..]), ("unplugged", &[]), ("ipv4", &[])] {
             let options = SearchOptions {
                 interfaces: vec![name.into()],
                 ..all.clone()
             };
-            assert_eq!(asked_on(&here, &options), expected, "{name}");
+            assert_eq!(asked_on(&interfaces, &options), expected, "{name}");
         }
         for (name, why) in [("lo", "this machine"), ("nosuch0", "available: lo, wlan0")] {
-            let error = named(&here, name).unwrap_err().to_string();
+            let error = named(&interfaces, name).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(why), "{error}");
         }
     }
