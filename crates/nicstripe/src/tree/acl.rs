@@ -44,8 +44,9 @@ pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Ow
             continue;
         };
         for entry in &mut all {
-            let here = mentioned(entry).and_then(|mentioned| local.get(&mentioned));
-            here.into_iter()
+            let local_id = mentioned(entry).and_then(|mentioned| local.get(&mentioned));
+            local_id
+                .into_iter()
                 .for_each(|id| entry[4..].copy_from_slice(&id.to_le_bytes()));
         }
         all.sort_by_key(|entry| (tag_of(entry), id_of(entry)));

@@ -27,7 +27,7 @@ const SLACK: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receiving {
     /// Maximum number of batches in the reorder buffer. Their file pieces are buffered separately.
-    pub(crate) kept: u64,
+    pub(crate) reordered: u64,
     /// Maximum number of batches whose file pieces wait for the I/O threads.
     pub(crate) written: usize,
     /// Maximum memory of entries in bytes: footprints of entries that wait, and state of the
@@ -35,7 +35,7 @@ pub(crate) struct Receiving {
     pub(crate) entries: usize,
     /// Limit of `entries` announced to the sender in bytes; `None` if the sender does not honour
     /// one.
-    pub(crate) told: Option<u64>,
+    pub(crate) announced: Option<u64>,
 }
 
 /// Memory limits of the sender of a tree.
@@ -61,10 +61,10 @@ impl Receiving {
 
     /// Limits of a client's own tree: those of the protocol.
     pub(crate) const OWN: Self = Self {
-        kept: MOST_CHUNKS as u64,
+        reordered: MOST_CHUNKS as u64,
         written: MOST_CHUNKS - 1,
         entries: usize::MAX,
-        told: None,
+        announced: None,
     };
 
     /// Divides a memory lease of `lease` bytes; `heeds` is true if the sender honours an announced
@@ -72,12 +72,12 @@ impl Receiving {
     pub(crate) fn within(lease: usize, heeds: bool) -> Self {
         let chunks = (lease / 4 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS);
         let entries = lease.saturating_sub((2 * chunks - 1) * CHUNK);
-        let told = heeds.then(|| entries.saturating_sub(SLACK) as u64);
+        let announced = heeds.then(|| entries.saturating_sub(SLACK) as u64);
         Self {
-            kept: chunks as u64,
+            reordered: chunks as u64,
             written: chunks - 1,
             entries,
-            told,
+            announced,
         }
     }
 }
@@ -147,17 +147,19 @@ mod tests {
     fn windows_fit_into_their_lease_and_the_largest_are_those_of_a_client() {
         for lease in (Receiving::LEASE.0..=Receiving::LEASE.1).step_by(100_000) {
             let Receiving {
-                kept,
+                reordered,
                 written,
                 entries,
-                told,
+                announced,
             } = Receiving::within(lease, true);
             assert!(
-                (kept as usize + written) * CHUNK + entries <= lease,
+                (reordered as usize + written) * CHUNK + entries <= lease,
                 "{lease}"
             );
             assert!(
-                kept >= LEAST_CHUNKS as u64 && written >= 1 && told.unwrap() >= SLACK as u64,
+                reordered >= LEAST_CHUNKS as u64
+                    && written >= 1
+                    && announced.unwrap() >= SLACK as u64,
                 "{lease}"
             );
         }
@@ -182,15 +184,17 @@ mod tests {
             Sending::within(Sending::LEASE.1),
         );
         assert_eq!(
-            (receiving.kept, receiving.written),
-            (Receiving::OWN.kept, Receiving::OWN.written)
+            (receiving.reordered, receiving.written),
+            (Receiving::OWN.reordered, Receiving::OWN.written)
         );
         assert_eq!(
             (sending.given, sending.read),
             (Sending::OWN.given, Sending::OWN.read)
         );
         let unheeding = Receiving::within(Receiving::UNHEEDING, false);
-        assert!(unheeding.told.is_none() && unheeding.entries >= 3 * MOST_PENDING_WEIGHT - CHUNK);
+        assert!(
+            unheeding.announced.is_none() && unheeding.entries >= 3 * MOST_PENDING_WEIGHT - CHUNK
+        );
     }
 
     #[test]

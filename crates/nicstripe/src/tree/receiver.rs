@@ -58,7 +58,7 @@ use self::{
     files::{Candidate, IncomingFile},
     links::Link,
     outbox::Outbox,
-    surplus::ToldNames,
+    surplus::AnnouncedNames,
     writing::{Writing, Wrote},
 };
 use super::{
@@ -154,7 +154,7 @@ struct Receiver {
     /// One directory on each file system in the tree, by device number.
     devices: BTreeMap<u64, Arc<TreeDir>>,
     /// Announced names in unfinished directories; only used if surplus is deleted.
-    announced: ToldNames,
+    announced: AnnouncedNames,
     /// Files that wait for their comparison by BLAKE3.
     undecided: HashMap<EntryId, Candidate>,
     /// Files to compare by BLAKE3 whose hashing has not begun.
@@ -213,7 +213,7 @@ impl Receiver {
             directories: HashMap::new(),
             open_directories: 0,
             devices: BTreeMap::new(),
-            announced: ToldNames::default(),
+            announced: AnnouncedNames::default(),
             undecided: HashMap::new(),
             to_hash: VecDeque::new(),
             hashing: 0,
@@ -373,7 +373,9 @@ impl Receiver {
         }
         // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.waiting_links + self.directories.len();
-        if pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.out.untold() >= 2 * MOST_UNDECIDED {
+        if pending >= MOST_PENDING + 2 * MOST_UNDECIDED
+            || self.out.undecided() >= 2 * MOST_UNDECIDED
+        {
             return Err(Halt::protocol("peer exceeded the limit of pending entries"));
         }
         self.check_memory()?;
@@ -421,7 +423,7 @@ impl Receiver {
     /// Checks that the entries stay within their memory limit. A sender that honours the announced
     /// limit does.
     fn check_memory(&self) -> Result<(), Halt> {
-        if self.footprint + self.out.kept() <= self.request.allowance.entries {
+        if self.footprint + self.out.footprint() <= self.request.allowance.entries {
             return Ok(());
         }
         let most = self.request.allowance.entries >> 20;
@@ -560,7 +562,7 @@ impl Receiver {
         let synced = self
             .devices
             .values()
-            .try_for_each(|place| commit_group::sync_file_system(&*place.open_to_sync()?));
+            .try_for_each(|dir| commit_group::sync_file_system(&*dir.open_to_sync()?));
         synced.map_err(|error| FileError::new("sync", "the tree", error).into())
     }
 
@@ -598,7 +600,7 @@ impl Receiver {
 /// Local directory and name of an entry other than the root directory.
 #[derive(Debug, Clone)]
 struct Leaf {
-    place: Arc<TreeDir>,
+    parent: Arc<TreeDir>,
     name: OsString,
     /// Name of the entry at the sender; `None` for a directory whose name the target determines.
     announced: Option<Vec<u8>>,
@@ -610,7 +612,7 @@ impl Leaf {
     /// Returns the path of the entry relative to the target; `None` for the target itself.
     fn shown(&self) -> Option<Name> {
         Name::new(
-            self.place
+            self.parent
                 .announced()
                 .into_iter()
                 .chain(self.announced.as_deref()),
@@ -631,7 +633,7 @@ impl Leaf {
     }
 
     fn key(&self) -> u64 {
-        self.place.key_of(&self.name)
+        self.parent.key_of(&self.name)
     }
 }
 

@@ -347,7 +347,7 @@ impl Sender {
     /// receiver's result.
     fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Halt> {
         self.push_pieces(id, bytes)?;
-        self.ledger.gone(id);
+        self.ledger.on_sent(id);
         Ok(())
     }
 

@@ -180,7 +180,7 @@ fn copy_within(
         ..SenderRequest::default()
     };
     let channel = Box::new(There {
-        memory: receiving.told,
+        memory: receiving.announced,
         buffers: BufferPool::default(),
         receiver,
         done,

@@ -243,7 +243,7 @@ impl Walk {
         if kind != FileType::Directory && selection.needs_directory() {
             let error = io::Error::other("it is not a directory, but an entry in it was requested");
             self.fail_in_level(&looked.location, FailCode::NotFound, error);
-            if !selection.is_meant() {
+            if !selection.is_selected() {
                 return;
             }
         }

@@ -122,7 +122,7 @@ async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
         told.push(next_accept(&mut wire).await.memory);
     }
     // Each lease is smaller than the last; the first equals a client's own limits.
-    let lease = |part: usize| Receiving::within(part, true).told;
+    let lease = |part: usize| Receiving::within(part, true).announced;
     let second = (MOST_OF_ALL - 2 * most) / 16;
     assert_eq!(
         told,

@@ -157,8 +157,8 @@ impl Sink for TreeSink {
             .insert(at.transfer, TreeThread::Receiver(batches.clone()));
         self.batches = Some(batches);
         Ok(Acceptance {
-            room: Some(allowance.kept),
-            memory: allowance.told,
+            room: Some(allowance.reordered),
+            memory: allowance.announced,
             ..Acceptance::default()
         })
     }

@@ -91,12 +91,12 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
     let mut devices = BTreeMap::new();
     for (_, part) in parts {
         // The directory was opened when the file was written, so its device is known.
-        let device = part.place.device().unwrap_or_default();
-        devices.entry(device).or_insert(&part.place);
+        let device = part.parent.device().unwrap_or_default();
+        devices.entry(device).or_insert(&part.parent);
     }
     devices
         .into_values()
-        .try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
+        .try_for_each(|dir| sync_file_system(&*dir.open_to_sync()?))
 }
 
 /// Syncs the file system of a directory (syncfs(2)). A tmpfs has nothing to sync.

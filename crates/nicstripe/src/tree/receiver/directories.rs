@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Top {
     pub(super) ground: Arc<RootDir>,
-    place: Arc<TreeDir>,
+    dir: Arc<TreeDir>,
     /// Local name of the single top-level entry, if the target determines it, and the sender's name
     /// for that entry, once announced.
     pub(super) own: Option<(OsString, Option<Option<Vec<u8>>>)>,
@@ -44,7 +44,7 @@ pub(super) struct Top {
 pub(super) struct Directory {
     parent: Option<EntryId>,
     /// Local directory; `None` if the directory cannot be received.
-    place: Option<Arc<TreeDir>>,
+    dir: Option<Arc<TreeDir>>,
     verdict: Verdict,
     attributes: Attributes,
     footprint: usize,
@@ -96,11 +96,11 @@ impl Receiver {
                 "peer sent an entry name with several components",
             ));
         }
-        match &directory.place {
-            Some(place) => {
-                let (place, announced) = (place.clone(), name.file_name());
+        match &directory.dir {
+            Some(dir) => {
+                let announced = name.file_name();
                 Ok(self.allow(Leaf {
-                    place,
+                    parent: dir.clone(),
                     name: OsStr::from_bytes(announced).to_owned(),
                     announced: Some(announced.to_vec()),
                     is_source: false,
@@ -129,7 +129,7 @@ impl Receiver {
         };
         let top = self.top.insert(top);
         let leaf = |name: OsString| Leaf {
-            place: top.place.clone(),
+            parent: top.dir.clone(),
             name,
             announced: announced.clone(),
             is_source: true,
@@ -167,14 +167,14 @@ impl Receiver {
         let (ground, is_new) =
             opened.map_err(|error| FileError::new("open directory", shown(), error))?;
         let own = own.map(|name| (OsStr::from_bytes(name.file_name()).to_owned(), None));
-        let place = TreeDir::ground(&ground, false);
+        let dir = TreeDir::ground(&ground, false);
         if self.request.rules.delete {
-            self.announced.enter(&place);
+            self.announced.enter(&dir);
         }
-        self.note_device(&place);
+        self.note_device(&dir);
         Ok(Top {
             ground,
-            place,
+            dir,
             own,
             is_new,
             announced: HashSet::new(),
@@ -208,7 +208,7 @@ impl Receiver {
         };
         let error = if is_hidden_name(leaf.name.as_bytes()) {
             refused("names like this are reserved for partial files")
-        } else if !leaf.place.has_room_for(&leaf.name) {
+        } else if !leaf.parent.has_room_for(&leaf.name) {
             refused("its path is too long or too deep")
         } else {
             None
@@ -225,7 +225,7 @@ impl Receiver {
         if self.request.rules.delete
             && let Some(leaf) = leaf
         {
-            self.announced.insert(&leaf.place, &leaf.name);
+            self.announced.insert(&leaf.parent, &leaf.name);
         }
         match (entry.parent, &mut self.top) {
             (Some(parent), _) => self
@@ -258,8 +258,8 @@ impl Receiver {
         } else {
             Verdict::Same
         };
-        let place = TreeDir::ground(&top.ground, true);
-        self.enter(entry, place, verdict, is_shared)
+        let dir = TreeDir::ground(&top.ground, true);
+        self.enter(entry, dir, verdict, is_shared)
     }
 
     pub(super) fn on_directory(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
@@ -280,14 +280,14 @@ impl Receiver {
             );
         }
         // Paths that are too long were rejected before.
-        let Some(place) = leaf
-            .place
+        let Some(dir) = leaf
+            .parent
             .child(&leaf.name, leaf.announced.as_deref(), leaf.is_source)
         else {
             return Ok(());
         };
-        match self.make(&entry, &leaf, &place, verdict) {
-            Ok(()) => self.enter(entry, place, verdict, is_shared),
+        match self.make(&entry, &leaf, &dir, verdict) {
+            Ok(()) => self.enter(entry, dir, verdict, is_shared),
             Err(error) => self.refuse(entry, shown, leaf.error("make directory", error)),
         }
     }
@@ -297,7 +297,7 @@ impl Receiver {
         &self,
         entry: &Entry,
         leaf: &Leaf,
-        place: &Arc<TreeDir>,
+        dir: &Arc<TreeDir>,
         verdict: Verdict,
     ) -> io::Result<()> {
         if self.request.rules.dry_run {
@@ -305,18 +305,18 @@ impl Receiver {
         }
         if verdict == Verdict::Create {
             mkdirat(
-                &*leaf.place.open()?,
+                &*leaf.parent.open()?,
                 &leaf.name,
                 Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)),
             )?;
         }
-        let dir = place.open()?;
-        let stat = fstat(&*dir)?;
+        let opened = dir.open()?;
+        let stat = fstat(&*opened)?;
         let may_change = self.request.rules.modes && !self.request.append_only;
         if verdict == Verdict::Same && may_change && stat.st_mode & FILL_BITS != FILL_BITS {
             // If this is not permitted, writing into the directory fails later.
             let _ = fchmod(
-                &*dir,
+                &*opened,
                 Mode::from_raw_mode(stat.st_mode & 0o7777 | FILL_BITS),
             );
         }
@@ -327,18 +327,18 @@ impl Receiver {
     fn enter(
         &mut self,
         entry: Entry,
-        place: Arc<TreeDir>,
+        dir: Arc<TreeDir>,
         verdict: Verdict,
         is_shared: bool,
     ) -> Result<(), Halt> {
-        self.note_device(&place);
+        self.note_device(&dir);
         self.out.decide(entry.id, verdict);
         if self.request.rules.delete {
-            self.announced.enter(&place);
+            self.announced.enter(&dir);
         }
         let directory = Directory {
             parent: entry.parent,
-            place: Some(place),
+            dir: Some(dir),
             verdict,
             attributes: self.directory_attributes(&entry, verdict),
             footprint: entry.footprint(),
@@ -378,7 +378,7 @@ impl Receiver {
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
         let directory = Directory {
             parent: entry.parent,
-            place: None,
+            dir: None,
             verdict,
             attributes: Attributes::default(),
             footprint: ENTRY_FOOTPRINT,
@@ -397,11 +397,11 @@ impl Receiver {
         self.directories.insert(id, directory);
     }
 
-    fn note_device(&mut self, place: &Arc<TreeDir>) {
-        if place.open().is_ok()
-            && let Some(device) = place.device()
+    fn note_device(&mut self, dir: &Arc<TreeDir>) {
+        if dir.open().is_ok()
+            && let Some(device) = dir.device()
         {
-            self.devices.entry(device).or_insert_with(|| place.clone());
+            self.devices.entry(device).or_insert_with(|| dir.clone());
         }
     }
 
@@ -456,7 +456,7 @@ impl Receiver {
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
         self.footprint -= directory.footprint;
-        let Some(place) = &directory.place else {
+        let Some(dir) = &directory.dir else {
             return Ok(true);
         };
         let is_searched = directory.verdict == Verdict::Same && directory.ended == Some(true);
@@ -470,14 +470,14 @@ impl Receiver {
                     dry_run: rules.dry_run,
                     device: 0,
                 };
-                deleter.run(place, &self.announced)?;
+                deleter.run(dir, &self.announced)?;
             }
-            self.announced.leave(place);
+            self.announced.leave(dir);
         }
-        let shown = Name::new(place.announced()).ok();
+        let shown = Name::new(dir.announced()).ok();
         let is_new = directory.verdict == Verdict::Create;
         if !self.request.rules.dry_run
-            && let Err(error) = self.set_directory_attributes(place, &directory.attributes)
+            && let Err(error) = self.set_directory_attributes(dir, &directory.attributes)
         {
             let name = shown_path(shown.as_ref());
             let error = FileError::new("set the attributes of", name, error);
@@ -504,14 +504,14 @@ impl Receiver {
 
     fn set_directory_attributes(
         &self,
-        place: &Arc<TreeDir>,
+        dir: &Arc<TreeDir>,
         attributes: &Attributes,
     ) -> io::Result<()> {
-        let dir = place.open()?;
-        if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
+        let opened = dir.open()?;
+        if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*opened)?) {
             return Ok(());
         }
-        attributes.apply(&*dir)
+        attributes.apply(&*opened)
     }
 
     /// Translates a path of the sender into a local directory, relative to the root directory, and
@@ -532,7 +532,7 @@ impl Receiver {
     }
 
     pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
-        match leaf.place.open() {
+        match leaf.parent.open() {
             // A dry run has not created the directory.
             Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => {
                 Ok(None)

@@ -56,17 +56,17 @@ impl RootDir {
 
     /// Adds an open directory to the queue, and closes the oldest one if more than [`MOST_OPEN`]
     /// are open.
-    fn keep_open(&self, place: &Arc<TreeDir>) {
-        let mut kept = self.open.lock();
-        let Some(open) = &mut *kept else { return };
-        open.push_back(place.clone());
+    fn keep_open(&self, dir: &Arc<TreeDir>) {
+        let mut guard = self.open.lock();
+        let Some(open) = &mut *guard else { return };
+        open.push_back(dir.clone());
         let oldest = if open.len() > most_directories(MOST_OPEN) {
             open.pop_front()
         } else {
             None
         };
-        drop(kept);
-        // Not under the queue's lock: lock order is a place, then the queue.
+        drop(guard);
+        // Not under the queue's lock: lock order is a directory, then the queue.
         if let Some(oldest) = oldest {
             oldest.state.lock().dir = None;
         }
@@ -78,7 +78,7 @@ impl RootDir {
         let open = self.open.lock().take();
         open.iter()
             .flatten()
-            .for_each(|place| place.state.lock().dir = None);
+            .for_each(|dir| dir.state.lock().dir = None);
     }
 }
 
@@ -134,7 +134,7 @@ impl TreeDir {
         is_source: bool,
     ) -> Option<Arc<Self>> {
         let (depth, len) = (self.depth + 1, self.len + name.len() + 1);
-        let place = || Self {
+        let child = || Self {
             ground: self.ground.clone(),
             parent: Some(self.clone()),
             name: name.to_owned(),
@@ -145,7 +145,7 @@ impl TreeDir {
             is_source,
             state: Mutex::default(),
         };
-        self.has_room_for(name).then(|| Arc::new(place()))
+        self.has_room_for(name).then(|| Arc::new(child()))
     }
 
     /// Returns true if the path of a name in this directory, with one more component, fits into a

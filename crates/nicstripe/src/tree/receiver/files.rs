@@ -159,13 +159,14 @@ impl Receiver {
             else {
                 continue;
             };
-            let (place, name, size) = (leaf.place.clone(), leaf.name.clone(), stat.st_size as u64);
+            let (parent, name, size) =
+                (leaf.parent.clone(), leaf.name.clone(), stat.st_size as u64);
             let is_stopped = self.is_stopped.clone();
             self.hashing += 1;
             self.run(move || {
                 Completion::Hashed(
                     id,
-                    place
+                    parent
                         .open()
                         .and_then(|dir| digest_of(&dir, &name, size, &is_stopped))
                         .ok(),
@@ -217,8 +218,9 @@ impl Receiver {
         let verdict = decide(&self.request.rules, &entry, found);
         let refusal = match verdict {
             Verdict::Same => {
-                let kept = existing.map_or(Ok(()), |(_, stat)| keep(self, &entry, &leaf, &stat));
-                kept.err()
+                let result = existing.map_or(Ok(()), |(_, stat)| keep(self, &entry, &leaf, &stat));
+                result
+                    .err()
                     .map(|error| leaf.error("set the attributes of", error))
             }
             _ if verdict.is_wanted() => self.objection(&entry, &leaf, verdict),
@@ -248,7 +250,7 @@ impl Receiver {
     fn forget_earlier(&self, entry: &Entry, leaf: &Leaf) {
         if matches!(entry.content, Content::File { alone: true, .. })
             && !self.request.rules.dry_run
-            && let Ok(dir) = leaf.place.open()
+            && let Ok(dir) = leaf.parent.open()
         {
             // Fails for an attempt that is still running, whose files stay.
             let _ = remove_earlier(&dir, &leaf.name, &self.request.peer_key);
@@ -265,7 +267,7 @@ impl Receiver {
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
         }
-        let file = open_same(&*leaf.place.open()?, &leaf.name, stat)?;
+        let file = open_same(&*leaf.parent.open()?, &leaf.name, stat)?;
         attributes.apply(file)
     }
 
@@ -284,7 +286,7 @@ impl Receiver {
             && let Content::File { size, .. } = entry.content
         {
             let free = leaf
-                .place
+                .parent
                 .open()
                 .and_then(|dir| Ok(fstatvfs(&*dir)?))
                 .map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
@@ -338,7 +340,7 @@ impl Receiver {
             Delivery::Standalone(attributes)
         } else {
             let part = Part {
-                place: leaf.place.clone(),
+                parent: leaf.parent.clone(),
                 name: leaf.name.clone(),
                 hidden: hidden_name(&leaf.name, &self.request.peer_key, "part"),
                 replace: verdict == Verdict::Replace,
@@ -630,7 +632,7 @@ impl Receiver {
         let peer_key = self.request.peer_key;
         self.pool.run(move || {
             let dir = leaf
-                .place
+                .parent
                 .open()
                 .and_then(|dir| dir.try_clone())
                 .map_err(|error| leaf.error("open the directory of", error));

@@ -57,7 +57,7 @@ impl Receiver {
         target: &[u8],
         verdict: Verdict,
     ) -> io::Result<()> {
-        let dir = leaf.place.open()?;
+        let dir = leaf.parent.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask)
             .privileged(self.request.privileged);
@@ -185,7 +185,7 @@ impl Receiver {
 
     fn try_link(&self, link: &Link) -> io::Result<Verdict> {
         let (from, name, file) = self.find_file(&link.path)?;
-        let dir = link.leaf.place.open()?;
+        let dir = link.leaf.parent.open()?;
         let existing = look_at(&dir, &link.leaf.name)?;
         if is_same(existing.as_ref(), &file) {
             return Ok(Verdict::Same);

@@ -33,7 +33,7 @@ pub(super) struct Outbox {
     most_special_bytes: usize,
     channel: Box<dyn ReceiverChannel>,
     list: bool,
-    first_untold: u64,
+    first_undecided: u64,
     verdicts: VecDeque<Option<Verdict>>,
     done: Vec<u64>,
     failed: Vec<EntryFailure>,
@@ -57,7 +57,7 @@ impl Outbox {
         Self {
             channel,
             list,
-            first_untold: 0,
+            first_undecided: 0,
             verdicts: VecDeque::new(),
             done: Vec::new(),
             failed: Vec::new(),
@@ -79,18 +79,18 @@ impl Outbox {
     }
 
     /// Returns the number of entries whose verdict has not been sent.
-    pub(super) fn untold(&self) -> usize {
+    pub(super) fn undecided(&self) -> usize {
         self.verdicts.len()
     }
 
     /// Returns the memory of queued failures and of the names of special files, in bytes.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn footprint(&self) -> usize {
         self.failed_bytes + self.special_bytes
     }
 
     pub(super) fn decide(&mut self, id: EntryId, verdict: Verdict) {
         let index =
-            id.0.checked_sub(self.first_untold)
+            id.0.checked_sub(self.first_undecided)
                 .and_then(|index| usize::try_from(index).ok());
         if let Some(slot) = index.and_then(|index| self.verdicts.get_mut(index)) {
             *slot = Some(verdict);
@@ -238,23 +238,23 @@ impl Outbox {
         let verdicts: Vec<Verdict> = self.verdicts.drain(..count).flatten().collect();
         for part in verdicts.chunks(MOST_VERDICTS) {
             let message = TreeMessage::Verdicts {
-                first: EntryId(self.first_untold),
+                first: EntryId(self.first_undecided),
                 verdicts: part.to_vec(),
             };
-            self.first_untold += part.len() as u64;
+            self.first_undecided += part.len() as u64;
             Halt::unless(self.channel.send(message))?;
         }
         Ok(())
     }
 
     fn flush_results(&mut self) -> Result<(), Halt> {
-        let first_untold = self.first_untold;
+        let first_undecided = self.first_undecided;
         let (mut done, later): (Vec<u64>, Vec<u64>) = std::mem::take(&mut self.done)
             .into_iter()
-            .partition(|id| *id < first_untold);
+            .partition(|id| *id < first_undecided);
         self.done = later;
         done.sort_unstable();
-        let is_known = |failure: &EntryFailure| failure.id.is_none_or(|id| id.0 < first_untold);
+        let is_known = |failure: &EntryFailure| failure.id.is_none_or(|id| id.0 < first_undecided);
         let (failed, later) = std::mem::take(&mut self.failed)
             .into_iter()
             .partition(is_known);

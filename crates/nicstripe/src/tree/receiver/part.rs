@@ -23,7 +23,7 @@ use crate::file::{Attributes, inode_of, open_entry};
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) place: Arc<TreeDir>,
+    pub(super) parent: Arc<TreeDir>,
     pub(super) name: OsString,
     pub(super) hidden: OsString,
     pub(super) replace: bool,
@@ -37,7 +37,7 @@ impl Part {
     /// Writes a piece of the file to the part file. The first piece creates the part file, the last
     /// one sets its attributes.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {
-        let dir = self.place.open()?;
+        let dir = self.parent.open()?;
         let file = if offset == 0 {
             self.create(&dir)?
         } else {
@@ -86,13 +86,13 @@ impl Part {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        let dir = self.place.open()?;
+        let dir = self.parent.open()?;
         Ok(fsync(self.reopen(&dir, OFlags::RDONLY)?)?)
     }
 
     /// Renames the durable part file to its final name.
     pub(super) fn commit(&self) -> io::Result<()> {
-        let dir = self.place.open()?;
+        let dir = self.parent.open()?;
         if !self.is_there(&dir) {
             return Err(taken());
         }
@@ -107,7 +107,7 @@ impl Part {
         if self.identity().is_none() {
             return;
         }
-        if let Ok(dir) = self.place.open()
+        if let Ok(dir) = self.parent.open()
             && self.is_there(&dir)
         {
             let _ = unlinkat(&dir, &self.hidden, AtFlags::empty());

@@ -136,7 +136,7 @@ impl Receiver {
         node: Node,
         verdict: Verdict,
     ) -> io::Result<()> {
-        let dir = leaf.place.open()?;
+        let dir = leaf.parent.open()?;
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
         let device = if node.kind.is_device() {
             makedev(node.major, node.minor)
@@ -165,7 +165,7 @@ impl Receiver {
         if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
         }
-        let node = open_node(&*leaf.place.open()?, &leaf.name)?;
+        let node = open_node(&*leaf.parent.open()?, &leaf.name)?;
         let stat = rustix::fs::fstat(&node)?;
         if inode_of(&stat) != inode_of(found) {
             return Err(io::Error::other("replaced meanwhile"));

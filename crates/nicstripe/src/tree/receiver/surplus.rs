@@ -30,34 +30,34 @@ use crate::{
 /// Announced names in unfinished directories, by the directory's key: the number of its users and
 /// the keys of the names.
 #[derive(Debug, Default)]
-pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
+pub(super) struct AnnouncedNames(HashMap<u64, (usize, HashSet<u64>)>);
 
-impl ToldNames {
+impl AnnouncedNames {
     /// Starts recording the names announced in a directory. Each call requires a call of
-    /// [`ToldNames::leave`].
-    pub(super) fn enter(&mut self, place: &TreeDir) {
-        self.0.entry(place.key()).or_default().0 += 1;
+    /// [`AnnouncedNames::leave`].
+    pub(super) fn enter(&mut self, directory: &TreeDir) {
+        self.0.entry(directory.key()).or_default().0 += 1;
     }
 
-    pub(super) fn insert(&mut self, place: &TreeDir, name: &OsStr) {
-        if let Some((_, names)) = self.0.get_mut(&place.key()) {
-            names.insert(place.key_of(name));
+    pub(super) fn insert(&mut self, directory: &TreeDir, name: &OsStr) {
+        if let Some((_, names)) = self.0.get_mut(&directory.key()) {
+            names.insert(directory.key_of(name));
         }
     }
 
-    fn contains(&self, place: &TreeDir, name: &OsStr) -> bool {
+    fn contains(&self, directory: &TreeDir, name: &OsStr) -> bool {
         self.0
-            .get(&place.key())
-            .is_none_or(|(_, names)| names.contains(&place.key_of(name)))
+            .get(&directory.key())
+            .is_none_or(|(_, names)| names.contains(&directory.key_of(name)))
     }
 
-    /// Releases a directory. Forgets its names when each [`ToldNames::enter`] call has been
+    /// Releases a directory. Forgets its names when each [`AnnouncedNames::enter`] call has been
     /// matched.
-    pub(super) fn leave(&mut self, place: &TreeDir) {
-        if let Some((users, _)) = self.0.get_mut(&place.key()) {
+    pub(super) fn leave(&mut self, directory: &TreeDir) {
+        if let Some((users, _)) = self.0.get_mut(&directory.key()) {
             *users -= 1;
             if *users == 0 {
-                self.0.remove(&place.key());
+                self.0.remove(&directory.key());
             }
         }
     }
@@ -74,9 +74,17 @@ pub(super) struct Deleter<'a> {
 
 impl Deleter<'_> {
     /// Deletes the files in a directory that the sender has not announced.
-    pub(super) fn run(&mut self, place: &Arc<TreeDir>, announced: &ToldNames) -> Result<(), Halt> {
-        let shown: Vec<Vec<u8>> = place.announced().into_iter().map(<[u8]>::to_vec).collect();
-        let listed = place.open().and_then(|dir| {
+    pub(super) fn run(
+        &mut self,
+        directory: &Arc<TreeDir>,
+        announced: &AnnouncedNames,
+    ) -> Result<(), Halt> {
+        let shown: Vec<Vec<u8>> = directory
+            .announced()
+            .into_iter()
+            .map(<[u8]>::to_vec)
+            .collect();
+        let listed = directory.open().and_then(|dir| {
             self.device = fstat(&*dir)?.st_dev;
             Ok((names_in(&dir)?, dir))
         });
@@ -86,8 +94,8 @@ impl Deleter<'_> {
         };
         let surplus = names
             .into_iter()
-            .filter(|name| !announced.contains(place, name));
-        let beneath = place.path_beneath_source();
+            .filter(|name| !announced.contains(directory, name));
+        let beneath = directory.path_beneath_source();
         for name in surplus {
             self.delete(&dir, &name, &beneath.join(&name), &with(&shown, &name))?;
         }

@@ -76,7 +76,7 @@ impl Sender {
                 self.ledger.resolve(id, &announced);
                 self.outlet.copied(&announced, verdict)
             }
-            Verdict::Create | Verdict::Replace => self.wanted(id, announced, verdict),
+            Verdict::Create | Verdict::Replace => self.on_wanted(id, announced, verdict),
             Verdict::Newer if !self.rules.update => Err(protocol(LedgerError::NotAsked(id.0))),
             Verdict::Same | Verdict::Newer => {
                 self.ledger.resolve(id, &announced);
@@ -111,7 +111,7 @@ impl Sender {
 
     /// Handles a verdict that requests an entry: sends the file or starts its standalone transfer.
     /// An entry that is not a file only waits for its result.
-    fn wanted(
+    fn on_wanted(
         &mut self,
         id: EntryId,
         mut announced: Announced,
@@ -222,7 +222,7 @@ impl Sender {
         match result {
             Err(reason) if self.ledger.is_pending(id) => return self.abandon(id, reason),
             Err(_) => {}
-            Ok(()) => self.ledger.gone(id),
+            Ok(()) => self.ledger.on_sent(id),
         }
         Ok(())
     }

@@ -90,13 +90,13 @@ impl Announced {
     }
 
     /// Returns the size of the buffered content in bytes.
-    fn kept(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.content.as_ref().map_or(0, Vec::len)
     }
 }
 
 /// Limit on the content buffered for undecided entries in bytes; the last file may exceed it.
-const MOST_KEPT: usize = 1 << 20;
+const MOST_BUFFERED: usize = 1 << 20;
 
 /// Decided entry that waits for its result.
 #[derive(Debug)]
@@ -105,12 +105,12 @@ pub(super) struct Pending {
     pub(super) verdict: Verdict,
     /// True if the content was sent completely, or if the standalone transfer succeeded. The
     /// receiver cannot complete the file before that.
-    has_gone: bool,
+    is_sent: bool,
 }
 
 impl Pending {
     fn may_be_done(&self, id: EntryId) -> Result<(), LedgerError> {
-        match (self.verdict.is_wanted(), self.has_gone) {
+        match (self.verdict.is_wanted(), self.is_sent) {
             (true, true) => Ok(()),
             (true, false) => Err(LedgerError::Unfinished(id.0)),
             (false, _) => Err(LedgerError::Refused(id.0)),
@@ -141,7 +141,7 @@ pub(super) struct Ledger {
     /// Value of `footprint` in bytes at which the walk waits.
     most_footprint: usize,
     /// Size of the content buffered for undecided entries, in bytes.
-    kept: usize,
+    buffered: usize,
     /// Standalone files whose transfer has not ended locally.
     alone: BTreeSet<EntryId>,
 }
@@ -170,7 +170,7 @@ impl Ledger {
     pub(super) fn has_room(&self) -> bool {
         let is_heavy = self.weight >= MOST_PENDING_WEIGHT
             || self.footprint >= self.most_footprint
-            || self.kept >= MOST_KEPT;
+            || self.buffered >= MOST_BUFFERED;
         self.undecided.len() < MOST_UNDECIDED
             && self.others + self.directories.len() < MOST_PENDING
             && !is_heavy
@@ -205,7 +205,7 @@ impl Ledger {
             self.weight += held.weight;
             self.footprint += held.footprint;
         }
-        self.kept += announced.kept();
+        self.buffered += announced.buffered();
         self.undecided.push_back(announced);
     }
 
@@ -240,7 +240,7 @@ impl Ledger {
             .pop_front()
             .ok_or(LedgerError::Unsent(id.0))?;
         self.first_undecided += 1;
-        self.kept -= announced.kept();
+        self.buffered -= announced.buffered();
         Ok(announced)
     }
 
@@ -249,7 +249,7 @@ impl Ledger {
         if announced.is_failed {
             self.resolve(id, &announced);
         } else {
-            let has_gone = !announced.kind.is_file();
+            let is_sent = !announced.kind.is_file();
             self.pending.insert(
                 id,
                 Pending {
@@ -258,7 +258,7 @@ impl Ledger {
                         ..announced
                     },
                     verdict,
-                    has_gone,
+                    is_sent,
                 },
             );
         }
@@ -309,9 +309,9 @@ impl Ledger {
     }
 
     /// Records that a file was sent completely, or that its standalone transfer succeeded.
-    pub(super) fn gone(&mut self, id: EntryId) {
+    pub(super) fn on_sent(&mut self, id: EntryId) {
         if let Some(pending) = self.pending.get_mut(&id) {
-            pending.has_gone = true;
+            pending.is_sent = true;
         }
     }
 
@@ -496,7 +496,7 @@ mod tests {
             ledger.done(EntryId(0), 1).unwrap_err(),
             LedgerError::Unfinished(0)
         );
-        ledger.gone(EntryId(0));
+        ledger.on_sent(EntryId(0));
         assert_eq!(ledger.done(EntryId(0), 1).unwrap().len(), 1);
     }
 
@@ -535,7 +535,7 @@ mod tests {
             !ledger.has_room(),
             "it awaits its result in the receiver's memory"
         );
-        ledger.gone(EntryId(0));
+        ledger.on_sent(EntryId(0));
         ledger.done(EntryId(0), 1).unwrap();
         assert!(ledger.has_room());
     }

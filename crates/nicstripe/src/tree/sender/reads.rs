@@ -101,8 +101,8 @@ impl Reads {
         self.digests < MOST_DIGESTS
     }
 
-    pub(super) fn want(&mut self, wanted: ReadRequest) {
-        self.waiting.push_back(wanted);
+    pub(super) fn want(&mut self, request: ReadRequest) {
+        self.waiting.push_back(request);
     }
 
     /// Starts read jobs up to the limits. Removes and returns the queued files for which
@@ -114,29 +114,29 @@ impl Reads {
             if self.files >= MOST_READS || (self.files > 0 && self.bytes + size > self.most_bytes) {
                 break;
             }
-            let Some(wanted) = self.waiting.pop_front() else {
+            let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            if !is_wanted(wanted.id) {
-                unwanted.push(wanted.id);
+            if !is_wanted(request.id) {
+                unwanted.push(request.id);
                 continue;
             }
             (self.files, self.bytes) = (self.files + 1, self.bytes + size);
-            self.read(wanted);
+            self.read(request);
         }
         unwanted
     }
 
-    fn read(&self, wanted: ReadRequest) {
+    fn read(&self, request: ReadRequest) {
         let (done, stopped, allow_changing) =
             (self.done.clone(), self.stopped.clone(), self.allow_changing);
         self.pool.run(move || {
             if !stopped.load(Ordering::Relaxed) {
-                let content = read(&wanted, allow_changing);
+                let content = read(&request, allow_changing);
                 // Fails if the sender has ended; then the content is not needed.
                 let _ = done.send(SenderInput::Job(Box::new(Done::Content(ReadFile {
-                    id: wanted.id,
-                    size: wanted.identity.size,
+                    id: request.id,
+                    size: request.identity.size,
                     content,
                 }))));
             }
@@ -155,11 +155,11 @@ impl Reads {
         Some((id, content))
     }
 
-    pub(super) fn digest(&mut self, wanted: ReadRequest) {
+    pub(super) fn digest(&mut self, request: ReadRequest) {
         self.digests += 1;
         let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
         let digesting = Digesting {
-            wanted,
+            request,
             allow_changing: self.allow_changing,
             file: None,
             hasher: blake3::Hasher::new(),
@@ -182,7 +182,7 @@ impl Drop for Reads {
 /// File whose digest is being computed. Each job hashes a few MiB, so that a large file does not
 /// occupy a thread.
 struct Digesting {
-    wanted: ReadRequest,
+    request: ReadRequest,
     allow_changing: bool,
     file: Option<File>,
     hasher: blake3::Hasher,
@@ -202,24 +202,24 @@ impl Digesting {
             Err(_) => None,
         };
         let _ = done.send(SenderInput::Job(Box::new(Done::Digest {
-            id: self.wanted.id,
+            id: self.request.id,
             digest,
         })));
     }
 
     /// Hashes the next [`DIGEST_TURN`] bytes; returns true at the end of the file.
     fn advance(&mut self) -> Result<bool, FileError> {
-        let size = self.wanted.identity.size;
+        let size = self.request.identity.size;
         let file = match &self.file {
             Some(file) => file,
-            None => self.file.insert(open(&self.wanted, self.allow_changing)?),
+            None => self.file.insert(open(&self.request, self.allow_changing)?),
         };
         let end = size.min(self.offset + DIGEST_TURN);
         let mut buffer = vec![0; DIGEST_BUFFER.min((end - self.offset) as usize)];
         while self.offset < end {
             let len = buffer.len().min((end - self.offset) as usize);
             file.read_exact_at(&mut buffer[..len], self.offset)
-                .map_err(|error| unread(&self.wanted, error))?;
+                .map_err(|error| unread(&self.request, error))?;
             self.hasher.update(&buffer[..len]);
             self.offset += len as u64;
         }
@@ -228,42 +228,42 @@ impl Digesting {
 }
 
 pub(super) fn open_standalone(
-    wanted: &ReadRequest,
+    request: &ReadRequest,
     options: ReadOptions,
 ) -> Result<Source, FileError> {
     Source::of(
-        open(wanted, options.allow_changing)?,
-        wanted.location.label(),
+        open(request, options.allow_changing)?,
+        request.location.label(),
         options,
     )
 }
 
 /// Reads a whole file. Fails if its identity, before or after the read, differs from the one that
 /// the walk found.
-fn read(wanted: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
-    let file = open(wanted, allow_changing)?;
-    let mut bytes = vec![0; wanted.identity.size as usize];
+fn read(request: &ReadRequest, allow_changing: bool) -> Result<Vec<u8>, FileError> {
+    let file = open(request, allow_changing)?;
+    let mut bytes = vec![0; request.identity.size as usize];
     file.read_exact_at(&mut bytes, 0)
-        .map_err(|error| unread(wanted, error))?;
-    check(wanted, &file, allow_changing)?;
+        .map_err(|error| unread(request, error))?;
+    check(request, &file, allow_changing)?;
     Ok(bytes)
 }
 
-fn open(wanted: &ReadRequest, allow_changing: bool) -> Result<File, FileError> {
-    let opened = wanted
+fn open(request: &ReadRequest, allow_changing: bool) -> Result<File, FileError> {
+    let opened = request
         .location
         .open(SOURCE_FLAGS | OFlags::NOFOLLOW)
         .map_err(|error| {
             let code = code_of(&error);
-            FileError::new("open", wanted.location.label(), error).with_code(code)
+            FileError::new("open", request.location.label(), error).with_code(code)
         })?;
     let file = File::from(opened);
-    check(wanted, &file, allow_changing)?;
+    check(request, &file, allow_changing)?;
     Ok(file)
 }
 
-fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), FileError> {
-    let label = || wanted.location.label();
+fn check(request: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), FileError> {
+    let label = || request.location.label();
     let changed = |error: io::Error| {
         FileError::new("send", label(), error).with_code(FailCode::SourceChanged)
     };
@@ -274,14 +274,14 @@ fn check(wanted: &ReadRequest, file: &File, allow_changing: bool) -> Result<(), 
     if allow_changing {
         return Ok(());
     }
-    wanted
+    request
         .identity
         .check(&identity_of(&stat))
         .map_err(|error| changed(io::Error::other(error)))
 }
 
-fn unread(wanted: &ReadRequest, error: io::Error) -> FileError {
-    let label = wanted.location.label();
+fn unread(request: &ReadRequest, error: io::Error) -> FileError {
+    let label = request.location.label();
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
             let error = io::Error::other("it was truncated while being read");
@@ -298,7 +298,7 @@ mod tests {
 
     const MOST: u64 = 8 << 20;
 
-    fn wanted(id: u64, size: u64) -> ReadRequest {
+    fn request(id: u64, size: u64) -> ReadRequest {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
         ReadRequest {
@@ -315,7 +315,7 @@ mod tests {
     fn no_more_is_read_ahead_than_may_be_and_a_larger_file_alone() {
         let (done, jobs) = mpsc::channel();
         let mut reads = Reads::new(IoPool::start().unwrap(), done, false, MOST);
-        (0..100).for_each(|id| reads.want(wanted(id, 1 << 20)));
+        (0..100).for_each(|id| reads.want(request(id, 1 << 20)));
         assert!(reads.begin(|_| true).is_empty());
         assert_eq!((reads.files as u64, reads.bytes), (MOST >> 20, MOST));
         for _ in 0..100 {
@@ -335,8 +335,8 @@ mod tests {
             assert!(reads.bytes <= MOST);
         }
         assert!(reads.is_empty() && !reads.is_reading());
-        (0..100).for_each(|id| reads.want(wanted(id, 1)));
-        reads.want(wanted(100, 2 * MOST));
+        (0..100).for_each(|id| reads.want(request(id, 1)));
+        reads.want(request(100, 2 * MOST));
         reads.begin(|_| true);
         assert_eq!(reads.files, MOST_READS);
         assert_eq!(reads.begin(|_| false), [0; 0].map(EntryId));
@@ -346,7 +346,7 @@ mod tests {
     fn what_is_not_wanted_any_more_is_not_read() {
         let (done, _jobs) = mpsc::channel();
         let mut reads = Reads::new(IoPool::start().unwrap(), done, false, MOST);
-        (0..4).for_each(|id| reads.want(wanted(id, 1)));
+        (0..4).for_each(|id| reads.want(request(id, 1)));
         assert_eq!(reads.begin(|id| id.0 == 2), [0, 1, 3].map(EntryId));
         assert_eq!(reads.files, 1);
     }

@@ -9,14 +9,14 @@ use crate::{
 impl Walk {
     pub(super) fn begin(&mut self, source: SendSource) {
         let contents = means_contents(&source);
-        let (base, leaf) = place_of(source, contents);
+        let (base, leaf) = base_and_leaf(source, contents);
         let label = Location::label_of(&base, &leaf);
-        let begun = match self.anchor(base, false) {
+        let result = match self.anchor(base, false) {
             Ok(anchor) if contents => self.begin_contents(anchor),
             Ok(anchor) => self.begin_named(anchor, &leaf),
             Err(error) => Err((code_of_source(&error), error)),
         };
-        if let Err((code, error)) = begun {
+        if let Err((code, error)) = result {
             let text = FileError::new("send", &label, error).one_line();
             self.found.push_back(WalkItem::Failed {
                 name: None,
@@ -238,7 +238,7 @@ pub(super) fn means_contents(source: &SendSource) -> bool {
 }
 
 /// Returns the base directory of a source, and its name in it.
-fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
+fn base_and_leaf(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     match source {
         SendSource::Path(path) if contents => (Base::Path(path), Box::default()),
         SendSource::Path(path) => {

@@ -17,7 +17,7 @@ pub(in crate::tree) enum Selection {
 #[derive(Debug, Clone, Default)]
 pub(in crate::tree) struct Listed {
     /// True if the directory itself is listed.
-    is_meant: bool,
+    is_selected: bool,
     children: BTreeMap<Box<[u8]>, Arc<Listed>>,
 }
 
@@ -30,7 +30,7 @@ impl Selection {
             let node = name.components().fold(&mut root, |node, component| {
                 Arc::make_mut(node.children.entry(component.into()).or_default())
             });
-            node.is_meant = true;
+            node.is_selected = true;
         }
         Self::Listed(Arc::new(root))
     }
@@ -39,16 +39,16 @@ impl Selection {
     /// is set.
     pub(in crate::tree) fn within(self, recursive: bool) -> Self {
         match self {
-            Self::Listed(listed) if listed.is_meant && recursive => Self::All,
+            Self::Listed(listed) if listed.is_selected && recursive => Self::All,
             selection => selection,
         }
     }
 
     /// Returns true if the entry itself is selected, not only entries beneath it.
-    pub(super) fn is_meant(&self) -> bool {
+    pub(super) fn is_selected(&self) -> bool {
         match self {
             Self::All => true,
-            Self::Listed(listed) => listed.is_meant,
+            Self::Listed(listed) => listed.is_selected,
         }
     }
 
@@ -56,7 +56,7 @@ impl Selection {
     pub(super) fn needs_directory(&self) -> bool {
         match self {
             Self::All => false,
-            Self::Listed(listed) => !listed.is_meant || !listed.children.is_empty(),
+            Self::Listed(listed) => !listed.is_selected || !listed.children.is_empty(),
         }
     }
 }
