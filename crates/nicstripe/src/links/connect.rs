@@ -66,7 +66,7 @@ pub(crate) struct Connector {
     /// dropped.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
     /// True once the daemon has accepted the client's first connection.
-    met: AtomicBool,
+    has_met_peer: AtomicBool,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
 }
@@ -107,7 +107,7 @@ impl Connector {
             session: SessionId(crate::trust::random::random_bytes()),
             pinned,
             narrow: Mutex::default(),
-            met: AtomicBool::new(false),
+            has_met_peer: AtomicBool::new(false),
             socket_buffer,
         }
     }
@@ -137,7 +137,7 @@ impl Connector {
             .peer_key()
             .map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
-        self.met.store(true, Ordering::Release);
+        self.has_met_peer.store(true, Ordering::Release);
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
         Ok(FirstContact {
             established,
@@ -256,7 +256,7 @@ impl Connector {
     /// Returns true if the daemon has accepted the local key on an earlier connection of this
     /// session.
     fn has_met(&self) -> bool {
-        self.met.load(Ordering::Acquire)
+        self.has_met_peer.load(Ordering::Acquire)
     }
 
     /// Returns true if the link is known to drop packets above [`SMALL_MTU`].

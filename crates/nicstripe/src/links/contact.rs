@@ -48,7 +48,7 @@ impl Contact<'_> {
     pub(crate) async fn meet(
         &self,
         connector: &Connector,
-        here: &[Interface],
+        interfaces: &[Interface],
         local: &[PeerInterface],
         retries: &mut Retries,
     ) -> Result<(PathPlan, FirstContact), Error> {
@@ -56,11 +56,11 @@ impl Contact<'_> {
             .settings
             .links
             .first()
-            .map(|request| direct(request, here, self.settings.port))
+            .map(|request| direct(request, interfaces, self.settings.port))
             .transpose()?
             .flatten();
         for request in &self.settings.links {
-            local_interface(request, here)?;
+            local_interface(request, interfaces)?;
         }
         if let Some(plan) = direct {
             let contact = connector
@@ -82,7 +82,7 @@ impl Contact<'_> {
         let excluded = &self.settings.excluded;
         let mut attempts = Attempts {
             connector,
-            here,
+            interfaces,
             local,
             excluded,
             retries,
@@ -94,7 +94,7 @@ impl Contact<'_> {
         match self.peers.by_name(self.host).filter(|_| !is_address) {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
             None => match attempts.each(&self.resolve().await?).await? {
-                Some(met) => Ok(met),
+                Some(contact) => Ok(contact),
                 None => Err(attempts.error(self, CableSearch::NoPeer, None)),
             },
         }
@@ -119,7 +119,10 @@ impl Contact<'_> {
             port,
             excluded,
         });
-        let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
+        let known = first_known(
+            resolved(self.resolver()),
+            self.known_addresses(&key, attempts.interfaces),
+        );
         let found = match &lookup {
             Some(lookup) => first_of(lookup.on_cables(), known).await,
             None => known
@@ -134,8 +137,8 @@ impl Contact<'_> {
                 return Err(attempts.error(self, cables, Some(resolver)));
             }
         };
-        if let Some(met) = attempts.each(&[&on_cables[..], &known].concat()).await? {
-            return Ok(met);
+        if let Some(contact) = attempts.each(&[&on_cables[..], &known].concat()).await? {
+            return Ok(contact);
         }
         // Resolver and address book may be outdated, and the cables had little time to answer.
         let mut cables = CableSearch::Ipv4Only;
@@ -145,12 +148,12 @@ impl Contact<'_> {
                 Err(silence) => cables = silence,
             }
         }
-        match self.met(&key, attempts.here).await {
+        match self.known_addresses(&key, attempts.interfaces).await {
             Ok(addresses) => on_cables.extend(addresses),
             Err(tried) => attempts.add_tried(tried),
         }
-        if let Some(met) = attempts.each(&on_cables).await? {
-            return Ok(met);
+        if let Some(contact) = attempts.each(&on_cables).await? {
+            return Ok(contact);
         }
         let answering = attempts.interfaces_of(&on_cables);
         let cables = if answering.is_empty() {
@@ -170,8 +173,8 @@ impl Contact<'_> {
         if let Some((address, zone)) = self.host.split_once('%')
             && let Ok(ip) = address.parse::<IpAddr>()
         {
-            let here = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
-            let interface = here.iter().find(|interface| {
+            let interfaces = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
+            let interface = interfaces.iter().find(|interface| {
                 interface.is_called(zone) || interface.index.0.to_string() == zone
             });
             let interface =
@@ -185,8 +188,8 @@ impl Contact<'_> {
         if let Ok(IpAddr::V6(address)) = self.host.parse()
             && address.is_unicast_link_local()
         {
-            let here = local::listed()?;
-            let names: Vec<String> = here
+            let interfaces = local::listed()?;
+            let names: Vec<String> = interfaces
                 .iter()
                 .filter(|one| one.link_local().is_some())
                 .map(|one| one.name.to_string())
@@ -215,21 +218,24 @@ impl Contact<'_> {
 
     /// Tries the peer's addresses in the address book, and returns the first at which a connection
     /// succeeds. This does not prove the peer's identity.
-    async fn met(
+    async fn known_addresses(
         &self,
         key: &PublicKey,
-        here: &[Interface],
+        interfaces: &[Interface],
     ) -> Result<Vec<SocketAddr>, Vec<Attempt>> {
         let seen = self
             .settings
             .address_book
             .as_ref()
             .map_or_else(Vec::new, |book| book.of(key));
-        let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
-        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
+        let usable = seen.iter().filter(|seen| self.is_wanted(seen.address));
+        let addresses =
+            usable.filter_map(|seen| seen_address(seen, interfaces, self.settings.port));
         // Recorded addresses without a route belong to another network.
         let plans = addresses
-            .filter_map(|address| contact_plans(address, here, &self.settings.excluded, true).ok())
+            .filter_map(|address| {
+                contact_plans(address, interfaces, &self.settings.excluded, true).ok()
+            })
             .flatten();
         let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
@@ -262,7 +268,7 @@ impl Contact<'_> {
 
 struct Attempts<'a> {
     connector: &'a Connector,
-    here: &'a [Interface],
+    interfaces: &'a [Interface],
     local: &'a [PeerInterface],
     excluded: &'a [String],
     retries: &'a mut Retries,
@@ -289,7 +295,7 @@ impl Attempts<'_> {
         };
         while !plans.is_empty() {
             let plan = plans.remove(0);
-            let begun = Instant::now();
+            let started_at = Instant::now();
             match self
                 .connector
                 .first(
@@ -309,7 +315,7 @@ impl Attempts<'_> {
                 Err(Error::Connect { source, .. })
                     if timeout == CONNECT_TIMEOUT
                         && source.kind() == io::ErrorKind::TimedOut
-                        && begun.elapsed() < GREETING_TIMEOUT =>
+                        && started_at.elapsed() < GREETING_TIMEOUT =>
                 {
                     plans.insert(0, plan);
                 }
@@ -337,7 +343,7 @@ impl Attempts<'_> {
             {
                 continue;
             }
-            match contact_plans(*address, self.here, self.excluded, self.contact_only) {
+            match contact_plans(*address, self.interfaces, self.excluded, self.contact_only) {
                 Ok(ways) => plans.extend(ways),
                 Err(source) => self.tried.push(Attempt {
                     address: *address,
@@ -369,7 +375,7 @@ impl Attempts<'_> {
         };
         let scopes = addresses.iter().filter_map(scope);
         scopes
-            .filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope))
+            .filter_map(|scope| self.interfaces.iter().find(|one| one.index.0 == scope))
             .map(|one| one.name.to_string())
             .collect()
     }
@@ -410,15 +416,15 @@ impl Attempts<'_> {
 /// Fails with both errors.
 async fn first_known(
     resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
-    met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Attempt>>>,
+    known: impl Future<Output = Result<Vec<SocketAddr>, Vec<Attempt>>>,
 ) -> Result<Vec<SocketAddr>, (String, Vec<Attempt>)> {
-    let (mut resolver, mut met) = (pin!(resolver), pin!(met));
+    let (mut resolver, mut known) = (pin!(resolver), pin!(known));
     tokio::select! {
         found = &mut resolver => match found {
             Ok(addresses) => Ok(addresses),
-            Err(why) => met.await.map_err(|tried| (why, tried)),
+            Err(why) => known.await.map_err(|tried| (why, tried)),
         },
-        found = &mut met => match found {
+        found = &mut known => match found {
             Ok(addresses) => Ok(addresses),
             Err(tried) => resolver.await.map_err(|why| (why, tried)),
         },
@@ -427,9 +433,9 @@ async fn first_known(
 
 /// Returns the socket address of an entry in the address book, or `None` if its interface no longer
 /// exists.
-fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
+fn seen_address(seen: &SeenAt, interfaces: &[Interface], port: u16) -> Option<SocketAddr> {
     let scope = match &seen.interface {
-        Some(name) => local::find(here, name)?.index.0,
+        Some(name) => local::find(interfaces, name)?.index.0,
         None => 0,
     };
     Some(socket_address(seen.address, port, scope))
@@ -490,7 +496,7 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
 /// kernel may route to such an interface.
 fn contact_plans(
     remote: SocketAddr,
-    here: &[Interface],
+    interfaces: &[Interface],
     excluded: &[String],
     contact_only: bool,
 ) -> io::Result<Vec<PathPlan>> {
@@ -502,7 +508,7 @@ fn contact_plans(
         Some(index) => index,
         None => route_to(remote.ip())?.interface.0,
     };
-    let kernels = here
+    let kernels = interfaces
         .iter()
         .find(|interface| interface.index.0 == index)
         .ok_or(io::ErrorKind::NetworkUnreachable)?;
@@ -511,11 +517,11 @@ fn contact_plans(
             scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
         is_near
             && other.index != kernels.index
-            && other.candidate(here).is_ok()
+            && other.candidate(interfaces).is_ok()
             && !local::is_among(other, excluded)
     };
     let mut interfaces: Vec<&Interface> = std::iter::once(kernels)
-        .chain(here.iter().filter(is_other))
+        .chain(interfaces.iter().filter(is_other))
         .collect();
     if interfaces.len() > 1 && !kernels.carrier {
         interfaces.remove(0);
@@ -536,10 +542,10 @@ mod tests {
     fn an_address_that_was_found_in_two_ways_is_tried_once() {
         let identity = Identity::generate().unwrap();
         let connector = Connector::new(&identity, &Arc::default(), "nas", None);
-        let here = local::listed().unwrap();
+        let interfaces = local::listed().unwrap();
         let mut attempts = Attempts {
             connector: &connector,
-            here: &here,
+            interfaces: &interfaces,
             local: &[],
             excluded: &[],
             retries: &mut Retries::new("nas", Duration::ZERO, true, None),

@@ -19,7 +19,7 @@ use super::{
     contact::Contact,
     linker::{FIRST_PATH, Linker, LinkerConfig, SurveyRequest},
     local,
-    plan::{Facts, described, is_meant},
+    plan::{Facts, described, matches_request},
     probes::Probes,
     request::LinkRequest,
     route_keeper::RouteKeeper,
@@ -65,8 +65,8 @@ impl SessionRequest<'_> {
     pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
         let (contact, settings) = (&self.contact, self.contact.settings);
         let routes = self.routes.map(Arc::new);
-        let here = local::listed()?;
-        let local = described(&here, &settings.excluded);
+        let interfaces = local::listed()?;
+        let local = described(&interfaces, &settings.excluded);
         let connector = Arc::new(Connector::new(
             contact.identity,
             contact.peers,
@@ -77,7 +77,7 @@ impl SessionRequest<'_> {
         let events = self.subscriber.clone().or(settings.events.clone());
         let mut retries = Retries::new(contact.host, settings.patience, settings.queues, events);
         let (mut first, met) = contact
-            .meet(&connector, &here, &local, &mut retries)
+            .meet(&connector, &interfaces, &local, &mut retries)
             .await?;
         contact.remember(met.key, &first);
         let FirstContact {
@@ -94,8 +94,8 @@ impl SessionRequest<'_> {
         };
         facts.complete(&mut first);
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
-        let named = contact.named(&facts, &here, &first).await?;
-        contact.judge(&facts, &here, established.verified, &mut first)?;
+        let named = contact.named(&facts, &interfaces, &first).await?;
+        contact.judge(&facts, &interfaces, established.verified, &mut first)?;
 
         let audience = Audience::default();
         self.subscriber
@@ -135,7 +135,7 @@ impl SessionRequest<'_> {
             routes: routes.clone(),
             connector: Some(connector.clone()),
         };
-        let mut linker = Linker::new(config, handle.clone(), here, remote_interfaces);
+        let mut linker = Linker::new(config, handle.clone(), interfaces, remote_interfaces);
         if let Err(error) = linker.begin(&first, verified, path_mtu, named).await {
             handle.command(Command::Close(CloseCode::Cancelled)).await;
             return Err(error);
@@ -162,7 +162,7 @@ impl Contact<'_> {
     async fn named(
         &self,
         facts: &Facts<'_>,
-        here: &[Interface],
+        interfaces: &[Interface],
         first: &PathPlan,
     ) -> Result<Vec<PathPlan>, Error> {
         let requests = self
@@ -174,14 +174,17 @@ impl Contact<'_> {
             return Ok(Vec::new());
         }
         let reached = self.reached(facts, requests).await;
-        facts.named(requests, here, first, &reached)
+        facts.named(requests, interfaces, first, &reached)
     }
 
     /// Returns the address pairs that match the named links. Pairs of link-local addresses must
     /// answer a probe.
     async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
-        let is_wanted =
-            |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
+        let is_wanted = |candidate: &Candidate| {
+            requests
+                .iter()
+                .any(|request| matches_request(request, candidate))
+        };
         let is_unsure = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let mut candidates: Vec<Candidate> =
             facts.candidates().into_iter().filter(is_wanted).collect();
@@ -205,7 +208,7 @@ impl Contact<'_> {
     fn judge(
         &self,
         facts: &Facts<'_>,
-        here: &[Interface],
+        interfaces: &[Interface],
         verified: Option<bool>,
         first: &mut PathPlan,
     ) -> Result<(), Error> {
@@ -220,7 +223,7 @@ impl Contact<'_> {
         if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
             return Ok(());
         }
-        let interface = local::find(here, &first.interface);
+        let interface = local::find(interfaces, &first.interface);
         let left_out =
             interface.is_some_and(|interface| local::is_among(interface, &self.settings.excluded));
         let has_others = !candidates.is_empty();

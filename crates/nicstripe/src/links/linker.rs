@@ -51,7 +51,7 @@ pub(crate) struct LinkerConfig {
 pub(crate) struct Linker {
     config: LinkerConfig,
     session: SessionHandle,
-    here: Vec<Interface>,
+    interfaces: Vec<Interface>,
     local: Vec<PeerInterface>,
     remote: Vec<PeerInterface>,
     planner: Planner,
@@ -59,8 +59,8 @@ pub(crate) struct Linker {
     numbers: Numbers,
     probes: Probes,
     /// Interfaces announced by the peer and not yet applied, and the time to apply them.
-    told: Option<Vec<PeerInterface>>,
-    apply_told: Option<Instant>,
+    announced: Option<Vec<PeerInterface>>,
+    apply_announced_at: Option<Instant>,
     last_applied: Option<Instant>,
     /// Paths announced to the peer and not yet connected, and the time to stop waiting for its
     /// answer.
@@ -97,10 +97,10 @@ impl Linker {
     pub(crate) fn new(
         config: LinkerConfig,
         session: SessionHandle,
-        here: Vec<Interface>,
+        interfaces: Vec<Interface>,
         remote: Vec<PeerInterface>,
     ) -> Self {
-        let local = described(&here, &config.excluded);
+        let local = described(&interfaces, &config.excluded);
         let facts = Facts {
             local: &local,
             remote: &remote,
@@ -112,14 +112,14 @@ impl Linker {
             probes: Probes::new(config.port, Instant::now()),
             config,
             session,
-            here,
+            interfaces,
             local,
             remote,
             planner: Planner::new(pairing),
             paths: BTreeMap::new(),
             numbers: Numbers::default(),
-            told: None,
-            apply_told: None,
+            announced: None,
+            apply_announced_at: None,
             last_applied: None,
             awaiting: Vec::new(),
             answer_by: None,
@@ -175,7 +175,7 @@ impl Linker {
             return Err(Error::link(&beyond.interface, why));
         }
         if let Some(routes) = self.config.routes.as_ref().filter(|_| !first.contact_only) {
-            routes.hold_all(&[first], &self.here).await?;
+            routes.hold_all(&[first], &self.interfaces).await?;
         }
         self.add(plans).await?;
         self.probe();
@@ -202,7 +202,7 @@ impl Linker {
                         continue;
                     }
                 }
-                () = sleep_until(self.apply_told) => self.apply_interfaces(Instant::now()),
+                () = sleep_until(self.apply_announced_at) => self.apply_interfaces(Instant::now()),
                 () = sleep_until(self.answer_by) => self.on_unanswered().await,
                 request = requests.recv() => {
                     let Some(request) = request else { break };
@@ -317,16 +317,16 @@ impl Linker {
     }
 
     /// Stores the interfaces that the peer announces. Only the latest are applied, at most once per
-    /// [`TOLD_PAUSE`]: planning takes time, and the peer decides how often it sends.
+    /// [`ANNOUNCED_PAUSE`]: planning takes time, and the peer decides how often it sends.
     fn on_interfaces_received(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
-        self.told = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
-        let earliest = self.last_applied.map_or(now, |last| last + TOLD_PAUSE);
-        self.apply_told = self.told.as_ref().map(|_| earliest.max(now));
+        self.announced = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
+        let earliest = self.last_applied.map_or(now, |last| last + ANNOUNCED_PAUSE);
+        self.apply_announced_at = self.announced.as_ref().map(|_| earliest.max(now));
     }
 
     fn apply_interfaces(&mut self, now: Instant) {
-        self.apply_told = None;
-        if let Some(interfaces) = self.told.take() {
+        self.apply_announced_at = None;
+        if let Some(interfaces) = self.announced.take() {
             self.remote = interfaces;
             self.last_applied = Some(now);
             self.changed();
@@ -336,7 +336,11 @@ impl Linker {
     async fn on_change(&mut self, change: Option<Change>) {
         let Some(change) = change else { return };
         if let Change::Carrier { index, up } = change {
-            if let Some(interface) = self.here.iter().find(|interface| interface.index == index) {
+            if let Some(interface) = self
+                .interfaces
+                .iter()
+                .find(|interface| interface.index == index)
+            {
                 let _ = self
                     .session
                     .inputs
@@ -350,23 +354,23 @@ impl Linker {
                 self.restore_routes(index.0).await;
             }
         }
-        let Ok(here) = interfaces() else { return };
-        self.look(here).await;
+        let Ok(found) = interfaces() else { return };
+        self.look(found).await;
     }
 
     /// Applies interface changes that occurred before the linker subscribed to them.
     async fn catch_up(&mut self) {
         match interfaces() {
-            Ok(here) if here != self.here => self.look(here).await,
+            Ok(found) if found != self.interfaces => self.look(found).await,
             _ => self.changed(),
         }
     }
 
-    async fn look(&mut self, here: Vec<Interface>) {
-        self.here = here;
-        self.local = described(&self.here, &self.config.excluded);
+    async fn look(&mut self, interfaces: Vec<Interface>) {
+        self.interfaces = interfaces;
+        self.local = described(&self.interfaces, &self.config.excluded);
         self.changed();
-        self.retire_gone().await;
+        self.retire_lost().await;
     }
 
     /// Passes the interfaces of both ends to the planner after a change, and probes new address
@@ -377,15 +381,16 @@ impl Linker {
     }
 
     /// Retires the paths of interfaces that no longer exist.
-    async fn retire_gone(&mut self) {
-        let is_gone = |linked: &Linked| local::find(&self.here, &linked.plan.interface).is_none();
-        let gone: Vec<PathId> = self
+    async fn retire_lost(&mut self) {
+        let is_lost =
+            |linked: &Linked| local::find(&self.interfaces, &linked.plan.interface).is_none();
+        let lost: Vec<PathId> = self
             .paths
             .iter()
-            .filter(|(_, linked)| is_gone(linked))
+            .filter(|(_, linked)| is_lost(linked))
             .map(|(path, _)| *path)
             .collect();
-        for path in gone {
+        for path in lost {
             if let Some(candidate) = self.remove(path).and_then(|linked| linked.candidate) {
                 self.planner.forget(candidate.id());
             }
@@ -553,7 +558,7 @@ impl Linker {
         routes
             .hold_all(
                 &proved.iter().map(|(plan, _)| plan).collect::<Vec<_>>(),
-                &self.here,
+                &self.interfaces,
             )
             .await?;
         proved.append(&mut others);
@@ -565,7 +570,7 @@ impl Linker {
     /// user is trusted.
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
-        let interface = local::find(&self.here, &plan.interface);
+        let interface = local::find(&self.interfaces, &plan.interface);
         let Some(interface) = interface
             .filter(|interface| !is_typed && routes.diverts(plan.remote.ip(), interface.index.0))
         else {
@@ -722,7 +727,7 @@ impl Linker {
 
     fn survey(&self) -> LinkSurvey {
         let survey = survey::of(&survey::Known {
-            here: &self.here,
+            interfaces: &self.interfaces,
             local: &self.local,
             remote: &self.remote,
             pairing: self.planner.pairing(),
@@ -818,7 +823,7 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
 pub(crate) const FIRST_PATH: PathId = PathId(0);
 
 /// Minimum interval between applications of the peer's interface announcements.
-const TOLD_PAUSE: Duration = Duration::from_millis(100);
+const ANNOUNCED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time to wait for the peer's answer to an announcement. The peer changes one or two routes before
 /// it answers.

@@ -50,7 +50,7 @@ pub(crate) type OnAccepted = Arc<dyn Fn(io::Result<(TcpStream, SocketAddr)>, &st
 pub(crate) struct Listeners {
     /// Requested addresses; `None` for sockets supplied by the embedding program, which ignore
     /// interface changes.
-    wanted: Option<ListenConfig>,
+    config: Option<ListenConfig>,
     open: Vec<Open>,
 }
 
@@ -74,33 +74,33 @@ impl Listeners {
     ///
     /// A named interface or address does not exist, or an address cannot be bound. Missing IPv6 is
     /// only an error for named addresses.
-    pub(crate) fn open(mut wanted: ListenConfig, here: &[Interface]) -> Result<Self, Error> {
-        wanted.check(here)?;
+    pub(crate) fn open(mut config: ListenConfig, interfaces: &[Interface]) -> Result<Self, Error> {
+        config.check(interfaces)?;
         let mut open = Vec::new();
-        for place in wanted.places(here) {
-            let is_free = place.address.port() == 0;
-            let place = wanted.with_port(place);
-            match Open::at(&place) {
+        for point in config.points(interfaces) {
+            let is_free = point.address.port() == 0;
+            let point = config.with_port(point);
+            match Open::at(&point) {
                 Ok(listening) => {
                     // The first socket's free port is used for all others without a port.
                     if is_free {
-                        wanted.port = listening.listens.address.port();
+                        config.port = listening.listens.address.port();
                     }
                     open.push(listening);
                 }
                 // A machine without IPv6 has no IPv6 sockets.
-                Err(error) if place.address.is_ipv6() && place.address.ip().is_unspecified() => {
-                    tracing::debug!(interface = %place.interface, %error, "not listening on IPv6");
+                Err(error) if point.address.is_ipv6() && point.address.ip().is_unspecified() => {
+                    tracing::debug!(interface = %point.interface, %error, "not listening on IPv6");
                 }
                 Err(source) => {
                     let source =
-                        io::Error::new(source.kind(), format!("{}: {source}", place.address));
+                        io::Error::new(source.kind(), format!("{}: {source}", point.address));
                     return Err(Error::system("listen", source));
                 }
             }
         }
         Ok(Self {
-            wanted: Some(wanted),
+            config: Some(config),
             open,
         })
     }
@@ -110,7 +110,7 @@ impl Listeners {
     /// # Errors
     ///
     /// A socket is not a listening TCP socket, or `given` is empty.
-    pub(crate) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
+    pub(crate) fn of(given: &[BlockingListener], interfaces: &[Interface]) -> Result<Self, Error> {
         let open = match given {
             [] => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -118,11 +118,11 @@ impl Listeners {
             )),
             given => given
                 .iter()
-                .map(|listener| Open::given(listener, here))
+                .map(|listener| Open::given(listener, interfaces))
                 .collect(),
         };
         Ok(Self {
-            wanted: None,
+            config: None,
             open: open.map_err(|source| Error::system("listen on the passed sockets", source))?,
         })
     }
@@ -146,27 +146,27 @@ impl Listeners {
     }
 
     /// Opens sockets for new interfaces and closes those of vanished ones.
-    pub(crate) fn follow(&mut self, here: &[Interface]) {
-        let Some(wanted) = &self.wanted else { return };
+    pub(crate) fn follow(&mut self, interfaces: &[Interface]) {
+        let Some(config) = &self.config else { return };
         self.open.retain(|open| {
-            let is_there = here.iter().any(|interface| Some(interface.index) == open.index);
+            let is_there = interfaces.iter().any(|interface| Some(interface.index) == open.index);
             if !is_there {
                 tracing::info!(interface = open.listens.interface, address = %open.listens.address, "stopped listening: interface removed");
             }
             is_there
         });
-        for place in wanted.places(here) {
-            let place = wanted.with_port(place);
-            if self.open.iter().any(|open| open.is_at(&place)) {
+        for point in config.points(interfaces) {
+            let point = config.with_port(point);
+            if self.open.iter().any(|open| open.is_at(&point)) {
                 continue;
             }
-            match Open::at(&place) {
+            match Open::at(&point) {
                 Ok(listening) => {
-                    tracing::info!(interface = %place.interface, address = %place.address, "listening");
+                    tracing::info!(interface = %point.interface, address = %point.address, "listening");
                     self.open.push(listening);
                 }
                 Err(error) => {
-                    tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen");
+                    tracing::debug!(interface = %point.interface, address = %point.address, %error, "cannot listen");
                 }
             }
         }
@@ -192,18 +192,18 @@ impl Open {
         })
     }
 
-    /// Opens a socket bound to the interface of `place`.
-    fn at(place: &ListenPoint) -> io::Result<Self> {
-        let listener = listen(Some(&place.interface), place.address, BACKLOG)?;
+    /// Opens a socket bound to the interface of `point`.
+    fn at(point: &ListenPoint) -> io::Result<Self> {
+        let listener = listen(Some(&point.interface), point.address, BACKLOG)?;
         Self::new(
-            place.interface.to_string(),
-            Some(place.index),
+            point.interface.to_string(),
+            Some(point.index),
             TcpListener::from_std(listener)?,
         )
     }
 
     /// Wraps a listening socket supplied by the embedding program.
-    fn given(listener: &BlockingListener, here: &[Interface]) -> io::Result<Self> {
+    fn given(listener: &BlockingListener, interfaces: &[Interface]) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
         let ip = listener.local_addr()?.ip();
@@ -211,7 +211,8 @@ impl Open {
             .device()?
             .and_then(|name| String::from_utf8(name).ok());
         let by_address = || {
-            here.iter()
+            interfaces
+                .iter()
                 .find(|interface| local::has_address(interface, ip))
                 .map(|found| found.name.to_string())
         };
@@ -219,35 +220,35 @@ impl Open {
         Self::new(interface, None, TcpListener::from_std(listener)?)
     }
 
-    fn is_at(&self, place: &ListenPoint) -> bool {
-        let (address, wanted) = (self.listens.address, place.address);
-        self.index == Some(place.index)
-            && (address.ip(), address.port()) == (wanted.ip(), wanted.port())
+    fn is_at(&self, point: &ListenPoint) -> bool {
+        let (address, expected) = (self.listens.address, point.address);
+        self.index == Some(point.index)
+            && (address.ip(), address.port()) == (expected.ip(), expected.port())
     }
 }
 
 impl ListenConfig {
     /// Replaces port 0 by the configured port.
-    fn with_port(&self, mut place: ListenPoint) -> ListenPoint {
-        if place.address.port() == 0 {
-            place.address.set_port(self.port);
+    fn with_port(&self, mut point: ListenPoint) -> ListenPoint {
+        if point.address.port() == 0 {
+            point.address.set_port(self.port);
         }
-        place
+        point
     }
 
     /// Checks that the requested interfaces and addresses exist.
-    fn check(&self, here: &[Interface]) -> Result<(), Error> {
+    fn check(&self, interfaces: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
-            if local::find(here, name).is_none() {
-                return Err(Error::link(name, local::no_such(here)));
+            if local::find(interfaces, name).is_none() {
+                return Err(Error::link(name, local::no_such(interfaces)));
             }
         }
         for address in &self.addresses {
-            if !here
+            if !interfaces
                 .iter()
                 .any(|interface| local::has_address(interface, address.ip()))
             {
-                let all = here
+                let all = interfaces
                     .iter()
                     .flat_map(|interface| &interface.addresses)
                     .map(|own| own.ip.to_string())
@@ -263,37 +264,40 @@ impl ListenConfig {
     }
 
     /// Returns the interfaces and addresses to listen on. Port 0 stands for the configured port.
-    fn places(&self, here: &[Interface]) -> Vec<ListenPoint> {
-        let place = |interface: &Interface, address| ListenPoint {
+    fn points(&self, interfaces: &[Interface]) -> Vec<ListenPoint> {
+        let point = |interface: &Interface, address| ListenPoint {
             interface: interface.name,
             index: interface.index,
             address,
         };
         let everywhere = |interface| {
             let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-            any.map(|ip| place(interface, SocketAddr::new(ip, 0)))
+            any.map(|ip| point(interface, SocketAddr::new(ip, 0)))
         };
-        let mut places = Vec::new();
+        let mut points = Vec::new();
         for name in &self.interfaces {
-            let named = here.iter().filter(|interface| interface.is_called(name));
-            places.extend(named.flat_map(everywhere));
+            let named = interfaces
+                .iter()
+                .filter(|interface| interface.is_called(name));
+            points.extend(named.flat_map(everywhere));
         }
         for address in &self.addresses {
-            places.extend(
-                here.iter()
+            points.extend(
+                interfaces
+                    .iter()
                     .find(|interface| local::has_address(interface, address.ip()))
-                    .map(|interface| place(interface, *address)),
+                    .map(|interface| point(interface, *address)),
             );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
             // Members of a bridge or bond are skipped: the kernel delivers their packets to the
             // master.
-            let up = here
+            let up = interfaces
                 .iter()
                 .filter(|interface| interface.up && interface.master.is_none());
-            places.extend(up.flat_map(everywhere));
+            points.extend(up.flat_map(everywhere));
         }
-        places
+        points
     }
 }
 
@@ -334,7 +338,7 @@ mod tests {
             .collect()
     }
 
-    fn wanted(addresses: &[&str], port: u16) -> ListenConfig {
+    fn config(addresses: &[&str], port: u16) -> ListenConfig {
         let addresses = addresses
             .iter()
             .map(|address| address.parse().unwrap())
@@ -367,35 +371,35 @@ mod tests {
         let (own, general) = (free_port(), free_port());
         let own_address = format!("127.0.0.9:{own}");
         let listeners =
-            Listeners::open(wanted(&[&own_address, "127.0.0.8:0"], general), &loopback()).unwrap();
+            Listeners::open(config(&[&own_address, "127.0.0.8:0"], general), &loopback()).unwrap();
         assert_eq!(ports(&listeners), [own, general]);
     }
 
     #[tokio::test]
     async fn a_free_port_is_the_same_for_all() {
         let listeners =
-            Listeners::open(wanted(&["127.0.0.8:0", "127.0.0.9:0"], 0), &loopback()).unwrap();
+            Listeners::open(config(&["127.0.0.8:0", "127.0.0.9:0"], 0), &loopback()).unwrap();
         let ports = ports(&listeners);
         assert!(ports[0] != 0 && ports[0] == ports[1], "{ports:?}");
     }
 
     #[tokio::test]
     async fn what_is_open_already_is_not_opened_again() {
-        let here = loopback();
-        let mut listeners = Listeners::open(wanted(&["127.0.0.8:0"], 0), &here).unwrap();
+        let interfaces = loopback();
+        let mut listeners = Listeners::open(config(&["127.0.0.8:0"], 0), &interfaces).unwrap();
         let before = listeners.addresses();
-        listeners.follow(&here);
+        listeners.follow(&interfaces);
         assert_eq!(listeners.addresses(), before);
     }
 
     #[tokio::test]
     async fn an_interface_that_comes_back_is_listened_on_at_the_same_port_again() {
-        let here = loopback();
-        let mut listeners = Listeners::open(wanted(&["127.0.0.8:0"], 0), &here).unwrap();
+        let interfaces = loopback();
+        let mut listeners = Listeners::open(config(&["127.0.0.8:0"], 0), &interfaces).unwrap();
         let before = listeners.addresses();
         listeners.follow(&[]);
         assert!(listeners.addresses().is_empty());
-        listeners.follow(&here);
+        listeners.follow(&interfaces);
         assert_eq!(listeners.addresses(), before);
     }
 
@@ -403,19 +407,19 @@ mod tests {
     fn what_is_named_and_not_there_is_an_error() {
         let missing = ListenConfig {
             interfaces: vec!["none0".into()],
-            ..wanted(&[], 0)
+            ..config(&[], 0)
         };
         assert!(
             matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0")
         );
-        assert!(Listeners::open(wanted(&["192.0.2.1:0"], 0), &loopback()).is_err());
+        assert!(Listeners::open(config(&["192.0.2.1:0"], 0), &loopback()).is_err());
     }
 
     #[test]
     fn without_a_wish_every_interface_that_is_up_is_listened_on_but_those_under_a_master() {
-        let mut here = loopback();
-        assert_eq!(wanted(&[], 7).places(&here).len(), 2, "IPv4 and IPv6");
-        here[0].up = false;
-        assert_eq!(wanted(&[], 7).places(&here), []);
+        let mut interfaces = loopback();
+        assert_eq!(config(&[], 7).points(&interfaces).len(), 2, "IPv4 and IPv6");
+        interfaces[0].up = false;
+        assert_eq!(config(&[], 7).points(&interfaces), []);
     }
 }

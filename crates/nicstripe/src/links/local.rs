@@ -76,8 +76,10 @@ pub(crate) fn listed() -> Result<Vec<Interface>, Error> {
 }
 
 /// Returns the interface with this name or alternative name.
-pub(crate) fn find<'a>(here: &'a [Interface], name: &str) -> Option<&'a Interface> {
-    here.iter().find(|interface| interface.is_called(name))
+pub(crate) fn find<'a>(interfaces: &'a [Interface], name: &str) -> Option<&'a Interface> {
+    interfaces
+        .iter()
+        .find(|interface| interface.is_called(name))
 }
 
 /// Returns true if one of `names` is a name of the interface.
@@ -86,16 +88,17 @@ pub(crate) fn is_among(interface: &Interface, names: &[String]) -> bool {
 }
 
 /// Returns the names of the interfaces, separated by commas, for messages.
-pub(crate) fn names(here: &[Interface]) -> String {
-    here.iter()
+pub(crate) fn names(interfaces: &[Interface]) -> String {
+    interfaces
+        .iter()
         .map(|interface| interface.name.to_string())
         .collect::<Vec<_>>()
         .join(", ")
 }
 
 /// Returns the error text for an unknown interface name, with the available names.
-pub(crate) fn no_such(here: &[Interface]) -> String {
-    format!("no such interface; available: {}", names(here))
+pub(crate) fn no_such(interfaces: &[Interface]) -> String {
+    format!("no such interface; available: {}", names(interfaces))
 }
 
 /// Returns true if the interface has this address. The loopback interface has all of 127.0.0.0/8,

@@ -98,21 +98,21 @@ impl PeerRoutes {
         let (routes, limits, key) = (Arc::downgrade(self), self.limits.clone(), self.key);
         tokio::spawn(async move {
             let _permit = permit;
-            let Some((held, asked)) =
+            let Some((held, has_asked)) =
                 async { Some(routes.upgrade()?.install(connections).await) }.await
             else {
                 return;
             };
-            if !asked {
-                let here = interfaces().unwrap_or_default();
+            if !has_asked {
+                let found = interfaces().unwrap_or_default();
                 session
-                    .command(Command::SendInterfaces(described(&here, &[])))
+                    .command(Command::SendInterfaces(described(&found, &[])))
                     .await;
             }
             for OnProbation {
                 way,
                 interface,
-                begun,
+                started_at,
                 until,
             } in held
             {
@@ -129,7 +129,7 @@ impl PeerRoutes {
                 }
                 limits
                     .probations
-                    .used(key, &way, now.saturating_duration_since(begun), now);
+                    .used(key, &way, now.saturating_duration_since(started_at), now);
                 // The routes of an ended session are removed with it.
                 if let Some(routes) = routes.filter(|_| now >= until) {
                     routes.remove(way.0, interface).await;
@@ -141,10 +141,10 @@ impl PeerRoutes {
     /// Installs the host routes of announced connections. Returns them sorted by the end of their
     /// probation, and true if a token was sent for an address that is not proved yet.
     async fn install(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
-        let (Some(keeper), Ok(here)) = (&self.keeper, interfaces()) else {
+        let (Some(keeper), Ok(found)) = (&self.keeper, interfaces()) else {
             return (Vec::new(), false);
         };
-        let (mut held, mut asked) = (Vec::new(), false);
+        let (mut held, mut has_asked) = (Vec::new(), false);
         for Expected {
             from,
             interface,
@@ -152,7 +152,7 @@ impl PeerRoutes {
             token,
         } in connections
         {
-            let Some(by) = here
+            let Some(by) = found
                 .iter()
                 .find(|known| known.index.0 == interface && known.is_on_link(from))
             else {
@@ -174,20 +174,20 @@ impl PeerRoutes {
                 && !token
                     .is_some_and(|token| self.claims.lock().is_proved(from, token, Instant::now()))
             {
-                asked |= token.is_none() && self.ask(from, port, interface, keeper).await;
+                has_asked |= token.is_none() && self.ask(from, port, interface, keeper).await;
                 continue;
             }
             let Some(left) = self.limits.probations.begin(self.key, &way, Instant::now()) else {
                 tracing::debug!(%from, interface = %by.name, "no host route: too many were not used");
                 continue;
             };
-            let begun = Instant::now();
+            let started_at = Instant::now();
             match keeper.hold(from, interface, None).await {
                 Ok(()) => held.push(OnProbation {
                     way,
                     interface,
-                    begun,
-                    until: begun + left,
+                    started_at,
+                    until: started_at + left,
                 }),
                 Err(error) => {
                     tracing::warn!(%from, interface = %by.name, error = %logged_error(&error), "no host route");
@@ -195,7 +195,7 @@ impl PeerRoutes {
             }
         }
         held.sort_by_key(|held| held.until);
-        (held, asked)
+        (held, has_asked)
     }
 
     /// Sends a token to an address that the kernel reaches without a gateway. Returns true if it
@@ -242,7 +242,7 @@ struct OnProbation {
     way: RouteEnds,
     /// Index of the local interface.
     interface: u32,
-    begun: Instant,
+    started_at: Instant,
     until: Instant,
 }
 

@@ -86,7 +86,7 @@ impl Facts<'_> {
     pub(crate) fn named(
         &self,
         requests: &[LinkRequest],
-        here: &[Interface],
+        interfaces: &[Interface],
         first: &PathPlan,
         reached: &[Candidate],
     ) -> Result<Vec<PathPlan>, Error> {
@@ -95,7 +95,7 @@ impl Facts<'_> {
             ends(first).filter(|_| first.named).into_iter().collect();
         let mut plans = Vec::new();
         for request in requests {
-            if let Some(mut plan) = direct(request, here, self.port)? {
+            if let Some(mut plan) = direct(request, interfaces, self.port)? {
                 self.complete(&mut plan);
                 taken.extend(ends(&plan));
                 plans.push(plan);
@@ -103,7 +103,7 @@ impl Facts<'_> {
             }
             let matching: Vec<Candidate> = reached
                 .iter()
-                .filter(|candidate| is_meant(request, candidate))
+                .filter(|candidate| matches_request(request, candidate))
                 .cloned()
                 .collect();
             let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
@@ -313,7 +313,7 @@ fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
 }
 
 /// Returns true if an address pair matches the ends that a request names.
-pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
+pub(crate) fn matches_request(request: &LinkRequest, candidate: &Candidate) -> bool {
     is_end(&request.local, &candidate.local)
         && request
             .remote
@@ -321,8 +321,8 @@ pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
             .is_none_or(|end| is_end(end, &candidate.remote))
 }
 
-fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
-    match wanted {
+fn is_end(requested: &LinkEnd, end: &PathEnd) -> bool {
+    match requested {
         LinkEnd::Interface(name) => *name == end.interface,
         LinkEnd::Address(address) => *address == end.address,
     }
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    fn here(name: &str, index: u32) -> Interface {
+    fn interface_named(name: &str, index: u32) -> Interface {
         on(
             InterfaceKind::Ethernet,
             name,
@@ -413,16 +413,16 @@ mod tests {
             port: 7747,
             family: None,
         };
-        let here = [here("eth1", 1), here("eth2", 2)];
+        let interfaces = [interface_named("eth1", 1), interface_named("eth2", 2)];
         let requests: Vec<LinkRequest> = requests
             .iter()
             .map(|request| request.parse().unwrap())
             .collect();
-        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &here, 7747)
+        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &interfaces, 7747)
             .unwrap()
             .unwrap();
         contact.peer_interface = first.map(Into::into);
-        facts.named(&requests, &here, &contact, &facts.candidates())
+        facts.named(&requests, &interfaces, &contact, &facts.candidates())
     }
 
     fn ends(plans: &[PathPlan]) -> Vec<(&str, Option<&str>)> {
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn a_link_without_carrier_and_one_that_is_down_are_errors() {
         let request: LinkRequest = "eth1".parse().unwrap();
-        let (mut unplugged, mut down) = (here("eth1", 1), here("eth1", 1));
+        let (mut unplugged, mut down) = (interface_named("eth1", 1), interface_named("eth1", 1));
         (unplugged.carrier, down.up) = (false, false);
         for (interface, text) in [(unplugged, "carrier"), (down, "down")] {
             assert!(
@@ -492,8 +492,8 @@ mod tests {
             port: 7747,
             family: None,
         };
-        let here = on(InterfaceKind::Loopback, "lo", 1, "127.0.0.1");
-        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747)
+        let loopback = on(InterfaceKind::Loopback, "lo", 1, "127.0.0.1");
+        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[loopback], 7747)
             .unwrap()
             .unwrap();
         facts.complete(&mut plan);
@@ -502,13 +502,13 @@ mod tests {
 
     #[test]
     fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
-        let mut many = here("eth1", 1);
+        let mut many = interface_named("eth1", 1);
         many.addresses = (0..20)
             .map(|host| InterfaceAddress::new([10, 0, 0, host].into(), 24))
             .collect();
-        let told = described(&vec![many; 100], &["eth1".to_owned()]);
+        let shown = described(&vec![many; 100], &["eth1".to_owned()]);
         assert_eq!(
-            (told.len(), told[0].addresses.len(), told[0].candidate),
+            (shown.len(), shown[0].addresses.len(), shown[0].candidate),
             (MOST_INTERFACES, MOST_ADDRESSES, false)
         );
     }

@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_route_without_a_connection_is_held_back_twice_as_long_each_time() {
-        let (begun, probations, key, way) = probation();
-        let mut now = begun;
+        let (start, probations, key, way) = probation();
+        let mut now = start;
         for pause in [10, 20, 40, 80, 160, 320, 600, 600] {
             assert_eq!(probations.begin(key, &way, now), Some(PROBATION));
             now += PROBATION;
@@ -205,8 +205,8 @@ mod tests {
         ];
         for (key, way) in others {
             assert!(
-                !probations.holds_back(key, &way, begun)
-                    && probations.begin(key, &way, begun).is_some(),
+                !probations.holds_back(key, &way, start)
+                    && probations.begin(key, &way, start).is_some(),
                 "{way:?}"
             );
         }
@@ -217,15 +217,15 @@ mod tests {
 
     #[test]
     fn sessions_of_a_key_have_one_probation_together() {
-        let (begun, probations, key, way) = probation();
-        assert_eq!(probations.begin(key, &way, begun), Some(PROBATION));
+        let (start, probations, key, way) = probation();
+        assert_eq!(probations.begin(key, &way, start), Some(PROBATION));
         probations.used(
             key,
             &way,
             Duration::from_secs(9),
-            begun + Duration::from_secs(9),
+            start + Duration::from_secs(9),
         );
-        let later = begun + Duration::from_secs(60);
+        let later = start + Duration::from_secs(60);
         assert_eq!(
             probations.begin(key, &way, later),
             Some(Duration::from_secs(1)),
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn copies_that_end_before_their_connection_comes_are_not_held_back() {
-        let (begun, probations, key, way) = probation();
+        let (start, probations, key, way) = probation();
         for number in 0..100 {
-            let now = begun + Duration::from_secs(60 * number);
+            let now = start + Duration::from_secs(60 * number);
             assert!(probations.begin(key, &way, now).is_some(), "copy {number}");
             probations.used(key, &way, Duration::from_millis(20), now);
         }
@@ -247,13 +247,13 @@ mod tests {
 
     #[test]
     fn a_route_by_which_a_connection_came_is_not_held_back() {
-        let (begun, probations, key, way) = probation();
+        let (start, probations, key, way) = probation();
         // A connection without a route on probation leaves no record.
-        probations.made(key, &way, begun);
+        probations.made(key, &way, start);
         assert!(probations.0.lock().get(&key).is_none());
-        assert!(probations.begin(key, &way, begun).is_some());
-        probations.used(key, &way, PROBATION, begun);
-        let second = begun + FIRST_PAUSE;
+        assert!(probations.begin(key, &way, start).is_some());
+        probations.used(key, &way, PROBATION, start);
+        let second = start + FIRST_PAUSE;
         assert!(probations.begin(key, &way, second).is_some());
         probations.made(key, &way, second);
         for seconds in [0, 10, 11, 29, 599] {
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_key_has_few_routes_remembered_and_no_others_meanwhile() {
-        let (begun, probations, key, _) = probation();
+        let (start, probations, key, _) = probation();
         let ways = (0..2 * MOST_PROBATIONS as u32)
             .map(|number| (IpAddr::from(Ipv4Addr::from(number)), "eth2".to_owned()));
         let begin = |key, at| {
@@ -291,18 +291,18 @@ mod tests {
                 .filter(|way| probations.begin(key, way, at).is_some())
                 .count()
         };
-        assert_eq!(begin(key, begun), MOST_PROBATIONS);
+        assert_eq!(begin(key, start), MOST_PROBATIONS);
         ways.clone()
-            .for_each(|way| probations.used(key, &way, PROBATION, begun + PROBATION));
-        assert_eq!(begin(key, begun + PROBATION), 0);
+            .for_each(|way| probations.used(key, &way, PROBATION, start + PROBATION));
+        assert_eq!(begin(key, start + PROBATION), 0);
         assert_eq!(probations.0.lock()[&key].len(), MOST_PROBATIONS);
         assert_eq!(
-            begin(PublicKey::from_bytes([2; 32]), begun),
+            begin(PublicKey::from_bytes([2; 32]), start),
             MOST_PROBATIONS,
             "another key's"
         );
         assert_eq!(
-            begin(key, begun + PROBATION + FIRST_PAUSE + REMEMBERED),
+            begin(key, start + PROBATION + FIRST_PAUSE + REMEMBERED),
             MOST_PROBATIONS,
             "when they are forgotten"
         );

@@ -156,9 +156,9 @@ impl RouteKeeper {
     /// it. On failure the entry stays, and the proof may take longer.
     pub(crate) async fn refresh_neighbour(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
-        let asked =
+        let request =
             self.call(move |shared| shared.ask(|helper| helper.forget_neighbour(&route).map(drop)));
-        if let Err(error) = asked.await {
+        if let Err(error) = request.await {
             tracing::debug!(%destination, error = %crate::text::logged::logged_error(&error), "cannot delete neighbour entry");
         }
     }
@@ -263,10 +263,10 @@ impl RouteKeeper {
     pub(crate) async fn hold_all(
         &self,
         plans: &[&PathPlan],
-        here: &[Interface],
+        interfaces: &[Interface],
     ) -> Result<(), Error> {
         for plan in plans {
-            let Some(interface) = local::find(here, &plan.interface) else {
+            let Some(interface) = local::find(interfaces, &plan.interface) else {
                 continue;
             };
             let held = self
@@ -502,8 +502,11 @@ impl RouteFacts {
 }
 
 fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
-    let here = local::listed().ok()?;
-    let name = here.iter().find(|known| known.index == interface)?.name;
+    let interfaces = local::listed().ok()?;
+    let name = interfaces
+        .iter()
+        .find(|known| known.index == interface)?
+        .name;
     Sysctls::read(&name).is_reverse_path_strict()
 }
 

@@ -114,7 +114,7 @@ impl From<Preference> for LinkReason {
 }
 
 pub(crate) struct Known<'a> {
-    pub(crate) here: &'a [Interface],
+    pub(crate) interfaces: &'a [Interface],
     pub(crate) local: &'a [PeerInterface],
     pub(crate) remote: &'a [PeerInterface],
     pub(crate) pairing: &'a Pairing,
@@ -208,7 +208,7 @@ fn surveyed(linked: &Linked, link: LinkName, known: &Known<'_>) -> SurveyedLink 
     let rate = |end: Option<&PeerInterface>| end.and_then(|end| end.line_rate_bps).map(BitRate);
     let members =
         |end: Option<&PeerInterface>| end.and_then(|end| end.members.clone()).unwrap_or_default();
-    let interface = local::find(known.here, &link.interface);
+    let interface = local::find(known.interfaces, &link.interface);
     SurveyedLink {
         reason: match &linked.candidate {
             Some(candidate) => candidate.preference.into(),
@@ -280,7 +280,7 @@ fn unused(
         failed,
     };
     if !is_peers && texts.is_empty() {
-        refine(&mut unused, known.here, &known.config.excluded);
+        refine(&mut unused, known.interfaces, &known.config.excluded);
     }
     Some(unused)
 }
@@ -310,13 +310,13 @@ fn failure_text(candidate: &Candidate, failure: &Failure) -> String {
 
 /// Replaces the reason for an unused local interface by a more precise one: excluded by option, or
 /// not usable as a link by default.
-fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
-    let Some(interface) = local::find(here, &unused.interface) else {
+fn refine(unused: &mut UnusedInterface, interfaces: &[Interface], excluded: &[String]) {
+    let Some(interface) = local::find(interfaces, &unused.interface) else {
         return;
     };
     if local::is_among(interface, excluded) {
         "excluded by option".clone_into(&mut unused.why);
-    } else if let Err(why) = interface.candidate(here) {
+    } else if let Err(why) = interface.candidate(interfaces) {
         unused.why = why.to_string();
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Retries {
     /// True to retry while the daemon has no capacity for another session.
     queues: bool,
     events: Option<mpsc::Sender<Event>>,
-    begun: Instant,
+    started_at: Instant,
     /// Time of the first attempt in the current series of attempts that the daemon closed without
     /// an answer.
     cut_since: Option<Instant>,
@@ -46,7 +46,7 @@ impl Retries {
             patience,
             queues,
             events,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             cut_since: None,
             failed: 0,
             is_told: false,
@@ -69,10 +69,10 @@ impl Retries {
         };
         let mut pause = pause(self.failed, longest, crate::trust::random::random_bytes());
         self.failed += 1;
-        let told_in = SILENCE.saturating_sub(self.begun.elapsed());
-        if !self.is_told && told_in <= pause {
-            tokio::time::sleep(told_in).await;
-            pause -= told_in;
+        let report_in = SILENCE.saturating_sub(self.started_at.elapsed());
+        if !self.is_told && report_in <= pause {
+            tokio::time::sleep(report_in).await;
+            pause -= report_in;
             self.tell(most);
         }
         tokio::time::sleep(pause).await;
@@ -84,7 +84,7 @@ impl Retries {
         let (since, longest, pause) = match error {
             Error::Full { .. } if self.queues => {
                 self.cut_since = None;
-                (self.begun, self.patience, MOST_FULL_PAUSE)
+                (self.started_at, self.patience, MOST_FULL_PAUSE)
             }
             Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => (
                 *self.cut_since.get_or_insert(now),
@@ -101,7 +101,7 @@ impl Retries {
         if let Some(events) = &self.events {
             let _ = events.try_send(Event::Queued {
                 host: self.host.clone(),
-                since: self.begun.elapsed(),
+                since: self.started_at.elapsed(),
                 most,
             });
         }
@@ -155,34 +155,37 @@ mod tests {
             address: ([192, 0, 2, 1], 7747).into(),
             source: io::ErrorKind::ConnectionRefused.into(),
         };
-        let begun = retries.begun;
-        assert_eq!(retries.longest_pause(&refused, begun), None);
+        let started_at = retries.started_at;
+        assert_eq!(retries.longest_pause(&refused, started_at), None);
         assert_eq!(
-            retries.longest_pause(&full(), begun + Duration::from_secs(59)),
+            retries.longest_pause(&full(), started_at + Duration::from_secs(59)),
             Some(MOST_FULL_PAUSE)
         );
         assert_eq!(
-            retries.longest_pause(&full(), begun + Duration::from_secs(60)),
+            retries.longest_pause(&full(), started_at + Duration::from_secs(60)),
             None
         );
         // The 10 s count from the first cut attempt and restart after an answer.
-        let begun = begun + Duration::from_secs(20);
-        assert_eq!(retries.longest_pause(&cut(), begun), Some(MOST_CUT_PAUSE));
+        let started_at = started_at + Duration::from_secs(20);
         assert_eq!(
-            retries.longest_pause(&cut(), begun + Duration::from_secs(9)),
+            retries.longest_pause(&cut(), started_at),
+            Some(MOST_CUT_PAUSE)
+        );
+        assert_eq!(
+            retries.longest_pause(&cut(), started_at + Duration::from_secs(9)),
             Some(MOST_CUT_PAUSE)
         );
         assert!(
             retries
-                .longest_pause(&full(), begun + Duration::from_secs(9))
+                .longest_pause(&full(), started_at + Duration::from_secs(9))
                 .is_some()
         );
         assert_eq!(
-            retries.longest_pause(&cut(), begun + Duration::from_secs(12)),
+            retries.longest_pause(&cut(), started_at + Duration::from_secs(12)),
             Some(MOST_CUT_PAUSE)
         );
         assert_eq!(
-            retries.longest_pause(&cut(), begun + Duration::from_secs(22)),
+            retries.longest_pause(&cut(), started_at + Duration::from_secs(22)),
             None
         );
     }
@@ -202,18 +205,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_is_told_after_two_seconds_and_once() {
-        let (events, mut told) = mpsc::channel(8);
+        let (events, mut reported) = mpsc::channel(8);
         let mut retries = Retries::new("nas", Duration::from_secs(60), true, Some(events));
         retries.again(full()).await.unwrap();
-        assert!(told.try_recv().is_err());
-        retries.begun -= SILENCE;
+        assert!(reported.try_recv().is_err());
+        retries.started_at -= SILENCE;
         for _ in 0..2 {
             retries.again(full()).await.unwrap();
         }
         assert!(matches!(
-            told.try_recv(),
+            reported.try_recv(),
             Ok(Event::Queued { most: Some(64), .. })
         ));
-        assert!(told.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
     }
 }

@@ -270,17 +270,21 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     };
     let now = Instant::now();
     bench.linker.on_interfaces_received(told(1), now);
-    assert_eq!(bench.linker.apply_told, Some(now), "the first at once");
+    assert_eq!(
+        bench.linker.apply_announced_at,
+        Some(now),
+        "the first at once"
+    );
     bench.linker.apply_interfaces(now);
     bench.linker.on_interfaces_received(told(2), now);
     bench.linker.on_interfaces_received(told(3), now);
-    assert_eq!(bench.linker.apply_told, Some(now + TOLD_PAUSE));
-    bench.linker.apply_interfaces(now + TOLD_PAUSE);
+    assert_eq!(bench.linker.apply_announced_at, Some(now + ANNOUNCED_PAUSE));
+    bench.linker.apply_interfaces(now + ANNOUNCED_PAUSE);
     assert_eq!(bench.linker.remote, told(3));
     bench
         .linker
-        .on_interfaces_received(told(3), now + TOLD_PAUSE);
-    assert_eq!(bench.linker.apply_told, None, "nothing changed");
+        .on_interfaces_received(told(3), now + ANNOUNCED_PAUSE);
+    assert_eq!(bench.linker.apply_announced_at, None, "nothing changed");
 }
 
 #[tokio::test]

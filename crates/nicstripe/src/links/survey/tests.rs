@@ -69,7 +69,7 @@ impl Scene {
 
     fn survey(&self) -> LinkSurvey {
         of(&Known {
-            here: &[],
+            interfaces: &[],
             local: &self.local,
             remote: &self.remote,
             pairing: &self.pairing,
