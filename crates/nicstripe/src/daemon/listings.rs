@@ -18,7 +18,7 @@ pub(super) struct Listings(VecDeque<Listing>);
 pub(super) struct Listing {
     pub(super) dir: Option<Name>,
     /// Name of the last entry sent to the peer.
-    pub(super) told: Option<Vec<u8>>,
+    pub(super) last_sent: Option<Vec<u8>>,
     /// Names read from the directory and not yet sent, in byte order.
     pub(super) names: VecDeque<Vec<u8>>,
     /// Greatest name read so far; greater ones in the directory are unread.
@@ -37,7 +37,7 @@ impl Listings {
     /// Removes and returns the cached listing whose next entry follows `after`, or creates one.
     pub(super) fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
         let known = self.0.iter().position(|known| {
-            after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after
+            after.is_some() && known.dir.as_ref() == dir && known.last_sent.as_deref() == after
         });
         let known = known.and_then(|index| self.0.remove(index));
         known.unwrap_or_else(|| Listing {
@@ -151,7 +151,7 @@ mod tests {
             let names = VecDeque::from([b"y".to_vec()]);
             listings.keep(Listing {
                 dir: Some(name(dir)),
-                told: Some(b"x".to_vec()),
+                last_sent: Some(b"x".to_vec()),
                 names,
                 ..Listing::default()
             });

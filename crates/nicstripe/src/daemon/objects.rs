@@ -55,7 +55,7 @@ impl Service {
                 };
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
-                    listing.told = page.entries.last().map(|last| last.name.clone());
+                    listing.last_sent = page.entries.last().map(|last| last.name.clone());
                     self.listings.lock().keep(listing);
                     return Ok((page.entries, true));
                 }
@@ -123,7 +123,7 @@ impl Service {
         let (old, old_name, _) = find(root, from, "rename")?;
         may_rename()?;
         let (new, new_name) = root
-            .open_place_for(to)
+            .open_parent_for_new(to)
             .map_err(|cause| failed("open the directory of", to, cause))?;
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name),

@@ -40,9 +40,9 @@ impl Packer {
         rate: Option<BitRate>,
         has_zeros: bool,
     ) -> Option<ChunkBuffer> {
-        let wanted =
+        let is_worth_it =
             has_zeros || (self.enabled && self.policy.lock().wants(rate, bytes.len() as u64));
-        if !wanted {
+        if !is_worth_it {
             return None;
         }
         let started = Instant::now();
@@ -157,13 +157,13 @@ impl Policy {
             self.best_rate = (self.best_rate * RATE_FADES).max(bps as f64 / 8.0 * self.share);
         }
         self.skipped += 1;
-        let wanted = self.skipped >= RETRY_EVERY || self.pays(len as f64);
-        if wanted {
+        let is_worth_it = self.skipped >= RETRY_EVERY || self.pays(len as f64);
+        if is_worth_it {
             self.skipped = 0;
         } else {
             self.share += (1.0 - self.share) * SMOOTHING;
         }
-        wanted
+        is_worth_it
     }
 
     fn pays(&self, len: f64) -> bool {

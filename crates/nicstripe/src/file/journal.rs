@@ -81,9 +81,9 @@ impl JournalFile {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // The previous holder may have removed the file between the two calls; then the lock
             // protects nothing.
-            let there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
             let ours = inode_of(&fstat(&file)?);
-            if there.is_ok_and(|there| inode_of(&there) == ours) {
+            if found.is_ok_and(|found| inode_of(&found) == ours) {
                 return Ok(file);
             }
         }

@@ -80,7 +80,7 @@ struct Queue {
 }
 
 struct State {
-    turns: RoundRobin<Task>,
+    round_robin: RoundRobin<Task>,
     idle: usize,
     /// True from the wake-up of a thread until it runs. That thread wakes the next one if more jobs
     /// wait.
@@ -155,7 +155,7 @@ impl Crew {
     /// of them.
     fn start(name: &str, threads: usize, most_each: usize, prepare: fn()) -> std::io::Result<Self> {
         let state = State {
-            turns: RoundRobin::new(most_each),
+            round_robin: RoundRobin::new(most_each),
             idle: 0,
             is_woken: false,
             is_closed: false,
@@ -202,7 +202,7 @@ impl Drop for Crew {
 impl Queue {
     fn push(&self, owner: Owner, job: Task) {
         let mut state = self.state.lock();
-        let may_run = state.turns.push(owner, job);
+        let may_run = state.round_robin.push(owner, job);
         let wakes = may_run && state.wakes_another();
         drop(state);
         if wakes {
@@ -214,12 +214,12 @@ impl Queue {
     fn work(&self) {
         let mut done = None;
         while let Some((owner, job)) = self.next(done) {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             // The session notices a panic by the values that the job drops; other jobs continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!("file job panicked");
             }
-            done = Some((owner, begun.elapsed()));
+            done = Some((owner, started_at.elapsed()));
         }
     }
 
@@ -228,20 +228,20 @@ impl Queue {
     fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
         let mut state = self.state.lock();
         if let Some((owner, took)) = done {
-            state.turns.finish(owner, took);
+            state.round_robin.finish(owner, took);
         }
         loop {
-            if let Some(next) = state.turns.pop() {
+            if let Some(next) = state.round_robin.pop() {
                 // The finished job may have brought its owner below its limit, so that another job
                 // may start.
-                let wakes = state.turns.may_pop() && state.wakes_another();
+                let wakes = state.round_robin.may_pop() && state.wakes_another();
                 drop(state);
                 if wakes {
                     self.changed.notify_one();
                 }
                 return Some(next);
             }
-            if state.is_closed && state.turns.is_empty() {
+            if state.is_closed && state.round_robin.is_empty() {
                 // Idle threads must notice that the queue has become empty.
                 self.changed.notify_all();
                 return None;
@@ -257,7 +257,7 @@ impl Queue {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
-            .field("waiting", &self.state.lock().turns.len())
+            .field("waiting", &self.state.lock().round_robin.len())
             .finish_non_exhaustive()
     }
 }

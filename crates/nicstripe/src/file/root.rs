@@ -84,10 +84,10 @@ impl Root {
         let stat = fstat(&self.dir).map_err(|cause| error(cause.into()))?;
         match home.found_in_inode(inode_of(&stat)).map_err(error)? {
             None => Ok(self),
-            Some(place) => {
+            Some(folder) => {
                 let why = format!(
                     "it contains {}, the folder of this machine's key, list of peers or state",
-                    place.display()
+                    folder.display()
                 );
                 Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why))
                     .with_code(nicstripe_proto::FailCode::Refused))
@@ -107,7 +107,10 @@ impl Root {
 
     /// Opens the parent directory of a name that is about to be created. Returns it with the name's
     /// last component.
-    pub(crate) fn open_place_for<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
+    pub(crate) fn open_parent_for_new<'a>(
+        &self,
+        name: &'a Name,
+    ) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_given(name)?;
         self.open_parent(name)
     }

@@ -53,11 +53,11 @@ pub(crate) fn serve(
             let into = name.as_ref().filter(|name| root.is_directory(name));
             let named = name.as_ref().filter(|_| into.is_none());
             let no_name = || Ok((root.open_directory(into)?, OsStr::new(NO_NAME)));
-            let place = named.map_or_else(no_name, |name| root.open_place_for(name));
+            let parent = named.map_or_else(no_name, |name| root.open_parent_for_new(name));
             let (dir, name) =
-                place.map_err(|error| FileError::new("open", "the target directory", error))?;
+                parent.map_err(|error| FileError::new("open", "the target directory", error))?;
             write_stage(
-                WritePlace {
+                WriteTarget {
                     dir,
                     name,
                     peer_key,
@@ -151,7 +151,7 @@ fn read_source(
 
 /// Directory and file name to which a write stage writes.
 #[derive(Debug)]
-pub(crate) struct WritePlace<'a> {
+pub(crate) struct WriteTarget<'a> {
     /// Target directory, open for reading.
     pub(crate) dir: OwnedFd,
     /// Name of the copy's target. An existing file of that name is not modified.
@@ -174,15 +174,15 @@ pub(crate) struct WritePlace<'a> {
 /// that name, or an interrupted copy to it would lose its resume state. The source is
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn write_stage(
-    place: WritePlace<'_>,
+    target: WriteTarget<'_>,
     bytes: u64,
     stop: &AtomicBool,
 ) -> Result<Moved, FileError> {
     if bytes == 0 {
         return Err(failed("measure", "nothing to write"));
     }
-    let file_system = file_system(&place.dir);
-    let writer = Writer::open(place, bytes, stop)?;
+    let file_system = file_system(&target.dir);
+    let writer = Writer::open(target, bytes, stop)?;
     let began = Instant::now();
     writer.write(stop)?;
     Ok(Moved {
@@ -201,7 +201,7 @@ pub(crate) fn write_stage_here(
     let into = file.join(NO_NAME);
     let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
     write_stage(
-        WritePlace {
+        WriteTarget {
             dir,
             name,
             peer_key: [0; 32],
@@ -246,15 +246,15 @@ fn offer_of(source: SourceIdentity) -> Offer {
 }
 
 impl Writer {
-    fn open(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
+    fn open(target: WriteTarget<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
         let grid = Grid::new(bytes, ChunkSize::DEFAULT);
         let offer = offer_of(SourceIdentity {
             size: bytes,
             ..SourceIdentity::default()
         });
         let request = TargetRequest {
-            dir: place.dir,
-            name: place.name,
+            dir: target.dir,
+            name: target.name,
             offer: &offer,
             options: PutOptions {
                 replace: true,
@@ -262,7 +262,7 @@ impl Writer {
                 trial: true,
                 ..PutOptions::default()
             },
-            peer_key: place.peer_key,
+            peer_key: target.peer_key,
             journal_id: crate::trust::random::random_bytes(),
             // Opened as part of a tree, which rejects a device of that name.
             attributes: Some(Attributes::default()),
@@ -318,8 +318,8 @@ impl Writer {
     }
 
     fn write_chunk(&self, chunk: ChunkId) -> Result<(), FileError> {
-        let place = usize::try_from(chunk.0).unwrap_or(usize::MAX);
-        let Some(value) = self.values.get(place).copied() else {
+        let index = usize::try_from(chunk.0).unwrap_or(usize::MAX);
+        let Some(value) = self.values.get(index).copied() else {
             return Ok(());
         };
         {

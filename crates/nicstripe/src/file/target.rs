@@ -98,7 +98,7 @@ pub(crate) struct Target {
     direct: Option<File>,
     /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
     journal: Option<JournalFile>,
-    place: TargetState,
+    state: TargetState,
     spared: Spared,
     grid: Grid,
     offer: Offer,
@@ -129,7 +129,7 @@ struct Opened {
     part_name: OsString,
     journal_name: OsString,
     journal: Option<JournalFile>,
-    place: TargetState,
+    state: TargetState,
     spared: Spared,
 }
 
@@ -195,7 +195,7 @@ impl Target {
         let mut target = Self::new(request, opened, have.is_empty(), shown);
         if trial {
             target.discard();
-            target.place = TargetState::Unnamed;
+            target.state = TargetState::Unnamed;
         }
         let extents = target
             .spared
@@ -219,10 +219,10 @@ impl Target {
     /// options require that.
     fn open_in_place(
         request: TargetRequest<'_>,
-        place: TargetState,
+        state: TargetState,
     ) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
-        let (part, size) = match place {
+        let (part, size) = match state {
             TargetState::Device => open_device(&request, &shown)?,
             _ => open_existing(&request, &shown)?,
         };
@@ -237,27 +237,27 @@ impl Target {
             part_name: OsString::new(),
             journal_name: OsString::new(),
             journal: None,
-            place,
+            state,
             spared,
         };
         let target = Self::new(request, opened, false, shown);
-        if place == TargetState::File {
+        if state == TargetState::File {
             target.check_space(target.needed().saturating_sub(size))?;
         }
         Ok((target, Vec::new()))
     }
 
     fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
-        let (part, place) = (opened.part, opened.place);
-        let direct = match place {
+        let (part, state) = (opened.part, opened.state);
+        let direct = match state {
             TargetState::Named => None,
-            TargetState::Part => open_direct(&request.dir, &opened.part_name, &part, place),
-            _ => open_direct(&request.dir, request.name, &part, place),
+            TargetState::Part => open_direct(&request.dir, &opened.part_name, &part, state),
+            _ => open_direct(&request.dir, request.name, &part, state),
         };
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
-        let keeps = place == TargetState::Device
-            || (place == TargetState::File && !request.options.preserve);
+        let keeps = state == TargetState::Device
+            || (state == TargetState::File && !request.options.preserve);
         let attributes = request
             .attributes
             .or_else(|| (!keeps).then(|| Attributes::of_offer(request.offer, request.options)));
@@ -269,7 +269,7 @@ impl Target {
             journal_name: opened.journal_name,
             part,
             journal: opened.journal,
-            place,
+            state,
             spared: opened.spared,
             grid: grid_of(request.offer),
             offer: request.offer.clone(),
@@ -294,7 +294,7 @@ impl Target {
     /// file.
     fn needed(&self) -> u64 {
         match &self.spared.basis {
-            Some(basis) if self.place == TargetState::Part && basis.is_clone() => 0,
+            Some(basis) if self.state == TargetState::Part && basis.is_clone() => 0,
             _ => self.offer.data.unwrap_or(self.size()).min(self.size()),
         }
     }
@@ -379,7 +379,7 @@ impl Target {
 
     /// Writes bytes of a chunk buffer to the file at `offset`, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.place == TargetState::Named {
+        if self.state == TargetState::Named {
             return Err(io::Error::other("it is complete already"));
         }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
@@ -546,7 +546,7 @@ fn open_hidden(
             part_name,
             journal_name,
             journal: Some(journal),
-            place: TargetState::Part,
+            state: TargetState::Part,
             spared,
         },
         have,
@@ -732,10 +732,10 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 /// Measured with 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs):
 /// direct I/O took 1.4 to 1.8 s and 0.42 CPU s/GB at the receiver, the page cache 2.4 to 3.0 s and
 /// 1.05 CPU s/GB.
-fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: TargetState) -> Option<File> {
+fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, state: TargetState) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs = place != TargetState::Device && is_tmpfs(part).unwrap_or(false);
+    let is_tmpfs = state != TargetState::Device && is_tmpfs(part).unwrap_or(false);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs)
         .then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from))

@@ -129,7 +129,7 @@ impl Served {
                     };
                     FileError::new(operation, name, cause)
                 };
-                let (dir, name) = root.open_place_for(name).map_err(error)?;
+                let (dir, name) = root.open_parent_for_new(name).map_err(error)?;
                 let request = TargetRequest {
                     dir,
                     name,

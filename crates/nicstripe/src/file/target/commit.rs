@@ -59,11 +59,11 @@ impl Target {
     /// verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
     /// agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        if self.place == TargetState::Named {
+        if self.state == TargetState::Named {
             self.sync_last()?;
             return self.settle_name();
         }
-        let kept = |error: FileError| {
+        let keep_part = |error: FileError| {
             if self.is_resumable() {
                 error.resumable()
             } else {
@@ -71,11 +71,11 @@ impl Target {
             }
         };
         self.punch_written()
-            .map_err(|cause| kept(self.error("make a hole in", cause)))?;
-        if self.place == TargetState::File {
+            .map_err(|cause| keep_part(self.error("make a hole in", cause)))?;
+        if self.state == TargetState::File {
             self.part
                 .set_len(self.grid.size)
-                .map_err(|cause| kept(self.error("size", cause)))?;
+                .map_err(|cause| keep_part(self.error("size", cause)))?;
         }
         if self.options.verify {
             self.verify(digest)?;
@@ -83,10 +83,10 @@ impl Target {
         if let Some(attributes) = &self.attributes {
             attributes
                 .apply(&self.part)
-                .map_err(|cause| kept(self.error("set the mode of", cause)))?;
+                .map_err(|cause| keep_part(self.error("set the mode of", cause)))?;
         }
         self.sync_last()?;
-        if self.place != TargetState::Part {
+        if self.state != TargetState::Part {
             return Ok(());
         }
         let renamed = if self.options.replace {
@@ -137,7 +137,7 @@ impl Target {
     pub(crate) fn discard(&self) {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
-        match self.place {
+        match self.state {
             TargetState::File | TargetState::Device | TargetState::Unnamed => return,
             TargetState::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),
             TargetState::Named => {}
@@ -148,7 +148,7 @@ impl Target {
     /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
         !self.is_open_ended()
-            && self.place != TargetState::Unnamed
+            && self.state != TargetState::Unnamed
             && !self.poisoned.load(Ordering::Acquire)
     }
 
@@ -162,7 +162,7 @@ impl Target {
             .map_err(|cause| self.error("read back", cause))?
             .len();
         // A device may be larger than the file, and its metadata has no length.
-        let size = if self.place == TargetState::Device {
+        let size = if self.state == TargetState::Device {
             self.grid.size
         } else {
             found

@@ -51,7 +51,7 @@ pub(super) fn find_named(
         part_name: OsString::new(),
         journal_name,
         journal: Some(JournalFile::resume(journal, &replayed)?),
-        place: TargetState::Named,
+        state: TargetState::Named,
         spared: Spared::default(),
     };
     Ok(Some((opened, have)))

@@ -110,7 +110,7 @@ impl Target {
 
     /// Makes the announced holes read as zeros, and allocates the space for the data.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
-        if self.place == TargetState::Named {
+        if self.state == TargetState::Named {
             return Ok(());
         }
         if self.holds_old_data() {
@@ -135,7 +135,7 @@ impl Target {
     /// Returns true if ranges of the target that were not received may contain non-zero bytes.
     fn holds_old_data(&self) -> bool {
         !self.spared.is_new
-            || !matches!(self.place, TargetState::Part | TargetState::Unnamed)
+            || !matches!(self.state, TargetState::Part | TargetState::Unnamed)
             || self.spared.basis.as_ref().is_some_and(Basis::is_clone)
     }
 
@@ -186,7 +186,7 @@ impl Target {
             .spared
             .holes
             .get()
-            .filter(|_| self.place != TargetState::Device)
+            .filter(|_| self.state != TargetState::Device)
         else {
             return Ok(());
         };

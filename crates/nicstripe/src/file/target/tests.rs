@@ -164,7 +164,7 @@ fn a_file_that_runs_with_its_owners_rights_loses_them_when_it_is_written_in_plac
     let (target, _) = Target::open(request).unwrap();
     assert_eq!(
         (
-            target.place,
+            target.state,
             std::fs::metadata(&path).unwrap().mode() & 0o7777
         ),
         (TargetState::File, 0o755)
