@@ -27,10 +27,11 @@ impl Packets {
         if keeper.policy() == RoutePolicy::Never {
             return Err("changes of interfaces are disabled together with host routes".into());
         }
-        let here = interfaces().map_err(|error| crate::text::chain(&error))?;
+        let interfaces = interfaces().map_err(|error| crate::text::chain(&error))?;
         let mut found: Vec<(u32, String, u32)> = Vec::new();
         for name in names {
-            let interface = local::find(&here, &name).ok_or_else(|| format!("{name} is gone"))?;
+            let interface =
+                local::find(&interfaces, &name).ok_or_else(|| format!("{name} is gone"))?;
             if !found.iter().any(|(index, ..)| *index == interface.index.0) {
                 found.push((interface.index.0, name, interface.mtu));
             }

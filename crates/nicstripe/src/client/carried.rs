@@ -224,11 +224,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_count_that_stays_too_low_is_read_for_little_more_than_a_second() {
-        let (before, begun) = (Carried::read(), tokio::time::Instant::now());
+        let (before, started_at) = (Carried::read(), tokio::time::Instant::now());
         let mut links = [link("lo", 1, u64::MAX)];
         verify(&mut links, &before, true).await;
         assert_eq!(links[0].verified, Some(false));
-        assert_eq!(begun.elapsed(), (COUNTING_LOOKS - 1) * COUNTING_PAUSE);
+        assert_eq!(started_at.elapsed(), (COUNTING_LOOKS - 1) * COUNTING_PAUSE);
     }
 
     #[tokio::test]

@@ -246,10 +246,10 @@ impl Client {
     /// The daemon is no longer reachable.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
         let session = self.inner.session(None).await?;
-        let gone = || Error::ended(&self.inner.host, "before its links were known");
+        let ended = || Error::ended(&self.inner.host, "before its links were known");
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         loop {
-            let survey = session.survey().await.ok_or_else(gone)?;
+            let survey = session.survey().await.ok_or_else(ended)?;
             if survey.is_settled() || Instant::now() >= deadline {
                 return Ok(survey);
             }

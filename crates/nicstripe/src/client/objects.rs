@@ -233,8 +233,8 @@ impl Client {
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
         let most = range.map_or(u64::MAX, |range| range.len);
         let mut bytes = Vec::new();
-        while let Some(told) = chunks.recv().await {
-            match told {
+        while let Some(read) = chunks.recv().await {
+            match read {
                 Read::Begun(identity) => {
                     bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize);
                 }

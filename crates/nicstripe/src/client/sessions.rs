@@ -32,7 +32,7 @@ pub(super) struct Inner {
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
     /// Permits for concurrent transfers, at most [`MOST_TRANSFERS`].
-    pub(super) places: Semaphore,
+    pub(super) permits: Semaphore,
     pub(super) slot: Mutex<Slot>,
 }
 
@@ -50,7 +50,7 @@ impl Inner {
             pool: IoPool::start()?,
             buffers: BufferPool::default(),
             numbers: Mutex::default(),
-            places: Semaphore::new(MOST_TRANSFERS),
+            permits: Semaphore::new(MOST_TRANSFERS),
             slot: Mutex::default(),
             host: host.to_owned(),
             settings,

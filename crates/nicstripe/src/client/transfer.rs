@@ -299,10 +299,10 @@ impl Run {
         let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
         let in_turn = async {
             // The semaphore is never closed.
-            let place = inner.places.acquire().await.ok();
-            Ok::<_, Error>((place, self.inner.session(Some(&self.events)).await?))
+            let permit = inner.permits.acquire().await.ok();
+            Ok::<_, Error>((permit, self.inner.session(Some(&self.events)).await?))
         };
-        let (_place, session) = tokio::select! {
+        let (_permit, session) = tokio::select! {
             in_turn = in_turn => in_turn?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };

@@ -151,9 +151,9 @@ impl TreeDownload {
 fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     let shown = || escaped(path.as_os_str().as_bytes());
     let mut missing: Vec<OsString> = Vec::new();
-    let mut there = path.to_owned();
-    while !there.is_dir() {
-        match there.components().next_back() {
+    let mut existing = path.to_owned();
+    while !existing.is_dir() {
+        match existing.components().next_back() {
             Some(Component::Normal(name)) => missing.push(name.to_owned()),
             _ => {
                 return Err(FileError::new(
@@ -164,9 +164,9 @@ fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
                 .into());
             }
         }
-        there.pop();
-        if there.as_os_str().is_empty() {
-            there.push(".");
+        existing.pop();
+        if existing.as_os_str().is_empty() {
+            existing.push(".");
         }
     }
     let name = match missing.is_empty() {
@@ -175,7 +175,7 @@ fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
             missing.into_iter().rev().map(OsString::into_vec),
         )?),
     };
-    Ok((Root::open(&there)?, name))
+    Ok((Root::open(&existing)?, name))
 }
 
 #[cfg(test)]

@@ -57,14 +57,14 @@ impl LinkedSession {
         }
         let mux = TunnelMux::of_client();
         let mut numbers = inner.numbers.lock().await;
-        let asked = Asked {
+        let request = Asked {
             up: numbers.next(),
             down: numbers.next(),
         };
         if !self
             .handle
             .command(Command::OpenMux {
-                asked,
+                request,
                 mux: mux.clone(),
             })
             .await

@@ -334,22 +334,22 @@ impl DaemonBuilder {
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
         let served = self.root.open(self.home.as_ref())?;
-        let here = local::listed()?;
+        let interfaces = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::generate()
                 .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
         };
         let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
-        let wanted = ListenConfig {
+        let config = ListenConfig {
             addresses: self.listen,
             interfaces: self.interfaces,
             port: self.port,
         };
         let is_given = self.given.is_some();
         let listeners = match &self.given {
-            Some(given) => Listeners::of(given, &here)?,
-            None => Listeners::open(wanted, &here)?,
+            Some(given) => Listeners::of(given, &interfaces)?,
+            None => Listeners::open(config, &interfaces)?,
         };
         let addresses = listeners.addresses();
         let trusted = self.trusted.clone();

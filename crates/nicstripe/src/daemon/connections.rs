@@ -19,7 +19,7 @@ pub(super) struct Connections {
 struct Leases {
     next_id: u64,
     /// Leases of authenticated connections, oldest first.
-    places: Vec<Leased>,
+    leased: Vec<Leased>,
 }
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Leased {
     key: PublicKey,
     /// True once the connection belongs to a session, that is, after its hello.
     has_session: bool,
-    gone: CancellationToken,
+    evicted: CancellationToken,
 }
 
 /// Lease of one authenticated connection, which counts towards the limit; released on drop.
@@ -36,7 +36,7 @@ struct Leased {
 pub(crate) struct ConnectionLease {
     connections: Arc<Connections>,
     id: u64,
-    gone: CancellationToken,
+    evicted: CancellationToken,
 }
 
 impl Connections {
@@ -57,24 +57,24 @@ impl Connections {
         let mut held = self.held.lock();
         match self
             .shares
-            .decide(&key, held.places.iter().map(|taken| taken.key))
+            .decide(&key, held.leased.iter().map(|taken| taken.key))
         {
             Share::Free => {}
             Share::Of(greatest) => held.take_from(&greatest),
             Share::None(_) => return None,
         }
-        let (id, gone) = (held.next_id, CancellationToken::new());
+        let (id, evicted) = (held.next_id, CancellationToken::new());
         held.next_id += 1;
-        held.places.push(Leased {
+        held.leased.push(Leased {
             id,
             key,
             has_session: false,
-            gone: gone.clone(),
+            evicted: evicted.clone(),
         });
         Some(ConnectionLease {
             connections: self.clone(),
             id,
-            gone,
+            evicted,
         })
     }
 }
@@ -84,11 +84,11 @@ impl Leases {
     fn take_from(&mut self, key: &PublicKey) {
         let is_of_key = |taken: &Leased| taken.key == *key;
         let silent = self
-            .places
+            .leased
             .iter()
             .position(|taken| is_of_key(taken) && !taken.has_session);
-        if let Some(index) = silent.or_else(|| self.places.iter().rposition(is_of_key)) {
-            self.places.remove(index).gone.cancel();
+        if let Some(index) = silent.or_else(|| self.leased.iter().rposition(is_of_key)) {
+            self.leased.remove(index).evicted.cancel();
         }
     }
 }
@@ -101,7 +101,7 @@ impl ConnectionLease {
             .connections
             .held
             .lock()
-            .places
+            .leased
             .iter_mut()
             .find(|taken| taken.id == self.id)
         {
@@ -112,7 +112,7 @@ impl ConnectionLease {
 
 impl Lease for ConnectionLease {
     fn evicted(&self) -> &CancellationToken {
-        &self.gone
+        &self.evicted
     }
 }
 
@@ -121,7 +121,7 @@ impl Drop for ConnectionLease {
         self.connections
             .held
             .lock()
-            .places
+            .leased
             .retain(|taken| taken.id != self.id);
     }
 }
@@ -134,8 +134,8 @@ mod tests {
         PublicKey::from_bytes([number; 32])
     }
 
-    fn is_gone(place: &ConnectionLease) -> bool {
-        place.gone.is_cancelled()
+    fn is_evicted(lease: &ConnectionLease) -> bool {
+        lease.evicted.is_cancelled()
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(greedy.len(), 2);
         assert!(connections.take(key(2)).is_some());
         drop(greedy);
-        assert!(connections.held.lock().places.is_empty());
+        assert!(connections.held.lock().leased.is_empty());
     }
 
     #[test]
@@ -157,12 +157,12 @@ mod tests {
         let _second: Vec<ConnectionLease> = std::iter::from_fn(|| take(2)).collect();
         first
             .iter()
-            .filter(|place| place.id != 1)
+            .filter(|lease| lease.id != 1)
             .for_each(ConnectionLease::has_session);
         connections
             .held
             .lock()
-            .places
+            .leased
             .iter_mut()
             .filter(|taken| taken.key == key(2))
             .for_each(|taken| taken.has_session = true);
@@ -172,14 +172,14 @@ mod tests {
             connections
                 .held
                 .lock()
-                .places
+                .leased
                 .iter()
                 .filter(|taken| taken.key == key(number))
                 .count()
         };
         assert_eq!((left(1) + left(2), left(3)), (6, 2));
         if left(1) < 4 {
-            assert!(is_gone(&first[1]), "it had sent nothing");
+            assert!(is_evicted(&first[1]), "it had sent nothing");
         }
         assert!(take(3).is_none(), "four are less than twice three");
     }

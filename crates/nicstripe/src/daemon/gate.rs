@@ -55,7 +55,7 @@ struct Waiting {
     since: Instant,
     /// True once the daemon has answered the key exchange.
     answered: bool,
-    gone: CancellationToken,
+    evicted: CancellationToken,
 }
 
 /// Address range that counts as one stranger: an IPv4 address or an IPv6 /64. A link-local address
@@ -97,7 +97,7 @@ impl Gate {
         if state.waiting.len() >= self.most {
             state.drop_for(source)?;
         }
-        let (id, gone) = (state.next_id, CancellationToken::new());
+        let (id, evicted) = (state.next_id, CancellationToken::new());
         state.next_id += 1;
         *state.counts.entry(source).or_default() += 1;
         state.waiting.push_back(Waiting {
@@ -106,13 +106,13 @@ impl Gate {
             queued: false,
             since: Instant::now(),
             answered: false,
-            gone: gone.clone(),
+            evicted: evicted.clone(),
         });
         Some(Admission {
             gate: self.clone(),
             id,
             source,
-            gone,
+            evicted,
         })
     }
 
@@ -156,7 +156,7 @@ impl State {
 
     /// Evicts the oldest matching connection that is not queued for its key exchange and is older
     /// than the minimum time of `haste`. Returns `None` if there is no such connection.
-    fn drop_one(&mut self, haste: Haste, is_meant: impl Fn(&Waiting) -> bool) -> Option<()> {
+    fn drop_one(&mut self, haste: Haste, matches: impl Fn(&Waiting) -> bool) -> Option<()> {
         let now = Instant::now();
         let is_idle = |waiting: &Waiting| {
             !waiting.queued && now.duration_since(waiting.since) >= haste.spares(waiting.answered)
@@ -164,9 +164,9 @@ impl State {
         let index = self
             .waiting
             .iter()
-            .position(|waiting| is_idle(waiting) && is_meant(waiting))?;
+            .position(|waiting| is_idle(waiting) && matches(waiting))?;
         let dropped = self.waiting.remove(index)?;
-        dropped.gone.cancel();
+        dropped.evicted.cancel();
         self.uncount(dropped.source);
         Some(())
     }
@@ -221,13 +221,13 @@ pub(super) struct Admission {
     gate: Arc<Gate>,
     id: u64,
     source: Source,
-    gone: CancellationToken,
+    evicted: CancellationToken,
 }
 
 impl Admission {
     /// Returns a token that is cancelled when the connection is evicted.
-    pub(super) fn gone(&self) -> CancellationToken {
-        self.gone.clone()
+    pub(super) fn evicted(&self) -> CancellationToken {
+        self.evicted.clone()
     }
 
     /// Waits until the rate limit permits a key exchange. Cancel safe: a dropped call only loses
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn is_gone(admission: &Admission) -> bool {
-        admission.gone.is_cancelled()
+        admission.evicted.is_cancelled()
     }
 
     fn key(number: u8) -> PublicKey {
@@ -471,14 +471,14 @@ mod tests {
     async fn the_limiter_admits_at_its_rate_after_a_burst() {
         // A burst of 64, then one every 2 ms.
         let limiter = FairLimiter::new(500);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         for _ in 0..EXCHANGE_BURST + 50 {
             limiter.take().await;
         }
         assert!(
-            begun.elapsed() >= Duration::from_millis(90),
+            started_at.elapsed() >= Duration::from_millis(90),
             "{:?}",
-            begun.elapsed()
+            started_at.elapsed()
         );
     }
 }

@@ -65,11 +65,11 @@ pub(super) fn accept_connection(
     };
     let (shared, interface) = (shared.clone(), interface.to_owned());
     tokio::spawn(async move {
-        let gone = admission.gone();
+        let evicted = admission.evicted();
         let greeted = tokio::select! {
             greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
             // Evicted: close without sending anything.
-            () = gone.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
+            () = evicted.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
         };
         match greeted {
             Ok(Ok(())) => {}
@@ -151,7 +151,7 @@ async fn greet(
     let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
     admission.proved(key);
-    let Some(place) = shared.connections.take(key) else {
+    let Some(lease) = shared.connections.take(key) else {
         // It holds its slot at the gate until the refusal is sent.
         return refuse(
             shared,
@@ -169,7 +169,7 @@ async fn greet(
         .unwrap_or(interface);
     let (frame, mut greeted) = tokio::select! {
         first = Greeted::first_frame(tls) => first?,
-        () = place.evicted().cancelled() => return Err(StreamEnd::Evicted),
+        () = lease.evicted().cancelled() => return Err(StreamEnd::Evicted),
     };
     let hello: Hello = match frame {
         Frame::Hello(body) => {
@@ -184,18 +184,18 @@ async fn greet(
         Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
         Err(NoSession::Refused(refused)) => return refuse(shared, remote, greeted, refused).await,
     };
-    place.has_session();
-    let here = if hello.new { interfaces().ok() } else { None };
+    lease.has_session();
+    let interfaces = if hello.new { interfaces().ok() } else { None };
     let welcome = Welcome {
         version: VERSION,
         arrival: Some(arrival.clone()),
-        interfaces: here.map(|here| described(&here, &[])),
+        interfaces: interfaces.map(|found| described(&found, &[])),
         padding: hello
             .padding
             .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
-    greeted.hold(place);
+    greeted.hold(lease);
     let mut established = Box::new(Established::new(greeted));
     established.arriving = Some(arriving);
     let plan = PathPlan {
@@ -415,8 +415,8 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 /// connection. Their host routes and files are thus free before the session timeout. A client that
 /// still uses such a session continues with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
-    let begun = Instant::now();
-    while begun.elapsed() < SILENCE_TIMEOUT {
+    let started_at = Instant::now();
+    while started_at.elapsed() < SILENCE_TIMEOUT {
         tokio::time::sleep(SILENCE_PAUSE).await;
         for session in earlier.iter().filter(|session| session.is_idle()) {
             session.command(Command::EndIfIdle).await;

@@ -19,17 +19,17 @@ pub(super) struct Refusals {
 #[derive(Debug)]
 struct RefusalWindow {
     since: Instant,
-    told: u32,
+    logged: u32,
     /// Number of rejections in the current second without a log record.
-    untold: u64,
+    unlogged: u64,
 }
 
 impl RefusalWindow {
     fn begin(since: Instant) -> Self {
         Self {
             since,
-            told: 0,
-            untold: 0,
+            logged: 0,
+            unlogged: 0,
         }
     }
 }
@@ -69,15 +69,15 @@ impl Refusals {
 
     fn judge(&self, now: Instant) -> Verdict {
         let mut second = self.second.lock();
-        if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
+        if second.unlogged == 0 && now.saturating_duration_since(second.since) >= SECOND {
             *second = RefusalWindow::begin(now);
         }
-        if second.told < self.most {
-            second.told += 1;
+        if second.logged < self.most {
+            second.logged += 1;
             return Verdict::Tell;
         }
-        second.untold += 1;
-        if second.untold == 1 {
+        second.unlogged += 1;
+        if second.unlogged == 1 {
             Verdict::CountFrom(second.since)
         } else {
             Verdict::Count
@@ -85,12 +85,12 @@ impl Refusals {
     }
 
     fn report_rest(&self) {
-        let untold = self.end_second(Instant::now());
-        tracing::info!(connections = untold, "more connections were rejected");
+        let unlogged = self.end_second(Instant::now());
+        tracing::info!(connections = unlogged, "more connections were rejected");
     }
 
     fn end_second(&self, now: Instant) -> u64 {
-        std::mem::replace(&mut *self.second.lock(), RefusalWindow::begin(now)).untold
+        std::mem::replace(&mut *self.second.lock(), RefusalWindow::begin(now)).unlogged
     }
 }
 

@@ -54,8 +54,8 @@ impl Service {
         } else {
             (Receiving::UNHEEDING, Receiving::UNHEEDING)
         };
-        let (tree_place, memory) = self
-            .tree_place(session, least_and_most, of_request(&rules.filters, &[]))
+        let (reservation, memory) = self
+            .reserve_tree(session, least_and_most, of_request(&rules.filters, &[]))
             .await?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
@@ -71,7 +71,7 @@ impl Service {
             filters,
             allowance: Receiving::within(memory, heeds_memory),
         };
-        Ok(request.into_run(tree_place))
+        Ok(request.into_run(reservation))
     }
 
     /// Checks a peer's request to fetch trees and reserves their resources. Returns the sender,
@@ -96,8 +96,8 @@ impl Service {
         }
         let root = self.served.root("send", &"a tree")?;
         let names = walk.only.as_deref().unwrap_or_default();
-        let (tree_place, memory) = self
-            .tree_place(session, Sending::LEASE, of_request(&rules.filters, names))
+        let (reservation, memory) = self
+            .reserve_tree(session, Sending::LEASE, of_request(&rules.filters, names))
             .await?;
         let beneath = |name, contents| SendSource::Beneath {
             root: root.clone(),
@@ -114,19 +114,19 @@ impl Service {
             list: false,
             allowance: Sending::within(memory),
         };
-        Ok(request.into_run(tree_place))
+        Ok(request.into_run(reservation))
     }
 
     /// Reserves a permit, file descriptors and between `least` and `most` bytes of memory for a
-    /// tree transfer, and returns the reservation with the remaining bytes. `asked` is the size of
-    /// the request's filters and names in bytes, which counts towards the memory.
-    async fn tree_place(
+    /// tree transfer, and returns the reservation with the remaining bytes. `request_size` is
+    /// the size of the request's filters and names in bytes, which counts towards the memory.
+    async fn reserve_tree(
         &self,
         session: &SessionHandle,
         (least, most): (usize, usize),
-        asked: usize,
+        request_size: usize,
     ) -> Result<(impl Send + 'static + use<>, usize), FileError> {
-        let place = self.trees.clone().try_acquire_owned().map_err(|_| {
+        let permit = self.trees.clone().try_acquire_owned().map_err(|_| {
             let why = io::Error::other(format!(
                 "limit of {MOST_TREES} concurrent trees per session reached"
             ));
@@ -134,11 +134,11 @@ impl Service {
         })?;
         let key = *self.key.as_bytes();
         let memory = self.shared.tree_memory.of(key);
-        let memory = memory.lease_between(least + asked, most + asked);
+        let memory = memory.lease_between(least + request_size, most + request_size);
         let memory = leased(memory, session, "tree").await?;
         let files = self.shared.trees.of(key);
         let files = leased(files.lease(OF_TREE), session, "tree").await?;
-        let left = memory.count().saturating_sub(asked);
-        Ok(((place, files, memory), left))
+        let left = memory.count().saturating_sub(request_size);
+        Ok(((permit, files, memory), left))
     }
 }

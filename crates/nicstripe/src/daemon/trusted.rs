@@ -105,10 +105,10 @@ impl PeersFile {
 impl LastRead {
     /// Logs a read error if it is new, and at most once a minute if it persists.
     fn on_failure(&mut self, text: String, now: Instant) {
-        let is_told = |(told, at): &(String, Instant)| {
-            *told == text && now.duration_since(*at) < FAILURE_PAUSE
+        let is_logged = |(logged_text, at): &(String, Instant)| {
+            *logged_text == text && now.duration_since(*at) < FAILURE_PAUSE
         };
-        if !self.failure.as_ref().is_some_and(is_told) {
+        if !self.failure.as_ref().is_some_and(is_logged) {
             tracing::error!(error = %crate::text::logged::logged(&text), "rejecting new connections until the list of peers can be read");
             self.failure = Some((text, now));
         }
@@ -212,10 +212,10 @@ mod tests {
     fn the_log_tells_each_failure_once_a_minute() {
         let (mut last, start) = (LastRead::default(), Instant::now());
         last.on_failure("a".into(), start);
-        let told = last.failure.clone();
+        let logged_text = last.failure.clone();
         last.on_failure("a".into(), start + FAILURE_PAUSE / 2);
-        assert_eq!(last.failure, told);
+        assert_eq!(last.failure, logged_text);
         last.on_failure("a".into(), start + FAILURE_PAUSE);
-        assert_ne!(last.failure, told);
+        assert_ne!(last.failure, logged_text);
     }
 }

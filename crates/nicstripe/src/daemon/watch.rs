@@ -24,9 +24,9 @@ pub(super) struct Watch {
     /// Responder to discovery requests; `None` without listening sockets, or with sockets of the
     /// embedding program.
     responder: Option<Responder>,
-    here: Vec<Interface>,
+    interfaces: Vec<Interface>,
     /// Interfaces that were last sent to the peers.
-    told: Vec<PeerInterface>,
+    announced: Vec<PeerInterface>,
 }
 
 impl Watch {
@@ -43,8 +43,8 @@ impl Watch {
                 accept_connection(&admitting, accepted, interface);
             }),
             responder,
-            here: Vec::new(),
-            told: Vec::new(),
+            interfaces: Vec::new(),
+            announced: Vec::new(),
         }
     }
 
@@ -69,7 +69,10 @@ impl Watch {
         loop {
             let change = changes.next().await?;
             if let Change::Carrier { index, up } = change
-                && let Some(interface) = self.here.iter().find(|interface| interface.index == index)
+                && let Some(interface) = self
+                    .interfaces
+                    .iter()
+                    .find(|interface| interface.index == index)
             {
                 on_carrier(&self.shared, index.0, &interface.name.to_string(), up).await;
             }
@@ -80,24 +83,24 @@ impl Watch {
     /// Lists the interfaces, and updates listeners, discovery and peers accordingly.
     async fn look(&mut self) {
         match interfaces() {
-            Ok(here) => self.here = here,
+            Ok(found) => self.interfaces = found,
             // Retried at the next change.
             Err(error) => {
                 tracing::warn!(error = %logged_error(&error), "cannot list interfaces");
                 return;
             }
         }
-        self.listeners.follow(&self.here);
+        self.listeners.follow(&self.interfaces);
         self.listeners.accept(&self.on_accepted);
         if let Some(responder) = &mut self.responder {
-            responder.update(&self.here);
+            responder.update(&self.interfaces);
         }
-        let now = described(&self.here, &[]);
-        if now != self.told {
-            self.told = now;
+        let now = described(&self.interfaces, &[]);
+        if now != self.announced {
+            self.announced = now;
             for session in sessions(&self.shared) {
                 session
-                    .command(Command::SendInterfaces(self.told.clone()))
+                    .command(Command::SendInterfaces(self.announced.clone()))
                     .await;
             }
         }

@@ -121,7 +121,7 @@ impl Contact<'_> {
         });
         let known = first_known(
             resolved(self.resolver()),
-            self.known_addresses(&key, attempts.interfaces),
+            self.try_known_addresses(&key, attempts.interfaces),
         );
         let found = match &lookup {
             Some(lookup) => first_of(lookup.on_cables(), known).await,
@@ -148,7 +148,7 @@ impl Contact<'_> {
                 Err(silence) => cables = silence,
             }
         }
-        match self.known_addresses(&key, attempts.interfaces).await {
+        match self.try_known_addresses(&key, attempts.interfaces).await {
             Ok(addresses) => on_cables.extend(addresses),
             Err(tried) => attempts.add_tried(tried),
         }
@@ -218,7 +218,7 @@ impl Contact<'_> {
 
     /// Tries the peer's addresses in the address book, and returns the first at which a connection
     /// succeeds. This does not prove the peer's identity.
-    async fn known_addresses(
+    async fn try_known_addresses(
         &self,
         key: &PublicKey,
         interfaces: &[Interface],

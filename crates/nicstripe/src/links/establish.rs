@@ -76,16 +76,16 @@ impl SessionRequest<'_> {
 
         let events = self.subscriber.clone().or(settings.events.clone());
         let mut retries = Retries::new(contact.host, settings.patience, settings.queues, events);
-        let (mut first, met) = contact
+        let (mut first, first_contact) = contact
             .meet(&connector, &interfaces, &local, &mut retries)
             .await?;
-        contact.remember(met.key, &first);
+        contact.remember(first_contact.key, &first);
         let FirstContact {
             mut established,
             remote_interfaces,
             key,
             arrival,
-        } = met;
+        } = first_contact;
         let facts = Facts {
             local: &local,
             remote: &remote_interfaces,

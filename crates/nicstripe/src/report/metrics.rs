@@ -131,11 +131,11 @@ impl Histogram {
     }
 
     pub(crate) fn observe(&mut self, took: Duration) {
-        let place = Self::BOUNDS
+        let bucket = Self::BOUNDS
             .iter()
             .position(|bound| took.as_secs_f64() <= *bound)
             .unwrap_or(Self::BOUNDS.len());
-        self.counts[place] += 1;
+        self.counts[bucket] += 1;
         self.sum += took;
     }
 }
@@ -156,19 +156,19 @@ struct State {
 /// counts once, without its standalone files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JobCounts {
-    pub(crate) begun: u64,
+    pub(crate) started: u64,
     pub(crate) ended: u64,
 }
 
 #[cfg(feature = "bench")]
 impl JobCounts {
     pub(crate) fn running(self) -> u64 {
-        self.begun.saturating_sub(self.ended)
+        self.started.saturating_sub(self.ended)
     }
 
     /// Returns the number of transfers that were running at `before` or have started since.
     pub(crate) fn since(self, before: Self) -> u64 {
-        self.begun.saturating_sub(before.ended)
+        self.started.saturating_sub(before.ended)
     }
 }
 
@@ -219,7 +219,7 @@ impl Meters {
 
     /// Counts the start of a transfer, except standalone files of a tree.
     pub(crate) fn job_begun(&self) {
-        self.0.lock().jobs.begun += 1;
+        self.0.lock().jobs.started += 1;
     }
 
     /// Counts the end of a transfer with any result.

@@ -71,11 +71,11 @@ impl Congestion {
 
     /// Evaluates a `tcp_info` reading and returns the change to apply, if any.
     pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
-        let Some((begun, before)) = &self.since else {
+        let Some((start, before)) = &self.since else {
             self.since = Some((now, info.clone()));
             return None;
         };
-        let elapsed = now.saturating_duration_since(*begun);
+        let elapsed = now.saturating_duration_since(*start);
         if elapsed < WINDOW {
             return None;
         }

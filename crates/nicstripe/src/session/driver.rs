@@ -308,7 +308,7 @@ impl Driver {
                 waiter,
             } => self.get(transfer, sink, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
-            Command::OpenMux { asked, mux } => self.open_mux(asked, mux),
+            Command::OpenMux { request, mux } => self.open_mux(request, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),

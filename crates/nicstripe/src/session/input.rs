@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Ask { ask: AskKind, reply: AskReply },
     /// Client: open the tunnel multiplexer.
     OpenMux {
-        asked: OpenTunnels,
+        request: OpenTunnels,
         mux: Arc<TunnelMux>,
     },
     /// Client: cancel a transfer; it can be resumed later.
@@ -283,13 +283,13 @@ impl Drop for Fault {
         if std::thread::panicking() {
             let source = io::Error::other("internal error");
             let error = Error::system("continue the session", source);
-            let (session, told) = (
+            let (session, input) = (
                 self.0.clone(),
                 Input::Command(Command::GiveUp(Box::new(error))),
             );
             match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),
-                Err(_) => drop(session.blocking_send(told)),
+                Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(input).await) })),
+                Err(_) => drop(session.blocking_send(input)),
             }
         }
     }

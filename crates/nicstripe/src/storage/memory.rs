@@ -127,7 +127,7 @@ impl MemoryStorage {
 
     /// Deletes unfinished files that no transfer has open.
     pub fn forget_unfinished(&self) {
-        self.0.state.lock().parts.retain(|_, kept| kept.is_open);
+        self.0.state.lock().parts.retain(|_, stored| stored.is_open);
     }
 
     fn content(
@@ -160,13 +160,13 @@ impl Storage for MemoryStorage {
         let mut state = self.0.state.lock();
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
-        if let Some(kept) = state.parts.get(&key) {
-            if kept.is_open {
+        if let Some(stored) = state.parts.get(&key) {
+            if stored.is_open {
                 let why = io::Error::other("another transfer is writing it");
                 return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
             }
             // Deleted first, so that the new part may use its memory.
-            if kept.origin != request.origin || request.restart {
+            if stored.origin != request.origin || request.restart {
                 state.parts.remove(&key);
             }
         }
@@ -177,7 +177,7 @@ impl Storage for MemoryStorage {
                     durable: Mutex::default(),
                 })
             },
-            |kept| kept.part.clone(),
+            |stored| stored.part.clone(),
         );
         let have = part.durable.lock().clone();
         let left = request
@@ -299,7 +299,7 @@ impl StoredPart for MemoryPart {
         if state
             .parts
             .get(&self.key)
-            .is_some_and(|kept| Arc::ptr_eq(&kept.part, &self.part))
+            .is_some_and(|stored| Arc::ptr_eq(&stored.part, &self.part))
         {
             state.parts.remove(&self.key);
         }
@@ -309,10 +309,10 @@ impl StoredPart for MemoryPart {
 /// Keeps the data of an unfinished file, so that a transfer can resume.
 impl Drop for MemoryPart {
     fn drop(&mut self) {
-        if let Some(kept) = self.storage.0.state.lock().parts.get_mut(&self.key)
-            && Arc::ptr_eq(&kept.part, &self.part)
+        if let Some(stored) = self.storage.0.state.lock().parts.get_mut(&self.key)
+            && Arc::ptr_eq(&stored.part, &self.part)
         {
-            kept.is_open = false;
+            stored.is_open = false;
         }
     }
 }

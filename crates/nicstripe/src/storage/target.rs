@@ -234,7 +234,7 @@ impl StoredTarget {
         };
         self.part
             .write_all_at(bytes, extent.offset)
-            .map_err(|cause| self.kept(self.error("write", cause)))?;
+            .map_err(|cause| self.with_resumption(self.error("write", cause)))?;
         self.end
             .fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
         Ok(())
@@ -277,7 +277,7 @@ impl StoredTarget {
 
     fn read_back(&self, size: u64) -> Result<Digest, FileError> {
         digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
-            .map_err(|cause| self.kept(self.error("read back", cause)))
+            .map_err(|cause| self.with_resumption(self.error("read back", cause)))
     }
 
     fn discard(&self, is_closed: &mut bool) {
@@ -290,7 +290,7 @@ impl StoredTarget {
         !self.grid.is_open() && !self.poisoned.load(Ordering::Acquire)
     }
 
-    fn kept(&self, error: FileError) -> FileError {
+    fn with_resumption(&self, error: FileError) -> FileError {
         if self.is_resumable() {
             error.resumable()
         } else {

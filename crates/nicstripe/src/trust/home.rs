@@ -136,15 +136,15 @@ impl Home {
 
     /// Like [`Home::found_in`], for a directory's device and inode.
     pub(crate) fn found_in_inode(&self, directory: (u64, u64)) -> io::Result<Option<PathBuf>> {
-        for place in [
+        for path in [
             self.config.clone(),
             self.state.clone(),
             self.identity_file(),
             self.peers_file(),
             self.config_file(),
         ] {
-            if leads_through(&std::path::absolute(&place)?, directory)? {
-                return Ok(Some(place));
+            if leads_through(&std::path::absolute(&path)?, directory)? {
+                return Ok(Some(path));
             }
         }
         Ok(None)

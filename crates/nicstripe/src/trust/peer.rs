@@ -395,14 +395,14 @@ fn split_options(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the position of the first matching character outside quotes, or the length of the text;
 /// `None` if a quote is not closed.
-fn find_outside_quotes(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
+fn find_outside_quotes(text: &str, matches: impl Fn(char) -> bool) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices() {
         match c {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
-            c if !quoted && wanted(c) => return Some(at),
+            c if !quoted && matches(c) => return Some(at),
             _ => {}
         }
     }

@@ -61,7 +61,7 @@ impl Dialer {
             tokio::select! {
                 connected = self.connect(&target) => connected,
                 // The client has cancelled the tunnel.
-                () = tunnel.gone() => return,
+                () = tunnel.ended() => return,
             }
         };
         match connected {

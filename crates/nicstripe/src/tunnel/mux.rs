@@ -49,7 +49,7 @@ pub(crate) struct TunnelMux {
 pub(super) struct State {
     pub(super) tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
-    asked: Vec<(ConnId, String)>,
+    requested: Vec<(ConnId, String)>,
     /// Number of batches consumed since the last [`TunnelMux::status`].
     taken: u64,
     breach: Option<TunnelError>,
@@ -93,7 +93,7 @@ impl TunnelMux {
         let state = State {
             tunnels: Tunnels::new(role),
             users: BTreeMap::new(),
-            asked: Vec::new(),
+            requested: Vec::new(),
             taken: 0,
             breach: None,
             has_ended: false,
@@ -156,8 +156,8 @@ impl TunnelMux {
                 state.breach = Some(error);
             }
         });
-        let asked = std::mem::take(&mut self.state.lock().asked);
-        for (conn, target) in asked {
+        let requested = std::mem::take(&mut self.state.lock().requested);
+        for (conn, target) in requested {
             let tunnel = Tunnel::new(self.clone(), conn);
             if let Some(dialer) = self.dialer.clone() {
                 tokio::spawn(dialer.serve(tunnel, target));
@@ -322,7 +322,7 @@ impl State {
         while let Some(event) = self.tunnels.poll_event() {
             let (conn, reads, writes) = match event {
                 TunnelEvent::Asked { conn, target } => {
-                    self.asked.push((conn, target));
+                    self.requested.push((conn, target));
                     continue;
                 }
                 TunnelEvent::Readable(conn) => (conn, true, false),

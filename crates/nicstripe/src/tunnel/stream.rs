@@ -89,7 +89,7 @@ impl Tunnel {
             let mut one = [0];
             if poll_fn(|context| self.mux.poll_peek(self.conn, &mut one, context))
                 .await
-                .map_err(gone)?
+                .map_err(reset)?
                 == 0
             {
                 // Fails if the program has closed its connection.
@@ -102,7 +102,7 @@ impl Tunnel {
                 let Poll::Ready(peeked) = self.mux.poll_peek(self.conn, scratch, &context) else {
                     return Ok(0);
                 };
-                let written = tcp.try_write(&scratch[..peeked.map_err(gone)?])?;
+                let written = tcp.try_write(&scratch[..peeked.map_err(reset)?])?;
                 self.consume(written);
                 Ok(written)
             });
@@ -134,7 +134,7 @@ impl Tunnel {
     }
 
     /// Waits until the peer or the session has ended the tunnel.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn ended(&self) {
         poll_fn(|context| self.mux.poll_gone(self.conn, context)).await;
     }
 }
@@ -152,7 +152,7 @@ impl AsyncRead for Tunnel {
             self.mux
                 .poll_peek(self.conn, buffer.initialize_unfilled(), context)
         )
-        .map_err(gone)?;
+        .map_err(reset)?;
         self.consume(count);
         buffer.advance(count);
         Poll::Ready(Ok(()))
@@ -168,9 +168,9 @@ impl AsyncWrite for Tunnel {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let room = ready!(self.mux.poll_room(self.conn, context)).map_err(gone)?;
+        let room = ready!(self.mux.poll_room(self.conn, context)).map_err(reset)?;
         let count = room.min(bytes.len());
-        self.push(&bytes[..count]).map_err(gone)?;
+        self.push(&bytes[..count]).map_err(reset)?;
         Poll::Ready(Ok(count))
     }
 
@@ -199,7 +199,7 @@ impl fmt::Debug for Tunnel {
     }
 }
 
-fn gone(_: Broken) -> io::Error {
+fn reset(_: Broken) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 

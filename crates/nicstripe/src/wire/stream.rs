@@ -234,7 +234,7 @@ impl<S: EventSink> Stream<S> {
     /// Runs the connection until it ends or the session releases it.
     pub(crate) async fn run(mut self) {
         let lease = self.greeted.lease.take();
-        let gone = async {
+        let evicted = async {
             match &lease {
                 Some(lease) => lease.evicted().cancelled().await,
                 None => std::future::pending().await,
@@ -242,7 +242,7 @@ impl<S: EventSink> Stream<S> {
         };
         let carried = tokio::select! {
             carried = self.carry() => carried,
-            () = gone => Err(StreamEnd::Evicted),
+            () = evicted => Err(StreamEnd::Evicted),
         };
         let end = match carried {
             Ok(()) => {

@@ -64,11 +64,11 @@ impl fmt::Display for Unreachable {
         let Self { host, port, .. } = self;
         let host = printable(host.as_bytes());
         match &self.cables {
-            CableSearch::Silent(asked) => {
+            CableSearch::Silent(searched) => {
                 write!(
                     f,
                     "{host} is in the list of peers, but nothing answered on {} (port {port})",
-                    asked.join(", ")
+                    searched.join(", ")
                 )
             }
             CableSearch::Answered(on) => {

@@ -28,7 +28,7 @@ pub(super) struct Account {
     meter: MeterId,
     /// Name of the peer in the peers file, or the fingerprint of its key.
     peer: String,
-    begun: Instant,
+    started_at: Instant,
     jobs: BTreeMap<TransferId, TransferRecord>,
     /// Bytes that ended transfers retransmitted or received twice.
     repeated_bytes: u64,
@@ -54,8 +54,8 @@ struct TransferRecord {
     direction: Direction,
     /// True for a standalone file of a tree, which has no log record because the tree has one.
     is_entry: bool,
-    begun: Instant,
-    sync_begun: Option<Instant>,
+    started_at: Instant,
+    sync_started_at: Option<Instant>,
 }
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ impl Account {
             meter: meters.session_begun(),
             meters,
             peer: peer.to_owned(),
-            begun: now,
+            started_at: now,
             jobs: BTreeMap::new(),
             repeated_bytes: 0,
             reported_bytes: 0,
@@ -92,7 +92,7 @@ impl Account {
         })
     }
 
-    pub(super) fn asked(
+    pub(super) fn requested(
         &mut self,
         transfer: TransferId,
         name: impl std::fmt::Display,
@@ -103,8 +103,8 @@ impl Account {
             name: logged(name).to_string(),
             direction,
             is_entry,
-            begun: clock::now(),
-            sync_begun: None,
+            started_at: clock::now(),
+            sync_started_at: None,
         };
         if !is_entry {
             self.meters.job_begun();
@@ -202,7 +202,7 @@ impl Account {
         result: &Result<Outcome, Error>,
         stats: &TransferStats,
     ) {
-        let took = clock::now() - job.begun;
+        let took = clock::now() - job.started_at;
         let (peer, name, direction, links) = (
             &self.peer,
             &job.name,
@@ -234,17 +234,17 @@ impl Account {
 
     pub(super) fn sync_begun(&mut self, transfer: TransferId) {
         if let Some(job) = self.jobs.get_mut(&transfer) {
-            job.sync_begun.get_or_insert_with(clock::now);
+            job.sync_started_at.get_or_insert_with(clock::now);
         }
     }
 
     pub(super) fn synced(&mut self, transfer: TransferId) {
-        if let Some(begun) = self
+        if let Some(started_at) = self
             .jobs
             .get_mut(&transfer)
-            .and_then(|job| job.sync_begun.take())
+            .and_then(|job| job.sync_started_at.take())
         {
-            let took = clock::now() - begun;
+            let took = clock::now() - started_at;
             self.meters.totals().syncs.observe(took);
         }
     }
@@ -300,7 +300,7 @@ impl Account {
     }
 
     pub(super) fn closed(&mut self, code: CloseCode, links: usize) {
-        let seconds = ((clock::now() - self.begun).as_secs_f64() * 1e3).round() / 1e3;
+        let seconds = ((clock::now() - self.started_at).as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
         let InterfaceBytes {
             received: received_bytes,

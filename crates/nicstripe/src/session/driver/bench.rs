@@ -413,11 +413,11 @@ impl PathConnection {
     /// kernel granted (send, receive).
     fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.probe()?);
-        let wanted = usize::try_from(bytes).ok()?;
+        let requested = usize::try_from(bytes).ok()?;
         // The kernel may grant less without an error; the sizes are read back.
         let _ = (
-            socket.set_send_buffer_size(wanted),
-            socket.set_recv_buffer_size(wanted),
+            socket.set_send_buffer_size(requested),
+            socket.set_recv_buffer_size(requested),
         );
         self.buffers()
     }

@@ -291,7 +291,7 @@ impl Driver {
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let (transfer, session) = (get.transfer, self.handle.clone());
         let is_entry = get.entry.is_some();
-        let Some(service) = self.asked(transfer, &get.name, Direction::Send, is_entry) else {
+        let Some(service) = self.requested(transfer, &get.name, Direction::Send, is_entry) else {
             return;
         };
         let opening = match get.entry {
@@ -311,7 +311,8 @@ impl Driver {
     pub(super) fn on_put_requested(&mut self, put: Put) {
         let (transfer, session) = (put.offer.transfer, self.handle.clone());
         let is_entry = put.entry.is_some();
-        let Some(service) = self.asked(transfer, &put.name, Direction::Receive, is_entry) else {
+        let Some(service) = self.requested(transfer, &put.name, Direction::Receive, is_entry)
+        else {
             return;
         };
         let opening = match put.entry {
@@ -334,7 +335,7 @@ impl Driver {
     /// Daemon: prepares to receive a tree from the peer.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let (transfer, name) = (put.transfer, shown_path(put.target.as_ref()));
-        if let Some(service) = self.asked(transfer, name, Direction::Receive, false) {
+        if let Some(service) = self.requested(transfer, name, Direction::Receive, false) {
             let opening = service.receive_tree(put, self.handle.clone());
             self.jobs.open_sink(transfer, opening);
         }
@@ -346,7 +347,7 @@ impl Driver {
         let names = get.sources.iter();
         let names = names.map(|source| shown_path(source.name.as_ref()));
         let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
-        if let Some(service) = self.asked(transfer, names, Direction::Send, false) {
+        if let Some(service) = self.requested(transfer, names, Direction::Send, false) {
             let opening = service.send_tree(get, self.handle.clone());
             self.jobs.open_source(transfer, opening);
         }
@@ -354,14 +355,14 @@ impl Driver {
 
     /// Records a transfer that the peer requests. Returns the service that opens its end; rejects
     /// the transfer if this machine is the client.
-    fn asked(
+    fn requested(
         &mut self,
         transfer: TransferId,
         name: impl fmt::Display,
         direction: Direction,
         is_entry: bool,
     ) -> Option<Arc<dyn Serve>> {
-        self.account_mut(|account| account.asked(transfer, name, direction, is_entry));
+        self.account_mut(|account| account.requested(transfer, name, direction, is_entry));
         match (&self.config.access, direction) {
             (Access::Daemon(service), _) => return Some(service.clone()),
             (Access::Client, Direction::Send) => self.refuse(transfer, "a client serves no files"),

@@ -22,35 +22,35 @@ impl MuxEnds {
 
 impl Driver {
     /// Client: requests a multiplexer from the daemon. Ends `mux` if the session already has one.
-    pub(super) fn open_mux(&mut self, asked: Asked, mux: Arc<TunnelMux>) {
+    pub(super) fn open_mux(&mut self, request: Asked, mux: Arc<TunnelMux>) {
         if self.mux.is_some() {
             return mux.end();
         }
-        self.await_mux(asked.up, asked.down, &mux);
+        self.await_mux(request.up, request.down, &mux);
         self.mux = Some(MuxEnds {
-            transfers: [asked.up, asked.down],
+            transfers: [request.up, request.down],
             mux,
         });
-        self.session.open_tunnels(asked);
+        self.session.open_tunnels(request);
     }
 
     /// Daemon: accepts the client's multiplexer. The targets are checked for each tunnel.
-    pub(super) fn on_tunnels_requested(&mut self, asked: Asked) {
+    pub(super) fn on_tunnels_requested(&mut self, request: Asked) {
         let Access::Daemon(service) = &self.config.access else {
             return;
         };
         if self.mux.is_some() {
-            return [asked.up, asked.down]
+            return [request.up, request.down]
                 .into_iter()
                 .for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
         }
         let dialer = service.dialer(self.config.host.clone());
         let mux = TunnelMux::of_daemon(Arc::new(dialer));
         self.mux = Some(MuxEnds {
-            transfers: [asked.up, asked.down],
+            transfers: [request.up, request.down],
             mux: mux.clone(),
         });
-        self.serve_mux(asked.down, asked.up, &mux);
+        self.serve_mux(request.down, request.up, &mux);
     }
 
     /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated the tunnel

@@ -56,14 +56,14 @@ fn send_all(chunks: &mut ChunkSender, reader: &mut dyn io::Read) -> io::Result<(
     let mut first = None;
     loop {
         let mut buffer = chunks.buffer();
-        let begun = read_some(reader, buffer.bytes_mut(full))?;
+        let first_len = read_some(reader, buffer.bytes_mut(full))?;
         let goes_on = first
             .take()
-            .is_none_or(|first| chunks.send(first, begun == 0));
-        if begun == 0 || !goes_on {
+            .is_none_or(|first| chunks.send(first, first_len == 0));
+        if first_len == 0 || !goes_on {
             return Ok(());
         }
-        let len = begun + fill(reader, &mut buffer.bytes_mut(full)[begun..])?;
+        let len = first_len + fill(reader, &mut buffer.bytes_mut(full)[first_len..])?;
         buffer.bytes_mut(len);
         if len == full && chunks.is_new() {
             first = Some(buffer);

@@ -120,9 +120,9 @@ impl Blocks {
                 .get(&piece.block)
                 .and_then(|block| block.get(piece.within..))
                 .unwrap_or_default();
-            let there = block.len().min(to.len());
-            to[..there].copy_from_slice(&block[..there]);
-            to[there..].fill(0);
+            let stored_len = block.len().min(to.len());
+            to[..stored_len].copy_from_slice(&block[..stored_len]);
+            to[stored_len..].fill(0);
         }
     }
 }

@@ -66,7 +66,7 @@ struct Pinging {
     /// Remaining load bytes of the current message, which precede its echo request.
     left: u64,
     /// True once the echo request of the current message is queued.
-    asked: bool,
+    has_asked: bool,
     times: Vec<Duration>,
 }
 
@@ -74,8 +74,8 @@ struct Pinging {
 #[derive(Debug, Default)]
 pub(super) struct Came {
     counted: u64,
-    asked: Vec<EchoHeader>,
-    answered: Vec<EchoHeader>,
+    requests: Vec<EchoHeader>,
+    answers: Vec<EchoHeader>,
 }
 
 /// Maximum encrypted bytes queued for the socket when an echo is answered. An honest peer has one
@@ -131,7 +131,7 @@ impl StreamLoad {
             token: 0,
             sent_at: now,
             left: 0,
-            asked: false,
+            has_asked: false,
             times: Vec::new(),
         });
         self.ask(tls)
@@ -156,7 +156,9 @@ impl StreamLoad {
     }
 
     fn is_message_due(&self) -> bool {
-        self.pinging.as_ref().is_some_and(|pinging| !pinging.asked)
+        self.pinging
+            .as_ref()
+            .is_some_and(|pinging| !pinging.has_asked)
     }
 
     /// Queues load and messages until `enough` encrypted bytes are queued for the socket.
@@ -199,7 +201,7 @@ impl StreamLoad {
                 .received
                 .fetch_add(came.counted, Ordering::Relaxed);
         }
-        for asked in &came.asked {
+        for request in &came.requests {
             if tls.queued() > MOST_UNSENT {
                 return Err(StreamEnd::Flood);
             }
@@ -207,16 +209,16 @@ impl StreamLoad {
                 tls,
                 EchoHeader {
                     reply: true,
-                    ..*asked
+                    ..*request
                 },
             )?;
         }
         let mut done = None;
-        for answer in &came.answered {
+        for answer in &came.answers {
             let Some(pinging) = self
                 .pinging
                 .as_mut()
-                .filter(|pinging| pinging.asked && pinging.token == answer.token)
+                .filter(|pinging| pinging.has_asked && pinging.token == answer.token)
             else {
                 continue;
             };
@@ -237,7 +239,8 @@ impl StreamLoad {
             return Ok(());
         };
         let is_large = pinging.order.bytes > MAX_ECHO as u64;
-        (pinging.token, pinging.sent_at, pinging.asked) = (self.next_token, clock::now(), false);
+        (pinging.token, pinging.sent_at, pinging.has_asked) =
+            (self.next_token, clock::now(), false);
         pinging.left = if is_large { pinging.order.bytes } else { 0 };
         self.go_on_asking(tls)
     }
@@ -267,7 +270,7 @@ impl StreamLoad {
                     len,
                 },
             )?;
-            pinging.asked = true;
+            pinging.has_asked = true;
         }
         Ok(())
     }
@@ -318,8 +321,8 @@ impl Came {
         match meter.on_piece(piece, gate)? {
             Metered::Nothing => {}
             Metered::Counted(bytes) => self.counted += bytes,
-            Metered::Asked(header) => self.asked.push(header),
-            Metered::Answered(header) => self.answered.push(header),
+            Metered::Asked(header) => self.requests.push(header),
+            Metered::Answered(header) => self.answers.push(header),
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ struct Open {
     renew_after: u64,
     /// True once the peer has sent anything under the new keys. This proves to a client that its
     /// key was accepted.
-    heard: bool,
+    has_received: bool,
     /// Number of consecutive records without data, limited by [`MAX_FRUITLESS`]: bounds the cost of
     /// a peer that sends no data.
     fruitless: u32,
@@ -150,7 +150,7 @@ impl Tls {
     /// Returns true if the peer is known to accept the local key: for a server after the handshake,
     /// for a client after the server's first record.
     pub(crate) fn is_confirmed(&self) -> bool {
-        matches!(&self.state, State::Open(open) if open.heard || !self.is_client)
+        matches!(&self.state, State::Open(open) if open.has_received || !self.is_client)
     }
 
     /// Returns 32 secret bytes shared by both ends of this connection only, once the handshake is
@@ -200,7 +200,7 @@ impl Tls {
         let open = Open {
             keys: handshake.finish()?,
             renew_after: RENEW_AFTER,
-            heard: false,
+            has_received: false,
             fruitless: 0,
             renewal_ends: 0,
             peer_closed: false,
@@ -246,7 +246,7 @@ impl Open {
             };
             match content {
                 ContentType::ApplicationData if !plaintext.is_empty() => {
-                    self.heard = true;
+                    self.has_received = true;
                     self.fruitless = 0;
                     progress.plaintext += plaintext.len();
                     sink(plaintext)?;
@@ -282,7 +282,7 @@ impl Open {
                 // One key update answers all requests received before it was sent (RFC 8446,
                 // section 4.6.3). One answer per request would let a peer that reads nothing fill
                 // our memory.
-                let is_answer_unsent = out.total_gone() < self.renewal_ends;
+                let is_answer_unsent = out.total_removed() < self.renewal_ends;
                 if *request == 1 && !self.closed && !is_answer_unsent {
                     self.renew(out)?;
                 }
@@ -294,7 +294,7 @@ impl Open {
             }
             _ => return Err(self.refuse("neither data nor alert nor key update", out)),
         }
-        self.heard = true;
+        self.has_received = true;
         Ok(())
     }
 
@@ -307,7 +307,7 @@ impl Open {
             // Precedes a close_notify and means nothing by itself (RFC 8446, section 6.1).
             AlertDescription::UserCanceled => Ok(()),
             // A server checks the client's key after the client has completed its handshake.
-            alert if is_client && !self.heard => Err(TlsError::from_alert(alert)),
+            alert if is_client && !self.has_received => Err(TlsError::from_alert(alert)),
             alert => Err(TlsError::Alert(alert)),
         }
     }
@@ -348,7 +348,7 @@ impl Open {
     /// 4.6.3).
     fn renew(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.send_small(ContentType::Handshake, &KEY_UPDATE, out)?;
-        self.renewal_ends = out.total_gone() + out.len() as u64;
+        self.renewal_ends = out.total_removed() + out.len() as u64;
         self.keys.sealer = self.keys.schedule.next_sealer()?;
         Ok(())
     }

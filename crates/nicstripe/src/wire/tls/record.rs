@@ -249,7 +249,7 @@ pub(crate) struct SendBuffer {
     start: usize,
     end: usize,
     /// Total number of bytes removed from the front since creation.
-    gone: u64,
+    removed: u64,
 }
 
 impl SendBuffer {
@@ -260,7 +260,7 @@ impl SendBuffer {
             bytes: vec![0; capacity],
             start: 0,
             end: 0,
-            gone: 0,
+            removed: 0,
         }
     }
 
@@ -282,7 +282,7 @@ impl SendBuffer {
     pub(crate) fn advance(&mut self, sent: usize) {
         let sent = sent.min(self.len());
         self.start += sent;
-        self.gone += sent as u64;
+        self.removed += sent as u64;
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
@@ -295,8 +295,8 @@ impl SendBuffer {
 
     /// Returns the total number of bytes removed from the queue, sent or dropped. The bytes queued
     /// now have left once this has grown by the current [`SendBuffer::len`].
-    pub(crate) fn total_gone(&self) -> u64 {
-        self.gone
+    pub(crate) fn total_removed(&self) -> u64 {
+        self.removed
     }
 
     /// Returns exactly `len` writable bytes behind the pending ones; [`SendBuffer::commit`] appends
@@ -340,6 +340,6 @@ mod tests {
         assert_eq!(buffer.pending(), b"efghijklmnop");
         buffer.advance(usize::MAX);
         assert!(buffer.is_empty());
-        assert_eq!(buffer.total_gone(), 16);
+        assert_eq!(buffer.total_removed(), 16);
     }
 }

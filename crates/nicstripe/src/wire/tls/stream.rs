@@ -203,7 +203,7 @@ impl TlsStream {
     /// The last queued data has reached the kernel once this has grown by the value of
     /// [`TlsStream::queued`] right after queueing.
     pub(crate) fn total_sent(&self) -> u64 {
-        self.sending.total_gone()
+        self.sending.total_removed()
     }
 
     /// Sends once, as much as the kernel accepts, and returns the number of bytes sent.
