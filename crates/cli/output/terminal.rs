@@ -124,7 +124,7 @@ impl Terminal {
             (MessageFormat::Records, Priority::Error) => tracing::error!("{text}"),
             (MessageFormat::Records, Priority::Warning) => tracing::warn!("{text}"),
             (MessageFormat::Records, Priority::Info | Priority::Debug) => {
-                tracing::info!("{label} {text}")
+                tracing::info!("{label} {text}");
             }
         }
     }

@@ -63,8 +63,13 @@ fn interface(link: &BenchLink, end: &InterfaceFacts, machine: &str, address: &st
         .into_iter()
         .chain(offloads.as_deref())
         .collect();
-    let end = format!("{} at {machine}, {address}", end.name);
-    let cells = [link.id.to_string(), end, line.join(", "), driver.join(": ")];
+    let name = format!("{} at {machine}, {address}", end.name);
+    let cells = [
+        link.id.to_string(),
+        name,
+        line.join(", "),
+        driver.join(": "),
+    ];
     let cells: Vec<String> = cells
         .iter()
         .map(|cell| format!("<td>{}</td>", escape(&shown(cell))))
