@@ -72,9 +72,9 @@ fn main() {
     let (alone, together) = trials(arguments.list)
         .into_iter()
         .partition(|trial| ALONE.contains(&trial.name()));
-    // Cables are slow, and most tests wait for the loss of one: they need a third of a core.
+    // Cables are slow, and most tests wait for the loss of one: they need less than half of a core.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(2 * cores);
+    arguments.test_threads.get_or_insert(cores + 1);
     let of_most = libtest_mimic::run(&arguments, together);
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, alone).exit_if_failed();
