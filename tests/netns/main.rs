@@ -69,25 +69,11 @@ fn main() {
         return powercuts::cut_power(&base);
     }
     let mut arguments = Arguments::from_args();
-    let (alone, together) = trials(arguments.list)
-        .into_iter()
-        .partition(|trial| ALONE.contains(&trial.name()));
     // Cables are slow, and most tests wait for the loss of one: they need less than half of a core.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(cores + 1);
-    let of_most = libtest_mimic::run(&arguments, together);
-    arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, alone).exit_if_failed();
-    of_most.exit();
+    arguments.test_threads.get_or_insert(2 * cores);
+    libtest_mimic::run(&arguments, trials(arguments.list)).exit();
 }
-
-/// Tests that run one at a time. Two interfaces race to answer an ARP request, and a second busy
-/// lab changes which one wins.
-const ALONE: [&str; 3] = [
-    "links::a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards",
-    "losses::with_strict_filters_the_pair_that_comes_back_first_carries_again",
-    "routes::a_proof_arrives_where_the_address_was_learned_at_another_card",
-];
 
 #[cfg(not(target_os = "linux"))]
 fn trials(_: bool) -> Vec<Trial> {

@@ -17,19 +17,17 @@ use crate::{interface::InterfaceIndex, routes::lookup::route_to};
 /// Acts on the interface of the kernel's route to the address. Keeps entries that the kernel has
 /// confirmed within the last half minute or that the administrator has set. Needs `CAP_NET_ADMIN`.
 pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
-    let way = route_to(address)?;
+    let route = route_to(address)?;
     let mut netlink = Netlink::route()?;
-    if way.gateway.is_some()
-        || !netlink
-            .query(
-                &request(libc::RTM_GETNEIGH, address, way.interface),
-                is_doubted,
-            )?
-            .unwrap_or(false)
-    {
+    let entry = |kind| request(kind, address, route.interface);
+    let is_doubted = match netlink.query(&entry(libc::RTM_GETNEIGH), is_doubted) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
+        found => found?.unwrap_or(false),
+    };
+    if route.gateway.is_some() || !is_doubted {
         return Ok(false);
     }
-    netlink.command(&request(libc::RTM_DELNEIGH, address, way.interface), 0)?;
+    netlink.command(&entry(libc::RTM_DELNEIGH), 0)?;
     Ok(true)
 }
 

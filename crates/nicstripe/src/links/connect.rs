@@ -147,12 +147,16 @@ impl Connector {
         })
     }
 
-    /// Returns true if the peer proves its key at an address over the kernel's current route,
-    /// through any interface.
-    pub(crate) async fn answers_at(&self, remote: SocketAddr) -> bool {
+    /// Returns true if the peer proves its key at an address through `interface`, the one of the
+    /// kernel's current route.
+    ///
+    /// The socket is pinned because it outlives the answer, and the host route that follows must
+    /// not redirect its last packets: an ARP request for them would bind its source address to the
+    /// new interface, and strict reverse-path filtering would drop the packets of the old one.
+    pub(crate) async fn answers_at(&self, interface: &InterfaceName, remote: SocketAddr) -> bool {
         let deadline = Instant::now() + PROOF_TIMEOUT;
         let proved = async {
-            let tcp = TcpStream::connect(remote).await.ok()?;
+            let tcp = connect_through(interface, remote).await.ok()?;
             TlsStream::connect(tcp, &self.tls, deadline).await.ok()
         };
         matches!(
@@ -418,14 +422,17 @@ pub(crate) async fn touch(
     remote: SocketAddr,
     timeout: Duration,
 ) -> io::Result<()> {
-    let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
-    let socket = pinned_socket(Some(&interface), None, remote)?;
-    tokio::time::timeout(
-        timeout,
-        TcpSocket::from_std_stream(socket.into()).connect(remote),
-    )
-    .await?
-    .map(drop)
+    let interface = interface.parse().map_err(io::Error::other)?;
+    tokio::time::timeout(timeout, connect_through(&interface, remote))
+        .await?
+        .map(drop)
+}
+
+async fn connect_through(interface: &InterfaceName, remote: SocketAddr) -> io::Result<TcpStream> {
+    let socket = pinned_socket(Some(interface), None, remote)?;
+    TcpSocket::from_std_stream(socket.into())
+        .connect(remote)
+        .await
 }
 
 /// Test whether the path carries packets of the interface's MTU, by a padded hello.
@@ -562,6 +569,16 @@ mod tests {
             let got = nicstripe_link::buffers(&ours).unwrap();
             assert!((got.send == 8192 && got.receive == 8192) == fits, "{got:?}");
         }
+    }
+
+    /// The kernel knows no interface of an outgoing connection that is not pinned.
+    #[tokio::test]
+    async fn a_proofs_connection_stays_on_its_interface_when_routes_change() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let loopback: InterfaceName = "lo".parse().unwrap();
+        let tcp = connect_through(&loopback, listener.local_addr().unwrap()).await;
+        let interface = nicstripe_link::arrival_interface(&tcp.unwrap()).unwrap();
+        assert_eq!(interface, Some(loopback));
     }
 
     #[test]

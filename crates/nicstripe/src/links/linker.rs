@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
-use nicstripe_link::{Change, Changes, Interface, interfaces};
+use nicstripe_link::{Change, Changes, Interface, interface_for, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
@@ -582,7 +582,10 @@ impl Linker {
         routes
             .refresh_neighbour(plan.remote.ip(), interface.index.0)
             .await;
-        connector.answers_at(plan.remote).await
+        let Some(current) = interface_for(plan.remote.ip(), &self.interfaces) else {
+            return false;
+        };
+        connector.answers_at(&current.name, plan.remote).await
     }
 
     /// Announces paths to the peer, which may need host routes for them, and starts the timeout of
