@@ -3,80 +3,93 @@
 //! Both are control messages: they survive the loss of any path and end with the session. Answers
 //! may come in any order.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::btree_map::Entry;
 
-use super::error::PathError;
+use super::{error::PathError, event::Event, state::Session};
 use crate::{
     failure::{FailCode, truncate},
-    wire::message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES},
+    id::Role,
+    wire::message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, Message},
 };
 
-/// Unanswered requests of a session by request ID.
-#[derive(Debug, Default)]
-pub(super) struct Asks(BTreeMap<u32, AskKind>);
-
-impl Asks {
-    /// Records a request of the client. Returns false if [`MOST_ASKS`] requests are unanswered, or
-    /// one of them has the same ID.
-    pub(super) fn ask(&mut self, ask: &Ask) -> bool {
-        let may = self.0.len() < MOST_ASKS && !self.0.contains_key(&ask.id);
+impl Session {
+    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
+    /// unanswered, if one of them has the same ID, or if this end is the daemon.
+    ///
+    /// [`MOST_ASKS`]: crate::message::MOST_ASKS
+    pub fn ask(&mut self, ask: Ask) -> bool {
+        let has_room = self.asks.len() < MOST_ASKS && !self.asks.contains_key(&ask.id);
+        let may = self.role == Role::Client && has_room;
         if may {
-            self.0.insert(ask.id, ask.ask.clone());
+            self.asks.insert(ask.id, ask.ask.clone());
+            self.send(&Message::Ask(ask));
         }
         may
     }
 
-    /// Records an answer of the daemon, and truncates a long error text. Returns false if no
+    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
     /// request with this ID is unanswered.
-    pub(super) fn answer(&mut self, answer: &mut Answer) -> bool {
+    pub fn answer(&mut self, mut answer: Answer) {
         if let AnswerKind::Failed { text, .. } = &mut answer.answer {
             truncate(text);
         }
-        self.0.remove(&answer.id).is_some()
+        if self.role == Role::Daemon && self.asks.remove(&answer.id).is_some() {
+            self.send(&Message::Answer(answer));
+        }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Returns the number of requests that are not answered yet.
+    pub fn open_asks(&self) -> usize {
+        self.asks.len()
     }
 
-    /// Records a request that arrived at the daemon, and limits the length of its answer.
+    /// Handles a request that arrived at the daemon, and limits the length of its answer.
     ///
     /// # Errors
     ///
     /// [`PathError::Ask`] if the request is not allowed now.
-    pub(super) fn on_ask(&mut self, ask: &mut Ask) -> Result<(), PathError> {
+    pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
+        if self.role == Role::Client {
+            return Err(PathError::Unexpected("a client's request"));
+        }
         if let AskKind::List { most, .. } = &mut ask.ask {
             *most = (*most).clamp(1, MOST_ENTRIES);
         }
-        let is_full = self.0.len() >= MOST_ASKS;
-        let what = match self.0.entry(ask.id) {
+        let is_full = self.asks.len() >= MOST_ASKS;
+        let what = match self.asks.entry(ask.id) {
             Entry::Occupied(_) => "twice",
             Entry::Vacant(_) if is_full => "while too many requests are open",
             Entry::Vacant(entry) => {
                 entry.insert(ask.ask.clone());
+                self.events.push_back(Event::Asked(ask));
                 return Ok(());
             }
         };
         Err(PathError::Ask { id: ask.id, what })
     }
 
-    /// Records an answer that arrived at the client. Returns the violation if it does not fit its
-    /// request; the caller then gets a failure, since the peer will send no other answer.
-    pub(super) fn on_answer(
-        &mut self,
-        answer: &mut Answer,
-    ) -> Result<Option<PathError>, PathError> {
+    /// Handles an answer that arrived at the client. If it does not fit its request, the caller
+    /// gets a failure, since the peer will send no other answer.
+    pub(super) fn handle_answer(&mut self, mut answer: Answer) -> Result<(), PathError> {
         let id = answer.id;
         let refused = |what| PathError::Answer { id, what };
-        let request = self.0.remove(&id);
-        let request = request.ok_or_else(|| refused("that was not requested"))?;
-        if request.is_answered_by(&answer.answer) {
-            return Ok(None);
-        }
-        answer.answer = AnswerKind::Failed {
-            code: FailCode::Protocol,
-            text: "peer sent an unexpected kind of answer".into(),
+        let request = match self.role {
+            Role::Client => self.asks.remove(&id),
+            Role::Daemon => None,
         };
-        Ok(Some(refused("with something else")))
+        let request = request.ok_or_else(|| refused("that was not requested"))?;
+        let fits = request.is_answered_by(&answer.answer);
+        if !fits {
+            answer.answer = AnswerKind::Failed {
+                code: FailCode::Protocol,
+                text: "peer sent an unexpected kind of answer".into(),
+            };
+        }
+        self.events.push_back(Event::Answered(answer));
+        if fits {
+            Ok(())
+        } else {
+            Err(refused("with something else"))
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Exchanges with the peer outside of transfers: file and directory requests, benchmarks,
-//! interfaces.
+//! Exchanges with the peer outside of transfers and requests: benchmarks, interfaces.
 
 use super::{
     error::PathError,
@@ -11,59 +10,12 @@ use crate::{
     wire::{
         load::LoadGate,
         message::{
-            Answer, Ask, BenchBody, Expect, Expected, Interfaces, MAX_EXPECTED, Message,
-            PeerInterface, RunOrder,
+            BenchBody, Expect, Expected, Interfaces, MAX_EXPECTED, Message, PeerInterface, RunOrder,
         },
     },
 };
 
 impl Session {
-    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
-    /// unanswered, if one of them has the same ID, or if this end is the daemon.
-    ///
-    /// [`MOST_ASKS`]: crate::message::MOST_ASKS
-    pub fn ask(&mut self, ask: Ask) -> bool {
-        let may = self.role == Role::Client && self.asks.ask(&ask);
-        if may {
-            self.send(&Message::Ask(ask));
-        }
-        may
-    }
-
-    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
-    /// request with this ID is unanswered.
-    pub fn answer(&mut self, mut answer: Answer) {
-        if self.role == Role::Daemon && self.asks.answer(&mut answer) {
-            self.send(&Message::Answer(answer));
-        }
-    }
-
-    /// Returns the number of requests that are not answered yet.
-    pub fn open_asks(&self) -> usize {
-        self.asks.len()
-    }
-
-    pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
-        if self.role == Role::Client {
-            return Err(PathError::Unexpected("a client's request"));
-        }
-        self.asks.on_ask(&mut ask)?;
-        self.events.push_back(Event::Asked(ask));
-        Ok(())
-    }
-
-    pub(super) fn handle_answer(&mut self, mut answer: Answer) -> Result<(), PathError> {
-        if self.role == Role::Daemon {
-            return Err(PathError::Answer {
-                id: answer.id,
-                what: "that was not requested",
-            });
-        }
-        let refused = self.asks.on_answer(&mut answer)?;
-        self.events.push_back(Event::Answered(answer));
-        refused.map_or(Ok(()), Err)
-    }
-
     /// Sends a benchmark message to the peer and applies its effects. Returns false if the message
     /// is not allowed now.
     ///

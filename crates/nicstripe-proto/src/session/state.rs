@@ -1,12 +1,11 @@
 //! State machine of a session: dispatch of frames, timers and messages to the other modules.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use super::{
-    asks::Asks,
     bench::BenchState,
     config::SessionConfig,
     error::PathError,
@@ -19,7 +18,7 @@ use crate::{
     path::reliable::Reliable,
     wire::{
         frame::Frame,
-        message::{CloseCode, Message},
+        message::{AskKind, CloseCode, Message},
     },
 };
 
@@ -46,7 +45,8 @@ pub struct Session {
     /// is sent once its path can take it.
     reminded: Instant,
     pub(super) bench: BenchState,
-    pub(super) asks: Asks,
+    /// Unanswered requests by their IDs.
+    pub(super) asks: BTreeMap<u32, AskKind>,
     /// Maximum number of chunks in memory, over all paths.
     pub(super) chunk_budget: u64,
 }
@@ -68,7 +68,7 @@ impl Session {
             hedge_at: None,
             reminded: now,
             bench: BenchState::default(),
-            asks: Asks::default(),
+            asks: BTreeMap::new(),
             chunk_budget: u64::MAX,
         }
     }
