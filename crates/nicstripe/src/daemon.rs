@@ -9,8 +9,6 @@
 
 #[cfg(feature = "bench")]
 mod bench;
-#[cfg(feature = "bench")]
-mod benches;
 mod builder;
 mod connections;
 mod gate;
@@ -20,7 +18,6 @@ mod handle;
 pub(crate) mod hostile;
 mod limits;
 mod listings;
-mod objects;
 mod refusals;
 mod revocation;
 mod rights;

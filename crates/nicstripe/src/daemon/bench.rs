@@ -34,7 +34,7 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn bench_limits(&self) -> BenchLimits {
-        self.shared.benches.limits()
+        self.shared.bench_limits.read().clone()
     }
 
     /// Changes the limits of benchmarks that peers run. They apply to queued benchmarks, which are
@@ -46,6 +46,6 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn set_bench_limits(&self, limits: BenchLimits) {
-        self.shared.benches.set_limits(limits);
+        *self.shared.bench_limits.write() = limits;
     }
 }

@@ -11,8 +11,6 @@ use nicstripe_link::InterfaceName;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "bench")]
-use super::benches::Benches;
 use super::{
     connections::Connections,
     gate::Gate,
@@ -390,7 +388,9 @@ impl DaemonBuilder {
             route_limits: Arc::default(),
             meters: Arc::default(),
             #[cfg(feature = "bench")]
-            benches: Benches::of(self.bench),
+            bench_limits: RwLock::new(self.bench),
+            #[cfg(feature = "bench")]
+            bench_queue: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
         };

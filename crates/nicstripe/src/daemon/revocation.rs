@@ -5,10 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::time::MissedTickBehavior;
 
-use super::{
-    rights::Loss,
-    shared::{Entry, Shared},
-};
+use super::shared::{Entry, Shared};
 use crate::{session::Command, text::logged::logged, trust::Peers};
 
 impl Shared {
@@ -43,14 +40,14 @@ impl Shared {
     }
 }
 
-/// Closes a session whose rights were reduced. The peer may reconnect with its remaining rights.
-pub(super) fn revoke(entry: &Entry, loss: Loss) {
+/// Closes a session whose rights were reduced, for the reason `loss`. The peer may reconnect with its remaining rights.
+pub(super) fn revoke(entry: &Entry, loss: &str) {
     let session = entry.handle.clone();
     if session.ended.is_cancelled() {
         return;
     }
     let (peer, key) = (logged(entry.rights.name()), entry.rights.key());
-    tracing::warn!(%peer, %key, reason = loss.word(), "ending a session");
+    tracing::warn!(%peer, %key, reason = loss, "ending a session");
     tokio::spawn(async move {
         session
             .command(Command::Close(CloseCode::RightsChanged))

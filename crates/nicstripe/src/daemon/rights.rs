@@ -32,27 +32,13 @@ impl Rights {
 
     /// Returns the reason why a session with these rights must end under the list `peers`; `None`
     /// if it may continue.
-    pub(super) fn loss(&self, peers: &Peers) -> Option<Loss> {
+    pub(super) fn loss(&self, peers: &Peers) -> Option<&'static str> {
         match peers.find(&self.0.key) {
-            None => Some(Loss::Removed),
-            Some(peer) if !peer.options.include(&self.0.options) => Some(Loss::Reduced),
+            None => Some("its key was removed from the list of peers"),
+            Some(peer) if !peer.options.include(&self.0.options) => {
+                Some("its line in the list of peers was restricted")
+            }
             Some(_) => None,
-        }
-    }
-}
-
-/// Change of a peer's line in the peers file that ends its sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
-    Removed,
-    Reduced,
-}
-
-impl Loss {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Removed => "its key was removed from the list of peers",
-            Self::Reduced => "its line in the list of peers was restricted",
         }
     }
 }

@@ -6,8 +6,6 @@ use nicstripe_proto::SessionId;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "bench")]
-use super::benches::Benches;
 use super::{
     connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
     service::Service, trusted::Trusted,
@@ -53,7 +51,10 @@ pub(crate) struct Shared {
     pub(super) route_limits: Arc<RouteLimits>,
     pub(super) meters: Arc<Meters>,
     #[cfg(feature = "bench")]
-    pub(super) benches: Benches,
+    pub(super) bench_limits: RwLock<nicstripe_bench::BenchLimits>,
+    /// Queue of the benchmarks of all peers.
+    #[cfg(feature = "bench")]
+    pub(super) bench_queue: Arc<nicstripe_bench::Admissions<SessionHandle>>,
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,
     pub(super) routes: Option<Arc<RouteKeeper>>,
