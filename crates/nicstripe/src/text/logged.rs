@@ -18,33 +18,20 @@ pub(crate) struct Logged(String);
 
 /// Formats a value for a log record: escapes and truncates it.
 pub(crate) fn logged(value: impl fmt::Display) -> Logged {
-    let mut short = Short {
-        text: String::new(),
-        cut: false,
-    };
+    let mut short = Short(String::new());
     // Fails on truncation, which stops the formatting.
-    let _ = fmt::write(&mut short, format_args!("{value}"));
-    Logged::new(short.text.as_bytes(), short.cut)
+    let is_cut = fmt::write(&mut short, format_args!("{value}")).is_err();
+    let mut text = printable(short.0.as_bytes());
+    if is_cut || text.len() > MOST_LOGGED {
+        text.truncate(boundary(&text, MOST_LOGGED - '…'.len_utf8()));
+        text.push('…');
+    }
+    Logged(text)
 }
 
 /// Like [`logged`], with the source chain of the error.
 pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
     logged(chain(error))
-}
-
-impl Logged {
-    fn new(bytes: &[u8], mut cut: bool) -> Self {
-        let mut text = printable(bytes);
-        if text.len() > MOST_LOGGED {
-            text.truncate(boundary(&text, MOST_LOGGED));
-            cut = true;
-        }
-        if cut {
-            text.truncate(boundary(&text, MOST_LOGGED - '…'.len_utf8()));
-            text.push('…');
-        }
-        Self(text)
-    }
 }
 
 impl fmt::Display for Logged {
@@ -59,7 +46,6 @@ impl fmt::Debug for Logged {
     }
 }
 
-/// Returns the largest character boundary in `text` that is not above `at`.
 /// Returns the last character boundary of a text at or before `at`.
 pub(crate) fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len()))
@@ -70,21 +56,17 @@ pub(crate) fn boundary(text: &str, at: usize) -> usize {
 
 /// [`fmt::Write`] buffer that keeps the first [`MOST_LOGGED`] bytes and then stops the formatting,
 /// so that a long value costs no memory.
-struct Short {
-    text: String,
-    cut: bool,
-}
+struct Short(String);
 
 impl fmt::Write for Short {
     fn write_str(&mut self, more: &str) -> fmt::Result {
-        let room = MOST_LOGGED - self.text.len().min(MOST_LOGGED);
+        let room = MOST_LOGGED - self.0.len();
+        self.0.push_str(&more[..boundary(more, room)]);
         if more.len() <= room {
-            self.text.push_str(more);
-            return Ok(());
+            Ok(())
+        } else {
+            Err(fmt::Error)
         }
-        self.text.push_str(&more[..boundary(more, room)]);
-        self.cut = true;
-        Err(fmt::Error)
     }
 }
 
