@@ -4,11 +4,12 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use nicstripe_proto::{Name, message::PutOptions};
 
-use super::request::{Attempt, End, Opening, Request, get_of, put_of, receiving};
+use super::request::{Attempt, Opening, Request, get_of, put_of, receiving};
 use crate::{
     file::{Opened, ReadOptions, options::CopyOptions},
     report::error::Error,
     session::endpoint::{
+        End,
         file::{FileSource, LocalFile, LocalTarget},
         pipe,
     },

@@ -11,7 +11,7 @@ use nicstripe_proto::{Name, message::CloseCode};
 use super::{
     builder::ClientBuilder,
     files::{FileDownload, FileUpload},
-    request::{End, Once, Request, get_of, put_of},
+    request::{Once, Request, get_of, put_of},
     sessions::{CLOSE_TIMEOUT, Inner},
     transfer::Transfer,
     trees::{TreeDownload, TreeUpload},
@@ -20,7 +20,10 @@ use crate::{
     file::options::CopyOptions,
     links::survey::LinkSurvey,
     report::error::Error,
-    session::{Command, endpoint::pipe},
+    session::{
+        Command,
+        endpoint::{End, pipe},
+    },
     tree::TreeOptions,
     trust::{Identity, PublicKey},
 };

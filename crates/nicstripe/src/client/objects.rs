@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     handle::Client,
     reader::ObjectReader,
-    request::{End, Once, get_of, put_of},
+    request::{Once, get_of, put_of},
     transfer::Transfer,
     writer::ObjectWriter,
 };
@@ -26,7 +26,10 @@ use crate::{
     report::{Report, error::Error},
     session::{
         Command,
-        endpoint::object::{self, FEED_CHUNKS, Read},
+        endpoint::{
+            End,
+            object::{self, FEED_CHUNKS, Read},
+        },
     },
 };
 

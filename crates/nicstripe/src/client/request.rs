@@ -3,7 +3,7 @@
 use std::{fmt, pin::Pin};
 
 use nicstripe_proto::{
-    Name, TransferId,
+    Name,
     message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
 };
 
@@ -11,10 +11,7 @@ use super::sessions::Inner;
 use crate::{
     file::options::CopyOptions,
     report::error::Error,
-    session::{
-        Command, Waiter,
-        endpoint::{Sink, Source, UNNUMBERED, stream_offer, tree::StandaloneFiles},
-    },
+    session::endpoint::{End, UNNUMBERED, stream_offer, tree::StandaloneFiles},
 };
 
 /// Request of a program for one transfer.
@@ -53,39 +50,6 @@ pub(super) struct Attempt<'a> {
     pub(super) restart: bool,
     /// Channel on which a tree announces its standalone files.
     pub(super) standalone: StandaloneFiles,
-}
-
-/// Local source or sink of a transfer.
-#[derive(Debug)]
-pub(super) enum End {
-    Source(Box<dyn Source>),
-    Sink(Box<dyn Sink>),
-}
-
-impl End {
-    pub(super) fn source(source: impl Source + 'static) -> Self {
-        Self::Source(Box::new(source))
-    }
-
-    pub(super) fn sink(sink: impl Sink + 'static) -> Self {
-        Self::Sink(Box::new(sink))
-    }
-
-    /// Returns the command that starts the transfer.
-    pub(super) fn command(self, transfer: TransferId, waiter: Waiter) -> Command {
-        match self {
-            Self::Source(source) => Command::Put {
-                transfer,
-                source,
-                waiter,
-            },
-            Self::Sink(sink) => Command::Get {
-                transfer,
-                sink,
-                waiter,
-            },
-        }
-    }
 }
 
 /// Request whose source or sink can be used only once: a pipe, or an object that the program's own

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use super::{builder::ClientBuilder, request::End};
+use super::builder::ClientBuilder;
 use crate::{
     file::{BufferPool, IoPool, options::MOST_TRANSFERS},
     links::{
@@ -14,7 +14,7 @@ use crate::{
         survey::LinkSurvey,
     },
     report::{error::Error, event::Event},
-    session::{Command, Waiter},
+    session::{Command, Waiter, endpoint::End},
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -129,8 +129,12 @@ impl Inner {
     ) -> Option<TransferId> {
         let mut numbers = self.numbers.lock().await;
         let transfer = numbers.next();
-        let begun = session.handle.command(end.command(transfer, waiter)).await;
-        begun.then_some(transfer)
+        let start = Command::Start {
+            transfer,
+            end,
+            waiter,
+        };
+        session.handle.command(start).await.then_some(transfer)
     }
 
     /// Returns the name of a key in the peers file; `None` if it has none.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     carried::{self, Carried},
-    request::{Attempt, End, Request},
+    request::{Attempt, Request},
     sessions::{CLOSE_TIMEOUT, Inner},
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
         event::{Event, LinkState, Progress},
         limit,
     },
-    session::{Command, Outcome, SharedProgress, Tally, Waiter},
+    session::{Command, Outcome, SharedProgress, Tally, Waiter, endpoint::End},
 };
 
 /// Running transfer of a client. Dropping it cancels it; it can be resumed.

@@ -15,12 +15,12 @@ use nicstripe_proto::{
     name::escaped,
 };
 
-use super::request::{Attempt, End, Opening, Request, receiving};
+use super::request::{Attempt, Opening, Request, receiving};
 use crate::{
     file::{FileError, Root},
     report::error::Error,
     session::endpoint::{
-        UNNUMBERED,
+        End, UNNUMBERED,
         entry::{EntrySink, EntrySource},
         tree::{TreeSink, TreeSource},
     },

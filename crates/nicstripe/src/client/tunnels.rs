@@ -55,7 +55,7 @@ impl LinkedSession {
         if let Some(mux) = slot.as_ref().filter(|mux| !mux.has_ended()) {
             return Ok(mux.clone());
         }
-        let mux = TunnelMux::of_client();
+        let mux = TunnelMux::new(None);
         let mut numbers = inner.numbers.lock().await;
         let request = Asked {
             up: numbers.next(),

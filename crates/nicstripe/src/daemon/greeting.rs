@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
-    Frame, LAST_PATH, PathId, Role, SessionConfig, SessionId,
+    Frame, LAST_PATH, PathId, SessionConfig, SessionId,
     message::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::TcpStream;
@@ -32,7 +32,7 @@ use crate::{
     },
     report::error::seconds,
     session::{
-        Access, Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
+        Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
         SessionHandle,
     },
     text::{logged::logged_error, shown_name},
@@ -335,8 +335,7 @@ fn session_of(
         RefusalCode::Storage
     })?);
     let handle = Driver::start(DriverConfig {
-        role: Role::Daemon,
-        access: Access::Daemon(service.clone()),
+        service: Some(service.clone()),
         host: rights.name(),
         session: SessionConfig {
             rate_limit: rights.options().rate.or(limits.session_rate),

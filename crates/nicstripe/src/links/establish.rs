@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nicstripe_link::Interface;
 use nicstripe_proto::{
-    Role, SessionConfig,
+    SessionConfig,
     message::CloseCode,
     pairing::{Candidate, Preference},
 };
@@ -27,9 +27,7 @@ use super::{
 use crate::{
     file::{BufferPool, IoPool},
     report::{error::Error, event::Event},
-    session::{
-        Access, Audience, Command, Driver, DriverConfig, Fault, Input, PathPlan, SessionHandle,
-    },
+    session::{Audience, Command, Driver, DriverConfig, Fault, Input, PathPlan, SessionHandle},
     trust::PublicKey,
     tunnel::TunnelMux,
 };
@@ -103,8 +101,7 @@ impl SessionRequest<'_> {
             .for_each(|events| audience.join(events));
         let (planner, news) = mpsc::channel(NEWS);
         let handle = Driver::start(DriverConfig {
-            role: Role::Client,
-            access: Access::Client,
+            service: None,
             host: contact.host.to_owned(),
             session: SessionConfig {
                 patience: settings.patience,

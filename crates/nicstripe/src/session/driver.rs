@@ -24,8 +24,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, Event as SessionEvent, FailCode, PathId, PathLoss, PathState, Role,
-    Session, SessionConfig, Transmit, load::LoadGate, message::CloseCode, session::failure,
+    BitRate, DataHeader, Event as SessionEvent, FailCode, Frame, PathId, PathLoss, Role, Session,
+    SessionConfig, Transmit, load::LoadGate, message::CloseCode, session::failure,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -37,26 +37,26 @@ use tokio_util::task::TaskTracker;
 use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
-    endpoint::{
-        jobs::{IoResult, Jobs},
-        retransmit::BufferedChunk,
-    },
-    input::{Command, Input, LinkNews, SessionHandle},
+    endpoint::retransmit::BufferedChunk,
+    input::{Command, Input, IoResult, Jobs, LinkNews, SessionHandle},
     path_connection::{Established, PathConnection, PathPlan},
-    serve::Access,
+    serve::Serve,
     shares::ChunkShare,
     waiters::{Audience, Waiters},
 };
 use crate::{
     file::{BufferPool, ChunkBuffer, IoPool},
-    report::{error::Error, event::LinkState},
-    text::shown_interface,
-    wire::{clock, stream::Outgoing},
+    report::error::Error,
+    text::{logged::logged_error, shown_interface},
+    wire::{
+        clock,
+        stream::{Outgoing, StreamEnd, StreamEvent},
+    },
 };
 
 pub(crate) struct DriverConfig {
-    pub(crate) role: Role,
-    pub(crate) access: Access,
+    /// Daemon only: service for the peer, within the rights granted to it.
+    pub(crate) service: Option<Arc<dyn Serve>>,
     /// Host name of the peer for error messages, as the user gave it; in a daemon the peer's name.
     pub(crate) host: String,
     pub(crate) session: SessionConfig,
@@ -97,23 +97,11 @@ const LINGER: Duration = Duration::from_millis(300);
 /// sync small files.
 const TIDYING: Duration = Duration::from_secs(5);
 
-/// Number of concurrent reads to hash data that the receiver already has. Enough for one disk,
-/// without delaying the reads of data to send.
-const HASHING_AT_ONCE: u32 = 2;
-
-/// Maximum number of zero extents hashed concurrently. Each takes about one millisecond; four keep
-/// two threads busy.
-const ZEROING_AT_ONCE: u32 = 4;
-
 /// Number of consecutive connections with a protocol violation after which the session ends. A
 /// valid chunk resets the count. One violation may be a fault of one connection. Without a limit,
 /// the session would reconnect forever to a peer that always violates the protocol, since each
 /// handshake succeeds.
 const MOST_BREACHES: u32 = 5;
-
-/// Number of concurrent chunk reads from an existing file for a delta transfer: enough to keep one
-/// disk's queue filled.
-const COMPARING_AT_ONCE: u32 = 4;
 
 /// Event loop of one session, run by one task. [`paths`] handles its connections, [`ends`] the
 /// sources and sinks of transfers, [`transfers`] their progress.
@@ -169,8 +157,12 @@ impl Driver {
         let (sender, inputs) = mpsc::channel(INPUTS);
         let handle = SessionHandle::new(sender);
         let now = clock::now();
+        let role = match config.service {
+            Some(_) => Role::Daemon,
+            None => Role::Client,
+        };
         let driver = Self {
-            session: Session::new(config.role, config.session.clone(), now),
+            session: Session::new(role, config.session.clone(), now),
             jobs: Jobs::new(
                 config.pool.clone(),
                 config.buffers.clone(),
@@ -183,7 +175,7 @@ impl Driver {
             streams: TaskTracker::new(),
             waiters: Waiters::default(),
             ends: Ends::default(),
-            account: Account::begin(&config.access, &config.host, now),
+            account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
             later: Vec::new(),
             zeroing: 0,
@@ -287,6 +279,56 @@ impl Driver {
         }
     }
 
+    fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
+        match event {
+            StreamEvent::Heard => self.session.handle_heard(path, now),
+            StreamEvent::Frame(frame) => {
+                let is_message = matches!(frame, Frame::Control { .. });
+                self.is_taking_leave |= matches!(frame, Frame::Close { .. });
+                if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    if is_message && self.config.connector.is_some() {
+                        // Ends the session: the message is acknowledged and will not be
+                        // retransmitted, so a client would wait forever for its content.
+                        self.breaches = MOST_BREACHES;
+                    }
+                    self.on_misbehaved(path, &error, now);
+                }
+            }
+            StreamEvent::Chunk { header, buffer } => {
+                let incoming = self.session.handle_chunk(path, &header, now);
+                if incoming.is_ok() {
+                    self.waiters.on_wire(path, &header);
+                    if let Some(connection) = self.connections.get_mut(&path) {
+                        connection.moved.received += u64::from(header.len);
+                    }
+                }
+                self.on_incoming(path, header, buffer, incoming, now);
+            }
+            StreamEvent::Flushed(chunks) => {
+                (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
+            }
+            StreamEvent::Pinged(times) => self.on_pinged(path, times),
+            StreamEvent::Ended(end) => {
+                // Ends a pending round-trip measurement.
+                self.on_pinged(path, Vec::new());
+                let loss = match &end {
+                    StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
+                    StreamEnd::Load(_) | StreamEnd::Flood => {
+                        return self.on_misbehaved(path, &end, now);
+                    }
+                    // The TCP checksum matched, but TLS authentication failed: the data was altered
+                    // in transit.
+                    StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
+                    _ => PathLoss::Reset,
+                };
+                if !self.is_taking_leave {
+                    tracing::info!(path = path.0, end = %logged_error(&end), "path disconnected");
+                }
+                self.lose(path, loss, now);
+            }
+        }
+    }
+
     fn on_command(&mut self, command: Command, now: Instant) {
         match command {
             Command::AddPaths(paths) => {
@@ -297,49 +339,18 @@ impl Driver {
                     self.connect(path);
                 }
             }
-            Command::Put {
+            Command::Start {
                 transfer,
-                source,
+                end,
                 waiter,
-            } => self.put(transfer, source, waiter),
-            Command::Get {
-                transfer,
-                sink,
-                waiter,
-            } => self.get(transfer, sink, waiter),
+            } => self.start_transfer(transfer, end, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::OpenMux { request, mux } => self.open_mux(request, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
-            Command::Retire(path) => {
-                let connection = self.connections.get(&path);
-                let contact_only =
-                    connection.is_some_and(|connection| connection.plan.contact_only);
-                let is_told = connection.is_some_and(|connection| {
-                    matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_))
-                });
-                let why = if contact_only {
-                    "used for the first contact only"
-                } else {
-                    "replaced by another link"
-                };
-                // A reported loss or connection failure is more informative.
-                if !is_told {
-                    self.report_link(path, LinkState::LeftOut(why.into()));
-                }
-                self.retire(path, PathLoss::Reset, now);
-            }
-            Command::Gone(path) => {
-                // Reports a lost carrier in any case: the kernel may or may not have reported it
-                // before the interface vanished.
-                self.on_path_changed(
-                    path,
-                    PathState::Failed { retry_at: None },
-                    Some(PathLoss::CarrierLost),
-                );
-                self.retire(path, PathLoss::CarrierLost, now);
-            }
+            Command::Retire(path) => self.on_retired(path, now),
+            Command::Gone(path) => self.on_gone(path, now),
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::SendInterfaces(interfaces) => self.session.send_interfaces(interfaces),
             #[cfg(test)]
@@ -376,34 +387,6 @@ impl Driver {
             self.session.set_chunk_budget(
                 share.update(self.session.committed_chunks(), self.session.is_busy()),
             );
-        }
-    }
-
-    fn hash_ahead(&mut self) {
-        while self.hashing < HASHING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_hash() else {
-                break;
-            };
-            if let Some(file) = self.ends.file(transfer) {
-                self.hashing += 1;
-                self.jobs.hash(transfer, chunk, file.clone());
-            }
-        }
-        while self.zeroing < ZEROING_AT_ONCE {
-            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else {
-                break;
-            };
-            self.zeroing += 1;
-            self.jobs.hash_zeros(transfer, grid, zeros);
-        }
-        while self.comparing < COMPARING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_compare() else {
-                break;
-            };
-            if let Some(target) = self.ends.target(transfer) {
-                self.comparing += 1;
-                self.jobs.compare(transfer, chunk, target.clone());
-            }
         }
     }
 
@@ -610,8 +593,8 @@ impl Driver {
                 ));
             }
             SessionEvent::Expected(connections) => {
-                if let Access::Daemon(service) = &self.config.access {
-                    service.clone().expect(connections, self.handle.clone());
+                if let Some(service) = self.config.service.clone() {
+                    service.expect(connections, self.handle.clone());
                 }
             }
             SessionEvent::Closed(code) => {
@@ -722,8 +705,7 @@ mod tests {
 
     fn started() -> SessionHandle {
         Driver::start(DriverConfig {
-            role: Role::Daemon,
-            access: Access::Client,
+            service: None,
             host: "peer".into(),
             session: SessionConfig::default(),
             pool: IoPool::start().unwrap(),

@@ -24,7 +24,7 @@ pub(crate) use self::{
     driver::{Connect, Driver, DriverConfig, Joining},
     input::{Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
-    serve::{Access, Pending, Serve, TargetAttempt},
+    serve::{Pending, Serve, TargetAttempt},
     shares::ChunkShares,
     tally::Tally,
     waiters::{Audience, Outcome, SharedProgress, Waiter},

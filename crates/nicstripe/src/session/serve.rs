@@ -19,15 +19,6 @@ use crate::{
     tunnel::Dialer,
 };
 
-/// Rights of the peer to access files of this machine.
-#[derive(Debug, Clone)]
-pub(crate) enum Access {
-    /// No rights: this machine is the client.
-    Client,
-    /// Rights granted by the daemon's service for this peer.
-    Daemon(Arc<dyn Serve>),
-}
-
 /// Future of an operation that the peer's quota or an earlier session may delay.
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> + Send>>;
 

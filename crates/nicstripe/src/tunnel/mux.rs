@@ -81,15 +81,12 @@ pub(crate) struct MuxStatus {
 }
 
 impl TunnelMux {
-    pub(crate) fn of_client() -> Arc<Self> {
-        Arc::new(Self::new(Role::Client, None))
-    }
-
-    pub(crate) fn of_daemon(dialer: Arc<Dialer>) -> Arc<Self> {
-        Arc::new(Self::new(Role::Daemon, Some(dialer)))
-    }
-
-    fn new(role: Role, dialer: Option<Arc<Dialer>>) -> Self {
+    /// Creates the multiplexer of a daemon with `dialer`, otherwise of a client.
+    pub(crate) fn new(dialer: Option<Arc<Dialer>>) -> Arc<Self> {
+        let role = match dialer {
+            Some(_) => Role::Daemon,
+            None => Role::Client,
+        };
         let state = State {
             tunnels: Tunnels::new(role),
             users: BTreeMap::new(),
@@ -99,11 +96,11 @@ impl TunnelMux {
             has_ended: false,
             under_way: None,
         };
-        Self {
+        Arc::new(Self {
             state: Mutex::new(state),
             work: Notify::new(),
             dialer,
-        }
+        })
     }
 
     /// Runs `act` on the state machine, then wakes the tasks affected by its events.

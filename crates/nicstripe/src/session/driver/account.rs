@@ -17,7 +17,7 @@ use crate::{
         error::Error,
         metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts, loss_word},
     },
-    session::{serve::Access, waiters::Outcome},
+    session::{serve::Serve, waiters::Outcome},
     text::logged::{logged, logged_error},
     wire::clock,
 };
@@ -68,11 +68,12 @@ const RECORDS_PER_SECOND: u32 = 10;
 impl Account {
     /// Logs the start of a daemon's session and registers it in the metrics. Returns `None` for a
     /// client, whose owner receives events instead.
-    pub(super) fn begin(access: &Access, peer: &str, now: Instant) -> Option<Self> {
-        let Access::Daemon(service) = access else {
-            return None;
-        };
-        let meters = service.meters().clone();
+    pub(super) fn begin(
+        service: Option<&Arc<dyn Serve>>,
+        peer: &str,
+        now: Instant,
+    ) -> Option<Self> {
+        let meters = service?.meters().clone();
         tracing::info!(peer, "session begins");
         Some(Self {
             meter: meters.session_begun(),

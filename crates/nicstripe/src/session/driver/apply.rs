@@ -22,12 +22,12 @@ use crate::{
     session::{
         Outcome, Tally, Waiter,
         endpoint::{
+            End,
             entry::EntrySource,
             file::{FileSource, LocalFile, LocalTarget},
-            jobs::IoResult,
             retransmit::Produced,
         },
-        input::TreeOutput,
+        input::{IoResult, TreeOutput},
         simulated::lab::{pair, plan},
     },
     wire::stream::{StreamEnd, StreamEvent},
@@ -61,8 +61,7 @@ impl Applied {
     fn new() -> Self {
         let attempts = Arc::new(Attempts::default());
         let (driver, _) = Driver::new(DriverConfig {
-            role: Role::Client,
-            access: Access::Client,
+            service: None,
             host: "peer".into(),
             session: SessionConfig::default(),
             pool: IoPool::simulated(&SimulatedDisk::default()),
@@ -119,13 +118,13 @@ impl Applied {
             options: PutOptions::default(),
             peer_key: [0; 32],
         };
-        let sink = Box::new(LocalFile {
+        let end = End::sink(LocalFile {
             get: Box::new(get),
             target,
         });
-        self.command(Command::Get {
+        self.command(Command::Start {
             transfer: T,
-            sink,
+            end,
             waiter,
         });
         ended
@@ -594,13 +593,13 @@ async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
         tree: GONE,
         id: EntryId(1),
     };
-    let source = Box::new(EntrySource {
+    let end = End::source(EntrySource {
         entry,
         options: PutOptions::default(),
     });
-    applied.command(Command::Put {
+    applied.command(Command::Start {
         transfer: T,
-        source,
+        end,
         waiter,
     });
     let Some(input) = applied.driver.inputs.recv().await else {

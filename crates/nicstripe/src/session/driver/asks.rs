@@ -10,7 +10,6 @@ use crate::{
     report::error::Error,
     session::{
         input::{AskReply, Fault, Input, report},
-        serve::Access,
         waiters::Waiters,
     },
 };
@@ -88,7 +87,7 @@ impl Driver {
     }
 
     fn serve(&self, asks: Vec<Ask>, are_changes: bool) {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return;
         };
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());

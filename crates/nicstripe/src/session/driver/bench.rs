@@ -11,7 +11,7 @@ use nicstripe_bench::{
     BenchCommand, BenchNews, BenchPath, CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts,
 };
 use nicstripe_proto::{
-    PathId, Role,
+    PathId,
     message::{
         BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder,
         MAX_FACTS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
@@ -26,8 +26,8 @@ use crate::{
     session::{
         input::{BenchInput, Command, Input, SessionHandle, report},
         path_connection::PathConnection,
-        serve::Access,
     },
+    text::logged::boundary,
     wire::{clock, stream::Outgoing},
 };
 
@@ -134,7 +134,7 @@ impl Driver {
     }
 
     pub(super) fn on_bench_message(&mut self, body: BenchBody, now: Instant) {
-        if self.config.role == Role::Client {
+        if self.config.service.is_none() {
             if matches!(body, BenchBody::Stopped(_) | BenchBody::Refused(_)) {
                 self.bench.sampling = None;
             }
@@ -188,7 +188,7 @@ impl Driver {
         else {
             return;
         };
-        if *ends_at <= now && self.config.role == Role::Daemon {
+        if *ends_at <= now && self.config.service.is_some() {
             self.stop_run(*run, now);
         } else if *next <= now {
             self.sample(false, now);
@@ -211,7 +211,7 @@ impl Driver {
     }
 
     fn on_asked(&mut self, ask: &BenchAsk) {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return;
         };
         match service.ask_bench(ask, self.handle.clone()) {
@@ -275,7 +275,7 @@ impl Driver {
     }
 
     fn jobs(&self) -> Option<JobCounts> {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return None;
         };
         Some(service.meters().jobs())
@@ -320,9 +320,10 @@ impl Driver {
         while sampling.next <= now {
             sampling.next += sampling.interval;
         }
-        match self.config.role {
-            Role::Client => self.bench.tell(BenchNews::Sample(sample, at)),
-            Role::Daemon => _ = self.session.send_bench_message(BenchBody::Sample(sample)),
+        if self.config.service.is_none() {
+            self.bench.tell(BenchNews::Sample(sample, at));
+        } else {
+            self.session.send_bench_message(BenchBody::Sample(sample));
         }
     }
 
@@ -343,7 +344,7 @@ impl Driver {
 
     /// Daemon: runs a disk test in an I/O thread and sends the client its result.
     fn on_disk_ordered(&mut self, order: DiskOrder) {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return;
         };
         let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
@@ -351,6 +352,7 @@ impl Driver {
         let stopped = stop.flag();
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
+        let shortened = |text: &str| text[..boundary(text, MAX_FACTS.1)].to_owned();
         self.jobs.aside(move || {
             let done = service
                 .work_for_bench(&order, &stopped)
@@ -359,7 +361,7 @@ impl Driver {
                     bytes: 0,
                     micros: 0,
                     file_system: None,
-                    error: Some(shortened(crate::text::chain(&error))),
+                    error: Some(shortened(&crate::text::chain(&error))),
                 });
             send_in_background(&session, BenchBody::DiskDone(done));
         });
@@ -368,18 +370,6 @@ impl Driver {
     pub(super) fn on_pinged(&self, path: PathId, times: Vec<Duration>) {
         self.bench.tell(BenchNews::Pinged { path, times });
     }
-}
-
-/// Truncates a text to the protocol's limit for texts in benchmark messages.
-fn shortened(mut text: String) -> String {
-    let most = MAX_FACTS.1.min(text.len());
-    text.truncate(
-        (0..=most)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0),
-    );
-    text
 }
 
 /// Daemon: sends a benchmark message through the session, from an I/O thread.

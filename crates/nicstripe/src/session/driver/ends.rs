@@ -15,7 +15,7 @@ use crate::{
     report::{error::Error, metrics::Direction},
     session::{
         endpoint::{
-            Scope, Sink, SinkOpened, Source,
+            End, Scope, Sink, SinkOpened, Source,
             entry::{open_source, open_target},
             retransmit::{Produced, RetransmitBuffer},
             stream::ReorderBuffer,
@@ -23,7 +23,7 @@ use crate::{
             tunnel::{TunnelSink, TunnelSource},
         },
         input::TreeOutput,
-        serve::{Access, Pending, Serve},
+        serve::{Pending, Serve},
         waiters::{Outcome, Waiter},
     },
     storage::Target,
@@ -166,23 +166,24 @@ impl Ends {
 }
 
 impl Driver {
-    pub(super) fn put(&mut self, transfer: TransferId, source: Box<dyn Source>, waiter: Waiter) {
-        self.await_end(transfer, source.entry(), waiter);
-        self.send(transfer, source);
-    }
-
-    pub(super) fn get(&mut self, transfer: TransferId, mut sink: Box<dyn Sink>, waiter: Waiter) {
-        self.await_end(transfer, sink.entry(), waiter);
-        sink.request(&mut self.scope(transfer));
-        self.ends.sinks.insert(transfer, Incoming::new(sink));
-    }
-
-    fn await_end(&mut self, transfer: TransferId, entry: Option<EntryRef>, waiter: Waiter) {
+    /// Starts a transfer of the owner, who waits for its end.
+    pub(super) fn start_transfer(&mut self, transfer: TransferId, end: End, waiter: Waiter) {
+        let entry = match &end {
+            End::Source(source) => source.entry(),
+            End::Sink(sink) => sink.entry(),
+        };
         if let Some(entry) = entry {
             self.ends.entries.insert(transfer, entry);
         }
         let tree = entry.map(|entry| entry.tree);
         self.waiters.insert(transfer, tree, waiter, clock::now());
+        match end {
+            End::Source(source) => self.send(transfer, source),
+            End::Sink(mut sink) => {
+                sink.request(&mut self.scope(transfer));
+                self.ends.sinks.insert(transfer, Incoming::new(sink));
+            }
+        }
     }
 
     /// Announces the data of a source to the peer.
@@ -363,14 +364,14 @@ impl Driver {
         is_entry: bool,
     ) -> Option<Arc<dyn Serve>> {
         self.account_mut(|account| account.requested(transfer, name, direction, is_entry));
-        match (&self.config.access, direction) {
-            (Access::Daemon(service), _) => return Some(service.clone()),
-            (Access::Client, Direction::Send) => self.refuse(transfer, "a client serves no files"),
-            (Access::Client, Direction::Receive) => {
-                self.refuse(transfer, "a client takes no files");
-            }
+        if self.config.service.is_none() {
+            let why = match direction {
+                Direction::Send => "a client serves no files",
+                Direction::Receive => "a client takes no files",
+            };
+            self.refuse(transfer, why);
         }
-        None
+        self.config.service.clone()
     }
 
     pub(super) fn on_produced(&mut self, transfer: TransferId, produced: Produced) {

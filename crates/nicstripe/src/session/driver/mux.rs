@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use nicstripe_proto::{FailCode, TransferId, message::OpenTunnels as Asked, session::failure};
 
 use super::Driver;
-use crate::{file::FileError, report::error::Error, session::serve::Access, tunnel::TunnelMux};
+use crate::{file::FileError, report::error::Error, tunnel::TunnelMux};
 
 /// Tunnel multiplexer of a session, and the two transfers that carry it.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Driver {
 
     /// Daemon: accepts the client's multiplexer. The targets are checked for each tunnel.
     pub(super) fn on_tunnels_requested(&mut self, request: Asked) {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return;
         };
         if self.mux.is_some() {
@@ -45,7 +45,7 @@ impl Driver {
                 .for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
         }
         let dialer = service.dialer(self.config.host.clone());
-        let mux = TunnelMux::of_daemon(Arc::new(dialer));
+        let mux = TunnelMux::new(Some(Arc::new(dialer)));
         self.mux = Some(MuxEnds {
             transfers: [request.up, request.down],
             mux: mux.clone(),
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiter_for_a_mux_hears_that_its_chunks_have_no_sender_left() {
-        let mux = TunnelMux::of_client();
+        let mux = TunnelMux::new(None);
         let (inputs, _session) = mpsc::channel(1);
         let pump = tokio::spawn(mux.clone().pump(ChunkSender::new(
             TransferId(1),

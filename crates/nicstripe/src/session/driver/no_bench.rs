@@ -9,7 +9,7 @@ use nicstripe_proto::{
 };
 
 use super::Driver;
-use crate::session::{input::BenchInput, serve::Access};
+use crate::session::input::BenchInput;
 
 #[derive(Debug, Default)]
 pub(super) struct SessionBench;
@@ -26,7 +26,7 @@ impl Driver {
     }
 
     pub(super) fn on_bench_message(&mut self, body: BenchBody, _now: Instant) {
-        let Access::Daemon(service) = &self.config.access else {
+        let Some(service) = &self.config.service else {
             return;
         };
         if let BenchBody::Ask(_) = body {

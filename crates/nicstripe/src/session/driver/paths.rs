@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{Frame, PathId, PathLoss, PathState};
-use tokio::sync::mpsc;
+use nicstripe_proto::{PathId, PathLoss, PathState};
 use tracing::field::display;
 
 use super::{Driver, MOST_BREACHES};
@@ -13,11 +12,11 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        input::{Fault, Input, LinkNews},
+        input::{Fault, Input, LinkNews, PathSink},
         path_connection::{Established, PathConnection, PathPlan},
     },
     text::logged::{logged, logged_error},
-    wire::stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
+    wire::stream::{Loads, Stream},
 };
 
 impl Driver {
@@ -202,54 +201,28 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
-        match event {
-            StreamEvent::Heard => self.session.handle_heard(path, now),
-            StreamEvent::Frame(frame) => {
-                let is_message = matches!(frame, Frame::Control { .. });
-                self.is_taking_leave |= matches!(frame, Frame::Close { .. });
-                if let Err(error) = self.session.handle_frame(path, frame, now) {
-                    if is_message && self.config.connector.is_some() {
-                        // Ends the session: the message is acknowledged and will not be
-                        // retransmitted, so a client would wait forever for its content.
-                        self.breaches = MOST_BREACHES;
-                    }
-                    self.on_misbehaved(path, &error, now);
-                }
-            }
-            StreamEvent::Chunk { header, buffer } => {
-                let incoming = self.session.handle_chunk(path, &header, now);
-                if incoming.is_ok() {
-                    self.waiters.on_wire(path, &header);
-                    if let Some(connection) = self.connections.get_mut(&path) {
-                        connection.moved.received += u64::from(header.len);
-                    }
-                }
-                self.on_incoming(path, header, buffer, incoming, now);
-            }
-            StreamEvent::Flushed(chunks) => {
-                (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
-            }
-            StreamEvent::Pinged(times) => self.on_pinged(path, times),
-            StreamEvent::Ended(end) => {
-                // Ends a pending round-trip measurement.
-                self.on_pinged(path, Vec::new());
-                let loss = match &end {
-                    StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
-                    StreamEnd::Load(_) | StreamEnd::Flood => {
-                        return self.on_misbehaved(path, &end, now);
-                    }
-                    // The TCP checksum matched, but TLS authentication failed: the data was altered
-                    // in transit.
-                    StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
-                    _ => PathLoss::Reset,
-                };
-                if !self.is_taking_leave {
-                    tracing::info!(path = path.0, end = %logged_error(&end), "path disconnected");
-                }
-                self.lose(path, loss, now);
-            }
+    /// Retires a path on the owner's command and reports the reason, unless a loss or a failure to
+    /// connect is already reported, which is more informative.
+    pub(super) fn on_retired(&mut self, path: PathId, now: Instant) {
+        if let Some(connection) = self.connections.get(&path)
+            && !matches!(connection.state, LinkState::Down(_) | LinkState::LeftOut(_))
+        {
+            let why = if connection.plan.contact_only {
+                "used for the first contact only"
+            } else {
+                "replaced by another link"
+            };
+            self.report_link(path, LinkState::LeftOut(why.into()));
         }
+        self.retire(path, PathLoss::Reset, now);
+    }
+
+    /// Retires a path whose interface has vanished. Reports a lost carrier in any case: the kernel
+    /// may or may not have reported it before.
+    pub(super) fn on_gone(&mut self, path: PathId, now: Instant) {
+        let lost = PathState::Failed { retry_at: None };
+        self.on_path_changed(path, lost, Some(PathLoss::CarrierLost));
+        self.retire(path, PathLoss::CarrierLost, now);
     }
 
     pub(super) fn on_misbehaved(
@@ -369,27 +342,6 @@ impl Driver {
         if let Some(planner) = &self.config.planner {
             let _ = planner.try_send(news);
         }
-    }
-}
-
-/// Event sink of one connection. Sends the events to the session with the path and the connection's
-/// sequence number.
-struct PathSink {
-    path: PathId,
-    generation: u64,
-    inputs: mpsc::Sender<Input>,
-}
-
-impl EventSink for PathSink {
-    async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
-        self.inputs
-            .send(Input::Stream {
-                path: self.path,
-                generation: self.generation,
-                events,
-            })
-            .await
-            .is_ok()
     }
 }
 

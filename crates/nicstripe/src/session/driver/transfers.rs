@@ -22,8 +22,7 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        endpoint::jobs::{IoResult, verified},
-        input::Input,
+        input::{Input, IoResult, verified},
         path_connection::PathConnection,
         waiters::Outcome,
     },
@@ -32,6 +31,35 @@ use crate::{
 };
 
 impl Driver {
+    /// Starts to hash and compare the chunks that the protocol asks for, each kind up to its limit.
+    pub(super) fn hash_ahead(&mut self) {
+        while self.hashing < HASHING_AT_ONCE {
+            let Some((transfer, chunk)) = self.session.poll_hash() else {
+                break;
+            };
+            if let Some(file) = self.ends.file(transfer) {
+                self.hashing += 1;
+                self.jobs.hash(transfer, chunk, file.clone());
+            }
+        }
+        while self.zeroing < ZEROING_AT_ONCE {
+            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else {
+                break;
+            };
+            self.zeroing += 1;
+            self.jobs.hash_zeros(transfer, grid, zeros);
+        }
+        while self.comparing < COMPARING_AT_ONCE {
+            let Some((transfer, chunk)) = self.session.poll_compare() else {
+                break;
+            };
+            if let Some(target) = self.ends.target(transfer) {
+                self.comparing += 1;
+                self.jobs.compare(transfer, chunk, target.clone());
+            }
+        }
+    }
+
     /// Handles the result of an I/O job. An error ends its transfer.
     pub(super) fn on_io(&mut self, done: IoResult, now: Instant) {
         match done {
@@ -495,6 +523,18 @@ impl Driver {
         }
     }
 }
+
+/// Number of concurrent reads to hash data that the receiver already has. Enough for one disk,
+/// without delaying the reads of data to send.
+const HASHING_AT_ONCE: u32 = 2;
+
+/// Maximum number of zero extents hashed concurrently. Each takes about one millisecond; four keep
+/// two threads busy.
+const ZEROING_AT_ONCE: u32 = 4;
+
+/// Number of concurrent chunk reads from an existing file for a delta transfer: enough to keep one
+/// disk's queue filled.
+const COMPARING_AT_ONCE: u32 = 4;
 
 /// Maximum length of a chunk that the session's task verifies itself, in bytes. Takes about 10 µs,
 /// as long as passing it to a thread.

@@ -7,7 +7,6 @@
 
 pub(crate) mod entry;
 pub(crate) mod file;
-pub(super) mod jobs;
 pub(crate) mod object;
 pub(crate) mod pipe;
 pub(super) mod retransmit;
@@ -23,7 +22,8 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use self::{jobs::Jobs, retransmit::RetransmitBuffer, tree::Trees};
+use self::{retransmit::RetransmitBuffer, tree::Trees};
+use super::input::Jobs;
 use crate::{
     file::{self as files, ChunkBuffer},
     report::event::Event,
@@ -108,6 +108,23 @@ pub(crate) trait Sink: fmt::Debug + Send {
 
     /// Handles the end of a stream, after its last chunk.
     fn end(&mut self) {}
+}
+
+/// Local end of a transfer: its source or its sink.
+#[derive(Debug)]
+pub(crate) enum End {
+    Source(Box<dyn Source>),
+    Sink(Box<dyn Sink>),
+}
+
+impl End {
+    pub(crate) fn source(source: impl Source + 'static) -> Self {
+        Self::Source(Box::new(source))
+    }
+
+    pub(crate) fn sink(sink: impl Sink + 'static) -> Self {
+        Self::Sink(Box::new(sink))
+    }
 }
 
 /// Opened sink, with the subtrees of the data that it already has.

@@ -12,10 +12,9 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::jobs::Jobs;
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
-    session::input::Input,
+    session::input::{Input, Jobs},
     tunnel::BatchSender,
 };
 

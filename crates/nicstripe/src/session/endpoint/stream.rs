@@ -10,14 +10,12 @@ use nicstripe_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    Scope, Sink, Source,
-    jobs::IoResult,
-    request,
+    Scope, Sink, Source, request,
     retransmit::{ChunkSender, RETRANSMIT_CHUNKS, RetransmitBuffer, stream},
 };
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
-    session::input::Input,
+    session::input::{Input, IoResult},
 };
 
 /// Item of a stream.

@@ -31,12 +31,11 @@ use crate::{
     session::{
         Pending, Serve, SessionHandle, TargetAttempt,
         endpoint::{
-            Scope, Sink, SinkOpened, Source, UNNUMBERED,
-            jobs::IoResult,
+            self, Scope, Sink, SinkOpened, Source, UNNUMBERED,
             retransmit::{ChunkSender, RetransmitBuffer, stream},
             stream_offer,
         },
-        input::{Input, TreeOutput},
+        input::{Input, IoResult, TreeOutput},
     },
     tunnel::Dialer,
 };
@@ -184,7 +183,7 @@ impl Batches {
                     rules: TreeRules::default(),
                     heeds_memory: false,
                 };
-                lab.put(Box::new(BatchSource(self.clone(), Some(put))))
+                lab.begin(endpoint::End::source(BatchSource(self.clone(), Some(put))))
                     .await
             }
             Direction::Get => {
@@ -195,7 +194,8 @@ impl Batches {
                     rules: TreeRules::default(),
                     limit_bps: None,
                 };
-                lab.get(Box::new(BatchSink::new(self, Some(get)))).await
+                lab.begin(endpoint::End::sink(BatchSink::new(self, Some(get))))
+                    .await
             }
         };
         copy.end(LIMIT).await.unwrap();

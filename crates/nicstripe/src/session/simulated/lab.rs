@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkSize, Name, PathId, PathLoss, Role, Session, SessionConfig, TransferId,
+    BitRate, ChunkSize, Name, PathId, PathLoss, Session, SessionConfig, TransferId,
     message::{Get, OfferKind, Put, PutOptions},
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
@@ -23,10 +23,10 @@ use crate::{
     file::{self, BufferPool, IoPool, ReadOptions, SimulatedDisk},
     report::{error::Error, metrics::Meters},
     session::{
-        Access, Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input,
-        Joining, Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
+        Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
+        Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
         endpoint::{
-            Sink, Source, UNNUMBERED,
+            self, UNNUMBERED,
             file::{FileSource, LocalFile, LocalTarget},
             stream_offer,
         },
@@ -231,11 +231,10 @@ impl Lab {
             links: ids.clone(),
         };
         let [client_pool, daemon_pool] = disks.each_ref().map(IoPool::simulated);
-        let (rights, meters) = daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
-        let rights = service.map_or(rights, Access::Daemon);
-        let end = |role, access, pool| DriverConfig {
-            role,
-            access,
+        let (own_service, meters) =
+            daemon(&folder.path().join(FOLDERS[1]), daemon_pool.clone()).await;
+        let end = |service, pool| DriverConfig {
+            service,
             host: "peer".into(),
             session: config.clone(),
             pool,
@@ -249,11 +248,11 @@ impl Lab {
         let sessions = [
             Driver::start(DriverConfig {
                 connector: Some(Arc::new(connector)),
-                ..end(Role::Client, Access::Client, client_pool)
+                ..end(None, client_pool)
             }),
             Driver::start(DriverConfig {
                 share: Some(shares.join(*KEYS[0].public_key().as_bytes())),
-                ..end(Role::Daemon, rights, daemon_pool)
+                ..end(Some(service.unwrap_or(own_service)), daemon_pool)
             }),
         ];
         tokio::spawn(network.clone().run());
@@ -323,32 +322,20 @@ impl Lab {
 
     /// Starts to copy the existing file of the sender.
     pub(super) async fn copy_again(&mut self, direction: Direction) -> Copy {
-        match direction {
-            Direction::Put => self.put(self.source()).await,
-            Direction::Get => self.get(self.sink()).await,
-        }
+        let end = match direction {
+            Direction::Put => endpoint::End::source(self.source()),
+            Direction::Get => endpoint::End::sink(self.sink()),
+        };
+        self.begin(end).await
     }
 
-    /// Starts to send the data of a source to the daemon.
-    pub(super) async fn put(&mut self, source: Box<dyn Source>) -> Copy {
+    /// Starts to send the data of a source to the daemon, or to fetch data from it into a sink.
+    pub(super) async fn begin(&mut self, end: endpoint::End) -> Copy {
         let (copy, waiter) = self.next_copy();
         let transfer = copy.transfer;
-        self.command(Command::Put {
+        self.command(Command::Start {
             transfer,
-            source,
-            waiter,
-        })
-        .await;
-        copy
-    }
-
-    /// Starts to fetch data from the daemon into a sink.
-    pub(super) async fn get(&mut self, sink: Box<dyn Sink>) -> Copy {
-        let (copy, waiter) = self.next_copy();
-        let transfer = copy.transfer;
-        self.command(Command::Get {
-            transfer,
-            sink,
+            end,
             waiter,
         })
         .await;
@@ -373,7 +360,7 @@ impl Lab {
         (copy, waiter)
     }
 
-    fn source(&self) -> Box<dyn Source> {
+    fn source(&self) -> FileSource {
         let options = ReadOptions {
             allow_changing: self.allow_changing,
             ..ReadOptions::default()
@@ -381,13 +368,10 @@ impl Lab {
         let source = file::Source::open(&self.file(End::A), options)
             .unwrap()
             .in_chunks_of(self.chunk_size);
-        Box::new(FileSource::stored(
-            source,
-            self.put_request(OfferKind::File),
-        ))
+        FileSource::stored(source, self.put_request(OfferKind::File))
     }
 
-    fn sink(&self) -> Box<dyn Sink> {
+    fn sink(&self) -> LocalFile {
         let target = LocalTarget {
             path: self.file(End::A),
             options: self.options,
@@ -395,7 +379,7 @@ impl Lab {
         };
         let mut get = get_request();
         get.allow_changing = self.allow_changing;
-        Box::new(LocalFile { get, target })
+        LocalFile { get, target }
     }
 
     /// Returns a request to store the file of this lab.
@@ -590,8 +574,8 @@ fn daemon_tls() -> ServerTls {
     ServerTls::new(&KEYS[1], Arc::new(|key| *key == KEYS[0].public_key()))
 }
 
-/// Returns the rights of the client at a daemon that serves `root`, and the daemon's metrics.
-async fn daemon(root: &Path, pool: IoPool) -> (Access, Arc<Meters>) {
+/// Returns the service of a daemon that serves `root` for the client, and the daemon's metrics.
+async fn daemon(root: &Path, pool: IoPool) -> (Arc<dyn Serve>, Arc<Meters>) {
     let mut peers = Peers::default();
     let client = KEYS[0].public_key();
     peers
@@ -608,7 +592,7 @@ async fn daemon(root: &Path, pool: IoPool) -> (Access, Arc<Meters>) {
         .unwrap();
     let service = daemon.service_of(&client, pool);
     let meters = service.meters().clone();
-    (Access::Daemon(service), meters)
+    (service, meters)
 }
 
 /// Passes accepted connections to the daemon's session, and carrier losses to the session of the

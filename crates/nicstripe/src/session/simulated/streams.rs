@@ -16,6 +16,7 @@ use crate::{
     session::{
         Tally,
         endpoint::{
+            self,
             object::{self, FEED_CHUNKS, Read},
             stream::StreamItem,
         },
@@ -109,13 +110,13 @@ impl Lab {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
                 let source = object::source(from, self.put_request(OfferKind::Pipe));
                 let program = tokio::spawn(program.write(ours, to));
-                (program, self.put(Box::new(source)).await)
+                (program, self.begin(endpoint::End::source(source)).await)
             }
             Direction::Get => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
                 let sink = object::sink(to, get_request());
                 let program = tokio::spawn(program.read(ours, from));
-                (program, self.get(Box::new(sink)).await)
+                (program, self.begin(endpoint::End::sink(sink)).await)
             }
         };
         Stream { copy, program }
