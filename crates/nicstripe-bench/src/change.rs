@@ -53,7 +53,7 @@ mod tests {
     use nicstripe_sim::Rng;
 
     use super::*;
-    use crate::repeat::{RepeatRule, Repeats};
+    use crate::repeat::RepeatRule;
 
     fn mbit(rates: &[u64]) -> Vec<BitRate> {
         rates.iter().copied().map(BitRate::from_mbit).collect()
@@ -116,7 +116,7 @@ mod tests {
     fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
         let rule = RepeatRule::default();
         let mut found = Vec::new();
-        while rule.verdict(&found) == Repeats::More {
+        while !rule.is_met(&found) {
             // The sum of 12 uniform numbers has a deviation of 1.
             let normal = (0..12)
                 .map(|_| rng.below(1 << 32) as f64 / (1_u64 << 32) as f64)

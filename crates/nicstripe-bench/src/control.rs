@@ -401,11 +401,9 @@ impl<C: Client> Control<C> {
 
 impl LoadOrder {
     pub(crate) fn progress(&self, loaded: &Loaded) -> Progress {
-        let default = SettleRule::default();
         let rule = SettleRule {
-            least: self.settle_after.unwrap_or(default.least),
+            least: self.settle_after.unwrap_or(SettleRule::default().least),
             longest: self.longest,
-            ..default
         };
         rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
     }

@@ -30,8 +30,6 @@ pub(crate) struct LoadedLink {
     pub(crate) id: u32,
     /// Indices of the link's paths in the samples.
     pub(crate) paths: Vec<usize>,
-    /// Theoretical maximum of the link's goodput in bit/s, if known.
-    pub(crate) theory_bps: Option<u64>,
 }
 
 /// Measurement window on the client's clock, in microseconds since the load began.
@@ -471,7 +469,6 @@ mod tests {
             .map(|index| LoadedLink {
                 id: index as u32 + 1,
                 paths: vec![index],
-                theory_bps: None,
             })
             .collect()
     }
@@ -490,7 +487,7 @@ mod tests {
         let (receiver, sender, links) =
             (steady(&[(100, 0), (50, 2)], 21), Track::default(), links(2));
         let ways = [to_daemon(&receiver, &sender)];
-        let span = window::common(&snapshots(&ways, &links), Duration::from_secs(1), None).unwrap();
+        let span = window::common(&snapshots(&ways, &links), Duration::from_secs(1)).unwrap();
         assert_eq!(
             Window::of(&span),
             Window {
@@ -525,13 +522,9 @@ mod tests {
     #[test]
     fn a_link_has_what_its_paths_have() {
         let receiver = steady(&[(100, 0), (50, 0), (7, 0)], 9);
-        let links = [(1, vec![0, 1]), (2, vec![2])].map(|(id, paths)| LoadedLink {
-            id,
-            paths,
-            theory_bps: None,
-        });
+        let links = [(1, vec![0, 1]), (2, vec![2])].map(|(id, paths)| LoadedLink { id, paths });
         let ways = [to_daemon(&receiver, &receiver)];
-        let span = window::common(&snapshots(&ways, &links), Duration::ZERO, None).unwrap();
+        let span = window::common(&snapshots(&ways, &links), Duration::ZERO).unwrap();
         assert_eq!(
             flows(&ways, &span, &links)
                 .iter()
@@ -572,7 +565,7 @@ mod tests {
             .map(|snapshot| snapshot.at.as_millis())
             .collect();
         assert_eq!(times, [301, 501, 1001, 1501, 2001, 2301, 2501, 3001, 3201]);
-        let span = window::common(&snapshots, Duration::from_secs(1), None).unwrap();
+        let span = window::common(&snapshots, Duration::from_secs(1)).unwrap();
         assert_eq!(
             Window::of(&span),
             Window {
@@ -702,11 +695,7 @@ mod tests {
 
     #[test]
     fn the_flows_of_any_window_sum_up_to_it() {
-        let links = [(1, vec![0, 2]), (2, vec![1])].map(|(id, paths)| LoadedLink {
-            id,
-            paths,
-            theory_bps: None,
-        });
+        let links = [(1, vec![0, 2]), (2, vec![1])].map(|(id, paths)| LoadedLink { id, paths });
         for seed in 0..500 {
             let mut state = seed;
             let (daemon, client) = (any_track(&mut state), any_track(&mut state));
@@ -720,7 +709,7 @@ mod tests {
                 },
             ];
             for ways in [&ways[..], &ways[..1], &ways[1..]] {
-                if let Some(span) = window::common(&snapshots(ways, &links), warm_up, None) {
+                if let Some(span) = window::common(&snapshots(ways, &links), warm_up) {
                     let flows = flows(ways, &span, &links);
                     assert_eq!(flows.len(), 2 * ways.len(), "seed {seed}");
                     assert_eq!(

@@ -63,10 +63,15 @@ impl Links {
     }
 
     pub(crate) fn path(&self, id: u32) -> Option<PathId> {
-        self.paths
-            .get(id.checked_sub(1)? as usize)?
-            .first()
-            .copied()
+        self.paths_of(id).first().copied()
+    }
+
+    fn paths_of(&self, id: u32) -> &[PathId] {
+        let index = id as usize;
+        index
+            .checked_sub(1)
+            .and_then(|index| self.paths.get(index))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns the paths of the given links, concatenated, and for each link the indices of its
@@ -74,21 +79,13 @@ impl Links {
     pub(crate) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
         let (mut all, mut loaded) = (Vec::new(), Vec::new());
         for id in ids {
-            let Some(paths) = id
-                .checked_sub(1)
-                .and_then(|index| self.paths.get(index as usize))
-            else {
+            let paths = self.paths_of(*id);
+            if paths.is_empty() {
                 continue;
-            };
-            let theory_bps = self
-                .links
-                .iter()
-                .find(|link| link.id == *id)
-                .and_then(|link| link.theory_bps);
+            }
             loaded.push(LoadedLink {
                 id: *id,
                 paths: (all.len()..all.len() + paths.len()).collect(),
-                theory_bps,
             });
             all.extend(paths.iter().map(|path| path.0));
         }

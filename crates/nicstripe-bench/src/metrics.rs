@@ -16,7 +16,7 @@ pub(crate) fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> O
 /// Returns the actual duration of a transfer divided by its ideal duration (RFC 6349, 4.1); 1 is
 /// perfect. For loads of fixed duration it is the inverse of their efficiency.
 pub(crate) fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
-    ratio(ideal, actual)
+    efficiency(ideal, actual)
 }
 
 /// Returns the increase of the RTT under load in percent: `(loaded − baseline) / baseline × 100`
@@ -32,13 +32,13 @@ pub(crate) fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> 
 /// Returns goodput divided by its theoretical maximum; above 1 if `theory` is wrong, `None` if it
 /// is 0.
 pub(crate) fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
-    ratio(goodput, theory)
+    (theory.0 > 0).then(|| goodput.0 as f64 / theory.0 as f64)
 }
 
 /// Returns the total rate of links under simultaneous load, divided by the sum of their rates when
 /// loaded alone.
 pub(crate) fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> Option<f64> {
-    ratio(together, alone.into_iter().sum())
+    efficiency(together, alone.into_iter().sum())
 }
 
 /// Returns Jain's fairness index of the links' efficiencies: 1 if all are equal, 1/n if one gets
@@ -64,10 +64,6 @@ pub(crate) fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64>
 pub(crate) fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
     // Seconds per gigabit equal cores at 1 Gbit/s, of `mhz` each; 1 Gbit/s is 1000 Mbit/s.
     cpu_seconds_per_gbit * f64::from(mhz) / 1000.0
-}
-
-fn ratio(a: BitRate, b: BitRate) -> Option<f64> {
-    (b.0 > 0).then(|| a.0 as f64 / b.0 as f64)
 }
 
 #[cfg(test)]

@@ -25,28 +25,12 @@ impl Default for RepeatRule {
     }
 }
 
-/// Conclusion from the repeats of a load so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeats {
-    /// More repeats are needed.
-    More,
-    /// The repeats agree; no more are needed.
-    Agree,
-    /// The repeats disagree and the maximum number is reached. The result must be reported as
-    /// unstable.
-    Disagree,
-}
-
 impl RepeatRule {
-    /// Returns the conclusion from the rates of all repeats so far.
-    pub(crate) fn verdict(&self, rates: &[BitRate]) -> Repeats {
+    /// Returns true if these repeats are enough: they agree, or their maximum number is reached.
+    pub(crate) fn is_met(&self, rates: &[BitRate]) -> bool {
         let least = self.least.max(1);
-        match rates.len() {
-            n if n < least as usize => Repeats::More,
-            _ if agree(rates) => Repeats::Agree,
-            n if n >= self.most.max(least) as usize => Repeats::Disagree,
-            _ => Repeats::More,
-        }
+        let count = rates.len();
+        count >= least as usize && (agree(rates) || count >= self.most.max(least) as usize)
     }
 }
 
@@ -189,15 +173,12 @@ impl Schedule {
     /// Returns the rate of all links together divided by the sum of their rates alone; `None` until
     /// both are measured.
     pub(crate) fn scaling(&self) -> Option<f64> {
-        self.scaling_of(Phase::Together, &self.links)
-    }
-
-    fn scaling_of(&self, phase: Phase, links: &[u32]) -> Option<f64> {
-        let alone: Option<Vec<BitRate>> = links
+        let alone: Option<Vec<BitRate>> = self
+            .links
             .iter()
             .map(|link| self.spread(Phase::Solo, &[*link]).map(Spread::median))
             .collect();
-        metrics::scaling(self.spread(phase, links)?.median(), alone?)
+        metrics::scaling(self.spread(Phase::Together, &self.links)?.median(), alone?)
     }
 
     fn series_of(&mut self, planned: &Planned) -> Option<&mut Series> {
@@ -250,7 +231,7 @@ impl Series {
     }
 
     fn is_done(&self) -> bool {
-        self.failures >= MOST_FAILURES || self.rule.verdict(&self.rates) != Repeats::More
+        self.failures >= MOST_FAILURES || self.rule.is_met(&self.rates)
     }
 }
 
@@ -325,11 +306,9 @@ mod tests {
     #[test]
     fn six_repeats_that_agree_are_enough_and_twelve_are_the_most() {
         let rule = RepeatRule::default();
-        assert_eq!(rule.verdict(&mbit(&[940; 5])), Repeats::More);
-        assert_eq!(rule.verdict(&mbit(&[940; 6])), Repeats::Agree);
+        assert!(!rule.is_met(&mbit(&[940; 5])) && rule.is_met(&mbit(&[940; 6])));
         let wild: Vec<u64> = (0..12).map(|index| 500 + 50 * (index % 6)).collect();
-        assert_eq!(rule.verdict(&mbit(&wild[..11])), Repeats::More);
-        assert_eq!(rule.verdict(&mbit(&wild)), Repeats::Disagree);
+        assert!(!rule.is_met(&mbit(&wild[..11])) && rule.is_met(&mbit(&wild)));
     }
 
     #[test]

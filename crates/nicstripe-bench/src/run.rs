@@ -60,8 +60,12 @@ pub struct Runner<C: Client> {
     deadline: Option<Instant>,
     /// True if a part of the plan was not measured.
     is_short: bool,
-    /// Session and MTU changes of the current sweep, released at its end.
-    held: sweeps::SweepGuard<C>,
+    /// Sweep in progress.
+    sweep: Option<sweeps::Swept>,
+    /// Interfaces whose MTU the current sweep changes, restored at its end.
+    packets: Option<C::Packets>,
+    /// Separate session of the current sweep, closed at its end.
+    apart: Option<apart::Apart<C>>,
 }
 
 impl<C: Client> Runner<C> {
@@ -107,7 +111,9 @@ impl<C: Client> Runner<C> {
             under_way: None,
             deadline,
             is_short: false,
-            held: sweeps::SweepGuard::default(),
+            sweep: None,
+            packets: None,
+            apart: None,
         }
     }
 
@@ -375,12 +381,8 @@ const LEAST_WINDOW: Duration = Duration::from_secs(1);
 /// window yet, or if no data arrived in it.
 fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
     let ways = order.ways(loaded);
-    let span = window::common(
-        &figures::snapshots(&ways, &order.links),
-        order.warm_up,
-        None,
-    )
-    .filter(|span| span.total_bytes() > 0)?;
+    let span = window::common(&figures::snapshots(&ways, &order.links), order.warm_up)
+        .filter(|span| span.total_bytes() > 0)?;
     let window = Window::of(&span);
     Some(Run {
         phase: order.phase,

@@ -80,22 +80,16 @@ pub(crate) fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
 }
 
 /// Returns the window in which all paths were loaded: from the first snapshot with all paths past
-/// warm-up, to the last one before the first sender `stopped`.
+/// warm-up, to the last one.
 ///
 /// The first snapshot must precede any load. The warm-up of a path begins at its last snapshot
 /// without data. A path without data after twice the warm-up does not delay the window, and counts
 /// as 0. Returns `None` while the window is empty.
-pub(crate) fn common(
-    snapshots: &[Snapshot],
-    warm_up: Duration,
-    stopped: Option<Duration>,
-) -> Option<Span> {
+pub(crate) fn common(snapshots: &[Snapshot], warm_up: Duration) -> Option<Span> {
     let from = snapshots.get(warm_from(snapshots, warm_up)?)?;
-    let is_before_stop = |at: Duration| stopped.is_none_or(|stopped| at <= stopped);
     let to = snapshots
         .iter()
-        .rev()
-        .find(|snapshot| is_before_stop(snapshot.at) && snapshot.bytes.len() == from.bytes.len())?;
+        .rfind(|snapshot| snapshot.bytes.len() == from.bytes.len())?;
     (to.at > from.at).then(|| Span::between(from, to))
 }
 
@@ -122,32 +116,18 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
 /// fio's `steadystate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SettleRule {
-    /// Length of a sample, by default 0.5 s, with a tolerance of a tenth for jitter. Snapshots may
-    /// be more frequent.
-    pub(crate) sample: Duration,
-    /// Number of the last samples that must be steady, by default 5.
-    pub(crate) samples: usize,
     /// Minimum length of the window, by default 3 s.
     pub(crate) least: Duration,
     /// Maximum length of the window, by default 10 s. The load then ends as
     /// [`Progress::Unsettled`].
     pub(crate) longest: Duration,
-    /// Maximum rise or fall of the fitted line over all samples, relative to their mean; by default
-    /// 0.01.
-    pub(crate) slope: f64,
-    /// Maximum deviation of a sample from the mean, relative to it; by default 0.02.
-    pub(crate) deviation: f64,
 }
 
 impl Default for SettleRule {
     fn default() -> SettleRule {
         SettleRule {
-            sample: Duration::from_millis(500),
-            samples: 5,
             least: Duration::from_secs(3),
             longest: Duration::from_secs(10),
-            slope: 0.01,
-            deviation: 0.02,
         }
     }
 }
@@ -168,55 +148,54 @@ impl SettleRule {
     ///
     /// Only the total rate must settle: links with a shared resource may shift rate between them.
     pub(crate) fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
-        let Some(window) = common(snapshots, warm_up, None) else {
+        let Some(window) = common(snapshots, warm_up) else {
             return Progress::Going;
         };
         if window.length < self.least.min(self.longest) {
             return Progress::Going;
         }
-        match self.is_settled(&self.rates(snapshots, window.began)) {
+        match is_settled(&rates(snapshots, window.began)) {
             true => Progress::Settled,
             false if window.length >= self.longest => Progress::Unsettled,
             false => Progress::Going,
         }
     }
+}
 
-    /// Returns the total rate of each sample from the time `began`, in bits per second.
-    fn rates(&self, snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
-        let mut ends: Vec<Snapshot> = Vec::new();
-        let least = self.sample.saturating_sub(self.sample / EARLY);
-        for snapshot in snapshots.iter().filter(|snapshot| snapshot.at >= began) {
-            if ends
-                .last()
-                .is_none_or(|last| snapshot.at >= last.at.saturating_add(least))
-            {
-                ends.push(snapshot.clone());
-            }
+/// Returns the total rate of each sample from the time `began`, in bits per second.
+fn rates(snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
+    let mut ends: Vec<Snapshot> = Vec::new();
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.at >= began) {
+        if ends
+            .last()
+            .is_none_or(|last| snapshot.at >= last.at.saturating_add(LEAST_SAMPLE))
+        {
+            ends.push(snapshot.clone());
         }
-        intervals(&ends)
-            .iter()
-            .map(|span| span.total().0 as f64)
-            .collect()
     }
+    intervals(&ends)
+        .iter()
+        .map(|span| span.total().0 as f64)
+        .collect()
+}
 
-    /// Returns true if slope and deviation of the last samples are within the limits. A rate of
-    /// zero does not count as settled, since data may still arrive.
-    fn is_settled(&self, rates: &[f64]) -> bool {
-        let Some(first) = rates.len().checked_sub(self.samples.max(2)) else {
-            return false;
-        };
-        let last = &rates[first..];
-        let mean = match statistics::mean(last) {
-            Some(mean) if mean > 0.0 => mean,
-            _ => return false,
-        };
-        let rise = slope(last) * (last.len() - 1) as f64;
-        let deviation = last
-            .iter()
-            .map(|rate| (rate - mean).abs())
-            .fold(0.0, f64::max);
-        rise.abs() < self.slope * mean && deviation < self.deviation * mean
-    }
+/// Returns true if slope and deviation of the last samples are within the limits. A rate of zero
+/// does not count as settled, since data may still arrive.
+fn is_settled(rates: &[f64]) -> bool {
+    let Some(first) = rates.len().checked_sub(STEADY_SAMPLES) else {
+        return false;
+    };
+    let last = &rates[first..];
+    let mean = match statistics::mean(last) {
+        Some(mean) if mean > 0.0 => mean,
+        _ => return false,
+    };
+    let rise = slope(last) * (last.len() - 1) as f64;
+    let deviation = last
+        .iter()
+        .map(|rate| (rate - mean).abs())
+        .fold(0.0, f64::max);
+    rise.abs() < MOST_RISE * mean && deviation < MOST_DEVIATION * mean
 }
 
 /// Returns the slope per step of the least-squares line through at least two values.
@@ -227,8 +206,14 @@ fn slope(values: &[f64]) -> f64 {
     rise / steps().map(|step| step * step).sum::<f64>()
 }
 
-/// Divisor of a sample's length that gives the tolerance for its jitter.
-const EARLY: u32 = 10;
+/// Minimum length of a sample: 0.5 s, less a tenth for jitter. Snapshots may be more frequent.
+const LEAST_SAMPLE: Duration = Duration::from_millis(450);
+/// Number of the last samples that must be steady.
+const STEADY_SAMPLES: usize = 5;
+/// Maximum rise or fall of the fitted line over all samples, relative to their mean.
+const MOST_RISE: f64 = 0.01;
+/// Maximum deviation of a sample from the mean, relative to it.
+const MOST_DEVIATION: f64 = 0.02;
 
 #[cfg(test)]
 mod tests {
@@ -263,23 +248,23 @@ mod tests {
     const FULL: u64 = 12_500_000;
 
     #[test]
-    fn the_window_begins_when_the_last_path_is_warm_and_ends_before_the_first_sender_stops() {
+    fn the_window_begins_when_the_last_path_is_warm() {
         // The second path begins 300 ms after the first.
         let late: Vec<u64> = (0..40)
             .map(|index| if index < 3 { 0 } else { FULL })
             .collect();
-        let window = common(&snapshots(&[vec![FULL; 40], late]), SEC, Some(3550 * MS)).unwrap();
+        let window = common(&snapshots(&[vec![FULL; 40], late]), SEC).unwrap();
         assert_eq!(
             (window.began, window.began + window.length),
-            (1300 * MS, 3500 * MS)
+            (1300 * MS, 4000 * MS)
         );
-        assert_eq!(window.bytes, [22 * FULL, 22 * FULL]);
+        assert_eq!(window.bytes, [27 * FULL, 27 * FULL]);
         assert_eq!(window.total(), BitRate::from_gbit(2));
     }
 
     #[test]
     fn a_path_that_brings_nothing_is_waited_for_no_longer_than_twice_the_warm_up() {
-        let window = common(&snapshots(&[vec![FULL; 40], vec![0; 40]]), SEC, None).unwrap();
+        let window = common(&snapshots(&[vec![FULL; 40], vec![0; 40]]), SEC).unwrap();
         assert_eq!((window.began, window.length), (2 * SEC, 2 * SEC));
         assert_eq!(window.bytes, [20 * FULL, 0]);
     }
@@ -287,9 +272,9 @@ mod tests {
     #[test]
     fn a_run_that_ends_within_its_warm_up_has_no_window() {
         let run = snapshots(&[vec![FULL; 9]]);
-        assert_eq!(common(&run, SEC, None), None);
-        assert_eq!(common(&run, 500 * MS, Some(500 * MS)), None);
-        assert_eq!(common(&[], SEC, None), None);
+        assert_eq!(common(&run, SEC), None);
+        assert_eq!(common(&run[..6], 500 * MS), None);
+        assert_eq!(common(&[], SEC), None);
         assert_eq!(
             common(
                 &[
@@ -302,8 +287,7 @@ mod tests {
                         bytes: Vec::new()
                     }
                 ],
-                SEC,
-                None
+                SEC
             ),
             None
         );
@@ -420,11 +404,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn intervals_within_the_window_sum_up_to_it(loads in vec(vec(0..FULL, 30), 1..5), warm in 0..1500u32, stop in 1000..4000u32) {
+        fn intervals_within_the_window_sum_up_to_it(loads in vec(vec(0..FULL, 30), 1..5), warm in 0..1500u32) {
             let run = snapshots(&loads);
-            let stopped = stop * MS;
-            if let Some(window) = common(&run, warm * MS, Some(stopped)) {
-                prop_assert!(window.began + window.length <= stopped && window.began >= warm * MS);
+            if let Some(window) = common(&run, warm * MS) {
+                prop_assert!(window.began >= warm * MS);
                 let mut sum = vec![0; loads.len()];
                 for span in intervals(&run) {
                     if span.began >= window.began && span.began + span.length <= window.began + window.length {

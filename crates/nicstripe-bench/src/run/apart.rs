@@ -9,9 +9,9 @@ use std::{
 use nicstripe_proto::BitRate;
 use tokio::task::JoinHandle;
 
-use super::{Runner, run_of, sweeps::Swept};
+use super::{Runner, run_of};
 use crate::{
-    client::{BenchPath, Client, Failure, Packets},
+    client::{BenchPath, Client, Failure, Packets as _},
     control::{Control, LoadOrder, Loaded},
     figures::LoadedLink,
     links::Links,
@@ -21,43 +21,9 @@ use crate::{
     sweep::{Measured, Point},
 };
 
-/// Sweep in progress with its session and MTU changes. They must be released however the benchmark
-/// ends.
-#[derive(Debug)]
-pub(super) struct SweepGuard<C: Client> {
-    pub(super) sweep: Option<Swept>,
-    pub(super) packets: Option<C::Packets>,
-    apart: Option<Apart<C>>,
-}
-
-impl<C: Client> Default for SweepGuard<C> {
-    fn default() -> Self {
-        Self {
-            sweep: None,
-            packets: None,
-            apart: None,
-        }
-    }
-}
-
-impl<C: Client> SweepGuard<C> {
-    /// Closes the separate session and restores the MTUs. Returns the sweep.
-    pub(super) async fn end(&mut self) -> Option<Swept> {
-        if let Some(apart) = self.apart.take() {
-            apart.end().await;
-        }
-        if let Some(packets) = self.packets.take()
-            && let Err(error) = packets.restore().await
-        {
-            tracing::warn!(error = %C::text(&error), "cannot restore MTU");
-        }
-        self.sweep.take()
-    }
-}
-
 /// Separate session for the points with one buffer size and connection count.
 #[derive(Debug)]
-struct Apart<C: Client> {
+pub(super) struct Apart<C: Client> {
     /// Buffer size in bytes and number of connections of the session's points.
     key: (Option<u64>, Option<u32>),
     /// Task that opens the session. Continues if the caller is dropped, so that the session is
@@ -112,7 +78,6 @@ impl<C: Client> Runner<C> {
         let client = self.client.clone();
         let ended = || client.error(Failure::Ended("before the load"));
         let (talk, links) = self
-            .held
             .apart
             .as_mut()
             .and_then(|apart| apart.entered.as_mut())
@@ -156,7 +121,6 @@ impl<C: Client> Runner<C> {
     ) -> Result<(), C::Error> {
         let key = (point.size, point.streams);
         if self
-            .held
             .apart
             .as_ref()
             .is_some_and(|apart| apart.key == key && apart.entered.is_some())
@@ -168,7 +132,7 @@ impl<C: Client> Runner<C> {
             .size
             .and_then(|size| u32::try_from(size).ok())
             .filter(|_| kind == SweepKind::Mtu);
-        if let (Some(packets), Some(mtu)) = (&self.held.packets, mtu) {
+        if let (Some(packets), Some(mtu)) = (&self.packets, mtu) {
             packets.set(mtu).await?;
         }
         // Some cards take their link down to change the MTU.
@@ -203,7 +167,7 @@ impl<C: Client> Runner<C> {
             key.1.and_then(|streams| u8::try_from(streams).ok()),
         );
         let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
-        let apart = self.held.apart.insert(Apart {
+        let apart = self.apart.insert(Apart {
             key,
             connecting: Some(connecting),
             client: None,
@@ -239,8 +203,9 @@ impl<C: Client> Runner<C> {
         Ok(())
     }
 
-    async fn end_apart(&mut self) {
-        if let Some(apart) = self.held.apart.take() {
+    /// Closes the separate session.
+    pub(super) async fn end_apart(&mut self) {
+        if let Some(apart) = self.apart.take() {
             apart.end().await;
         }
     }
@@ -270,7 +235,6 @@ fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
     let each = (0..order.paths.len()).map(|path| LoadedLink {
         id: path as u32,
         paths: vec![path],
-        theory_bps: None,
     });
     let flows = run_of(
         &LoadOrder {

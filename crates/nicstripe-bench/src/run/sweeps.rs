@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use nicstripe_proto::{BitRate, PathId};
 
 use super::Runner;
-pub(super) use super::apart::SweepGuard;
 use crate::{
-    client::{Client, Failure},
+    client::{Client, Failure, Packets as _},
     control::Control,
     event::BenchEvent,
     plan::BenchPlan,
     report::{Sweep, SweepKind, SweepPoint},
     sweep::{
-        BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
+        BufferSweep, GridSweep, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped,
         StreamSweep,
     },
 };
@@ -42,12 +41,11 @@ pub(super) async fn sweeps<C: Client>(
     Ok(())
 }
 
-/// Sweep in progress: its kind, planner and results.
+/// Sweep in progress: its link, planner and results.
 #[derive(Debug)]
 pub(super) struct Swept {
-    kind: SweepKind,
     link: Option<u32>,
-    planner: Planner,
+    planner: Box<dyn Planner>,
     /// True if the sweep ended because the benchmark's time was over.
     is_late: bool,
     /// True if a point of the sweep could not be measured.
@@ -55,9 +53,8 @@ pub(super) struct Swept {
 }
 
 impl Swept {
-    fn new(kind: SweepKind, link: Option<u32>, planner: Planner) -> Self {
+    fn new(link: Option<u32>, planner: Box<dyn Planner>) -> Self {
         Self {
-            kind,
             link,
             planner,
             is_late: false,
@@ -70,23 +67,19 @@ impl Swept {
         self.is_late
             || self.is_short
             || self.planner.next().is_some()
-            || self.planner.outcome().stopped == Stopped::Budget
+            || self.planner.stopped() == Stopped::Budget
     }
 
     /// Returns the results of the sweep so far; `None` if nothing was measured.
     fn found(&self) -> Option<Sweep> {
-        let outcome = self.planner.outcome();
+        let mut found = self.planner.outcome();
+        found.link = self.link;
         // Applies even if only the second measurement of slow points was left.
-        let stopped = if self.is_late {
-            Stopped::Budget
-        } else {
-            outcome.stopped
-        };
-        let is_something = !outcome.points.is_empty() || outcome.stopped == Stopped::Failed;
-        is_something.then(|| Sweep {
-            stopped: stopped.to_string(),
-            ..Sweep::of(self.kind, self.link, outcome)
-        })
+        if self.is_late {
+            found.stopped = Stopped::Budget.to_string();
+        }
+        let is_something = !found.points.is_empty() || self.planner.stopped() == Stopped::Failed;
+        is_something.then_some(found)
     }
 
     /// Returns the results so far of one point of the sweep.
@@ -103,14 +96,12 @@ impl Swept {
 
 impl<C: Client> Runner<C> {
     async fn sweep(&mut self, kind: SweepKind, talk: &mut Control<C>) -> Result<(), C::Error> {
-        let Some(swept) = self.planned(kind).await else {
+        let Some(first) = self.links.ids().first().copied() else {
             return Ok(());
         };
-        let link = swept.link;
-        self.held.sweep = Some(swept);
-        let path = link
-            .and_then(|link| self.links.path(link))
-            .filter(|_| kind == SweepKind::Message);
+        let link = (kind == SweepKind::Message).then_some(first);
+        self.sweep = Some(Swept::new(link, self.planner(kind, first).await));
+        let path = link.and_then(|link| self.links.path(link));
         if let Some(path) = path {
             talk.open_run(path).await?;
         }
@@ -127,50 +118,34 @@ impl<C: Client> Runner<C> {
         }
     }
 
-    /// Prepares a sweep of this kind; `None` if no link is suitable.
-    async fn planned(&mut self, kind: SweepKind) -> Option<Swept> {
-        let first = *self.links.ids().first()?;
-        Some(match kind {
+    /// Prepares a sweep of this kind. A sweep of messages uses the `first` link.
+    async fn planner(&mut self, kind: SweepKind, first: u32) -> Box<dyn Planner> {
+        match kind {
             SweepKind::Message => {
                 let left = self.deadline.map_or(MESSAGES_TIME, |deadline| {
                     deadline.saturating_duration_since(Instant::now())
                 });
-                let planner = MessageSweep::new(
+                Box::new(MessageSweep::new(
                     self.segment(first),
                     self.rate_alone(first),
                     left.min(MESSAGES_TIME),
-                );
-                Swept::new(kind, Some(first), Planner::Message(planner))
+                ))
             }
-            // The system limit shows when it grants no more.
-            SweepKind::Buffer => Swept::new(
-                kind,
-                None,
-                Planner::Buffer(BufferSweep::new(self.bdp(), None)),
-            ),
-            SweepKind::Streams => Swept::new(kind, None, Planner::Streams(StreamSweep::new())),
-            SweepKind::Grid => Swept::new(
-                kind,
-                None,
-                Planner::Grid(GridSweep::new(self.largest_buffer())),
-            ),
+            SweepKind::Buffer => Box::new(BufferSweep::new(self.bdp())),
+            SweepKind::Streams => Box::<StreamSweep>::default(),
+            SweepKind::Grid => Box::new(GridSweep::new(self.largest_buffer())),
             SweepKind::Mtu => {
-                let theory = self.narrowest();
                 let packets = self.claim_packets().await;
                 let may_set = packets.is_ok();
                 match packets {
-                    Ok(packets) => self.held.packets = Some(packets),
+                    Ok(packets) => self.packets = Some(packets),
                     Err(why) => self.note(format!(
                         "other packet sizes are computed, not measured: {why}"
                     )),
                 }
-                Swept::new(
-                    kind,
-                    None,
-                    Planner::Mtu(MtuSweep::new(theory, LARGEST_MTU, may_set)),
-                )
+                Box::new(MtuSweep::new(self.narrowest(), may_set))
             }
-        })
+        }
     }
 
     async fn claim_packets(&self) -> Result<C::Packets, String> {
@@ -181,7 +156,7 @@ impl<C: Client> Runner<C> {
 
     fn next_point(&mut self) -> Option<Point> {
         let is_over = self.is_over();
-        let swept = self.held.sweep.as_mut()?;
+        let swept = self.sweep.as_mut()?;
         let next = swept.planner.next()?;
         swept.is_late = is_over;
         (!is_over).then_some(next)
@@ -190,7 +165,7 @@ impl<C: Client> Runner<C> {
     /// Passes the result of a point to the planner. Sends the point as an event once its repeats
     /// are complete.
     fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, C::Error>) {
-        let Some(swept) = self.held.sweep.as_mut() else {
+        let Some(swept) = self.sweep.as_mut() else {
             return;
         };
         let failure = match measured {
@@ -229,10 +204,7 @@ impl<C: Client> Runner<C> {
     ) -> Result<Measured, C::Error> {
         let size = point.size.unwrap_or(1);
         let least = point.least.min(self.plan.load);
-        let (fewest, comes_back) = match point.load {
-            Load::PingPong { messages } => (u32::try_from(messages).unwrap_or(u32::MAX), true),
-            Load::Messages | Load::Stream => (1, false),
-        };
+        let fewest = u32::try_from(point.echoes.unwrap_or(1)).unwrap_or(u32::MAX);
         let began = Instant::now();
         let mut times = talk.ping(path, fewest, size, LONGEST_MESSAGES).await?;
         let left = least.saturating_sub(began.elapsed());
@@ -242,7 +214,11 @@ impl<C: Client> Runner<C> {
         times.sort_unstable();
         let lost = || self.client.error(Failure::Ended("connection lost"));
         let middle = *times.get(times.len() / 2).ok_or_else(lost)?;
-        let time = if comes_back { middle / 2 } else { middle };
+        let time = if point.echoes.is_some() {
+            middle / 2
+        } else {
+            middle
+        };
         Ok(Measured {
             rate: BitRate::from_bytes_over(size, time),
             elapsed: began.elapsed(),
@@ -251,9 +227,16 @@ impl<C: Client> Runner<C> {
         })
     }
 
-    /// Ends the current sweep, releases its resources, and adds its results to the report.
+    /// Ends the current sweep: closes its session, restores the MTUs, and adds its results to the
+    /// report. Must run however the benchmark ends.
     pub(super) async fn end_sweep(&mut self) {
-        if let Some(swept) = self.held.end().await {
+        self.end_apart().await;
+        if let Some(packets) = self.packets.take()
+            && let Err(error) = packets.restore().await
+        {
+            tracing::warn!(error = %C::text(&error), "cannot restore MTU");
+        }
+        if let Some(swept) = self.sweep.take() {
             self.is_short |= swept.is_incomplete();
             self.report.sweeps.extend(swept.found());
         }
@@ -299,9 +282,6 @@ const MESSAGES_TIME: Duration = Duration::from_secs(60);
 /// far.
 const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// Largest MTU that a sweep sets, in bytes.
-const LARGEST_MTU: u32 = 9000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,11 +289,7 @@ mod tests {
     #[test]
     fn a_sweep_that_ends_by_itself_as_its_time_is_up_is_not_complete() {
         let budget = Duration::from_millis(1);
-        let mut swept = Swept::new(
-            SweepKind::Message,
-            Some(1),
-            Planner::Message(MessageSweep::new(None, None, budget)),
-        );
+        let mut swept = Swept::new(Some(1), Box::new(MessageSweep::new(None, None, budget)));
         while let Some(point) = swept.planner.next() {
             swept.planner.record(
                 &point,
@@ -335,9 +311,8 @@ mod tests {
     #[test]
     fn a_sweep_without_the_time_to_look_again_says_that_its_time_was_up() {
         let mut swept = Swept::new(
-            SweepKind::Message,
             Some(1),
-            Planner::Message(MessageSweep::new(None, None, Duration::from_secs(60))),
+            Box::new(MessageSweep::new(None, None, Duration::from_secs(60))),
         );
         while let Some(point) = swept.planner.next() {
             let size = point.size.unwrap();
@@ -358,7 +333,7 @@ mod tests {
                 },
             );
         }
-        assert_ne!(swept.planner.outcome().stopped, Stopped::Early);
+        assert_ne!(swept.planner.stopped(), Stopped::Early);
         swept.is_late = true;
         assert_eq!(
             swept.found().map(|sweep| sweep.stopped),

@@ -1,12 +1,12 @@
 //! Sweep of socket buffer sizes, compared with the kernel's auto-tuning.
 
-use super::{
-    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of,
-    plateau, sized,
-};
+use super::{Key, Measured, Planner, Point, Stopped, TRIALS, Table, Trials, plateau, sized};
 use nicstripe_proto::BitRate;
 
-use crate::statistics::{as_values, median};
+use crate::{
+    report::{Sweep, SweepKind},
+    statistics::{as_values, median},
+};
 
 /// Planner that doubles the socket buffers from 16 KiB, until two doublings bring no gain.
 ///
@@ -54,16 +54,14 @@ impl Check {
 }
 
 impl BufferSweep {
-    /// Creates a sweep for a link with this bandwidth-delay product under load in bytes, with
-    /// buffers of up to `allowed` bytes.
+    /// Creates a sweep for a link with this bandwidth-delay product under load in bytes.
     ///
-    /// Ends at eight times the bandwidth-delay product, at least at 1 MiB to show a cable's
+    /// The limit of the system shows when it grants no more. Ends at eight times the bandwidth-delay product, at least at 1 MiB to show a cable's
     /// plateau; at 64 MiB if the product is unknown.
-    pub(crate) fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
-        let needed = bdp_bytes.map_or(LARGEST, |bdp| {
+    pub(crate) fn new(bdp_bytes: Option<u64>) -> BufferSweep {
+        let largest = bdp_bytes.map_or(LARGEST, |bdp| {
             bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST)
         });
-        let largest = needed.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
         let sizes = (0..)
             .map(|doublings: u32| SMALLEST << doublings)
             .take_while(|size| *size <= largest)
@@ -76,81 +74,6 @@ impl BufferSweep {
             has_won: false,
             stopped: Stopped::Early,
         }
-    }
-
-    /// Returns the next point to measure, see [`super::Planner::next`].
-    pub(crate) fn next(&self) -> Option<Point> {
-        let (size, repeat) = match &self.state {
-            State::Upwards(index) => {
-                let size = Some(*self.sizes.get(*index)?);
-                let is_kernels_turn =
-                    self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
-                let size = size.filter(|_| !is_kernels_turn);
-                (size, self.table.count((size, None)))
-            }
-            State::Check(check) => {
-                let size = CHECK.get(check.done())?.then_some(check.size);
-                (
-                    size,
-                    if size.is_some() {
-                        check.fixed.len()
-                    } else {
-                        check.kernel.len()
-                    },
-                )
-            }
-            State::Ended => return None,
-        };
-        Some(Point {
-            size,
-            streams: None,
-            repeat: repeat as u32 + 1,
-            load: Load::Stream,
-            least: LOAD_TIME,
-        })
-    }
-
-    /// Records the result of a point, see [`super::Planner::record`].
-    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
-        match &mut self.state {
-            State::Upwards(index) => {
-                let size = self.sizes[*index];
-                self.table.add((point.size, None), measured);
-                if self.table.count((Some(size), None)) >= TRIALS {
-                    self.after_size();
-                }
-            }
-            State::Check(check) => {
-                let side = if point.size.is_some() {
-                    &mut check.fixed
-                } else {
-                    &mut check.kernel
-                };
-                side.push(measured.rate);
-                if check.done() == CHECK.len() {
-                    self.end();
-                }
-            }
-            State::Ended => {}
-        }
-    }
-
-    /// Records a failed point and ends the sweep, as larger buffers would fail as well; see
-    /// [`super::Planner::fail`].
-    pub(crate) fn fail(&mut self, _point: &Point) {
-        match self.state {
-            State::Upwards(_) => self.decide(Stopped::Failed),
-            _ => self.end(),
-        }
-    }
-
-    /// Returns the result so far, see [`super::Planner::outcome`].
-    pub(crate) fn outcome(&self) -> Outcome {
-        let mut outcome = outcome_of(self.table.results(), self.stopped);
-        outcome.plateau = self.plateau().map(|(_, size)| size);
-        outcome.bdp_bytes = self.bdp_bytes;
-        outcome.advice = self.advice(outcome.plateau);
-        outcome
     }
 
     fn after_size(&mut self) {
@@ -278,6 +201,77 @@ impl BufferSweep {
 
     fn gain(&self, size: u64) -> f64 {
         (self.table.median((Some(size), None)) / self.table.median(KERNEL) - 1.0) * 100.0
+    }
+}
+
+impl Planner for BufferSweep {
+    fn next(&self) -> Option<Point> {
+        match &self.state {
+            State::Upwards(index) => {
+                let size = Some(*self.sizes.get(*index)?);
+                let is_kernels_turn =
+                    self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
+                let size = size.filter(|_| !is_kernels_turn);
+                Some(self.table.point((size, None)))
+            }
+            State::Check(check) => {
+                let is_fixed = *CHECK.get(check.done())?;
+                let rates = if is_fixed {
+                    &check.fixed
+                } else {
+                    &check.kernel
+                };
+                Some(Point {
+                    repeat: rates.len() as u32 + 1,
+                    ..self.table.point((is_fixed.then_some(check.size), None))
+                })
+            }
+            State::Ended => None,
+        }
+    }
+
+    fn record(&mut self, point: &Point, measured: Measured) {
+        match &mut self.state {
+            State::Upwards(index) => {
+                let size = self.sizes[*index];
+                self.table.add((point.size, None), measured);
+                if self.table.count((Some(size), None)) >= TRIALS {
+                    self.after_size();
+                }
+            }
+            State::Check(check) => {
+                let side = if point.size.is_some() {
+                    &mut check.fixed
+                } else {
+                    &mut check.kernel
+                };
+                side.push(measured.rate);
+                if check.done() == CHECK.len() {
+                    self.end();
+                }
+            }
+            State::Ended => {}
+        }
+    }
+
+    /// Ends the sweep, as larger buffers would fail as well.
+    fn fail(&mut self, _point: &Point) {
+        match self.state {
+            State::Upwards(_) => self.decide(Stopped::Failed),
+            _ => self.end(),
+        }
+    }
+
+    fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    fn outcome(&self) -> Sweep {
+        let mut outcome = Sweep::of(SweepKind::Buffer, self.table.results(), self.stopped);
+        outcome.plateau = self.plateau().map(|(_, size)| size);
+        outcome.bdp_bytes = self.bdp_bytes;
+        outcome.advice = self.advice(outcome.plateau);
+        outcome
     }
 }
 

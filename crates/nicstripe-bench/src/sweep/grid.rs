@@ -1,13 +1,11 @@
 //! Sweep over pairs of buffer size and number of connections: the oldest way to find the capacity
 //! of a long path (SLAC's bulk throughput measurements, 2002).
 
-use super::{
-    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized,
-    streams::COUNTS,
+use super::{Key, Measured, Planner, Point, Stopped, TRIALS, Table, sized, streams::COUNTS};
+use crate::{
+    report::{Sweep, SweepKind},
+    statistics::top_decile,
 };
-use nicstripe_proto::BitRate;
-
-use crate::statistics::{as_values, top_decile};
 
 /// Planner that varies socket buffers and connections per link.
 ///
@@ -49,71 +47,6 @@ impl GridSweep {
             state: State::Upwards { column: 0, row: 0 },
             failures: 0,
         }
-    }
-
-    /// Returns the next point to measure, see [`super::Planner::next`].
-    pub(crate) fn next(&self) -> Option<Point> {
-        let (size, streams) = self.key()?;
-        let repeat = self.table.count((size, streams)) as u32 + 1;
-        Some(Point {
-            size,
-            streams,
-            repeat,
-            load: Load::Stream,
-            least: LOAD_TIME,
-        })
-    }
-
-    /// Records the result of a point, see [`super::Planner::record`].
-    pub(crate) fn record(&mut self, _point: &Point, measured: Measured) {
-        let Some(key) = self.key() else { return };
-        self.table.add(key, measured);
-        self.advance(false);
-    }
-
-    /// Records a failed point and continues with the next number of connections. A second failure
-    /// ends the sweep. See [`super::Planner::fail`].
-    pub(crate) fn fail(&mut self, _point: &Point) {
-        self.failures += 1;
-        match self.failures {
-            1 => self.advance(true),
-            _ => self.state = State::Ended,
-        }
-    }
-
-    /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is the buffer size
-    /// of the fastest point.
-    pub(crate) fn outcome(&self) -> Outcome {
-        let stopped = match self.state {
-            State::Ended if self.failures > 1 => Stopped::Failed,
-            State::Ended => Stopped::Done,
-            _ => Stopped::Early,
-        };
-        let mut outcome = outcome_of(self.table.results(), stopped);
-        let medians: Vec<BitRate> = outcome
-            .points
-            .iter()
-            .map(|point| point.rate.median())
-            .collect();
-        outcome.top_decile =
-            top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
-        // The first of equal points has the smallest settings.
-        let best = outcome
-            .points
-            .iter()
-            .rev()
-            .max_by_key(|point| point.rate.median_bps);
-        outcome.plateau = best.and_then(|point| point.size);
-        outcome.advice = match best.map(|point| (point.size, point.streams)) {
-            Some((Some(size), Some(streams))) => format!(
-                "best with buffers of {} and {streams} connection{} per link: {}",
-                sized(size),
-                if streams == 1 { "" } else { "s" },
-                best.map(|point| point.rate.median()).unwrap_or_default()
-            ),
-            _ => "nothing was measured".into(),
-        };
-        outcome
     }
 
     fn key(&self) -> Option<Key> {
@@ -163,6 +96,60 @@ impl GridSweep {
                 .median((Some(self.sizes[row]), Some(COUNTS[column])))
         };
         row >= 2 && (row - 1..=row).all(|row| rate(row) < rate(row - 1) * (1.0 + LEAST_GAIN))
+    }
+}
+
+impl Planner for GridSweep {
+    fn next(&self) -> Option<Point> {
+        Some(self.table.point(self.key()?))
+    }
+
+    fn record(&mut self, _point: &Point, measured: Measured) {
+        let Some(key) = self.key() else { return };
+        self.table.add(key, measured);
+        self.advance(false);
+    }
+
+    /// Continues with the next number of connections. A second failure ends the sweep.
+    fn fail(&mut self, _point: &Point) {
+        self.failures += 1;
+        match self.failures {
+            1 => self.advance(true),
+            _ => self.state = State::Ended,
+        }
+    }
+
+    fn stopped(&self) -> Stopped {
+        match self.state {
+            State::Ended if self.failures > 1 => Stopped::Failed,
+            State::Ended => Stopped::Done,
+            _ => Stopped::Early,
+        }
+    }
+
+    /// The plateau is the buffer size of the fastest point.
+    fn outcome(&self) -> Sweep {
+        let mut outcome = Sweep::of(SweepKind::Grid, self.table.results(), self.stopped());
+        let medians = outcome.points.iter();
+        let medians: Vec<f64> = medians.map(|point| point.rate.median_bps as f64).collect();
+        outcome.top_decile_bps = top_decile(&medians).map(|rate| rate.round() as u64);
+        // The first of equal points has the smallest settings.
+        let best = outcome
+            .points
+            .iter()
+            .rev()
+            .max_by_key(|point| point.rate.median_bps);
+        outcome.plateau = best.and_then(|point| point.size);
+        outcome.advice = match best.map(|point| (point.size, point.streams)) {
+            Some((Some(size), Some(streams))) => format!(
+                "best with buffers of {} and {streams} connection{} per link: {}",
+                sized(size),
+                if streams == 1 { "" } else { "s" },
+                best.map(|point| point.rate.median()).unwrap_or_default()
+            ),
+            _ => "nothing was measured".into(),
+        };
+        outcome
     }
 }
 

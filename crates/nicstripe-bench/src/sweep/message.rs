@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use super::{
-    Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized,
-};
+use super::{Measured, Planner, Point, Stopped, TRIALS, Table, Trials, plateau, sized};
 use nicstripe_proto::BitRate;
 
-use crate::statistics::median;
+use crate::{
+    report::{Sweep, SweepKind},
+    statistics::median,
+};
 
 /// Planner that varies the message size from 1 byte to 64 MiB: ping-pong up to 64 KiB, one
 /// direction above.
@@ -64,94 +65,6 @@ impl MessageSweep {
             state: State::Upwards(0),
             stopped: Stopped::Early,
         }
-    }
-
-    /// Returns the next point to measure, see [`super::Planner::next`].
-    pub(crate) fn next(&self) -> Option<Point> {
-        let (size, repeat) = match &self.state {
-            State::Upwards(index) => {
-                let size = *self.sizes.get(*index)?;
-                (size, self.table.count((Some(size), None)))
-            }
-            State::Again(suspects) => suspects
-                .first()
-                .map(|suspect| (suspect.size, suspect.trials.count()))?,
-            State::Ended => return None,
-        };
-        let load = if size <= LARGEST_PING {
-            Load::PingPong {
-                messages: self.messages(),
-            }
-        } else {
-            Load::Messages
-        };
-        Some(Point {
-            size: Some(size),
-            streams: None,
-            repeat: repeat as u32 + 1,
-            load,
-            least: TRIAL_TIME,
-        })
-    }
-
-    /// Records the result of a point, see [`super::Planner::record`].
-    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
-        let Some(size) = point.size else { return };
-        self.spent = self.spent.saturating_add(measured.elapsed);
-        match &mut self.state {
-            State::Upwards(index) if self.sizes.get(*index) == Some(&size) => {
-                self.table.add((Some(size), None), measured);
-                self.after_trial(size, measured);
-            }
-            State::Again(suspects)
-                if suspects.first().is_some_and(|suspect| suspect.size == size) =>
-            {
-                suspects[0].trials.add(measured);
-                self.after_repeat();
-            }
-            _ => {}
-        }
-    }
-
-    /// Records a failed point. Ends the ascent, as larger messages would fail as well, or skips a
-    /// possible dropout; see [`super::Planner::fail`].
-    pub(crate) fn fail(&mut self, _point: &Point) {
-        match &mut self.state {
-            State::Upwards(_) => self.retry_suspects(Stopped::Failed),
-            State::Again(suspects) => {
-                suspects.remove(0);
-                self.end_if_done();
-            }
-            State::Ended => {}
-        }
-    }
-
-    /// Returns the result so far, see [`super::Planner::outcome`].
-    pub(crate) fn outcome(&self) -> Outcome {
-        let points = self.table.results();
-        let good: Vec<(u64, f64)> = self
-            .curve()
-            .into_iter()
-            .filter(|(size, _)| !self.is_dropout(*size))
-            .collect();
-        let rates: Vec<f64> = good.iter().map(|(_, rate)| *rate).collect();
-        let short = points
-            .iter()
-            .filter(|point| point.size.is_some_and(|size| size <= SHORT));
-        let times: Vec<f64> = short
-            .filter_map(|point| Some(point.time_us? / 1e6))
-            .collect();
-        let latency = median(&times).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let is_flat = matches!(self.stopped, Stopped::Plateau | Stopped::Done);
-        let mut outcome = outcome_of(points, self.stopped);
-        outcome.plateau = plateau(&rates)
-            .filter(|_| is_flat)
-            .and_then(|index| good.get(index))
-            .map(|(size, _)| *size);
-        outcome.half_size = half_size(&good);
-        outcome.latency = latency;
-        outcome.advice = advice(&outcome);
-        outcome
     }
 
     /// Returns the number of messages that one repeat sends, estimated from the time per message of
@@ -302,6 +215,86 @@ impl MessageSweep {
     }
 }
 
+impl Planner for MessageSweep {
+    fn next(&self) -> Option<Point> {
+        let (size, repeat) = match &self.state {
+            State::Upwards(index) => {
+                let size = *self.sizes.get(*index)?;
+                (size, self.table.count((Some(size), None)))
+            }
+            State::Again(suspects) => suspects
+                .first()
+                .map(|suspect| (suspect.size, suspect.trials.count()))?,
+            State::Ended => return None,
+        };
+        Some(Point {
+            size: Some(size),
+            streams: None,
+            repeat: repeat as u32 + 1,
+            echoes: (size <= LARGEST_PING).then(|| self.messages()),
+            least: TRIAL_TIME,
+        })
+    }
+
+    fn record(&mut self, point: &Point, measured: Measured) {
+        let Some(size) = point.size else { return };
+        self.spent = self.spent.saturating_add(measured.elapsed);
+        match &mut self.state {
+            State::Upwards(index) if self.sizes.get(*index) == Some(&size) => {
+                self.table.add((Some(size), None), measured);
+                self.after_trial(size, measured);
+            }
+            State::Again(suspects)
+                if suspects.first().is_some_and(|suspect| suspect.size == size) =>
+            {
+                suspects[0].trials.add(measured);
+                self.after_repeat();
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the ascent, as larger messages would fail as well, or skips a possible dropout.
+    fn fail(&mut self, _point: &Point) {
+        match &mut self.state {
+            State::Upwards(_) => self.retry_suspects(Stopped::Failed),
+            State::Again(suspects) => {
+                suspects.remove(0);
+                self.end_if_done();
+            }
+            State::Ended => {}
+        }
+    }
+
+    fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    fn outcome(&self) -> Sweep {
+        let points = self.table.results();
+        let good: Vec<(u64, f64)> = self
+            .curve()
+            .into_iter()
+            .filter(|(size, _)| !self.is_dropout(*size))
+            .collect();
+        let rates: Vec<f64> = good.iter().map(|(_, rate)| *rate).collect();
+        let short = points
+            .iter()
+            .filter(|point| point.size.is_some_and(|size| size <= SHORT));
+        let times: Vec<f64> = short.filter_map(|point| point.time_us).collect();
+        let is_flat = matches!(self.stopped, Stopped::Plateau | Stopped::Done);
+        let mut outcome = Sweep::of(SweepKind::Message, points, self.stopped);
+        outcome.plateau = plateau(&rates)
+            .filter(|_| is_flat)
+            .and_then(|index| good.get(index))
+            .map(|(size, _)| *size);
+        outcome.half_size_bytes = half_size(&good);
+        outcome.latency_us = median(&times);
+        outcome.advice = advice(&outcome);
+        outcome
+    }
+}
+
 fn of_size(size: u64) -> Trials {
     Trials {
         key: (Some(size), None),
@@ -364,12 +357,12 @@ fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
     Some(before + ((size - before) as f64 * part).ceil() as u64)
 }
 
-fn advice(outcome: &Outcome) -> String {
+fn advice(outcome: &Sweep) -> String {
     let latency = outcome
-        .latency
-        .map(|time| format!("a short message takes {:.1} µs", time.as_secs_f64() * 1e6));
+        .latency_us
+        .map(|micros| format!("a short message takes {micros:.1} µs"));
     let half = outcome
-        .half_size
+        .half_size_bytes
         .map(|size| format!("half the full rate needs messages of {}", sized(size)));
     let full = outcome
         .plateau

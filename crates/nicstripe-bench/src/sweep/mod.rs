@@ -34,25 +34,11 @@ pub(crate) struct Point {
     pub(crate) streams: Option<u32>,
     /// Index of the repeat of this point, from 1.
     pub(crate) repeat: u32,
-    /// Kind of load to apply.
-    pub(crate) load: Load,
+    /// Number of messages back and forth, each after the answer to the previous one, at least 3;
+    /// more are sent if the minimum duration has not passed. `None` for a load in one direction.
+    pub(crate) echoes: Option<u64>,
     /// Minimum duration of the measurement, without warm-up.
     pub(crate) least: Duration,
-}
-
-/// Kind of load at a point of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
-    /// Messages back and forth, each after the answer to the previous one.
-    PingPong {
-        /// Number of messages, at least 3. More are sent if the point's minimum duration has not
-        /// passed.
-        messages: u64,
-    },
-    /// Messages of the point's size in one direction, and an answer to the last.
-    Messages,
-    /// Continuous stream in one direction.
-    Stream,
 }
 
 /// Result of one measurement of a point.
@@ -110,85 +96,27 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// Result of a sweep so far.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    /// Points in ascending order of size, preceded by the system's default.
-    pub(crate) points: Vec<SweepPoint>,
-    /// Smallest size in bytes that reaches 98 % of the best rate; for connections, their number.
-    /// `None` if the rate still rises at the end.
-    pub(crate) plateau: Option<u64>,
-    /// Bandwidth-delay product under load in bytes, as passed to the sweep.
-    pub(crate) bdp_bytes: Option<u64>,
-    /// Median time of messages up to 64 bytes: half the RTT.
-    pub(crate) latency: Option<Duration>,
-    /// Message size in bytes that reaches half of the maximum rate (n½).
-    pub(crate) half_size: Option<u64>,
-    /// Mean rate of the fastest tenth of a grid's points.
-    pub(crate) top_decile: Option<BitRate>,
-    /// Recommendation in one sentence.
-    pub(crate) advice: String,
-    /// Reason why the sweep ended.
-    pub(crate) stopped: Stopped,
-}
-
 /// Planner of a sweep, by the varied parameter.
-#[derive(Clone, Debug)]
-pub(crate) enum Planner {
-    Message(MessageSweep),
-    Buffer(BufferSweep),
-    Streams(StreamSweep),
-    Grid(GridSweep),
-    Mtu(MtuSweep),
-}
-
-impl Planner {
+pub(crate) trait Planner: fmt::Debug + Send + Sync {
     /// Returns the next point to measure; `None` at the end. Repeated calls return the same point
     /// until its result is recorded.
-    pub(crate) fn next(&self) -> Option<Point> {
-        match self {
-            Planner::Message(sweep) => sweep.next(),
-            Planner::Buffer(sweep) => sweep.next(),
-            Planner::Streams(sweep) => sweep.next(),
-            Planner::Grid(sweep) => sweep.next(),
-            Planner::Mtu(sweep) => sweep.next(),
-        }
-    }
+    fn next(&self) -> Option<Point>;
 
     /// Records the result of the point that [`Planner::next`] returned.
-    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
-        match self {
-            Planner::Message(sweep) => sweep.record(point, measured),
-            Planner::Buffer(sweep) => sweep.record(point, measured),
-            Planner::Streams(sweep) => sweep.record(point, measured),
-            Planner::Grid(sweep) => sweep.record(point, measured),
-            Planner::Mtu(sweep) => sweep.record(point, measured),
-        }
-    }
+    fn record(&mut self, point: &Point, measured: Measured);
 
     /// Records that the point of [`Planner::next`] cannot be measured. Skips it or ends the sweep.
-    pub(crate) fn fail(&mut self, point: &Point) {
-        match self {
-            Planner::Message(sweep) => sweep.fail(point),
-            Planner::Buffer(sweep) => sweep.fail(point),
-            Planner::Streams(sweep) => sweep.fail(point),
-            Planner::Grid(sweep) => sweep.fail(point),
-            Planner::Mtu(sweep) => sweep.fail(point),
-        }
-    }
+    fn fail(&mut self, point: &Point);
 
-    /// Returns the result of the sweep so far.
-    pub(crate) fn outcome(&self) -> Outcome {
-        match self {
-            Planner::Message(sweep) => sweep.outcome(),
-            Planner::Buffer(sweep) => sweep.outcome(),
-            Planner::Streams(sweep) => sweep.outcome(),
-            Planner::Grid(sweep) => sweep.outcome(),
-            Planner::Mtu(sweep) => sweep.outcome(),
-        }
-    }
+    /// Returns the reason why the sweep ended.
+    fn stopped(&self) -> Stopped;
+
+    /// Returns the result of the sweep so far: points in ascending order of size, preceded by the
+    /// system's default.
+    fn outcome(&self) -> Sweep;
 }
 
+/// Size and number of connections of a point.
 type Key = (Option<u64>, Option<u32>);
 
 /// Repeats of one point so far.
@@ -279,6 +207,17 @@ impl Table {
         self.of(key).map_or(0.0, Trials::median)
     }
 
+    /// Returns the next repeat of a point under a continuous load.
+    fn point(&self, (size, streams): Key) -> Point {
+        Point {
+            size,
+            streams,
+            repeat: self.count((size, streams)) as u32 + 1,
+            echoes: None,
+            least: LOAD_TIME,
+        }
+    }
+
     fn results(&self) -> Vec<SweepPoint> {
         let mut results: Vec<SweepPoint> = self.0.iter().filter_map(Trials::result).collect();
         results.sort_by_key(|point| (point.size, point.streams));
@@ -292,19 +231,6 @@ fn plateau(rates: &[f64]) -> Option<usize> {
     rates
         .iter()
         .position(|rate| best > 0.0 && *rate >= PLATEAU * best)
-}
-
-fn outcome_of(points: Vec<SweepPoint>, stopped: Stopped) -> Outcome {
-    Outcome {
-        points,
-        plateau: None,
-        bdp_bytes: None,
-        latency: None,
-        half_size: None,
-        top_decile: None,
-        advice: String::new(),
-        stopped,
-    }
 }
 
 /// Formats a size in bytes as `2 MiB`, `64 KiB` or `1449 bytes`.
@@ -325,19 +251,19 @@ const TRIALS: usize = 3;
 const LOAD_TIME: Duration = Duration::from_secs(2);
 
 impl Sweep {
-    /// Returns the report section of a sweep over this link, or over all links if `None`.
-    pub(crate) fn of(kind: SweepKind, link: Option<u32>, outcome: Outcome) -> Sweep {
-        Sweep {
+    /// Returns the report section of a sweep over all links, without conclusions.
+    fn of(kind: SweepKind, points: Vec<SweepPoint>, stopped: Stopped) -> Self {
+        Self {
             kind,
-            link,
-            points: outcome.points,
-            plateau: outcome.plateau,
-            bdp_bytes: outcome.bdp_bytes,
-            latency_us: outcome.latency.map(|time| time.as_secs_f64() * 1e6),
-            half_size_bytes: outcome.half_size,
-            top_decile_bps: outcome.top_decile.map(|rate| rate.0),
-            advice: outcome.advice,
-            stopped: outcome.stopped.to_string(),
+            link: None,
+            points,
+            plateau: None,
+            bdp_bytes: None,
+            latency_us: None,
+            half_size_bytes: None,
+            top_decile_bps: None,
+            advice: String::new(),
+            stopped: stopped.to_string(),
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Sweep of MTUs.
 
-use super::{
-    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
-};
+use super::{Key, Measured, Planner, Point, Stopped, TRIALS, Table, plateau};
 use nicstripe_proto::{BitRate, theory::Theory};
 
-use crate::report::{Spread, SweepPoint};
+use crate::report::{Spread, Sweep, SweepKind, SweepPoint};
 
 /// Planner that varies the MTU: 1500, 4000, 9000 and the current one, alternating, three times
 /// each.
@@ -19,21 +17,16 @@ pub(crate) struct MtuSweep {
     theory: Theory,
     may_set: bool,
     table: Table,
-    failed: Vec<u32>,
+    failed: Vec<u64>,
 }
 
 impl MtuSweep {
-    /// Creates a sweep over a link with the parameters of `theory`, with MTUs of up to `largest`
-    /// bytes.
+    /// Creates a sweep over a link with the parameters of `theory`.
     ///
     /// The MTU of `theory` is the smallest of both ends and the path; its line rate is not used.
     /// `may_set` is true if the local MTU may be lowered.
-    pub(crate) fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
-        let mut sizes: Vec<u32> = SIZES
-            .into_iter()
-            .filter(|size| *size <= largest)
-            .chain([theory.mtu])
-            .collect();
+    pub(crate) fn new(theory: Theory, may_set: bool) -> MtuSweep {
+        let mut sizes: Vec<u32> = SIZES.into_iter().chain([theory.mtu]).collect();
         sizes.sort_unstable();
         sizes.dedup();
         MtuSweep {
@@ -45,71 +38,8 @@ impl MtuSweep {
         }
     }
 
-    /// Returns the next point to measure, see [`super::Planner::next`].
-    pub(crate) fn next(&self) -> Option<Point> {
-        let open = self
-            .sizes
-            .iter()
-            .filter(|size| self.is_measured(**size) && self.table.count(key(**size)) < TRIALS);
-        let size = *open.min_by_key(|size| self.table.count(key(**size)))?;
-        let repeat = self.table.count(key(size)) as u32 + 1;
-        Some(Point {
-            size: Some(size.into()),
-            streams: None,
-            repeat,
-            load: Load::Stream,
-            least: LOAD_TIME,
-        })
-    }
-
-    /// Records the result of a point, see [`super::Planner::record`].
-    pub(crate) fn record(&mut self, point: &Point, measured: Measured) {
-        if let Some(size) = self
-            .sizes
-            .iter()
-            .find(|size| point.size == Some(u64::from(**size)))
-        {
-            self.table.add(key(*size), measured);
-        }
-    }
-
-    /// Records a failed point and skips its MTU, as the path drops such packets; see
-    /// [`super::Planner::fail`].
-    pub(crate) fn fail(&mut self, point: &Point) {
-        self.failed.extend(
-            self.sizes
-                .iter()
-                .filter(|size| point.size == Some(u64::from(**size))),
-        );
-    }
-
-    /// Returns the result so far, see [`super::Planner::outcome`].
-    pub(crate) fn outcome(&self) -> Outcome {
-        let mut points = self.table.results();
-        points.extend(self.sizes.iter().filter_map(|size| self.computed(*size)));
-        points.sort_by_key(|point| point.size);
-        let stopped = match self.next() {
-            Some(_) => Stopped::Early,
-            None if points.is_empty() => Stopped::Failed,
-            None => Stopped::Done,
-        };
-        let measured: Vec<_> = points
-            .iter()
-            .filter(|point| !point.computed)
-            .map(|point| (point.size, point.rate.median_bps as f64))
-            .collect();
-        let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
-        let mut outcome = outcome_of(points, stopped);
-        // A single size has no plateau, and computed rates always rise.
-        outcome.plateau = plateau(&rates)
-            .filter(|_| rates.len() > 1)
-            .and_then(|index| measured.get(index)?.0);
-        outcome.advice = self.advice(&outcome.points);
-        outcome
-    }
-
     fn is_measured(&self, size: u32) -> bool {
-        self.may_be_tried(size) && !self.failed.contains(&size)
+        self.may_be_tried(size) && !self.failed.contains(&size.into())
     }
 
     fn may_be_tried(&self, size: u32) -> bool {
@@ -122,17 +52,14 @@ impl MtuSweep {
         if self.may_be_tried(size) {
             return None;
         }
-        let now = Spread::of(&self.table.of(key(self.theory.mtu))?.rates)?;
+        let now = self.table.of(key(self.theory.mtu))?.result()?;
         let part = |mtu: u32| {
-            u128::from(
-                Theory {
-                    line: WHOLE,
-                    mtu,
-                    ..self.theory
-                }
-                .goodput()
-                .0,
-            )
+            let theory = Theory {
+                line: WHOLE,
+                mtu,
+                ..self.theory
+            };
+            u128::from(theory.goodput().0)
         };
         let scaled = |bps: u64| {
             let bps = (u128::from(bps) * part(size))
@@ -141,20 +68,19 @@ impl MtuSweep {
             u64::try_from(bps).unwrap_or(u64::MAX)
         };
         let rate = Spread {
-            median_bps: scaled(now.median_bps),
-            min_bps: scaled(now.min_bps),
-            max_bps: scaled(now.max_bps),
-            ..now
+            median_bps: scaled(now.rate.median_bps),
+            min_bps: scaled(now.rate.min_bps),
+            max_bps: scaled(now.rate.max_bps),
+            ..now.rate
         };
         Some(SweepPoint {
             size: Some(size.into()),
-            streams: None,
             rate,
             time_us: None,
             cpu_s_per_gbit: None,
             got_bytes: None,
-            dropout: false,
             computed: true,
+            ..now
         })
     }
 
@@ -214,6 +140,53 @@ impl MtuSweep {
         } else {
             "setting it is not permitted"
         }
+    }
+}
+
+impl Planner for MtuSweep {
+    fn next(&self) -> Option<Point> {
+        let open = self
+            .sizes
+            .iter()
+            .filter(|size| self.is_measured(**size) && self.table.count(key(**size)) < TRIALS);
+        let size = *open.min_by_key(|size| self.table.count(key(**size)))?;
+        Some(self.table.point(key(size)))
+    }
+
+    fn record(&mut self, point: &Point, measured: Measured) {
+        self.table.add((point.size, None), measured);
+    }
+
+    /// Skips the point's MTU, as the path drops such packets.
+    fn fail(&mut self, point: &Point) {
+        self.failed.extend(point.size);
+    }
+
+    fn stopped(&self) -> Stopped {
+        match self.next() {
+            Some(_) => Stopped::Early,
+            None if self.table.0.is_empty() => Stopped::Failed,
+            None => Stopped::Done,
+        }
+    }
+
+    fn outcome(&self) -> Sweep {
+        let mut points = self.table.results();
+        points.extend(self.sizes.iter().filter_map(|size| self.computed(*size)));
+        points.sort_by_key(|point| point.size);
+        let measured: Vec<_> = points
+            .iter()
+            .filter(|point| !point.computed)
+            .map(|point| (point.size, point.rate.median_bps as f64))
+            .collect();
+        let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
+        let mut outcome = Sweep::of(SweepKind::Mtu, points, self.stopped());
+        // A single size has no plateau, and computed rates always rise.
+        outcome.plateau = plateau(&rates)
+            .filter(|_| rates.len() > 1)
+            .and_then(|index| measured.get(index)?.0);
+        outcome.advice = self.advice(&outcome.points);
+        outcome
     }
 }
 

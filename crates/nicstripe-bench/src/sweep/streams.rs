@@ -1,9 +1,10 @@
 //! Sweep of the number of connections per link.
 
-use super::{
-    Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau,
+use super::{Key, Measured, Planner, Point, Stopped, TRIALS, Table, plateau};
+use crate::{
+    report::{Sweep, SweepKind, SweepPoint},
+    statistics::median,
 };
-use crate::{report::SweepPoint, statistics::median};
 
 /// Planner that varies the connections per link: 1, 2, 4, 8, three times each, until a doubling
 /// gains less than 2 % or the connections get unequal rates.
@@ -16,74 +17,6 @@ pub(crate) struct StreamSweep {
 }
 
 impl StreamSweep {
-    /// Creates a sweep that starts with one connection per link.
-    pub(crate) fn new() -> StreamSweep {
-        StreamSweep::default()
-    }
-
-    /// Returns the next point to measure, see [`super::Planner::next`].
-    pub(crate) fn next(&self) -> Option<Point> {
-        let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
-        let repeat = self.table.count(key(streams)) as u32 + 1;
-        Some(Point {
-            size: None,
-            streams: Some(streams),
-            repeat,
-            load: Load::Stream,
-            least: LOAD_TIME,
-        })
-    }
-
-    /// Records the result of a point, see [`super::Planner::record`].
-    pub(crate) fn record(&mut self, _point: &Point, measured: Measured) {
-        let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else {
-            return;
-        };
-        self.table.add(key(*streams), measured);
-        if self.table.count(key(*streams)) >= TRIALS {
-            self.after_count(*streams);
-        }
-    }
-
-    /// Records a failed point and ends the sweep, as more connections would fail as well; see
-    /// [`super::Planner::fail`].
-    pub(crate) fn fail(&mut self, _point: &Point) {
-        self.stopped.get_or_insert(Stopped::Failed);
-    }
-
-    /// Returns the result so far, see [`super::Planner::outcome`]. The plateau is a number of
-    /// connections with equal rates.
-    pub(crate) fn outcome(&self) -> Outcome {
-        // `size` holds the swept value, here the number of connections.
-        let points = self.table.results().into_iter().map(|point| SweepPoint {
-            size: point.streams.map(u64::from),
-            streams: None,
-            ..point
-        });
-        let stopped = self.stopped.unwrap_or(Stopped::Early);
-        let mut outcome = outcome_of(points.collect(), stopped);
-        let fair: Vec<u32> = COUNTS
-            .into_iter()
-            .take_while(|streams| self.is_fair(*streams))
-            .collect();
-        let rates: Vec<f64> = fair
-            .iter()
-            .map(|streams| self.table.median(key(*streams)))
-            .collect();
-        let best = plateau(&rates).and_then(|index| fair.get(index)).copied();
-        outcome.plateau = best.map(u64::from);
-        outcome.advice = match best {
-            None => "nothing was measured".into(),
-            Some(1) => "one connection per link is enough".into(),
-            Some(streams) => {
-                let gain =
-                    (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
-                format!("{streams} connections per link carry {gain:.1} % more than one")
-            }
-        };
-        outcome
-    }
-
     fn after_count(&mut self, streams: u32) {
         let before = self
             .index
@@ -104,6 +37,63 @@ impl StreamSweep {
         self.table
             .of(key(streams))
             .is_some_and(|trials| median(&trials.fairness).is_none_or(|index| index >= FAIR))
+    }
+}
+
+impl Planner for StreamSweep {
+    fn next(&self) -> Option<Point> {
+        let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
+        Some(self.table.point(key(streams)))
+    }
+
+    fn record(&mut self, _point: &Point, measured: Measured) {
+        let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else {
+            return;
+        };
+        self.table.add(key(*streams), measured);
+        if self.table.count(key(*streams)) >= TRIALS {
+            self.after_count(*streams);
+        }
+    }
+
+    /// Ends the sweep, as more connections would fail as well.
+    fn fail(&mut self, _point: &Point) {
+        self.stopped.get_or_insert(Stopped::Failed);
+    }
+
+    fn stopped(&self) -> Stopped {
+        self.stopped.unwrap_or(Stopped::Early)
+    }
+
+    /// The plateau is a number of connections with equal rates.
+    fn outcome(&self) -> Sweep {
+        // `size` holds the swept value, here the number of connections.
+        let points = self.table.results().into_iter().map(|point| SweepPoint {
+            size: point.streams.map(u64::from),
+            streams: None,
+            ..point
+        });
+        let mut outcome = Sweep::of(SweepKind::Streams, points.collect(), self.stopped());
+        let fair: Vec<u32> = COUNTS
+            .into_iter()
+            .take_while(|streams| self.is_fair(*streams))
+            .collect();
+        let rates: Vec<f64> = fair
+            .iter()
+            .map(|streams| self.table.median(key(*streams)))
+            .collect();
+        let best = plateau(&rates).and_then(|index| fair.get(index)).copied();
+        outcome.plateau = best.map(u64::from);
+        outcome.advice = match best {
+            None => "nothing was measured".into(),
+            Some(1) => "one connection per link is enough".into(),
+            Some(streams) => {
+                let gain =
+                    (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
+                format!("{streams} connections per link carry {gain:.1} % more than one")
+            }
+        };
+        outcome
     }
 }
 
