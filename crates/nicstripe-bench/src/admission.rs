@@ -243,15 +243,14 @@ impl<S: Clone> State<S> {
                 why: BenchRefusal::Disabled,
                 retry_after_ms: None,
             });
-            let (stay, go) = std::mem::take(&mut self.waiting)
-                .into_iter()
-                .partition(|waiting| self.is_of_running(&waiting.bench));
-            self.waiting = stay;
-            let go: VecDeque<Waiting<S>> = go;
-            answers.extend(
-                go.into_iter()
-                    .map(|waiting| (waiting.session, refused.clone())),
-            );
+            let running = self.running.as_ref().map(|running| running.bench);
+            self.waiting.retain(|waiting| {
+                let stays = running == Some(waiting.bench);
+                if !stays {
+                    answers.push((waiting.session.clone(), refused.clone()));
+                }
+                stays
+            });
         }
         while let Some(waiting) = self.waiting.pop_front() {
             let until = match &mut self.running {

@@ -155,25 +155,6 @@ impl<C: Client> Control<C> {
         }
     }
 
-    /// Opens a run at both ends without a load, for messages that are too long to be echoed.
-    pub(crate) async fn open_run(&mut self, path: PathId) -> Result<(), C::Error> {
-        let order = LoadOrder {
-            phase: Phase::Idle,
-            repeat: 1,
-            paths: vec![path.0],
-            links: Vec::new(),
-            to_daemon: false,
-            to_client: false,
-            warm_up: Duration::ZERO,
-            longest: Duration::from_secs(600),
-            interval: Duration::from_secs(60),
-            settle_after: None,
-            message_bytes: 1,
-            socket_buffer: None,
-        };
-        self.begin_run(&order, &Mutex::default()).await
-    }
-
     /// Runs a load until the rate has settled or its time is over. `loaded` holds the samples so
     /// far, even if this future is dropped.
     pub(crate) async fn load(
@@ -210,7 +191,8 @@ impl<C: Client> Control<C> {
         self.end_run(order, began, loaded).await
     }
 
-    async fn begin_run(
+    /// Begins a run at both ends.
+    pub(crate) async fn begin_run(
         &mut self,
         order: &LoadOrder,
         loaded: &Mutex<Loaded>,
@@ -256,18 +238,6 @@ impl<C: Client> Control<C> {
                 .receive(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
                 .await?;
             if self.take(Some(news), order, began, loaded, None)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Ends a run that was opened without a load.
-    pub(crate) async fn close_run(&mut self) -> Result<(), C::Error> {
-        self.tell(BenchBody::Stop(RunNumber { run: self.run }))
-            .await?;
-        loop {
-            if matches!(self.said(ANSWER_TIMEOUT).await?.0, BenchBody::Stopped(RunNumber { run }) if run == self.run)
-            {
                 return Ok(());
             }
         }
@@ -400,6 +370,24 @@ impl<C: Client> Control<C> {
 }
 
 impl LoadOrder {
+    /// Returns the order of a run without a load, for messages that are too long to be echoed.
+    pub(crate) fn unloaded(path: PathId) -> Self {
+        Self {
+            phase: Phase::Idle,
+            repeat: 1,
+            paths: vec![path.0],
+            links: Vec::new(),
+            to_daemon: false,
+            to_client: false,
+            warm_up: Duration::ZERO,
+            longest: Duration::from_secs(600),
+            interval: Duration::from_secs(60),
+            settle_after: None,
+            message_bytes: 1,
+            socket_buffer: None,
+        }
+    }
+
     pub(crate) fn progress(&self, loaded: &Loaded) -> Progress {
         let rule = SettleRule {
             least: self.settle_after.unwrap_or(SettleRule::default().least),

@@ -7,7 +7,9 @@ use nicstripe_proto::BitRate;
 
 use crate::{
     limiter::{Buffer, Evidence, Processor},
-    report::{BenchLink, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse},
+    report::{
+        BenchLink, BenchReport, CpuUse, Direction, Ends, Flow, HostFacts, Phase, Run, TcpUse,
+    },
     statistics::{as_values, mean, median},
 };
 
@@ -26,6 +28,15 @@ pub(crate) struct Measured<'a> {
 type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
+    pub(crate) fn of(report: &'a BenchReport) -> Self {
+        Self {
+            links: &report.links,
+            runs: &report.runs,
+            hosts: Some(&report.hosts),
+            socket_buffer_bytes: report.plan.socket_buffer_bytes,
+        }
+    }
+
     pub(crate) fn of_phase(&self, phase: Phase) -> impl Iterator<Item = &'a Run> + use<'a> {
         self.runs.iter().filter(move |run| run.phase == phase)
     }
@@ -43,19 +54,22 @@ impl<'a> Measured<'a> {
     /// Returns the flows of a link without other load. If it is the only link, includes those of
     /// the loads over all links.
     pub(crate) fn alone(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
-        let solo = self.parts(Phase::Solo, link, way);
-        if !solo.is_empty() || self.links.len() != 1 {
-            return solo;
+        if self.links.len() == 1 {
+            self.least_loaded(link, way)
+        } else {
+            self.parts(Phase::Solo, link, way)
         }
-        self.parts(
-            if way == Direction::ToDaemon {
-                Phase::Together
-            } else {
-                Phase::Reverse
-            },
-            link,
-            way,
-        )
+    }
+
+    /// Returns the flows of a link without other load; falls back to those of the loads over all
+    /// links.
+    pub(crate) fn least_loaded(&self, link: u32, way: Direction) -> Vec<Part<'a>> {
+        let solo = self.parts(Phase::Solo, link, way);
+        if solo.is_empty() {
+            self.parts(way.phase(), link, way)
+        } else {
+            solo
+        }
     }
 
     /// Returns the evidence about one link and direction from these flows.
@@ -94,21 +108,12 @@ impl<'a> Measured<'a> {
 
     /// Returns the processor use of the sender and of the receiver.
     fn processors(&self, way: Direction, parts: &[Part<'a>]) -> (Processor, Processor) {
-        let client = processor(
-            parts,
-            |cpu| cpu.client,
-            self.hosts.map(|hosts| &hosts.client),
-        );
-        let daemon = processor(
-            parts,
-            |cpu| cpu.daemon,
-            self.hosts.map(|hosts| &hosts.daemon),
-        );
-        if way == Direction::ToDaemon {
-            (client, daemon)
-        } else {
-            (daemon, client)
-        }
+        let hosts = self.hosts;
+        let ends = Ends {
+            client: processor(parts, |cpu| cpu.client, hosts.map(|hosts| &hosts.client)),
+            daemon: processor(parts, |cpu| cpu.daemon, hosts.map(|hosts| &hosts.daemon)),
+        };
+        ends.by(way)
     }
 
     /// Returns the smallest socket buffer of the loads. Falls back to twice the requested size,
@@ -160,7 +165,7 @@ fn loaded_round_trip(parts: &[Part<'_>]) -> Option<Duration> {
     Duration::try_from_secs_f64(mean(&micros)? / 1e6).ok()
 }
 
-fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
+pub(crate) fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
     median(&as_values(&rates(parts))).map(|rate| BitRate(rate.round() as u64))
 }
 

@@ -16,8 +16,6 @@
 
 mod admission;
 mod baseline;
-mod bdp;
-mod change;
 mod client;
 mod control;
 mod event;

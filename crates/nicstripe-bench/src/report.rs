@@ -65,6 +65,16 @@ pub struct Ends<T> {
     pub daemon: T,
 }
 
+impl<T> Ends<T> {
+    /// Returns the values of the sender and of the receiver of data in this direction.
+    pub(crate) fn by(self, way: Direction) -> (T, T) {
+        match way {
+            Direction::ToDaemon => (self.client, self.daemon),
+            Direction::ToClient => (self.daemon, self.client),
+        }
+    }
+}
+
 /// Value in [`Ends`] that is omitted from the JSON report if it is unknown.
 pub trait Known {
     /// Returns true if the value is unknown.
@@ -299,13 +309,26 @@ pub struct Run {
 }
 
 /// Direction of the data between client and daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// Data from the client to the daemon.
+    #[default]
     ToDaemon,
     /// Data from the daemon to the client.
     ToClient,
+}
+
+impl Direction {
+    /// Returns the phase that loads all links in this direction.
+    pub(crate) fn phase(self) -> Phase {
+        match self {
+            Self::ToDaemon => Phase::Together,
+            Self::ToClient => Phase::Reverse,
+        }
+    }
 }
 
 /// Result of one link in one direction, in the measurement window of a load.
@@ -512,8 +535,8 @@ pub struct SweepPoint {
     pub computed: bool,
 }
 
-/// Median and range of a rate over repeated loads, in bit/s.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Median and range of a rate over repeated loads, in bit/s. The default has no repeats.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Median rate in bit/s.
     pub median_bps: u64,
@@ -550,7 +573,7 @@ impl Spread {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Direction of the copy.
-    #[serde(default = "to_daemon")]
+    #[serde(default)]
     pub way: Direction,
     /// Number of bytes that each stage moves.
     pub bytes: u64,
@@ -571,10 +594,6 @@ pub struct DiskReport {
     pub narrowest: Option<String>,
     /// Types of the file systems at client and daemon, such as `ext4`.
     pub file_systems: Ends<Option<String>>,
-}
-
-fn to_daemon() -> Direction {
-    Direction::ToDaemon
 }
 
 /// Medians, ratios and the bottleneck of a benchmark.

@@ -44,12 +44,7 @@ pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
 /// # }
 /// ```
 pub fn conclude(report: &mut BenchReport) {
-    let measured = Measured {
-        links: &report.links,
-        runs: &report.runs,
-        hosts: Some(&report.hosts),
-        socket_buffer_bytes: report.plan.socket_buffer_bytes,
-    };
+    let measured = Measured::of(report);
     let mut summary = measured.summary();
     if let Some(disk) = report.disk.as_ref().and_then(|disk| measured.disks(disk)) {
         summary.sentence = if report.runs.is_empty() {
@@ -168,12 +163,7 @@ impl<'a> Measured<'a> {
                 Direction::ToDaemon,
             )))?
             .median();
-            Some((
-                goodput,
-                link.theory_bps
-                    .map(BitRate)
-                    .or_else(|| self.alone_rate(link, Direction::ToDaemon))?,
-            ))
+            Some((goodput, self.expected(link, Direction::ToDaemon)?))
         };
         let links: Option<Vec<(BitRate, BitRate)>> = self.links.iter().map(of_link).collect();
         metrics::fairness(&links?)
@@ -454,16 +444,8 @@ impl<'a> Measured<'a> {
         } else {
             (client, daemon)
         };
-        match way {
-            Direction::ToDaemon => Names {
-                sender: client,
-                receiver: daemon,
-            },
-            Direction::ToClient => Names {
-                sender: daemon,
-                receiver: client,
-            },
-        }
+        let (sender, receiver) = Ends { client, daemon }.by(way);
+        Names { sender, receiver }
     }
 
     /// Returns a sentence about the slowest stage of a copy from disk to disk.
@@ -475,15 +457,13 @@ impl<'a> Measured<'a> {
                 .as_ref()
                 .map_or_else(|| "its disk".to_owned(), |name| format!("its {name}"))
         };
-        let Ends { client, daemon } = &disk.file_systems;
-        let (from, to) = if disk.way == Direction::ToDaemon {
-            (client, daemon)
-        } else {
-            (daemon, client)
-        };
+        let (from, to) = disk.file_systems.clone().by(disk.way);
         let (what, narrowest) = match disk.narrowest.as_deref()? {
-            "read" => (format!("reading on {sender} from {}", on(from)), disk.read?),
-            "write" => (format!("writing on {receiver} to {}", on(to)), disk.write?),
+            "read" => (
+                format!("reading on {sender} from {}", on(&from)),
+                disk.read?,
+            ),
+            "write" => (format!("writing on {receiver} to {}", on(&to)), disk.write?),
             _ => ("the links".to_owned(), disk.network?),
         };
         let copy = disk

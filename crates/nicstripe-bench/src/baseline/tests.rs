@@ -1,6 +1,8 @@
 use super::*;
 use crate::fixture::{flow, link, report, run, runs};
 
+mod change;
+
 /// Returns a report of one link with these rates in Mbit/s, one per repeat.
 fn of_rates(phase: Phase, mbit: &[f64]) -> BenchReport {
     let runs = mbit

@@ -634,3 +634,21 @@ proptest! {
         prop_assert!(sentence(&whole, &links, NAMES).starts_with("limited by "));
     }
 }
+
+#[test]
+fn a_buffer_to_ask_for_is_four_times_bandwidth_times_delay_and_not_below_256_kib() {
+    let gigabit = BitRate::from_gbit(1);
+    for (line, micros, bytes) in [
+        (gigabit, 100, 12_500),
+        (gigabit, 1000, 125_000),
+        (gigabit, 50_000, 6_250_000),
+        (BitRate::from_gbit(10), 200, 250_000),
+    ] {
+        let round_trip = Duration::from_micros(micros);
+        assert_eq!(line.bytes_in(round_trip), bytes);
+        assert_eq!(
+            buffer_to_ask_for(line, round_trip),
+            (4 * bytes).max(262_144)
+        );
+    }
+}

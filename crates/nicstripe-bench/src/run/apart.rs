@@ -71,7 +71,7 @@ impl<C: Client> Runner<C> {
             longest: point.least.min(self.plan.load),
             settle_after: None,
             socket_buffer: buffer,
-            ..self.order(self.point_phase(), point.repeat, &[])
+            ..self.order(self.point_way().phase(), point.repeat, &[])
         };
         let since = self.began.elapsed();
         let events = self.events.clone();

@@ -18,7 +18,7 @@ use crate::{
     client::{Client, Moved, StopOnDrop},
     control::{Control, LoadOrder, Loaded},
     plan::DiskPlan,
-    report::{Direction, DiskReport, Ends, Phase, Spread},
+    report::{Direction, DiskReport, Ends, Spread},
 };
 
 /// Measures the stages of a copy: read, network, write and the whole copy, repeated in this order.
@@ -275,12 +275,7 @@ async fn network<C: Client>(
     runner: &Runner<C>,
     talk: &mut Control<C>,
 ) -> Result<Measured, C::Error> {
-    let phase = if way == Direction::ToDaemon {
-        Phase::Together
-    } else {
-        Phase::Reverse
-    };
-    let order = runner.order(phase, repeat, &runner.links.ids());
+    let order = runner.order(way.phase(), repeat, &runner.links.ids());
     let order = LoadOrder {
         longest: order.longest.min(NETWORK_TIME),
         ..order

@@ -9,21 +9,21 @@ use nicstripe_proto::{
 
 use super::Runner;
 use crate::{
-    bdp::bdp,
     client::Client,
-    report::{BenchLink, Direction, Ends, Flow, Phase},
+    evidence::{Measured, median_rate},
+    report::{BenchLink, Direction, Ends, Phase},
     statistics::median,
 };
 
 impl<C: Client> Runner<C> {
-    /// Returns the kind of load that measures a sweep point: reverse if the benchmark measures only
-    /// reverse.
-    pub(super) fn point_phase(&self) -> Phase {
+    /// Returns the direction in which a sweep point is measured: to the client if the benchmark
+    /// measures only reverse.
+    pub(super) fn point_way(&self) -> Direction {
         let phases = &self.plan.phases;
         if phases.contains(&Phase::Reverse) && !phases.contains(&Phase::Together) {
-            Phase::Reverse
+            Direction::ToClient
         } else {
-            Phase::Together
+            Direction::ToDaemon
         }
     }
 
@@ -35,63 +35,26 @@ impl<C: Client> Runner<C> {
 
     /// Returns the rate of a link without other load, client to daemon.
     pub(super) fn rate_alone(&self, link: u32) -> Option<BitRate> {
-        let flows = self.flows_alone(link, Direction::ToDaemon);
-        middle(flows.iter().map(|flow| flow.goodput_bps as f64))
-            .map(|bps| BitRate(bps.round() as u64))
+        median_rate(&Measured::of(&self.report).least_loaded(link, Direction::ToDaemon))
     }
 
     /// Returns the largest bandwidth × delay product of all links, in bytes. Uses the theoretical
     /// or measured rate, and the RTT under load or, if not measured, without load.
     pub(super) fn bdp(&self) -> Option<u64> {
-        let way = if self.point_phase() == Phase::Reverse {
-            Direction::ToClient
-        } else {
-            Direction::ToDaemon
-        };
-        self.report
-            .links
+        let links = self.report.links.iter();
+        links.filter_map(|link| self.bdp_of(link)).max()
+    }
+
+    fn bdp_of(&self, link: &BenchLink) -> Option<u64> {
+        let parts = Measured::of(&self.report).least_loaded(link.id, self.point_way());
+        let theory = link.theory_bps.map(BitRate);
+        let rate = theory.or_else(|| median_rate(&parts))?;
+        let round_trips: Vec<f64> = parts
             .iter()
-            .filter_map(|link| self.bdp_of(link, way))
-            .max()
-    }
-
-    fn bdp_of(&self, link: &BenchLink, way: Direction) -> Option<u64> {
-        let flows = self.flows_alone(link.id, way);
-        let measured = || {
-            middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| bps.round() as u64)
-        };
-        let rate = link.theory_bps.or_else(measured)?;
-        let loaded = middle(
-            flows
-                .iter()
-                .filter_map(|flow| Some(flow.tcp?.rtt_avg_us? as f64)),
-        );
-        let micros = loaded.or_else(|| Some(link.rtt_idle?.avg_us))?;
-        Some(bdp(
-            BitRate(rate),
-            Duration::from_nanos((micros * 1e3) as u64),
-        ))
-    }
-
-    /// Returns the flows of a link without other load; falls back to those of the loads over all
-    /// links.
-    fn flows_alone(&self, link: u32, way: Direction) -> Vec<&Flow> {
-        let of = |phases: [Phase; 2]| -> Vec<&Flow> {
-            let runs = self
-                .report
-                .runs
-                .iter()
-                .filter(|run| phases.contains(&run.phase));
-            runs.flat_map(|run| &run.flows)
-                .filter(|flow| flow.link == link && flow.way == way)
-                .collect()
-        };
-        let alone = of([Phase::Solo; 2]);
-        if alone.is_empty() {
-            of([Phase::Together, Phase::Reverse])
-        } else {
-            alone
-        }
+            .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
+            .collect();
+        let micros = median(&round_trips).or_else(|| Some(link.rtt_idle?.avg_us))?;
+        Some(rate.bytes_in(Duration::from_nanos((micros * 1e3) as u64)))
     }
 
     /// Returns the largest useful socket buffer of a grid sweep in bytes: limited by both systems
@@ -149,10 +112,6 @@ fn theory(link: &BenchLink) -> Option<Theory> {
         vlan_tags: inputs.vlan_tags,
         ..usual
     }))
-}
-
-fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
-    median(&values.collect::<Vec<_>>())
 }
 
 /// Largest socket buffer of a grid sweep in bytes if bandwidth × delay is small or unknown.

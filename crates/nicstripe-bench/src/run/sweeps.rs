@@ -3,14 +3,17 @@
 //! `crate::sweep` plans the next point, repeated measurements and the end. This
 //! module measures.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use nicstripe_proto::{BitRate, PathId};
 
 use super::Runner;
 use crate::{
     client::{Client, Failure, Packets as _},
-    control::Control,
+    control::{Control, LoadOrder},
     event::BenchEvent,
     plan::BenchPlan,
     report::{Sweep, SweepKind, SweepPoint},
@@ -102,8 +105,9 @@ impl<C: Client> Runner<C> {
         let link = (kind == SweepKind::Message).then_some(first);
         self.sweep = Some(Swept::new(link, self.planner(kind, first).await));
         let path = link.and_then(|link| self.links.path(link));
-        if let Some(path) = path {
-            talk.open_run(path).await?;
+        let run = path.map(LoadOrder::unloaded);
+        if let Some(run) = &run {
+            talk.begin_run(run, &Mutex::default()).await?;
         }
         while let Some(point) = self.next_point() {
             let measured = match path {
@@ -112,8 +116,8 @@ impl<C: Client> Runner<C> {
             };
             self.took(kind, &point, measured);
         }
-        match path {
-            Some(_) => talk.close_run().await,
+        match run {
+            Some(run) => talk.end_run(&run, Instant::now(), &Mutex::default()).await,
             None => Ok(()),
         }
     }
