@@ -20,10 +20,10 @@ mod trees_real;
 #[cfg(target_os = "linux")]
 mod users;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 
 fn main() {
-    libtest_mimic::run(&Arguments::from_args(), trials()).exit();
+    libtest_mimic::run(&nicstripe_testkit::trial::waiting(), trials()).exit();
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -61,17 +61,14 @@ mod unreached;
 #[cfg(target_os = "linux")]
 mod wire;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 
 fn main() {
     #[cfg(target_os = "linux")]
     if let Some(base) = powercuts::base() {
         return powercuts::cut_power(&base);
     }
-    let mut arguments = Arguments::from_args();
-    // Cables are slow, and most tests wait for the loss of one: they need less than half of a core.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(2 * cores);
+    let arguments = nicstripe_testkit::trial::waiting();
     libtest_mimic::run(&arguments, trials(arguments.list)).exit();
 }
 

@@ -1,7 +1,7 @@
 //! Tests that need something that a machine may lack, such as a program or a privilege. Such a test
 //! is listed as ignored, with the reason, and never counted as passed.
 
-use std::{env, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{env, os::unix::fs::PermissionsExt as _, path::PathBuf, thread};
 
 pub use libtest_mimic::{Arguments, Completion, Trial, run};
 
@@ -108,6 +108,15 @@ pub fn none() -> Option<String> {
 /// Obstacle of tests that take long: a reason unless `NICSTRIPE_LONG` is set.
 pub fn length() -> Option<String> {
     (!is_long()).then(|| format!("takes long: {LONG}=1 or .ci/run --long runs it"))
+}
+
+/// Returns the arguments of a test program whose tests mostly wait, for cables, disks and timers.
+/// Twice as many run at a time as there are cores, unless the command line says otherwise.
+pub fn waiting() -> Arguments {
+    let mut arguments = Arguments::from_args();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(2 * cores);
+    arguments
 }
 
 /// Returns `long` if `NICSTRIPE_LONG` is set, otherwise `usual`.

@@ -291,10 +291,13 @@ fn all_of_this_holds_without_root() -> Completion {
     if !in_first_user_namespace() {
         return Completion::ignored_with("runs without root already");
     }
-    // The kernel shapes alike for every user: rates are measured again only in the long form.
+    // The kernel shapes alike for every user: rates and limits are tested again only in the long form.
     // Through /proc, because this user may have no access to the program's directory.
     let run = Command::new("/proc/self/exe")
-        .args(amount(&["--skip", "rates::"][..], &[]))
+        .args(amount(
+            &["--skip", "rates::", "--skip", "limits::"][..],
+            &[],
+        ))
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir("/")

@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo test -p nicstripe-lab --test lab`, as root or as a user who may create
 //! namespaces. Otherwise every test is listed as ignored, with the reason. As root, all tests run a
-//! second time as uid 65534, those of rates only with `NICSTRIPE_LONG=1`.
+//! second time as uid 65534, those of rates and limits only with `NICSTRIPE_LONG=1`.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
@@ -17,10 +17,10 @@ mod rates;
 #[cfg(target_os = "linux")]
 mod setups;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 
 fn main() {
-    let mut arguments = Arguments::from_args();
+    let mut arguments = nicstripe_testkit::trial::waiting();
     let (alone, together) = trials(arguments.list)
         .into_iter()
         .partition(|trial| is_run_alone(trial.name()));
