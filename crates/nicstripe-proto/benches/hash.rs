@@ -21,13 +21,13 @@ fn main() {
         return;
     }
     print_head();
-    for (name, bytes) in [
-        ("4 KiB", 4 << 10),
-        ("64 KiB", 64 << 10),
-        ("256 KiB", 256 << 10),
-        ("4 MiB", 4 << 20),
+    for (name, log2) in [
+        ("4 KiB", 12),
+        ("64 KiB", 16),
+        ("256 KiB", 18),
+        ("4 MiB", 22),
     ] {
-        let Ok(chunk_size) = ChunkSize::from_bytes(bytes) else {
+        let Ok(chunk_size) = ChunkSize::from_log2(log2) else {
             continue;
         };
         let bar = if chunk_size == ChunkSize::DEFAULT {

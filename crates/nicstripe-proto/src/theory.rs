@@ -1,6 +1,6 @@
 //! Theoretical maximum of a link's goodput.
 
-use crate::units::BitRate;
+use crate::units::{BitRate, saturate};
 
 /// IP version, which determines the header length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,16 +9,6 @@ pub enum IpVersion {
     V4,
     /// IPv6, with headers of 40 bytes.
     V6,
-}
-
-impl IpVersion {
-    /// Returns the length of the IP header in bytes, without options or extensions.
-    pub(crate) const fn header_bytes(self) -> u64 {
-        match self {
-            IpVersion::V4 => 20,
-            IpVersion::V6 => 40,
-        }
-    }
 }
 
 /// Parameters of a link's maximum goodput, with TCP over IP over Ethernet and full packets.
@@ -52,7 +42,12 @@ impl Theory {
     /// Returns the payload bytes of a full segment: MTU − IP − TCP headers; 0 if the MTU is too
     /// small.
     pub const fn segment_bytes(&self) -> u64 {
-        (self.mtu as u64).saturating_sub(self.ip.header_bytes() + tcp_header_bytes(self.timestamps))
+        let ip = match self.ip {
+            IpVersion::V4 => 20,
+            IpVersion::V6 => 40,
+        };
+        let tcp = if self.timestamps { 32 } else { 20 };
+        (self.mtu as u64).saturating_sub(ip + tcp)
     }
 
     /// Returns the maximum goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC
@@ -95,14 +90,6 @@ impl Theory {
     fn wire_bytes(&self, overhead: u64) -> u64 {
         u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
     }
-}
-
-const fn tcp_header_bytes(timestamps: bool) -> u64 {
-    if timestamps { 32 } else { 20 }
-}
-
-fn saturate(value: u128) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// Ethernet overhead per packet on the wire in bytes: header 14, checksum 4, preamble 8, gap 12

@@ -107,7 +107,7 @@ fn with_decimals(value: u64, unit: u64, decimals: u32, name: &str) -> String {
     format!("{}.{:0width$} {name}", steps / scale, steps % scale)
 }
 
-fn saturate(value: u128) -> u64 {
+pub(crate) fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 

@@ -4,10 +4,7 @@
 //! [`Grid`](crate::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
 //! inputs come from peers and disks.
 
-use std::{
-    collections::{BTreeMap, btree_map},
-    fmt,
-};
+use std::{collections::BTreeMap, fmt};
 
 use minicbor::{Decode, Encode};
 
@@ -92,13 +89,6 @@ impl ChunkRange {
         self.first <= chunk && chunk < self.end()
     }
 
-    /// Returns the chunks in both ranges, or `None` if there are none.
-    pub(crate) fn intersection(self, other: ChunkRange) -> Option<ChunkRange> {
-        let first = self.first.max(other.first);
-        let end = self.end().min(other.end());
-        (first < end).then(|| from_bounds(first.0, end.0))
-    }
-
     /// Returns the chunks of the range in ascending order.
     pub fn chunks(self) -> impl DoubleEndedIterator<Item = ChunkId> + use<> {
         (self.first.0..self.end().0).map(ChunkId)
@@ -133,8 +123,7 @@ impl fmt::Display for ChunkRange {
 /// let mut received = ChunkSet::new();
 /// assert_eq!(received.insert(ChunkRange::new(ChunkId(0), 4)), 4);
 /// assert_eq!(received.insert(ChunkRange::new(ChunkId(2), 4)), 2);
-/// let file = ChunkRange::new(ChunkId(0), 8);
-/// assert_eq!(received.gaps(file).collect::<Vec<_>>(), [ChunkRange::new(ChunkId(6), 2)]);
+/// assert_eq!(received.ranges().collect::<Vec<_>>(), [ChunkRange::new(ChunkId(0), 6)]);
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ChunkSet {
@@ -238,20 +227,24 @@ impl ChunkSet {
     }
 
     /// Returns the ranges of the set in ascending order; adjacent chunks are in one range.
-    pub fn ranges(&self) -> Ranges<'_> {
-        Ranges(self.ranges.iter())
+    pub fn ranges(&self) -> impl ExactSizeIterator<Item = ChunkRange> + DoubleEndedIterator {
+        self.ranges
+            .iter()
+            .map(|(&first, &end)| from_bounds(first, end))
     }
 
     /// Returns the ranges of `within` that are not in the set, in ascending order.
-    pub fn gaps(&self, within: ChunkRange) -> Gaps<'_> {
+    pub fn gaps(&self, within: ChunkRange) -> impl Iterator<Item = ChunkRange> {
         let (first, end) = (within.first.0, within.end().0);
         let before = self.ranges.range(..=first).next_back();
         let next = before.map_or(first, |(_, &its_end)| its_end.max(first));
-        Gaps {
-            ranges: self.ranges.range(first..end),
-            next: next.min(end),
-            end,
-        }
+        let ranges = self.ranges.range(first..end);
+        let starts = std::iter::once(next).chain(ranges.clone().map(|(_, &its_end)| its_end));
+        let ends = ranges.map(|(&its_first, _)| its_first).chain([end]);
+        starts
+            .zip(ends)
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| from_bounds(start, end))
     }
 
     /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
@@ -293,62 +286,6 @@ impl fmt::Debug for ChunkSet {
         f.debug_set()
             .entries(self.ranges().map(|range| range.first.0..range.end().0))
             .finish()
-    }
-}
-
-/// Ranges of a [`ChunkSet`], from [`ChunkSet::ranges`].
-#[derive(Clone, Debug)]
-pub struct Ranges<'a>(btree_map::Iter<'a, u64, u64>);
-
-impl Iterator for Ranges<'_> {
-    type Item = ChunkRange;
-
-    fn next(&mut self) -> Option<ChunkRange> {
-        self.0.next().map(|(&first, &end)| from_bounds(first, end))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
-impl DoubleEndedIterator for Ranges<'_> {
-    fn next_back(&mut self) -> Option<ChunkRange> {
-        self.0
-            .next_back()
-            .map(|(&first, &end)| from_bounds(first, end))
-    }
-}
-
-impl ExactSizeIterator for Ranges<'_> {}
-
-/// Ranges missing from a [`ChunkSet`], from [`ChunkSet::gaps`].
-#[derive(Clone, Debug)]
-pub struct Gaps<'a> {
-    ranges: btree_map::Range<'a, u64, u64>,
-    /// First chunk ID not examined yet. Invariant: `next <= end`.
-    next: u64,
-    end: u64,
-}
-
-impl Iterator for Gaps<'_> {
-    type Item = ChunkRange;
-
-    fn next(&mut self) -> Option<ChunkRange> {
-        while self.next < self.end {
-            let gap_first = self.next;
-            let (gap_end, next) = match self.ranges.next() {
-                Some((&first, &end)) => (first, end.min(self.end)),
-                None => (self.end, self.end),
-            };
-            self.next = next;
-            // False for a range that starts at the first requested ID: the iterator starts after
-            // it.
-            if gap_first < gap_end {
-                return Some(from_bounds(gap_first, gap_end));
-            }
-        }
-        None
     }
 }
 
@@ -443,14 +380,6 @@ mod tests {
         assert!(!set.contains(ChunkId(u64::MAX)));
         assert_eq!(set.insert(EVERYTHING), u64::MAX - 2);
         assert_eq!(set.gaps(EVERYTHING).next(), None);
-    }
-
-    #[test]
-    fn ranges_intersect_where_both_have_chunks() {
-        assert_eq!(range(0, 4).intersection(range(2, 9)), Some(range(2, 2)));
-        assert_eq!(range(0, 4).intersection(range(4, 1)), None);
-        assert_eq!(range(3, 0).intersection(range(0, 9)), None);
-        assert!(range(7, 3).contains(ChunkId(9)) && !range(7, 3).contains(ChunkId(10)));
     }
 
     #[test]

@@ -34,24 +34,6 @@ impl ChunkSize {
     /// practical use, a chunk takes 0.2 s.
     pub const DEFAULT: ChunkSize = ChunkSize { log2: 18 };
 
-    /// Returns the chunk size of `bytes` bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidChunkSize`] unless `bytes` is a power of two from [`MIN`](ChunkSize::MIN) to
-    /// `MAX`.
-    pub const fn from_bytes(bytes: u64) -> Result<ChunkSize, InvalidChunkSize> {
-        if bytes.is_power_of_two()
-            && bytes >= ChunkSize::MIN.bytes()
-            && bytes <= ChunkSize::MAX.bytes()
-        {
-            return Ok(ChunkSize {
-                log2: bytes.trailing_zeros() as u8,
-            });
-        }
-        Err(InvalidChunkSize::Bytes { bytes })
-    }
-
     /// Returns the chunk size of 2^`log2` bytes, the form used on the wire and in the journal.
     ///
     /// # Errors
@@ -61,7 +43,7 @@ impl ChunkSize {
         if log2 >= ChunkSize::MIN.log2 && log2 <= ChunkSize::MAX.log2 {
             return Ok(ChunkSize { log2 });
         }
-        Err(InvalidChunkSize::Log2 { log2 })
+        Err(InvalidChunkSize(log2))
     }
 
     /// Returns the size in bytes.
@@ -95,27 +77,10 @@ impl fmt::Debug for ChunkSize {
     }
 }
 
-/// Reason why a chunk size is invalid.
+/// Chunk size that is out of range. Carries its base-2 logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidChunkSize {
-    /// The size is not a power of two or is out of range.
-    #[error(
-        "invalid chunk size {bytes}: expected a power of two from {} to {}",
-        ChunkSize::MIN,
-        ChunkSize::MAX
-    )]
-    Bytes {
-        /// Requested size in bytes.
-        bytes: u64,
-    },
-    /// The base-2 logarithm of the size is out of range.
-    #[error("invalid chunk size 2^{log2}: expected 2^{} to 2^{}", ChunkSize::MIN.log2, ChunkSize::MAX.log2)]
-    Log2 {
-        /// Base-2 logarithm of the requested size in bytes.
-        log2: u8,
-    },
-}
+#[error("invalid chunk size 2^{0}: expected 2^12 to 2^22")]
+pub struct InvalidChunkSize(pub(crate) u8);
 
 /// Chunk grid of one file: file size and chunk size.
 ///
@@ -163,7 +128,7 @@ impl Grid {
     }
 
     /// Returns the range of all chunks of the file; empty for an empty file.
-    pub const fn all_chunks(self) -> ChunkRange {
+    pub(crate) const fn all_chunks(self) -> ChunkRange {
         ChunkRange {
             first: ChunkId(0),
             count: self.chunk_count(),
@@ -309,26 +274,12 @@ mod tests {
     #[test]
     fn only_powers_of_two_from_4_kib_to_4_mib_are_chunk_sizes() {
         for (bytes, log2) in [(4096, 12), (262_144, 18), (4_194_304, 22)] {
-            let chunk_size = ChunkSize::from_bytes(bytes).unwrap();
-            assert_eq!(chunk_size, ChunkSize::from_log2(log2).unwrap());
+            let chunk_size = ChunkSize::from_log2(log2).unwrap();
             assert_eq!((chunk_size.bytes(), chunk_size.log2()), (bytes, log2));
         }
-        for bytes in [0, 1, 2048, 4097, 5_000_000, 8_388_608, u64::MAX] {
-            assert_eq!(
-                ChunkSize::from_bytes(bytes),
-                Err(InvalidChunkSize::Bytes { bytes })
-            );
-        }
         for log2 in [0, 11, 23, 64, 255] {
-            assert_eq!(
-                ChunkSize::from_log2(log2),
-                Err(InvalidChunkSize::Log2 { log2 })
-            );
+            assert_eq!(ChunkSize::from_log2(log2), Err(InvalidChunkSize(log2)));
         }
-        assert_eq!(
-            ChunkSize::from_bytes(5000).unwrap_err().to_string(),
-            "invalid chunk size 5000: expected a power of two from 4096 to 4194304"
-        );
         assert_eq!(
             ChunkSize::from_log2(30).unwrap_err().to_string(),
             "invalid chunk size 2^30: expected 2^12 to 2^22"

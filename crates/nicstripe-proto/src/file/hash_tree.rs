@@ -43,7 +43,7 @@ impl Digest {
 /// Prints 64 lower-case hexadecimal digits.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
     }
 }
 
@@ -58,45 +58,16 @@ impl FromStr for Digest {
     type Err = ParseDigestError;
 
     fn from_str(text: &str) -> Result<Digest, ParseDigestError> {
-        if let Some((index, found)) = text
-            .chars()
-            .enumerate()
-            .find(|(_, found)| !found.is_ascii_hexdigit())
-        {
-            return Err(ParseDigestError::Character { index, found });
-        }
-        let mut digest = [0; 32];
-        if text.len() != 2 * digest.len() {
-            return Err(ParseDigestError::Length { found: text.len() });
-        }
-        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = digits
-                .iter()
-                .fold(0, |value, &digit| value << 4 | hex_value(digit));
-        }
-        Ok(Digest(digest))
+        blake3::Hash::from_hex(text)
+            .map(|digest| Digest(digest.into()))
+            .map_err(ParseDigestError)
     }
 }
 
-/// Reason why a text is not a [`Digest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseDigestError {
-    /// The number of digits is wrong.
-    #[error("invalid digest: {found} digits, expected 64")]
-    Length {
-        /// Number of digits found.
-        found: usize,
-    },
-    /// A character is not a hexadecimal digit.
-    #[error("invalid digest: {found:?} at position {index}, expected a hexadecimal digit")]
-    Character {
-        /// Index of the character in the text, from 0.
-        index: usize,
-        /// Character found instead of a hexadecimal digit.
-        found: char,
-    },
-}
+/// Text that is not a [`Digest`].
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("invalid digest: {0}")]
+pub struct ParseDigestError(blake3::HexError);
 
 /// BLAKE3 chaining value (hash of a subtree); equals the digest if the subtree is the whole file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -105,9 +76,7 @@ pub struct ChainingValue(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
 
 impl fmt::Debug for ChainingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ChainingValue(")?;
-        write_hex(f, &self.0)?;
-        f.write_str(")")
+        write!(f, "ChainingValue({})", Digest(self.0))
     }
 }
 
@@ -131,15 +100,18 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
             expected: extent.len,
         });
     }
-    if extent.len == grid.size {
-        return Ok(ChainingValue(blake3::hash(bytes).into()));
-    }
-    Ok(ChainingValue(
-        Hasher::new()
-            .set_input_offset(extent.offset)
+    Ok(value_at(extent.offset, bytes, extent.len == grid.size))
+}
+
+/// Returns the chaining value of a chunk at `offset`, which is the digest if it is the whole file.
+fn value_at(offset: u64, bytes: &[u8], is_whole: bool) -> ChainingValue {
+    ChainingValue(match is_whole {
+        true => blake3::hash(bytes).into(),
+        false => Hasher::new()
+            .set_input_offset(offset)
             .update(bytes)
             .finalize_non_root(),
-    ))
+    })
 }
 
 /// Returns the subtree of 2^`level` chunks of zeros from `first`, or of fewer at the end of the
@@ -200,18 +172,8 @@ pub fn piece_value(
     let len = bytes.len() as u64;
     match grid.extent_of(chunk) {
         Some(extent) if grid.is_open() && len > 0 && len <= extent.len => {
-            // A grid that ends with this chunk, or one byte later.
-            let size = extent.offset + if last { len } else { extent.len + 1 };
-            let bytes_of = Grid::new(size, grid.chunk_size);
-            match last || len == extent.len {
-                true => chunk_value(bytes_of, chunk, bytes),
-                false => Ok(ChainingValue(
-                    Hasher::new()
-                        .set_input_offset(extent.offset)
-                        .update(bytes)
-                        .finalize_non_root(),
-                )),
-            }
+            let is_whole = last && extent.offset == 0;
+            Ok(value_at(extent.offset, bytes, is_whole))
         }
         _ => chunk_value(grid, chunk, bytes),
     }
@@ -594,18 +556,6 @@ const fn root_level(chunk_count: u64) -> u8 {
     match chunk_count {
         0 | 1 => 0,
         _ => ((chunk_count - 1).ilog2() + 1) as u8,
-    }
-}
-
-fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-/// Returns the value of a hexadecimal digit. The caller guarantees that `digit` is one.
-const fn hex_value(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
     }
 }
 

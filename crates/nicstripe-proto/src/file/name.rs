@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use minicbor::{Decode, Decoder, Encode, Encoder, bytes::ByteVec, decode, encode};
+use minicbor::{Decode, Decoder, Encode, bytes::ByteVec, decode};
 
 /// Maximum number of components in a name. Deeper trees occur only in attacks.
 pub const MAX_COMPONENTS: usize = 256;
@@ -17,8 +17,9 @@ pub const MAX_NAME: usize = 4095;
 ///
 /// Has 1 to [`MAX_COMPONENTS`] components. None is empty, `.`, `..`, longer than [`MAX_COMPONENT`]
 /// bytes, or contains a slash or NUL. Components need not be UTF-8.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Name(Vec<Vec<u8>>);
+#[derive(Clone, PartialEq, Eq, Hash, Encode)]
+#[cbor(transparent)]
+pub struct Name(#[n(0)] Vec<ByteVec>);
 
 impl Name {
     /// Returns a name of these components.
@@ -31,7 +32,10 @@ impl Name {
         I: IntoIterator<Item = C>,
         C: Into<Vec<u8>>,
     {
-        let components: Vec<Vec<u8>> = components.into_iter().map(Into::into).collect();
+        let components: Vec<ByteVec> = components
+            .into_iter()
+            .map(|component| component.into().into())
+            .collect();
         if components.is_empty() {
             return Err(NameError::Empty);
         }
@@ -71,12 +75,12 @@ impl Name {
 
     /// Returns the components, outermost first.
     pub fn components(&self) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator {
-        self.0.iter().map(Vec::as_slice)
+        self.0.iter().map(|component| component.as_slice())
     }
 
     /// Returns the last component of the name.
     pub fn file_name(&self) -> &[u8] {
-        self.0.last().map_or(&[], Vec::as_slice)
+        self.0.last().map_or(&[], |last| last.as_slice())
     }
 
     /// Returns this name with `component` appended.
@@ -93,7 +97,8 @@ impl Name {
 /// UTF-8.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&escaped(&self.0.join(&b'/')))
+        let components: Vec<&[u8]> = self.components().collect();
+        f.write_str(&escaped(&components.join(&b'/')))
     }
 }
 
@@ -171,20 +176,6 @@ fn escape(bytes: &[u8], backslashes: bool) -> String {
     text
 }
 
-impl<C> Encode<C> for Name {
-    fn encode<W: encode::Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), encode::Error<W::Error>> {
-        e.array(self.0.len() as u64)?;
-        for component in &self.0 {
-            e.bytes(component)?;
-        }
-        Ok(())
-    }
-}
-
 impl<'b, C> Decode<'b, C> for Name {
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
         let position = d.position();
@@ -192,14 +183,13 @@ impl<'b, C> Decode<'b, C> for Name {
             .array_iter::<ByteVec>()?
             .take(MAX_COMPONENTS + 1)
             .collect::<Result<Vec<_>, _>>()?;
-        Self::new(components.into_iter().map(Vec::from))
-            .map_err(|error| decode::Error::custom(error).at(position))
+        Self::new(components).map_err(|error| decode::Error::custom(error).at(position))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use minicbor::decode as decode_bytes;
+    use minicbor::{Encoder, decode as decode_bytes};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Owners of an entry, by numeric ID and by name, since IDs differ between machines.
 
-use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
+use minicbor::{Decode, Decoder, Encode, decode};
 
 /// Numeric IDs of a file's user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -92,8 +92,9 @@ impl<'b, C> Decode<'b, C> for AclNames {
 
 /// Validated name of a user or group: 1 to `OwnerName::MOST` bytes without control characters and
 /// colons, as in user databases.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OwnerName(Box<str>);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode)]
+#[cbor(transparent)]
+pub struct OwnerName(#[n(0)] Box<str>);
 
 impl OwnerName {
     /// Maximum length of a name in bytes.
@@ -109,16 +110,6 @@ impl OwnerName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl<C> Encode<C> for OwnerName {
-    fn encode<W: encode::Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), encode::Error<W::Error>> {
-        e.str(&self.0)?.ok()
     }
 }
 

@@ -86,7 +86,7 @@ proptest! {
 
 #[test]
 fn all_small_sizes_give_the_digest() {
-    for chunk_size in [ChunkSize::MIN, ChunkSize::from_bytes(8192).unwrap()] {
+    for chunk_size in [ChunkSize::MIN, ChunkSize::from_log2(13).unwrap()] {
         for size in (0..20)
             .flat_map(around_chunks_of(chunk_size))
             .chain([1, 1023, 1024, 1025, 4095, 4097])
@@ -256,17 +256,13 @@ fn in_striping_order_few_nodes_are_open() {
 #[test]
 fn digests_are_read_as_they_are_printed() {
     let digest = digest_of(b"x");
-    assert_eq!(digest.to_string().parse(), Ok(digest));
-    assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
-    assert_eq!(
-        "12".parse::<Digest>().unwrap_err().to_string(),
-        "invalid digest: 2 digits, expected 64"
-    );
-    let error = "ab\u{e9}".parse::<Digest>().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "invalid digest: 'é' at position 2, expected a hexadecimal digit"
-    );
+    let text = digest.to_string();
+    assert_eq!(text.parse::<Digest>().unwrap(), digest);
+    assert_eq!(text.to_uppercase().parse::<Digest>().unwrap(), digest);
+    for bad in ["12", "ab\u{e9}", &text.replacen(&text[..1], "g", 1)] {
+        let error = bad.parse::<Digest>().unwrap_err().to_string();
+        assert!(error.starts_with("invalid digest: "), "{error}");
+    }
 }
 
 #[test]

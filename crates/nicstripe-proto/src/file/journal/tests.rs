@@ -224,7 +224,7 @@ fn a_chunk_size_of_another_program_is_an_error() {
     put(&mut bytes, HEADER_CRC, checksum.to_le_bytes());
     assert_eq!(
         Header::decode(&bytes),
-        Err(HeaderError::ChunkSize(InvalidChunkSize::Log2 { log2: 30 }))
+        Err(HeaderError::ChunkSize(InvalidChunkSize(30)))
     );
 }
 
