@@ -139,6 +139,16 @@ impl FrameType {
     pub(crate) fn max_body(self) -> usize {
         self.properties().2
     }
+
+    /// Returns the length in bytes of the part before the payload; 0 for a type without payload.
+    fn fixed_len(self) -> usize {
+        match self {
+            Self::Data => DATA_HEADER_LEN,
+            Self::Load => LOAD_HEADER_LEN,
+            Self::Echo => ECHO_HEADER_LEN,
+            _ => 0,
+        }
+    }
 }
 
 const ACK_RANGE_LEN: usize = 16;
@@ -197,7 +207,7 @@ impl DataHeader {
         out.extend_from_slice(&self.value.0);
     }
 
-    fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
+    fn decode(body: &[u8], len: u32) -> Result<Self, FrameError> {
         let mut fields = Fields::new(FrameType::Data, body);
         let transfer = TransferId(fields.u32()?);
         let flags = fields.u32()?;
@@ -208,16 +218,14 @@ impl DataHeader {
         if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
             return Err(FrameError::RawLen { raw_len, len });
         }
-        let header = Self {
+        Ok(Self {
             transfer,
             chunk: ChunkId(fields.u64()?),
             value: ChainingValue(fields.array()?),
             len,
             raw_len,
             last,
-        };
-        fields.end()?;
-        Ok(header)
+        })
     }
 }
 
@@ -500,16 +508,10 @@ enum DecoderState {
     Header,
     /// Collecting the `len` bytes of a body.
     Body { kind: FrameType, len: usize },
-    /// Collecting the fixed part of a data frame with `payload` bytes of payload.
-    DataHeader { payload: u32 },
-    /// Passing on the payload of a data frame; `left` bytes remain.
-    Payload { left: usize },
-    /// Collecting the fixed part of a load frame with `filler` bytes of payload.
-    LoadHeader { filler: u32 },
-    /// Collecting the fixed part of an echo frame with `filler` bytes of payload.
-    EchoHeader { filler: u32 },
-    /// Passing on the payload of a load or echo frame; `left` bytes remain.
-    Filler { left: usize },
+    /// Collecting the fixed part of a frame with `payload` bytes of payload.
+    Fixed { kind: FrameType, payload: u32 },
+    /// Passing on the payload of a frame; `left` bytes remain.
+    Payload { kind: FrameType, left: usize },
 }
 
 impl Decoder {
@@ -542,72 +544,41 @@ impl Decoder {
                     return Frame::decode(kind, std::mem::take(&mut self.held))
                         .map(|frame| Some(Piece::Frame(frame)));
                 }
-                DecoderState::DataHeader { payload } => {
-                    if !self.hold(input, DATA_HEADER_LEN) {
+                DecoderState::Fixed { kind, payload } => {
+                    if !self.hold(input, kind.fixed_len()) {
                         return Ok(None);
                     }
-                    let body = self.held[..]
-                        .try_into()
-                        .map_err(|_| FrameError::Truncated {
-                            kind: FrameType::Data,
-                        })?;
-                    let header = DataHeader::decode(body, payload)?;
-                    self.held.clear();
-                    self.state = DecoderState::Payload {
-                        left: payload as usize,
+                    let piece = match kind {
+                        FrameType::Load => Piece::Load(LoadHeader::decode(&self.held, payload)?),
+                        FrameType::Echo => Piece::Echo(EchoHeader::decode(&self.held, payload)?),
+                        _ => Piece::DataStart(DataHeader::decode(&self.held, payload)?),
                     };
-                    return Ok(Some(Piece::DataStart(header)));
+                    self.held.clear();
+                    let left = payload as usize;
+                    self.state = DecoderState::Payload { kind, left };
+                    return Ok(Some(piece));
                 }
-                DecoderState::LoadHeader { filler } => {
-                    if !self.hold(input, LOAD_HEADER_LEN) {
-                        return Ok(None);
+                DecoderState::Payload { kind, left: 0 } => {
+                    self.state = DecoderState::Header;
+                    if kind == FrameType::Data {
+                        return Ok(Some(Piece::DataEnd));
                     }
-                    let header = LoadHeader::decode(&self.held, filler)?;
-                    return Ok(Some(self.begin_filler(filler, Piece::Load(header))));
                 }
-                DecoderState::EchoHeader { filler } => {
-                    if !self.hold(input, ECHO_HEADER_LEN) {
-                        return Ok(None);
-                    }
-                    let header = EchoHeader::decode(&self.held, filler)?;
-                    return Ok(Some(self.begin_filler(filler, Piece::Echo(header))));
-                }
-                DecoderState::Filler { left: 0 } => self.state = DecoderState::Header,
-                DecoderState::Filler { left } => {
+                DecoderState::Payload { kind, left } => {
                     if input.is_empty() {
                         return Ok(None);
                     }
                     let (bytes, rest) = input.split_at(left.min(input.len()));
                     *input = rest;
                     let left = left - bytes.len();
-                    self.state = DecoderState::Filler { left };
-                    return Ok(Some(Piece::Filler { bytes, left }));
-                }
-                DecoderState::Payload { left: 0 } => {
-                    self.state = DecoderState::Header;
-                    return Ok(Some(Piece::DataEnd));
-                }
-                DecoderState::Payload { left } => {
-                    if input.is_empty() {
-                        return Ok(None);
-                    }
-                    let (bytes, rest) = input.split_at(left.min(input.len()));
-                    *input = rest;
-                    self.state = DecoderState::Payload {
-                        left: left - bytes.len(),
-                    };
-                    return Ok(Some(Piece::DataBytes(bytes)));
+                    self.state = DecoderState::Payload { kind, left };
+                    return Ok(Some(match kind {
+                        FrameType::Data => Piece::DataBytes(bytes),
+                        _ => Piece::Filler { bytes, left },
+                    }));
                 }
             }
         }
-    }
-
-    fn begin_filler<'a>(&mut self, filler: u32, piece: Piece<'a>) -> Piece<'a> {
-        self.held.clear();
-        self.state = DecoderState::Filler {
-            left: filler as usize,
-        };
-        piece
     }
 
     /// Moves bytes from `input` to the buffer; returns true once it has `len` bytes.
@@ -635,19 +606,14 @@ fn header_of(held: &[u8]) -> Result<DecoderState, FrameError> {
     if (len as usize) < kind.min_body() {
         return Err(FrameError::Truncated { kind });
     }
-    Ok(match kind {
-        FrameType::Data => DecoderState::DataHeader {
-            payload: len - DATA_HEADER_LEN as u32,
-        },
-        FrameType::Load => DecoderState::LoadHeader {
-            filler: len - LOAD_HEADER_LEN as u32,
-        },
-        FrameType::Echo => DecoderState::EchoHeader {
-            filler: len - ECHO_HEADER_LEN as u32,
-        },
-        kind => DecoderState::Body {
+    Ok(match kind.fixed_len() {
+        0 => DecoderState::Body {
             kind,
             len: len as usize,
+        },
+        fixed => DecoderState::Fixed {
+            kind,
+            payload: len - fixed as u32,
         },
     })
 }
