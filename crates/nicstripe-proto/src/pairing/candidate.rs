@@ -1,11 +1,6 @@
 //! Candidates: address pairs that may connect two machines, derived from their lists of interfaces.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeSet,
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::{cmp::Reverse, collections::BTreeSet, fmt, net::IpAddr};
 
 use crate::wire::message::{PeerAddress, PeerInterface};
 
@@ -158,13 +153,8 @@ fn preference(
 /// addresses are equal, since packets would not leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
-        let is_link_local =
-            |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        interface
-            .addresses
-            .iter()
-            .map(|address| address.ip)
-            .find(is_link_local)
+        let mut addresses = interface.addresses.iter().map(|address| address.ip);
+        addresses.find(|ip| ip.is_ipv6() && is_link_local(*ip))
     };
     let (our_address, their_address) = (first(ours)?, first(theirs)?);
     (our_address != their_address).then(|| {
@@ -210,36 +200,27 @@ fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
 /// Returns true if both addresses are in the same subnet with the same prefix length. Always false
 /// for link-local addresses, which reveal no cabling.
 fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
-    if a.prefix_len != b.prefix_len {
-        return false;
-    }
-    match (a.ip, b.ip) {
-        (IpAddr::V4(x), IpAddr::V4(y)) => {
-            !x.is_loopback()
-                && !x.is_link_local()
-                && prefix4(x, a.prefix_len) == prefix4(y, a.prefix_len)
-        }
-        (IpAddr::V6(x), IpAddr::V6(y)) => {
-            !x.is_loopback()
-                && !x.is_unicast_link_local()
-                && prefix6(x, a.prefix_len) == prefix6(y, a.prefix_len)
-        }
-        _ => false,
+    a.ip.is_ipv4() == b.ip.is_ipv4()
+        && a.prefix_len == b.prefix_len
+        && !a.ip.is_loopback()
+        && !is_link_local(a.ip)
+        && prefix(a) == prefix(b)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
 }
 
-/// Returns the first `len` bits of the address; all 32 if an invalid announcement has a larger
-/// `len`.
-fn prefix4(ip: Ipv4Addr, len: u8) -> u32 {
-    u32::from(ip)
-        & u32::MAX
-            .checked_shl(32_u32.saturating_sub(len.into()))
-            .unwrap_or(0)
-}
-
-fn prefix6(ip: Ipv6Addr, len: u8) -> u128 {
-    u128::from(ip)
-        & u128::MAX
-            .checked_shl(128_u32.saturating_sub(len.into()))
-            .unwrap_or(0)
+/// Returns the bits of the address's prefix, left-aligned; the whole address if an invalid
+/// announcement has a longer prefix.
+fn prefix(address: &PeerAddress) -> u128 {
+    let bits = match address.ip {
+        IpAddr::V4(ip) => u128::from(u32::from(ip)) << 96,
+        IpAddr::V6(ip) => ip.into(),
+    };
+    let host_bits = 128_u32.saturating_sub(address.prefix_len.into());
+    bits & u128::MAX.checked_shl(host_bits).unwrap_or(0)
 }

@@ -172,23 +172,14 @@ impl Pairing {
             return;
         }
         self.set(id, State::Reached);
-        let Some(reached) = self
-            .candidate(id)
-            .filter(|candidate| self.uses_an_end(candidate))
-        else {
-            return;
-        };
-        let is_rival =
-            |other: &&Candidate| other.shares_an_end(reached) && !self.uses_an_end(other);
-        let rivals: BTreeSet<CandidateId> = self
-            .candidates
-            .iter()
-            .filter(is_rival)
-            .map(Candidate::id)
-            .collect();
-        self.states.retain(|id, state| {
-            state.failure() != Some(&Failure::Unreachable) || !rivals.contains(id)
-        });
+        let reached = self.candidate(id).cloned();
+        if let Some(reached) = reached.filter(|candidate| self.uses_an_end(candidate)) {
+            self.discard_failures(|pairing, other, why| {
+                *why == Failure::Unreachable
+                    && other.shares_an_end(&reached)
+                    && !pairing.uses_an_end(other)
+            });
+        }
     }
 
     /// Records that a connection arrived at the intended interface.
@@ -213,15 +204,8 @@ impl Pairing {
         self.lost.insert(id, candidate);
         self.set(id, State::Untried);
         self.choose_in_use();
-        let is_idle = |candidate: &Candidate| !self.uses_an_end(candidate);
-        let idle: BTreeSet<CandidateId> = self
-            .candidates
-            .iter()
-            .filter(|candidate| is_idle(candidate))
-            .map(Candidate::id)
-            .collect();
-        self.states.retain(|id, state| {
-            !idle.contains(id) || matches!(state.failure(), None | Some(Failure::Other))
+        self.discard_failures(|pairing, candidate, why| {
+            *why != Failure::Other && !pairing.uses_an_end(candidate)
         });
     }
 
@@ -258,20 +242,25 @@ impl Pairing {
     /// Also discards failures by a missing route, since a full queue may have dropped the proof of
     /// an address.
     pub(crate) fn forgive(&mut self) {
-        let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
-        let is_probed =
-            |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
-        let probed: BTreeSet<CandidateId> = self
-            .candidates
-            .iter()
-            .filter(is_probed)
-            .map(Candidate::id)
-            .collect();
-        self.states.retain(|id, state| match state.failure() {
-            Some(Failure::Unreachable) => !probed.contains(id),
-            Some(Failure::Unrouted) => false,
-            _ => true,
+        self.discard_failures(|pairing, candidate, why| match why {
+            Failure::Unreachable => {
+                candidate.preference == Preference::LinkLocal || pairing.is_beside_a_loss(candidate)
+            }
+            Failure::Unrouted => true,
+            _ => false,
         });
+    }
+
+    /// Returns the failed candidates for which `is_obsolete` returns true to the state untried.
+    fn discard_failures(&mut self, is_obsolete: impl Fn(&Self, &Candidate, &Failure) -> bool) {
+        let is_to_try = |candidate: &&Candidate| {
+            let failure = self.state(candidate.id()).failure();
+            failure.is_some_and(|why| is_obsolete(self, candidate, why))
+        };
+        let to_try = self.candidates.iter().filter(is_to_try);
+        for id in to_try.map(Candidate::id).collect::<Vec<_>>() {
+            self.states.remove(&id);
+        }
     }
 
     /// Selects the links to use, best first, excluding the interface pairs `taken` (local name,
@@ -352,7 +341,7 @@ impl Pairing {
                 || self.uses_an_end(candidate)
                 || self.follows_a_loss(candidate)
         };
-        self.state(candidate.id()).is_untried() && is_unsure()
+        *self.state(candidate.id()) == State::Untried && is_unsure()
     }
 
     /// Returns true if the candidate shares an interface with a link in use.

@@ -41,6 +41,17 @@ struct Made {
     is_overtaken: bool,
 }
 
+impl Made {
+    fn new(candidate: Candidate) -> Self {
+        Self {
+            candidate,
+            is_up: false,
+            was_up: false,
+            is_overtaken: false,
+        }
+    }
+}
+
 /// Action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -84,15 +95,7 @@ impl Planner {
     /// one.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
-        self.made.insert(
-            id,
-            Made {
-                candidate,
-                is_up: false,
-                was_up: false,
-                is_overtaken: false,
-            },
-        );
+        self.made.insert(id, Made::new(candidate));
         self.handle_opened(id);
     }
 
@@ -119,17 +122,11 @@ impl Planner {
     }
 
     /// Records that a candidate's connection failed for the reason `why`, for example because it
-    /// used the wrong interface. Its connections are closed without retries.
+    /// used the wrong interface. Its connections are closed without retries. A candidate that lacks
+    /// a host route is planned again after the next round of probes.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
-    }
-
-    /// Records that a host route is missing at either end of a candidate. It is planned again after
-    /// the next round of probes.
-    pub fn handle_unrouted(&mut self, id: CandidateId) {
-        self.made.remove(&id);
-        self.pairing.failed(id, Failure::Unrouted);
     }
 
     /// Removes a candidate whose connections were closed or could not be made.
@@ -245,15 +242,8 @@ impl Planner {
         let candidate = plan.into_iter().find(|candidate| {
             !self.made.contains_key(&candidate.id()) && self.may_be_made(candidate)
         })?;
-        self.made.insert(
-            candidate.id(),
-            Made {
-                candidate: candidate.clone(),
-                is_up: false,
-                was_up: false,
-                is_overtaken: false,
-            },
-        );
+        self.made
+            .insert(candidate.id(), Made::new(candidate.clone()));
         Some(Step::Connect(candidate))
     }
 

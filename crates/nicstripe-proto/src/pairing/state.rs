@@ -34,11 +34,6 @@ pub enum Failure {
 }
 
 impl State {
-    /// Returns true for [`State::Untried`].
-    pub(crate) fn is_untried(&self) -> bool {
-        *self == Self::Untried
-    }
-
     /// Returns the reason of a failure, or `None` in any other state.
     pub fn failure(&self) -> Option<&Failure> {
         match self {

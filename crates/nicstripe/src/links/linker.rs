@@ -285,7 +285,7 @@ impl Linker {
         {
             // The announcement or its proof may have been lost; both are repeated.
             self.retire_all(id).await;
-            self.planner.handle_unrouted(id);
+            self.planner.handle_astray(id, Failure::Unrouted);
         } else {
             self.planner.handle_lost(id);
         }
@@ -551,7 +551,7 @@ impl Linker {
             }
             tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
             match id {
-                Some(id) => self.planner.handle_unrouted(id),
+                Some(id) => self.planner.handle_astray(id, Failure::Unrouted),
                 None => others.push((plan, candidate)),
             }
         }
