@@ -62,10 +62,10 @@ impl FailCode {
     }
 }
 
-/// Truncates the text of a failure to [`MAX_TEXT`] bytes.
-pub(crate) fn truncate(text: &mut String) {
-    if text.len() > MAX_TEXT {
-        let end = (0..=MAX_TEXT)
+/// Truncates a text to `most` bytes.
+pub(crate) fn truncate(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = (0..=most)
             .rev()
             .find(|end| text.is_char_boundary(*end))
             .unwrap_or(0);
@@ -74,4 +74,4 @@ pub(crate) fn truncate(text: &mut String) {
 }
 
 /// Maximum length of a failure's text in bytes.
-const MAX_TEXT: usize = 1024;
+pub(crate) const MAX_TEXT: usize = 1024;

@@ -126,7 +126,7 @@ pub(super) struct Inbound {
     /// Part of `granted` that is not yet announced to the peer, in bytes.
     pub(super) due: u32,
     /// True if the window has limited the sender's rate since it was last enlarged.
-    is_used_up: bool,
+    pub(super) is_used_up: bool,
 }
 
 impl Inbound {
@@ -152,21 +152,11 @@ impl Inbound {
         self.granted - self.consumed
     }
 
-    /// Returns the window update to send to the peer, in bytes, and clears it.
-    pub(super) fn take_due(&mut self) -> u32 {
-        std::mem::take(&mut self.due)
-    }
-
     /// Counts received bytes. Returns false if they exceed the window announced to the peer.
     pub(super) fn on_received(&mut self, bytes: u64) -> bool {
         let announced = self.granted - u64::from(self.due);
         self.received += bytes;
         self.received <= announced
-    }
-
-    /// Records that the peer's sending rate is limited by the window.
-    pub(super) fn on_used_up(&mut self) {
-        self.is_used_up = true;
     }
 
     /// Counts bytes that the local program has read, with `unread` bytes left. Grants more window
@@ -184,13 +174,9 @@ impl Inbound {
         self.grant(pool);
     }
 
-    /// Counts bytes that the local program has read after the peer ended its stream, so that no
-    /// more window is granted.
-    pub(super) fn on_read_at_end(&mut self, bytes: u64, pool: &mut Pool) {
-        self.release(bytes, pool);
-    }
-
-    fn release(&mut self, bytes: u64, pool: &mut Pool) {
+    /// Counts bytes that the local program has read or will not read, without a grant of more
+    /// window.
+    pub(super) fn release(&mut self, bytes: u64, pool: &mut Pool) {
         let before = extra(self.held());
         self.consumed += bytes;
         pool.extra -= before - extra(self.held());
@@ -209,13 +195,8 @@ impl Inbound {
         }
         pool.extra += extra(held + grant) - extra(held);
         self.granted += grant;
-        // At most [`MOST_WINDOW`].
+        // At most `MOST_WINDOW`.
         self.due += grant as u32;
-    }
-
-    /// Releases the whole window of a connection that is removed.
-    pub(super) fn forget(&mut self, pool: &mut Pool) {
-        self.release(self.held(), pool);
     }
 }
 

@@ -4,19 +4,19 @@
 pub const MOST_CONNECTIONS: usize = 4096;
 
 /// Maximum receive window of a connection in bytes: 8 MiB, which two gigabit links carry in 36 ms.
-pub const MOST_WINDOW: u32 = 8 << 20;
+pub(crate) const MOST_WINDOW: u32 = 8 << 20;
 
 /// Initial receive window of a connection in bytes, unless memory is short: 64 KiB, as in TCP
 /// without window scaling.
 pub(crate) const FIRST_WINDOW: u32 = 64 << 10;
 
 /// Guaranteed receive window of every connection in bytes, whatever their number: 4 KiB.
-pub const LEAST_WINDOW: u32 = 4 << 10;
+pub(crate) const LEAST_WINDOW: u32 = 4 << 10;
 
 /// Maximum sum of all receive windows at one end in bytes: 48 MiB. Counts bytes that the peer may
 /// still send, and received bytes that are not read.
-pub const MOST_RECEIVED: u64 = 48 << 20;
+pub(crate) const MOST_RECEIVED: u64 = 48 << 20;
 
 /// Maximum number of bytes at one end that are written but not sent: 16 MiB over all connections,
 /// plus one write.
-pub const MOST_UNSENT: u64 = 16 << 20;
+pub(crate) const MOST_UNSENT: u64 = 16 << 20;

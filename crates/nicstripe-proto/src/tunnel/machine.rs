@@ -2,11 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-#[cfg(any(test, fuzzing))]
-use super::{
-    connection::extra,
-    limits::{MOST_RECEIVED, MOST_UNSENT},
-};
 use super::{
     connection::{Connection, Pool, Stage},
     limits::{MOST_CONNECTIONS, MOST_WINDOW},
@@ -14,7 +9,7 @@ use super::{
         ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, RecordReader, RecordWriter, TargetRefusal,
     },
 };
-use crate::id::Role;
+use crate::{failure::truncate, id::Role};
 
 /// State machine of one end of the tunnel multiplexer.
 ///
@@ -113,7 +108,7 @@ pub enum TunnelError {
         /// Number of bytes received.
         len: usize,
     },
-    /// A window update raises the window above [`MOST_WINDOW`] bytes. Carries the ID of the
+    /// A window update raises the window above `MOST_WINDOW` bytes. Carries the ID of the
     /// connection.
     #[error("peer raised the window of tunnel {0} above {MOST_WINDOW} bytes")]
     TooWide(u32),
@@ -188,19 +183,11 @@ impl Tunnels {
     }
 
     /// Rejects a connection in answer to [`TunnelEvent::Asked`]; daemon only. Truncates the text to
-    /// [`MAX_WHY`] bytes.
+    /// `MAX_WHY` bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
-        let end = (0..=MAX_WHY.min(why.len()))
-            .rev()
-            .find(|end| why.is_char_boundary(*end))
-            .unwrap_or(0);
-        self.answer(
-            conn,
-            Stage::Refusing {
-                code,
-                why: why[..end].to_owned(),
-            },
-        );
+        let mut why = why.to_owned();
+        truncate(&mut why, MAX_WHY);
+        self.answer(conn, Stage::Refusing { code, why });
     }
 
     fn answer(&mut self, conn: ConnId, stage: Stage) {
@@ -227,14 +214,6 @@ impl Tunnels {
         let room = connection.room(&self.pool);
         connection.wants_room = room == 0;
         Ok(room)
-    }
-
-    /// Queues bytes to send, at most [`room`](Self::room), and returns the number of bytes queued.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
-        let count = self.room(conn)?.min(bytes.len());
-        self.push(conn, &bytes[..count])?;
-        Ok(count)
     }
 
     /// Queues bytes that [`room`](Self::room) permitted earlier, even if other connections have
@@ -304,15 +283,11 @@ impl Tunnels {
         let count = count.min(connection.unread.len());
         connection.unread.consume(count);
         // A peer that has ended needs no more window.
-        match connection.has_ended || connection.is_broken {
-            false => {
-                connection
-                    .inbound
-                    .on_read(count as u64, connection.unread.len(), &mut self.pool);
-            }
-            true => connection
-                .inbound
-                .on_read_at_end(count as u64, &mut self.pool),
+        let inbound = &mut connection.inbound;
+        if connection.has_ended || connection.is_broken {
+            inbound.release(count as u64, &mut self.pool);
+        } else {
+            inbound.on_read(count as u64, connection.unread.len(), &mut self.pool);
         }
         self.touch(conn);
     }
@@ -355,17 +330,6 @@ impl Tunnels {
         self.connections.is_empty()
     }
 
-    /// Returns the number of bytes queued to send, plus those received and not read.
-    #[cfg(test)]
-    pub(crate) fn buffered_bytes(&self) -> u64 {
-        self.pool.unsent
-            + self
-                .connections
-                .values()
-                .map(|connection| connection.unread.len() as u64)
-                .sum::<u64>()
-    }
-
     /// Fills a batch of at least 2048 bytes, which fit any record except data, round-robin over
     /// the connections. Returns its length in bytes.
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
@@ -386,11 +350,7 @@ impl Tunnels {
                     continue;
                 }
             }
-            if let Some(connection) = self.connections.get_mut(&conn)
-                && connection.take_room_wish(&self.pool)
-            {
-                self.events.push_back(TunnelEvent::Writable(conn));
-            }
+            self.wake_writer(conn);
         }
         writer.len()
     }
@@ -432,7 +392,7 @@ impl Tunnels {
             }
             Record::UsedUp => {
                 if let Some(connection) = self.known(conn, "that its window is used up", is_open)? {
-                    connection.inbound.on_used_up();
+                    connection.inbound.is_used_up = true;
                 }
             }
             Record::Window(bytes) => self.on_window(conn, bytes)?,
@@ -606,52 +566,6 @@ impl Tunnels {
         self.events.pop_front()
     }
 
-    /// Checks the memory accounting.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the accounting is inconsistent or exceeds its limits.
-    #[cfg(any(test, fuzzing))]
-    #[track_caller]
-    pub(crate) fn check(&self) {
-        let connections = self.connections.values();
-        assert_eq!(
-            self.pool.extra,
-            connections
-                .clone()
-                .map(|connection| extra(connection.inbound.held()))
-                .sum::<u64>()
-        );
-        assert_eq!(
-            self.pool.unsent,
-            connections
-                .clone()
-                .map(|connection| connection.unsent.len() as u64)
-                .sum::<u64>()
-        );
-        assert!(
-            connections
-                .clone()
-                .map(|connection| connection.unread.len() as u64)
-                .sum::<u64>()
-                <= MOST_RECEIVED
-        );
-        assert!(
-            self.pool.unsent <= MOST_UNSENT + crate::wire::frame::MAX_PAYLOAD as u64
-                && self.connections.len() <= 2 * MOST_CONNECTIONS
-        );
-        for (conn, connection) in &self.connections {
-            assert!(
-                connection.unread.len() as u64 <= connection.inbound.held(),
-                "{conn:?}"
-            );
-            assert!(
-                connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go,
-                "{conn:?}"
-            );
-        }
-    }
-
     fn wake_writer(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.take_room_wish(&self.pool)
@@ -681,7 +595,8 @@ impl Tunnels {
     fn forget(&mut self, conn: ConnId) {
         if let Some(mut connection) = self.connections.remove(&conn) {
             connection.discard_unsent(&mut self.pool);
-            connection.inbound.forget(&mut self.pool);
+            let held = connection.inbound.held();
+            connection.inbound.release(held, &mut self.pool);
         }
     }
 }
@@ -716,7 +631,7 @@ impl Connection {
             Stage::Accepting => self.stage = Stage::Open,
             _ => {}
         }
-        self.inbound.take_due();
+        self.inbound.due = 0;
         self.send_data(conn, writer, pool)
     }
 

@@ -7,7 +7,7 @@
 //! connections, and queues received bytes for their readers.
 //!
 //! Each receiver grants a window per connection and direction, so that a slow reader stops only its
-//! own writer. [`MOST_RECEIVED`] and [`MOST_UNSENT`] bound the memory of an end.
+//! own writer. `MOST_RECEIVED` and `MOST_UNSENT` bound the memory of an end.
 
 mod connection;
 mod limits;
@@ -16,13 +16,18 @@ mod queue;
 mod record;
 
 pub use self::{
-    limits::{LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW},
+    limits::MOST_CONNECTIONS,
     machine::{Broken, OpenError, TunnelError, TunnelEvent, Tunnels},
-    record::{ConnId, MAX_TARGET, MAX_WHY, RecordError, TargetRefusal},
+    record::{ConnId, MAX_TARGET, RecordError, TargetRefusal},
 };
 
 #[cfg(any(test, fuzzing))]
-pub(crate) use self::record::{Record, RecordReader, RecordWriter};
+pub(crate) use self::{
+    limits::{MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW},
+    record::{Record, RecordReader, RecordWriter},
+};
 
+#[cfg(any(test, fuzzing))]
+mod testing;
 #[cfg(test)]
 mod tests;

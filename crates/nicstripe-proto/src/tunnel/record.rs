@@ -84,7 +84,7 @@ pub(super) const RECORD_HEADER: usize = 12;
 pub const MAX_TARGET: usize = 270;
 
 /// Maximum length of the text of a refusal in bytes.
-pub const MAX_WHY: usize = 512;
+pub(crate) const MAX_WHY: usize = 512;
 
 /// Encoder of a batch into a buffer of fixed size.
 #[derive(Debug)]

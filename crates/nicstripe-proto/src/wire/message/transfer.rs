@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use super::{object::GetRange, tree::EntryRef};
 use crate::{
-    failure::{FailCode, truncate},
+    failure::{FailCode, MAX_TEXT, truncate},
     file::{
         hash_tree::{Digest, Subtree},
         journal::SourceIdentity,
@@ -151,7 +151,7 @@ pub enum OfferKind {
 ///
 /// At up to 42 bytes each they fit in one control message with a margin. A receiver with more
 /// subtrees (a more fragmented file) lists the largest; the sender resends the rest.
-pub const MAX_HAVE: usize = 1400;
+pub(crate) const MAX_HAVE: usize = 1400;
 
 /// Receiver's acceptance of a transfer. Body of [`crate::Message::Accept`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -160,7 +160,7 @@ pub struct Accept {
     /// ID of the accepted transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks that are durable from an earlier attempt, as at most [`MAX_HAVE`] hash subtrees.
+    /// Chunks that are durable from an earlier attempt, as at most `MAX_HAVE` hash subtrees.
     #[n(1)]
     pub have: Vec<Subtree>,
     /// Initial send window in chunks; unlimited if absent.
@@ -295,7 +295,7 @@ pub fn failure(
     resumable: bool,
 ) -> Fail {
     let mut text: String = text.into();
-    truncate(&mut text);
+    truncate(&mut text, MAX_TEXT);
     Fail {
         transfer,
         code,
