@@ -276,22 +276,15 @@ impl Victim {
         self.now += time;
         for _ in 0..8 {
             match self.session.poll_timeout() {
-                Some((at, _)) if at <= self.now => self.session.handle_timeout(self.now),
+                Some(at) if at <= self.now => self.session.handle_timeout(self.now),
                 _ => return,
             }
             // `settle` acts on the timeout; the clock must still advance.
         }
-        let reason = self
-            .session
-            .poll_timeout()
-            .filter(|(at, _)| *at <= self.now)
-            .map(|(_, reason)| reason);
+        let timeout = self.session.poll_timeout();
         assert!(
-            matches!(
-                reason,
-                None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)
-            ),
-            "{reason:?} repeats without progress"
+            timeout.is_none_or(|at| at > self.now),
+            "a timeout repeats without progress"
         );
     }
 
@@ -304,7 +297,7 @@ impl Victim {
             match what {
                 0 => {
                     self.session
-                        .handle_chunk_damaged(path, header.transfer, header.chunk);
+                        .handle_chunk_unwritten(path, header.transfer, header.chunk);
                     self.lose(path, PathLoss::Protocol);
                 }
                 1 => {
@@ -601,8 +594,11 @@ impl Victim {
             }
             Event::Offered(offer) => self.decide(offer.transfer, offer.data.is_some(), tape),
             Event::TreePutRequested(put) => {
-                self.session
-                    .accept(put.transfer, Vec::new(), Some(1 + tape.below(64)));
+                let how = Acceptance {
+                    room: Some(1 + tape.below(64)),
+                    ..Acceptance::default()
+                };
+                self.session.accept(put.transfer, Vec::new(), how);
             }
             Event::GetRequested(get) => self.serve(get.transfer, false, tape),
             Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
@@ -677,7 +673,7 @@ impl Victim {
             value: tape.value(),
         };
         let have = (0..tape.below(3)).map(|_| have(tape)).collect();
-        self.session.accept_with(
+        self.session.accept(
             transfer,
             have,
             Acceptance {
@@ -735,7 +731,7 @@ impl Victim {
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
         for _ in 0..8 {
-            let Some((at, _)) = self.session.poll_timeout() else {
+            let Some(at) = self.session.poll_timeout() else {
                 break;
             };
             self.pass(at.saturating_duration_since(self.now));

@@ -27,15 +27,16 @@ const FIRST_AHEAD: u64 = crate::path::stripe::FIRST_ASSIGNMENT;
 pub(crate) struct Flow {
     /// Chunks being read for this connection, whose frames have not begun.
     reading: BTreeSet<(TransferId, ChunkId)>,
-    /// Number of frames begun and not completely written to the socket.
-    unflushed: u64,
+    /// Number of frames begun and not completely written to the socket. The next frame waits for
+    /// them.
+    pub(crate) unflushed: u64,
     sent: u64,
     /// Total number of frames that the peer permits on this connection.
     credit: u64,
-    arrived: u64,
+    pub(crate) arrived: u64,
     /// Number of frames from this and earlier connections of the path that still occupy receive
     /// memory.
-    held: u64,
+    pub(crate) held: u64,
     /// Total number of frames that the peer may send on this connection.
     granted: u64,
 }
@@ -98,12 +99,6 @@ impl Flow {
         self.unflushed = self.unflushed.saturating_sub(1);
     }
 
-    /// Returns the number of frames begun and not completely written to the socket. The next frame
-    /// waits for them.
-    pub(crate) fn unflushed(&self) -> u64 {
-        self.unflushed
-    }
-
     /// Raises the total credit to `frames`; a lower value has no effect.
     pub(crate) fn on_credit(&mut self, frames: u64) {
         self.credit = self.credit.max(frames);
@@ -115,10 +110,6 @@ impl Flow {
         self.arrived <= self.granted
     }
 
-    pub(crate) fn arrived(&self) -> u64 {
-        self.arrived
-    }
-
     /// Counts a received frame that occupies memory until [`Flow::on_released`].
     pub(crate) fn on_held(&mut self) {
         self.held += 1;
@@ -127,11 +118,6 @@ impl Flow {
     /// Counts the release of a received frame's memory, from any connection of the path.
     pub(crate) fn on_released(&mut self) {
         self.held = self.held.saturating_sub(1);
-    }
-
-    /// Returns the number of received frames that occupy memory.
-    pub(crate) fn held(&self) -> u64 {
-        self.held
     }
 
     /// Returns the number of chunks in memory, now or soon: frames held, frames that the peer may

@@ -46,7 +46,7 @@ pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
 /// Shortest silence after which a path's connection is closed.
-pub const FAIL_AFTER: Duration = Duration::from_millis(1500);
+pub(crate) const FAIL_AFTER: Duration = Duration::from_millis(1500);
 
 /// Shortest delay before a reconnect.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -104,7 +104,7 @@ pub enum PathLoss {
     Unreachable,
     /// The link has no carrier: the cable was unplugged or the other end went down.
     CarrierLost,
-    /// Nothing was received on the connection for [`FAIL_AFTER`] or longer.
+    /// Nothing was received on the connection for `FAIL_AFTER` or longer.
     Silent,
     /// The peer or the kernel closed the connection.
     Reset,
@@ -140,13 +140,14 @@ pub struct Path {
     /// Start time of the last connection attempt.
     attempted: Instant,
     pub(crate) rate: RateEstimate,
-    /// Total time spent without credit while data was ready, except for the wait in progress.
-    pub(crate) starved: Duration,
-    pub(crate) starved_since: Option<Instant>,
+    /// Total time spent without credit while data was ready, except for the wait in progress. A long
+    /// time means that the receiver's disk or processor is the bottleneck.
+    pub starved: Duration,
+    starved_since: Option<Instant>,
     /// Number of connections that this path has lost.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// Number of connections that this path has lost because data was damaged.
-    damages: u32,
+    pub damages: u32,
     steadiness: FlapDamping,
     /// Time at which an acknowledgement of a control message was last overdue. Cleared by the echo
     /// of a heartbeat sent later.
@@ -182,17 +183,7 @@ impl Path {
 
     /// Returns the number of chunks that arrived on this path and still occupy memory.
     pub fn held_chunks(&self) -> u64 {
-        self.flow.held()
-    }
-
-    /// Returns the number of connections that this path has lost.
-    pub fn failures(&self) -> u32 {
-        self.failures
-    }
-
-    /// Returns the number of connections that this path has lost because data was damaged.
-    pub fn damages(&self) -> u32 {
-        self.damages
+        self.flow.held
     }
 
     /// Returns true if the path is flapping: it was lost or silent several times in quick
@@ -205,12 +196,6 @@ impl Path {
     /// the path carries no data if another path can.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
-    }
-
-    /// Returns the total time without credit while data was ready to send. A long time means that
-    /// the receiver's disk or processor is the bottleneck.
-    pub fn starved(&self) -> Duration {
-        self.starved
     }
 
     /// Starts or stops the measurement of the time without credit. `starved` is true if the path
@@ -239,16 +224,13 @@ impl Path {
         &self,
         now: Instant,
     ) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
-        let (frames, rate) = (
-            self.flow.unflushed(),
-            self.rate.rate().unwrap_or(UNKNOWN_RATE),
-        );
+        let (frames, rate) = (self.flow.unflushed, self.rate.rate.unwrap_or(UNKNOWN_RATE));
         let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
         (
             is_doubtful,
             rate.time_for(frames.saturating_mul(crate::wire::frame::MAX_PAYLOAD as u64)),
             Reverse(rate),
-            Reverse(self.flow.arrived()),
+            Reverse(self.flow.arrived),
         )
     }
 
@@ -440,18 +422,14 @@ pub(crate) enum Verdict {
 pub(crate) struct RateEstimate {
     since: Option<Instant>,
     bytes: u64,
-    rate: Option<BitRate>,
+    /// Estimated rate; `None` before the first sample.
+    pub(crate) rate: Option<BitRate>,
 }
 
 impl RateEstimate {
     /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. Shorter samples show
     /// the batching of acknowledgements.
     pub(crate) const WINDOW: Duration = Duration::from_millis(50);
-
-    /// Returns the estimated rate, or `None` before the first sample.
-    pub(crate) fn rate(&self) -> Option<BitRate> {
-        self.rate
-    }
 
     pub(crate) fn on_acknowledged(&mut self, bytes: u64, now: Instant) {
         let Some(since) = self.since else {
@@ -643,7 +621,7 @@ mod tests {
         for i in 0..=100 {
             rate.on_acknowledged(125_000, start + i * MS); // 1 Gbit/s
         }
-        let measured = rate.rate().unwrap().0;
+        let measured = rate.rate.unwrap().0;
         assert!(
             (990_000_000..=1_010_000_000).contains(&measured),
             "{measured}"

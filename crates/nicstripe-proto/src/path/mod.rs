@@ -9,6 +9,6 @@ pub(crate) mod reliable;
 pub mod stripe;
 
 pub use self::{
-    machine::{FAIL_AFTER, Path, PathLoss, PathState, all_verified},
+    machine::{Path, PathLoss, PathState, all_verified},
     reliable::ReliableError,
 };

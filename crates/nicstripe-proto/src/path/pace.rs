@@ -11,7 +11,7 @@ const BURST: Duration = Duration::from_millis(20);
 /// Token bucket: rate limit of a path or session, and the part of its budget in use.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
-    rate: BitRate,
+    pub(crate) rate: BitRate,
     /// Time at which all bytes sent so far would have left at `rate`.
     passed_at: Instant,
 }
@@ -23,10 +23,6 @@ impl Pace {
             rate: BitRate(rate.0.max(1)),
             passed_at: now,
         }
-    }
-
-    pub(crate) fn rate(&self) -> BitRate {
-        self.rate
     }
 
     /// Returns the earliest time at which sending is allowed, or `None` if it is allowed now.

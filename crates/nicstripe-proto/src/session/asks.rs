@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 
 use super::{error::PathError, event::Event, state::Session};
 use crate::{
-    failure::{FailCode, truncate},
+    failure::{FailCode, MAX_TEXT, truncate},
     id::Role,
     wire::message::{Answer, AnswerKind, Ask, AskKind, MOST_ASKS, MOST_ENTRIES, Message},
 };
@@ -31,7 +31,7 @@ impl Session {
     /// request with this ID is unanswered.
     pub fn answer(&mut self, mut answer: Answer) {
         if let AnswerKind::Failed { text, .. } = &mut answer.answer {
-            truncate(text);
+            truncate(text, MAX_TEXT);
         }
         if self.role == Role::Daemon && self.asks.remove(&answer.id).is_some() {
             self.send(&Message::Answer(answer));

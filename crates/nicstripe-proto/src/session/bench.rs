@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct BenchState {
     standing: Standing,
-    run: Option<UnderWay>,
+    pub(super) run: Option<UnderWay>,
     /// Highest run ID so far in this session.
     latest: u32,
     /// True if the daemon has ever admitted the client to a benchmark.
@@ -37,11 +37,12 @@ enum Standing {
     Admitted,
 }
 
+/// Run that has not ended.
 #[derive(Debug)]
-struct UnderWay {
-    order: RunOrder,
+pub(super) struct UnderWay {
+    pub(super) order: RunOrder,
     /// True if both ends count received load frames.
-    is_ready: bool,
+    pub(super) is_ready: bool,
 }
 
 impl BenchState {
@@ -129,15 +130,6 @@ impl BenchState {
         Ok(!is_late)
     }
 
-    pub(super) fn end_run(&mut self) {
-        self.run = None;
-    }
-
-    /// Returns the current run, and true if both ends count received load frames.
-    pub(super) fn run(&self) -> Option<(&RunOrder, bool)> {
-        self.run.as_ref().map(|run| (&run.order, run.is_ready))
-    }
-
     pub(super) fn load_gate(&self) -> LoadGate {
         LoadGate {
             counted: self.run.as_ref().map(|run| run.order.run),
@@ -165,7 +157,7 @@ impl BenchState {
             return None;
         }
         let share = rate_limit.map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
-        let own = path.pace.as_ref().map(|pace| pace.rate());
+        let own = path.pace.as_ref().map(|pace| pace.rate);
         Some(LoadOrder {
             run: order.run,
             message_bytes: order.message_bytes,

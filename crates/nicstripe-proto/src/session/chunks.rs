@@ -26,7 +26,7 @@ impl Session {
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
-        if !self.paths.is_connected() {
+        if !self.is_connected() {
             return None;
         }
         self.transfers
@@ -139,7 +139,7 @@ impl Session {
         };
         let incoming = match receiver.on_arrival(id, header, now)? {
             Arrival::Write(extent) => Incoming::Write {
-                grid: receiver.grid(),
+                grid: receiver.grid,
                 offset: extent.offset,
             },
             Arrival::Later => Incoming::Later,
@@ -173,15 +173,11 @@ impl Session {
         news
     }
 
-    /// Records that a chunk did not match the hash in its header and must be retransmitted.
+    /// Records that a chunk was not written and must be retransmitted.
     ///
-    /// The caller must end the path with [`PathLoss::Damaged`](crate::PathLoss).
-    pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
-        self.handle_chunk_unwritten(id, transfer, chunk);
-    }
-
-    /// Records that a chunk was not written because its file failed or is closed. The caller must
-    /// also fail the transfer.
+    /// If it did not match the hash in its header, the caller must end the path with
+    /// [`PathLoss::Damaged`](crate::PathLoss). If its file failed or is closed, the caller must fail
+    /// the transfer.
     pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_released();
@@ -195,7 +191,7 @@ impl Session {
     /// Records that the sync requested by [`Event::Sync`] has succeeded.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self.transfers.receiver_mut(transfer) {
-            receiver.on_synced();
+            receiver.syncing = false;
             self.poll_finished(transfer);
             self.poll_syncs(now);
         }
@@ -247,13 +243,6 @@ impl Session {
                     .into_iter()
                     .map(|chunk| Event::Released { transfer, chunk }),
             );
-            let superseded = acknowledged.superseded.into_iter();
-            self.events
-                .extend(superseded.map(|(path, chunk)| Event::Superseded {
-                    path,
-                    transfer,
-                    chunk,
-                }));
         }
         self.pause_idle_rates();
         self.poll_read(transfer);
@@ -287,11 +276,11 @@ impl Session {
             .paths
             .get(id)
             .filter(|path| path.state() == PathState::Open && self.paths.may_carry_data(id, now))?;
-        let rate = path.rate.rate();
+        let rate = path.rate.rate;
         let chunk_bytes = self
             .transfers
             .senders()
-            .map(|sender| sender.grid().chunk_size.bytes())
+            .map(|sender| sender.grid.chunk_size.bytes())
             .max()?;
         if !path.flow.may_hand_out(rate, chunk_bytes, self.window()) {
             return None;
@@ -347,7 +336,7 @@ impl Session {
         let sender = self
             .transfers
             .sender(transfer)
-            .filter(|sender| sender.grid().is_open());
+            .filter(|sender| sender.grid.is_open());
         let Some(bytes) = sender.and_then(Sender::next_bytes) else {
             return false;
         };
@@ -359,7 +348,7 @@ impl Session {
                 .sum();
             (
                 path.rate
-                    .rate()
+                    .rate
                     .unwrap_or(UNKNOWN_RATE)
                     .time_for(in_flight.saturating_add(bytes)),
                 id,
@@ -372,7 +361,7 @@ impl Session {
                 .is_some_and(|pace| pace.wait(now).is_some());
             let has_room = path
                 .flow
-                .may_hand_out(path.rate.rate(), chunk_bytes, self.window());
+                .may_hand_out(path.rate.rate, chunk_bytes, self.window());
             path.state() == PathState::Open
                 && has_room
                 && !is_paced

@@ -94,7 +94,7 @@ impl Session {
                 let pause = path.on_damaged(now);
                 self.events.push_back(Event::Damaged {
                     path: id,
-                    times: path.damages(),
+                    times: path.damages,
                     pause,
                 });
             }
@@ -130,7 +130,7 @@ impl Session {
 
     /// Returns the measured rate of a path, or `None` before the first measurement.
     pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
-        self.paths.get(id)?.rate.rate()
+        self.paths.get(id)?.rate.rate
     }
 
     /// Applies the state changes that silence and the retry timers require now.

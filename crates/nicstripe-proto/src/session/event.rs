@@ -11,13 +11,12 @@ use crate::{
     },
     id::{PathId, TransferId},
     path::machine::{PathLoss, PathState},
-    tree::TreeMessage,
     wire::{
         frame::Frame,
         load::LoadOrder,
         message::{
             Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer,
-            OpenTunnels, PeerInterface, Put, PutTree,
+            OpenTunnels, PeerInterface, Put, PutTree, TreeBody,
         },
     },
 };
@@ -83,12 +82,7 @@ pub enum Event {
     /// [`crate::Session::fail`] for both.
     TunnelsRequested(OpenTunnels),
     /// The receiver of a tree has sent a message to this end, the sender.
-    TreeMessageReceived {
-        /// ID of the tree's transfer.
-        transfer: TransferId,
-        /// Message about entries of the tree.
-        message: TreeMessage,
-    },
+    TreeMessage(TreeBody),
     /// The daemon has offered the requested file: open the target, then call
     /// [`crate::Session::accept`] or [`crate::Session::fail`].
     Offered(Offer),
@@ -100,16 +94,6 @@ pub enum Event {
         resumed_bytes: u64,
         /// Maximum memory in bytes for entries of a tree at the receiver, if it reports one.
         memory: Option<u64>,
-    },
-    /// The path no longer needs to send this chunk, because another path has delivered it. Drop the
-    /// chunk unless its frame has begun.
-    Superseded {
-        /// ID of the path.
-        path: PathId,
-        /// ID of the chunk's transfer.
-        transfer: TransferId,
-        /// Index of the chunk.
-        chunk: ChunkId,
     },
     /// A chunk from [`crate::Session::give`] was acknowledged and may leave the retransmit buffer.
     Released {
@@ -192,8 +176,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// Verify the chunk against its header and write it at `offset`. Then call
-    /// [`crate::Session::handle_chunk_written`], [`crate::Session::handle_chunk_damaged`] or, if
-    /// the write failed, [`crate::Session::handle_chunk_unwritten`].
+    /// [`crate::Session::handle_chunk_written`] or, if the chunk was damaged or the write failed,
+    /// [`crate::Session::handle_chunk_unwritten`].
     Write {
         /// Chunk grid of the file.
         grid: Grid,
@@ -206,21 +190,4 @@ pub enum Incoming {
     /// [`crate::Session::handle_chunk_again`] when that write has succeeded or failed, or
     /// [`crate::Session::handle_chunk_unwritten`] if the transfer ends first.
     Later,
-}
-
-/// Cause of a session's next timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// Heartbeat, suspect timeout or connection retry is due on this path.
-    Path(PathId),
-    /// A delayed acknowledgement is due.
-    Acknowledge,
-    /// A sync of written data is due.
-    Sync,
-    /// The session has been without any connection for too long.
-    Abandon,
-    /// A rate limit permits another chunk.
-    Pace,
-    /// A chunk is late, so an idle path may send a second copy (hedge).
-    Hedge,
 }

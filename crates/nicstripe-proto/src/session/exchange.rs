@@ -39,12 +39,13 @@ impl Session {
     /// Ends the current run locally: stops sending load and counting received load. The caller must
     /// inform the peer.
     pub fn end_run(&mut self) {
-        self.bench.end_run();
+        self.bench.run = None;
     }
 
     /// Returns the current run, and true if both ends already count received load frames.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
-        self.bench.run()
+        let run = self.bench.run.as_ref();
+        run.map(|run| (&run.order, run.is_ready))
     }
 
     /// Returns the benchmark traffic that the session permits on its connections.

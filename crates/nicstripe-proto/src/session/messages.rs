@@ -111,32 +111,30 @@ impl Session {
 
     fn handle_offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
-        let is_asked = |transfer: &Transfer| matches!(transfer, Transfer::Asked { .. });
-        let transfer = self
+        let asked = |transfer: &mut Transfer| match *transfer {
+            Transfer::Asked { may_change } => Some(may_change),
+            _ => None,
+        };
+        let may_change = self
             .transfers
-            .expect(offer.transfer, "an offer", "asked for", is_asked)?;
-        if let Some(transfer) = transfer
-            && let Transfer::Asked { may_change } = *transfer
-        {
-            *transfer = Transfer::Deciding { shape, may_change };
+            .expect(offer.transfer, "an offer", "asked for", asked)?;
+        if let Some(may_change) = may_change {
+            self.transfers
+                .insert(offer.transfer, Transfer::Deciding { shape, may_change });
             self.events.push_back(Event::Offered(offer));
         }
         Ok(())
     }
 
     fn handle_tree_message(&mut self, body: TreeBody) -> Result<(), PathError> {
-        let TreeBody { transfer, message } = body;
-        let is_sent =
-            |transfer: &Transfer| transfer.sender().is_some_and(|sender| !sender.has_digest());
-        let tree = self.transfers.expect(
-            transfer,
-            "the outcome of a tree",
-            "a tree being sent",
-            is_sent,
-        )?;
+        let sent = |transfer: &mut Transfer| {
+            let shape = transfer.sender()?.shape;
+            (!shape.has_digest()).then_some(())
+        };
+        let (what, expected) = ("the outcome of a tree", "a tree being sent");
+        let tree = self.transfers.expect(body.transfer, what, expected, sent)?;
         if tree.is_some() {
-            self.events
-                .push_back(Event::TreeMessageReceived { transfer, message });
+            self.events.push_back(Event::TreeMessage(body));
         }
         Ok(())
     }
@@ -167,14 +165,17 @@ impl Session {
     }
 
     fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
-        let is_offered = |transfer: &Transfer| matches!(transfer, Transfer::Offered(_));
-        let Some(Transfer::Offered(shape)) =
-            self.transfers
-                .expect(accept.transfer, "an acceptance", "offered", is_offered)?
-        else {
+        let offered = |transfer: &mut Transfer| match *transfer {
+            Transfer::Offered(shape) => Some(shape),
+            _ => None,
+        };
+        let shape = self
+            .transfers
+            .expect(accept.transfer, "an acceptance", "offered", offered)?;
+        let Some(shape) = shape else {
             return Ok(());
         };
-        let mut sender = Sender::new(*shape, &accept.have, accept.window);
+        let mut sender = Sender::new(shape, &accept.have, accept.window);
         self.spare(
             accept.transfer,
             &mut sender,
@@ -199,7 +200,7 @@ impl Session {
     }
 
     fn handle_fail(&mut self, fail: Fail) -> Result<(), PathError> {
-        if self.transfers.is_under_way(fail.transfer) {
+        if self.is_under_way(fail.transfer) {
             self.end(fail.transfer);
             self.events.push_back(Event::Failed(fail));
         }
@@ -215,7 +216,7 @@ impl Session {
         // read.
         let sent = sender
             .digest()
-            .map(|sent| if sender.is_changing() { digest } else { sent });
+            .map(|sent| if sender.is_changing { digest } else { sent });
         if sent == Some(digest) {
             // Acknowledgements may still be in flight on other paths.
             sender.on_committed();

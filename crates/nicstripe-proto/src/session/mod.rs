@@ -27,7 +27,7 @@ mod unsent;
 pub use self::{
     config::SessionConfig,
     error::PathError,
-    event::{Event, Incoming, Reason, Transmit},
+    event::{Event, Incoming, Transmit},
     state::Session,
     transfers::{Acceptance, Offering},
 };

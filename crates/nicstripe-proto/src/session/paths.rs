@@ -56,11 +56,6 @@ impl Paths {
         self.paths.iter_mut().map(|(id, path)| (*id, path))
     }
 
-    /// Returns true if any path is connected, even a suspect one.
-    pub(super) fn is_connected(&self) -> bool {
-        self.paths.values().any(|path| path.state().is_connected())
-    }
-
     pub(super) fn is_only_connected(&self, id: PathId) -> bool {
         !self
             .iter()
@@ -116,7 +111,7 @@ impl Paths {
     pub(super) fn rate_of(&self, id: PathId) -> (Option<BitRate>, bool) {
         let path = self.get(id);
         let suspect = path.is_none_or(|path| path.state() != PathState::Open);
-        (path.and_then(|path| path.rate.rate()), suspect)
+        (path.and_then(|path| path.rate.rate), suspect)
     }
 
     /// Returns true if a rate limit forbids a chunk on `path` now, and records the time at which it

@@ -154,34 +154,20 @@ impl Session {
     /// Accepts a file as its receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`].
     /// The receiver already has the subtrees `have`.
     ///
-    /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the others are sent again. `room`
-    /// limits the chunks in memory that the sink has not [consumed](Self::taken).
-    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
-        self.accept_with(
-            transfer,
-            have,
-            Acceptance {
-                room,
-                ..Acceptance::default()
-            },
-        );
-    }
-
-    /// Accepts a file as [`accept`](Self::accept) does, with options for holes and for an existing
-    /// target.
-    pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
+    /// Joins sibling subtrees and keeps the `MAX_HAVE` largest; the others are sent again.
+    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
         let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(transfer) else {
             return;
         };
         let mut receiver = Receiver::new(shape, &have, room);
-        let mut have: Vec<Subtree> = receiver.subtrees().collect();
+        let mut have: Vec<Subtree> = receiver.tree.subtrees().collect();
         if have.len() > MAX_HAVE {
             have.sort_by_key(|subtree| std::cmp::Reverse(subtree.level));
             have.truncate(MAX_HAVE);
             receiver = Receiver::new(shape, &have, room);
         }
-        receiver.allow_changing(may_change);
+        receiver.may_change = may_change;
         let delta = how.delta.filter(|_| room.is_none());
         if how.holes && room.is_none() {
             receiver.announce_holes();
@@ -207,22 +193,21 @@ impl Session {
         if let Some(sender) = self.transfers.sender(transfer)
             && let Some(digest) = sender.digest()
         {
-            let changing = sender.is_changing();
-            let end = sender.end();
-            self.send(&Message::Complete(Complete {
+            let complete = Complete {
                 transfer,
                 digest,
                 streams,
-                end,
-                changing,
-            }));
+                end: sender.end(),
+                changing: sender.is_changing,
+            };
+            self.send(&Message::Complete(complete));
         }
     }
 
     /// Reports as the receiver that the file is durable under its name, in answer to
     /// [`Event::Commit`]. No effect after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
-        if self.transfers.receiver(committed.transfer).is_some() {
+        if self.transfers.receiver_mut(committed.transfer).is_some() {
             self.end(committed.transfer);
             self.send(&Message::Committed(committed));
         }
@@ -286,12 +271,14 @@ impl Session {
 
     /// Returns true if a transfer has begun and not ended.
     pub fn is_under_way(&self, id: TransferId) -> bool {
-        self.transfers.is_under_way(id)
+        let transfer = self.transfers.get(id);
+        transfer.is_some_and(|transfer| !transfer.has_ended())
     }
 
     /// Returns true if any transfer has begun and not ended.
     pub fn is_busy(&self) -> bool {
-        self.transfers.is_busy()
+        let mut transfers = self.transfers.transfers.values();
+        !transfers.all(Transfer::has_ended)
     }
 
     pub(super) fn end(&mut self, id: TransferId) {

@@ -9,13 +9,14 @@ use super::{
     bench::BenchState,
     config::SessionConfig,
     error::PathError,
-    event::{Event, Reason, Transmit},
+    event::{Event, Transmit},
     paths::Paths,
     transfers::Transfers,
 };
 use crate::{
     id::{PathId, Role},
-    path::reliable::Reliable,
+    path::{machine::Path, reliable::Reliable},
+    transfer::receiver::Receiver,
     wire::{
         frame::Frame,
         message::{AskKind, CloseCode, Message},
@@ -191,39 +192,30 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout), and its cause.
-    /// `None` after a close.
-    pub fn poll_timeout(&self) -> Option<(Instant, Reason)> {
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). `None` after a
+    /// close.
+    pub fn poll_timeout(&self) -> Option<Instant> {
         if self.closed.is_some() {
             return None;
         }
-        let paths = || self.paths.iter();
-        let verdicts =
-            paths().filter_map(|(id, path)| Some((path.verdict_at()?, Reason::Path(id))));
-        let heartbeats =
-            paths().filter_map(|(id, path)| Some((path.heartbeat_at()?, Reason::Path(id))));
+        let paths = || self.paths.iter().map(|(_, path)| path);
         let receivers = || self.transfers.receivers();
-        let acks = receivers()
-            .filter_map(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
-        let syncs = receivers().filter_map(|receiver| {
-            Some((
-                receiver.sync_deadline(self.config.sync_interval)?,
-                Reason::Sync,
-            ))
-        });
-        let to_send = heartbeats.chain(acks).filter(|(at, _)| *at > self.reminded);
+        // Heartbeats and acknowledgements wait for their path after the first reminder.
+        let heartbeats = paths().filter_map(Path::heartbeat_at);
+        let acks = receivers().filter_map(Receiver::ack_deadline);
+        let to_send = heartbeats.chain(acks).filter(|at| *at > self.reminded);
+        let interval = self.config.sync_interval;
+        let syncs = receivers().filter_map(|receiver| receiver.sync_deadline(interval));
         let alone_since = self.alone_since.filter(|_| !self.is_connected());
-        let abandon = alone_since
-            .and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
-        let hedge = self.hedge_at.map(|at| (at, Reason::Hedge));
-        let paced = self.paths.paced_until.map(|at| (at, Reason::Pace));
-        verdicts
+        let abandon = alone_since.and_then(|since| since.checked_add(self.config.patience));
+        paths()
+            .filter_map(Path::verdict_at)
             .chain(to_send)
             .chain(syncs)
             .chain(abandon)
-            .chain(paced)
-            .chain(hedge)
-            .min_by_key(|(at, _)| *at)
+            .chain(self.paths.paced_until)
+            .chain(self.hedge_at)
+            .min()
     }
 
     /// Handles the timers that have expired: silence, connection retries, syncs, abandonment.
@@ -255,7 +247,9 @@ impl Session {
 
     /// Returns true if any path has a connection, even a suspect one.
     pub fn is_connected(&self) -> bool {
-        self.paths.is_connected()
+        self.paths
+            .iter()
+            .any(|(_, path)| path.state().is_connected())
     }
 
     pub(super) fn send(&mut self, message: &Message) {

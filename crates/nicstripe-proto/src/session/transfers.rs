@@ -12,7 +12,7 @@ use crate::{
 /// Transfers of a session by ID.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
-    transfers: BTreeMap<TransferId, Transfer>,
+    pub(super) transfers: BTreeMap<TransferId, Transfer>,
     /// Highest transfer ID so far. A lower one that is not in `transfers` belongs to an ended
     /// transfer.
     last: Option<TransferId>,
@@ -45,10 +45,6 @@ impl Transfers {
     }
 
     /// Returns the receiving half of a transfer, or `None` unless it is accepted and has not ended.
-    pub(super) fn receiver(&self, id: TransferId) -> Option<&Receiver> {
-        self.get(id)?.receiver()
-    }
-
     pub(super) fn receiver_mut(&mut self, id: TransferId) -> Option<&mut Receiver> {
         self.get_mut(id)?.receiver_mut()
     }
@@ -110,30 +106,30 @@ impl Transfers {
         Ok(())
     }
 
-    /// Returns the transfer about which a message arrived, if `is` accepts its state. Returns
-    /// `None` if it has ended locally, since the peer could not know.
+    /// Returns what `pick` takes of the transfer about which a message arrived, unless its state is
+    /// another. Returns `None` if the transfer has ended locally, since the peer could not know.
     ///
     /// # Errors
     ///
     /// [`PathError::Transfer`] if the transfer is in another state or unknown.
-    pub(super) fn expect(
-        &mut self,
+    pub(super) fn expect<'a, T>(
+        &'a mut self,
         id: TransferId,
         what: &'static str,
         expected: &'static str,
-        is: impl Fn(&Transfer) -> bool,
-    ) -> Result<Option<&mut Transfer>, PathError> {
+        pick: impl FnOnce(&'a mut Transfer) -> Option<T>,
+    ) -> Result<Option<T>, PathError> {
         let has_ended = self.last >= Some(id);
-        match self.transfers.get_mut(&id) {
-            Some(Transfer::Ended { .. }) => Ok(None),
-            None if has_ended => Ok(None),
-            Some(transfer) if is(transfer) => Ok(Some(transfer)),
-            _ => Err(PathError::Transfer {
-                what,
-                transfer: id.0,
-                expected,
-            }),
-        }
+        let picked = match self.transfers.get_mut(&id) {
+            Some(Transfer::Ended { .. }) => return Ok(None),
+            None if has_ended => return Ok(None),
+            transfer => transfer.and_then(pick),
+        };
+        picked.map(Some).ok_or(PathError::Transfer {
+            what,
+            transfer: id.0,
+            expected,
+        })
     }
 
     /// Returns the sending half of the transfer about which a message arrived, like
@@ -143,10 +139,7 @@ impl Transfers {
         id: TransferId,
         what: &'static str,
     ) -> Result<Option<&mut Sender>, PathError> {
-        let transfer = self.expect(id, what, "being sent", |transfer| {
-            transfer.sender().is_some()
-        })?;
-        Ok(transfer.and_then(Transfer::sender_mut))
+        self.expect(id, what, "being sent", Transfer::sender_mut)
     }
 
     /// Returns the receiving half of the transfer about which a message arrived, like
@@ -156,10 +149,7 @@ impl Transfers {
         id: TransferId,
         what: &'static str,
     ) -> Result<Option<&mut Receiver>, PathError> {
-        let transfer = self.expect(id, what, "being received", |transfer| {
-            transfer.receiver().is_some()
-        })?;
-        Ok(transfer.and_then(Transfer::receiver_mut))
+        self.expect(id, what, "being received", Transfer::receiver_mut)
     }
 
     /// Returns the next acknowledgement due on a path.
@@ -180,16 +170,6 @@ impl Transfers {
                 _ => {}
             }
         }
-    }
-
-    /// Returns true if a transfer has begun and not ended.
-    pub(super) fn is_under_way(&self, id: TransferId) -> bool {
-        self.get(id).is_some_and(|transfer| !transfer.has_ended())
-    }
-
-    /// Returns true if any transfer has begun and not ended.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.transfers.values().all(Transfer::has_ended)
     }
 
     /// Ends a transfer. Keeps its progress and unsynced subtrees while it is one of the latest
@@ -282,7 +262,7 @@ impl Transfer {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         matches!(self, Self::Ended { .. })
     }
 

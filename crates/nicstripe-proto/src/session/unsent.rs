@@ -27,16 +27,14 @@ impl Session {
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
-        if !self.paths.is_connected() {
+        if !self.is_connected() {
             return None;
         }
         self.transfers
             .iter_mut()
             .find_map(|(id, transfer)| match transfer {
-                Transfer::Sending { sender, .. } => Some((id, sender.grid(), sender.next_zeros()?)),
-                Transfer::Receiving(receiver) => {
-                    Some((id, receiver.grid(), receiver.next_zeros()?))
-                }
+                Transfer::Sending { sender, .. } => Some((id, sender.grid, sender.next_zeros()?)),
+                Transfer::Receiving(receiver) => Some((id, receiver.grid, receiver.next_zeros()?)),
                 _ => None,
             })
     }
@@ -69,7 +67,7 @@ impl Session {
     ///
     /// Returns `None` while no path is connected.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
-        if !self.paths.is_connected() {
+        if !self.is_connected() {
             return None;
         }
         self.transfers
@@ -88,11 +86,11 @@ impl Session {
         let Some(receiver) = self.transfers.receiver_mut(transfer) else {
             return;
         };
-        receiver.on_compared(chunk, value);
+        receiver.basis.on_read(chunk, value);
         while let Some(announced) = self
             .transfers
             .receiver_mut(transfer)
-            .and_then(|half| half.poll_values())
+            .and_then(|receiver| receiver.basis.poll_values())
         {
             let chunks: ChunkSet = announced.iter().map(|(chunk, _)| *chunk).collect();
             let ranges = chunks.ranges().collect();
@@ -129,7 +127,7 @@ impl Session {
         if in_memory {
             return;
         }
-        sender.leave_out_holes(&holes.chunks(sender.grid()));
+        sender.leave_out_holes(&holes.chunks(sender.grid));
         sender.compare_first(delta.unwrap_or(0));
         let mut messages = holes.extents().chunks(HOLES_PER_MESSAGE).peekable();
         while let Some(extents) = messages.next() {
@@ -174,7 +172,7 @@ impl Session {
                     chunk: chunk.0,
                 };
                 let value = values.next().ok_or_else(|| refused.clone())?;
-                if !sender.on_value(chunk, ChainingValue(*value)) {
+                if !sender.comparison.on_value(chunk, ChainingValue(*value)) {
                     return Err(refused);
                 }
             }
@@ -211,7 +209,7 @@ impl Session {
         while let Some(ranges) = self
             .transfers
             .sender_mut(transfer)
-            .and_then(Sender::poll_kept)
+            .and_then(|sender| sender.comparison.poll_kept())
         {
             self.send(&Message::Keep(Keep { transfer, ranges }));
         }

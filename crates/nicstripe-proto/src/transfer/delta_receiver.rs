@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     file::{
-        extent::{ChunkId, ChunkRange, ChunkSet},
+        extent::{ChunkId, ChunkSet},
         hash_tree::ChainingValue,
     },
     wire::message::MAX_VALUES,
@@ -25,7 +25,7 @@ const TELL_EVERY: usize = 64;
 /// `sent`: the copy of the old chunk might overwrite it.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaReceiver {
-    unread: ChunkSet,
+    pub(super) unread: ChunkSet,
     reading: ChunkSet,
     /// Chunk hashes to send to the sender; `None` if the chunk could not be read.
     unsent: BTreeMap<ChunkId, Option<ChainingValue>>,
@@ -37,18 +37,6 @@ pub(crate) struct DeltaReceiver {
 pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl DeltaReceiver {
-    pub(crate) fn new(unread: ChunkSet) -> Self {
-        Self {
-            unread,
-            ..Self::default()
-        }
-    }
-
-    /// Excludes chunks from the comparison.
-    pub(crate) fn leave_out(&mut self, range: ChunkRange) {
-        self.unread.remove(range);
-    }
-
     /// Returns true if the sender may send this chunk: its hash was sent, or the chunk is not
     /// compared.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
@@ -90,26 +78,22 @@ impl DeltaReceiver {
         Some(values)
     }
 
-    /// Removes a chunk that the sender confirmed as equal. Returns its chaining value, or `None` if
-    /// no value was sent.
-    pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
+    /// Removes a chunk that the sender confirmed as equal, or whose new version it has sent. Returns
+    /// its chaining value, or `None` if no value was sent.
+    pub(crate) fn on_decided(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
         self.sent.remove(&chunk)
-    }
-
-    /// Removes a chunk whose new version the sender has sent.
-    pub(crate) fn on_written(&mut self, chunk: ChunkId) {
-        self.sent.remove(&chunk);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::extent::ChunkRange;
 
     fn basis(count: u64) -> DeltaReceiver {
-        let mut unread = ChunkSet::new();
-        unread.insert(ChunkRange::new(ChunkId(0), count));
-        DeltaReceiver::new(unread)
+        let mut basis = DeltaReceiver::default();
+        basis.unread.insert(ChunkRange::new(ChunkId(0), count));
+        basis
     }
 
     #[test]
@@ -120,11 +104,15 @@ mod tests {
         assert!(!basis.may_come(chunk));
         basis.on_read(chunk, Some(value));
         assert!(!basis.may_come(chunk));
-        assert_eq!(basis.on_kept(chunk), None, "a value that was not announced");
+        assert_eq!(
+            basis.on_decided(chunk),
+            None,
+            "a value that was not announced"
+        );
         assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
         assert!(basis.may_come(chunk));
         assert_eq!(
-            (basis.on_kept(chunk), basis.on_kept(chunk)),
+            (basis.on_decided(chunk), basis.on_decided(chunk)),
             (Some(value), None)
         );
     }
@@ -140,7 +128,7 @@ mod tests {
             .map(|values| values.len())
             .sum();
         assert_eq!((count, basis.next()), (MOST_UNDECIDED, None));
-        basis.on_written(ChunkId(7));
+        basis.on_decided(ChunkId(7));
         assert_eq!(basis.next(), Some(ChunkId(4096)));
     }
 
@@ -150,6 +138,6 @@ mod tests {
         let chunk = basis.next().unwrap();
         basis.on_read(chunk, None);
         assert_eq!(basis.poll_values(), Some(vec![(chunk, None)]));
-        assert_eq!(basis.on_kept(chunk), None);
+        assert_eq!(basis.on_decided(chunk), None);
     }
 }

@@ -23,7 +23,7 @@ const KEEP_EVERY: u64 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct DeltaSender {
     /// Chunks whose hashes the receiver has not sent yet.
-    awaited: ChunkSet,
+    pub(super) awaited: ChunkSet,
     /// Receiver's hashes of chunks not read locally yet. Together with `reading` at most
     /// [`MOST_UNDECIDED`].
     announced: BTreeMap<ChunkId, ChainingValue>,
@@ -34,13 +34,6 @@ pub(crate) struct DeltaSender {
 }
 
 impl DeltaSender {
-    pub(crate) fn new(awaited: ChunkSet) -> Self {
-        Self {
-            awaited,
-            ..Self::default()
-        }
-    }
-
     /// Records the receiver's hash of a chunk. Returns false if none is expected for this chunk, or
     /// if [`MOST_UNDECIDED`] is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
@@ -93,9 +86,11 @@ mod tests {
     }
 
     fn comparison(count: u64) -> DeltaSender {
-        let mut awaited = ChunkSet::new();
-        awaited.insert(ChunkRange::new(ChunkId(0), count));
-        DeltaSender::new(awaited)
+        let mut comparison = DeltaSender::default();
+        comparison
+            .awaited
+            .insert(ChunkRange::new(ChunkId(0), count));
+        comparison
     }
 
     #[test]

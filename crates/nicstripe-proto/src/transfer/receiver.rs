@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    delta_receiver::{AnnouncedChunks, DeltaReceiver},
-    stats::TransferStats,
-};
+use super::{delta_receiver::DeltaReceiver, stats::TransferStats};
 use crate::{
     file::{
         extent::{ChunkId, ChunkRange, ChunkSet, Extent},
@@ -42,8 +39,8 @@ const WINDOW_STEPS: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Receiver {
     shape: Shape,
-    /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
-    grid: Grid,
+    /// Chunk grid of the transfer: open while the length is unknown, then that of the real size.
+    pub(crate) grid: Grid,
     /// Total number of chunks of a stream, once its end is known.
     chunks: Option<u64>,
     /// Index and length in bytes of the chunk that the sender marked as the last of a stream.
@@ -58,26 +55,27 @@ pub(crate) struct Receiver {
     /// first turned out damaged, the sender would not resend the chunk: it believes that the second
     /// is in flight.
     writing: BTreeMap<ChunkId, Writing>,
-    tree: HashTree,
+    pub(crate) tree: HashTree,
     /// Subtrees written since the latest sync began, which are not durable.
     fresh: Vec<Subtree>,
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
-    syncing: bool,
+    /// True until the active sync has ended.
+    pub(crate) syncing: bool,
     /// Byte counters of the transfer; `size` is set in the result of [`Receiver::stats`].
     stats: TransferStats,
     /// Pending acknowledgements by path; those under `None` may be sent on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
     expected: Option<Digest>,
     /// True if the user allows the source to change while it is read.
-    may_change: bool,
+    pub(crate) may_change: bool,
     /// True if the source changed while it was read, so that the receiver's digest is
     /// authoritative.
     is_changing: bool,
     closing: bool,
     holes: Holes,
     /// Comparison of the existing file's chunks (`--delta`).
-    basis: DeltaReceiver,
+    pub(crate) basis: DeltaReceiver,
 }
 
 /// Holes of the file being received, and the progress of making them.
@@ -240,7 +238,7 @@ impl Receiver {
     /// already written.
     pub(crate) fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
-        self.basis = DeltaReceiver::new(self.written.gaps(range).collect());
+        self.basis.unread = self.written.gaps(range).collect();
     }
 
     /// Adds holes announced by the sender. Returns all holes after the last message.
@@ -280,7 +278,7 @@ impl Receiver {
                 to_zero.insert(gap);
             }
             chunks.insert(range);
-            self.basis.leave_out(range);
+            self.basis.unread.remove(range);
         }
         self.writing
             .keys()
@@ -313,17 +311,6 @@ impl Receiver {
         }
     }
 
-    /// Records the hash of a chunk of the existing file that was copied to the new file; `None` if
-    /// the read failed.
-    pub(crate) fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
-        self.basis.on_read(chunk, value);
-    }
-
-    /// Returns hashes of the existing file's chunks that are due to be sent to the sender.
-    pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
-        self.basis.poll_values()
-    }
-
     /// Keeps a chunk of the existing file that the sender confirmed as equal. Returns false if its
     /// hash was not sent, or if the chunk is also being written.
     ///
@@ -332,7 +319,7 @@ impl Receiver {
         if self.writing.contains_key(&chunk) {
             return false;
         }
-        let Some(value) = self.basis.on_kept(chunk) else {
+        let Some(value) = self.basis.on_decided(chunk) else {
             return false;
         };
         if let Some(bytes) = self.join(Subtree::of_chunk(chunk, value)) {
@@ -351,11 +338,6 @@ impl Receiver {
         self.written.insert(range);
         self.fresh.push(subtree);
         Some(self.grid.range_bytes(range))
-    }
-
-    /// Returns the chunk grid, open while the length is unknown.
-    pub(crate) fn grid(&self) -> Grid {
-        self.grid
     }
 
     /// Handles the header of a chunk that arrived and returns the action required for it.
@@ -539,7 +521,7 @@ impl Receiver {
         if !self.shape.has_digest() {
             return true;
         }
-        self.basis.on_written(chunk);
+        self.basis.on_decided(chunk);
         let subtree = Subtree::of_chunk(chunk, value);
         // Cannot overlap: the chunk was not in `written`.
         let inserted = self.tree.insert(subtree);
@@ -568,11 +550,6 @@ impl Receiver {
         let news = self.expected.is_none();
         self.expected.get_or_insert(digest);
         news
-    }
-
-    /// Sets whether the source may change while it is read; false by default.
-    pub(crate) fn allow_changing(&mut self, may_change: bool) {
-        self.may_change = may_change;
     }
 
     /// Records that the source changed while it was read. If that is allowed, the receiver's digest
@@ -630,11 +607,6 @@ impl Receiver {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Records that the active sync has ended.
-    pub(crate) fn on_synced(&mut self) {
-        self.syncing = false;
-    }
-
     /// Returns the latest start time of the next sync, or `None` if no sync is needed.
     pub(crate) fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
         self.fresh_since
@@ -688,11 +660,6 @@ impl Receiver {
         });
         pending.chunks.extend(owed.chunks.ranges());
         pending.since = pending.since.min(owed.since);
-    }
-
-    /// Returns the minimal subtrees that cover the written chunks, in ascending order.
-    pub(crate) fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
-        self.tree.subtrees()
     }
 
     /// Returns the progress of the transfer.

@@ -23,9 +23,9 @@ use crate::{
 /// Sending half of one transfer.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    shape: Shape,
-    /// Chunk grid of the transfer; replaced by that of the real size once the length is known.
-    grid: Grid,
+    pub(crate) shape: Shape,
+    /// Chunk grid of the transfer: open while the length is unknown, then that of the real size.
+    pub(crate) grid: Grid,
     striper: Striper,
     /// Chunks that wait until the send window includes them; all at or after `window`.
     held: ChunkSet,
@@ -49,10 +49,11 @@ pub(crate) struct Sender {
     /// Chunks in holes: to be hashed as zeros, but not sent.
     to_zero: ChunkSet,
     /// Comparison with the chunks of the receiver's existing file (`--delta`).
-    comparison: DeltaSender,
+    pub(crate) comparison: DeltaSender,
     /// Hash of each unacknowledged chunk at its first read; `None` unless the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
-    is_changing: bool,
+    /// True if repeated reads of a chunk differed, because the source changed.
+    pub(crate) is_changing: bool,
 }
 
 /// Chunks assigned to one path in this transfer, with byte counters.
@@ -70,8 +71,6 @@ pub(crate) struct Acknowledged {
     /// Number of bytes delivered by each path. A hedged chunk counts for the path on which its
     /// acknowledgement arrived.
     pub(crate) delivered: Vec<(PathId, u64)>,
-    /// Chunks that a path need not send, because another path has delivered them.
-    pub(crate) superseded: Vec<(PathId, ChunkId)>,
     /// Streamed chunks that may leave the source's retransmit buffer.
     pub(crate) released: Vec<ChunkId>,
 }
@@ -152,22 +151,12 @@ impl Sender {
         left_out.extend(self.to_hash.ranges());
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.striper.withdraw(range);
-        self.comparison = DeltaSender::new(left_out.gaps(range).collect());
+        self.comparison.awaited = left_out.gaps(range).collect();
     }
 
     /// Tolerates a source that changes while it is read: repeated reads of a chunk may differ.
     pub(crate) fn allow_changing(&mut self) {
         self.first_values.get_or_insert_default();
-    }
-
-    /// Records the receiver's hash of a chunk. Returns false if no hash was expected for it.
-    pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
-        self.comparison.on_value(chunk, value)
-    }
-
-    /// Returns chunks that are equal in the receiver's file, if a `Keep` message about them is due.
-    pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
-        self.comparison.poll_kept()
     }
 
     /// Returns the next subtree of zeros to hash, or `None` if there is none.
@@ -184,38 +173,14 @@ impl Sender {
         }
     }
 
-    /// Returns the chunk grid, open while the length is unknown.
-    pub(crate) fn grid(&self) -> Grid {
-        self.grid
-    }
-
-    /// Returns true if the receiver checks the transfer against a digest of all its data.
-    pub(crate) fn has_digest(&self) -> bool {
-        self.shape.has_digest()
-    }
-
     /// Extends the send window to all chunks with an index below `window`. A lower value than
     /// before has no effect.
     pub(crate) fn on_window(&mut self, window: u64) {
         self.window = self.window.max(ChunkId(window));
-        while self.held.first().is_some_and(|first| first < self.window) {
-            let Some(range) = self.held.take_first(u64::MAX) else {
-                break;
-            };
-            let within = ChunkRange {
-                first: ChunkId(0),
-                count: self.window.0,
-            };
-            if let Some(sendable) = range.intersection(within) {
-                self.striper.push(sendable);
-            }
-            if range.end() > self.window {
-                let first = range.first.max(self.window);
-                self.held.insert(ChunkRange {
-                    first,
-                    count: range.end().0 - first.0,
-                });
-            }
+        while let Some(first) = self.held.first().filter(|first| *first < self.window)
+            && let Some(sendable) = self.held.take_first(self.window.0 - first.0)
+        {
+            self.striper.push(sendable);
         }
     }
 
@@ -455,8 +420,6 @@ impl Sender {
                 if Some(owner) == winner {
                     queue.delivered_bytes += bytes;
                     result.delivered.push((owner, bytes));
-                } else {
-                    result.superseded.push((owner, chunk));
                 }
             }
         }
@@ -531,11 +494,6 @@ impl Sender {
     /// Returns the number of chunks that are not assigned to any path.
     pub(crate) fn queued_chunks(&self) -> u64 {
         self.striper.queued()
-    }
-
-    /// Returns true if repeated reads of a chunk differed, because the source changed.
-    pub(crate) fn is_changing(&self) -> bool {
-        self.is_changing
     }
 
     /// Returns true if the digest is final: every byte is read, and no chunk of a source that may

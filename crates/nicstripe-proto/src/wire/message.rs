@@ -16,26 +16,8 @@ mod unsent;
 use minicbor::{Decode, Encode};
 
 pub use self::{
-    bench::{
-        BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal,
-        BenchRefused, BenchSample, CpuSample, DiskDone, DiskOrder, MAX_CORES, MAX_FACTS,
-        PathSample, RunNumber, RunOrder, RunReady, TcpSample,
-    },
-    greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
-    interface::{
-        Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface, Token,
-    },
-    object::{
-        Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES,
-        ObjectEntry, ObjectKind, ObjectStat,
-    },
-    open_tunnels::OpenTunnels,
-    transfer::{
-        Accept, Committed, Complete, End, Fail, Get, MAX_HAVE, Offer, OfferKind, Put, PutOptions,
-        StreamReport, Window, failure,
-    },
-    tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
-    unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
+    bench::*, greeting::*, interface::*, object::*, open_tunnels::*, transfer::*, tree::*,
+    unsent::*,
 };
 pub use crate::failure::FailCode;
 

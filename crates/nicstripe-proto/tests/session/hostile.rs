@@ -95,7 +95,7 @@ impl Victim {
     pub(crate) fn receiving() -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::Put(put(T))).unwrap();
-        victim.session.accept(T, Vec::new(), None);
+        victim.session.accept(T, Vec::new(), Acceptance::default());
         victim.drain();
         victim
     }
@@ -447,7 +447,7 @@ fn the_largest_file_there_is_costs_no_memory() {
             level: 49,
             value: ChainingValue([0; 32]),
         }],
-        None,
+        Acceptance::default(),
     );
     victim.drain();
     assert!(victim.session.stats(T).resumed_bytes > 0);
@@ -612,7 +612,7 @@ fn absurd_heartbeats_and_credits_are_harmless() {
         .handle_frame(P, Frame::Credit { frames: 0 }, victim.now)
         .unwrap();
     victim.drain();
-    let (at, _) = victim.session.poll_timeout().unwrap();
+    let at = victim.session.poll_timeout().unwrap();
     assert!(at <= victim.now + Duration::from_secs(4));
 }
 
@@ -621,7 +621,7 @@ fn absurd_heartbeats_and_credits_are_harmless() {
 fn comparing() -> Victim {
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
-    victim.session.accept_with(
+    victim.session.accept(
         T,
         Vec::new(),
         Acceptance {
@@ -798,7 +798,7 @@ fn holes_that_make_no_sense_end_the_path() {
     let announced = || {
         let mut victim = Victim::new(Role::Daemon);
         victim.say(&Message::Put(put(T))).unwrap();
-        victim.session.accept_with(
+        victim.session.accept(
             T,
             Vec::new(),
             Acceptance {
@@ -873,7 +873,7 @@ fn holes_that_make_no_sense_end_the_path() {
 fn a_peer_that_is_gone_has_nothing_hashed() {
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
-    victim.session.accept_with(
+    victim.session.accept(
         T,
         Vec::new(),
         Acceptance {
@@ -904,7 +904,7 @@ fn a_peer_that_is_gone_has_nothing_hashed() {
     assert!(victim.session.poll_zeros().is_some(), "it is back");
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
-    victim.session.accept_with(
+    victim.session.accept(
         T,
         Vec::new(),
         Acceptance {

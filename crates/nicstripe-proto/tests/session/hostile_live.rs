@@ -1,8 +1,8 @@
 //! Tests with hostile peers that violate the rules of pipes, batches and send windows.
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name, Offer,
-    PathError, Role, TransferId, Transmit,
+    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name,
+    Offer, PathError, Role, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{
         Complete, End, GetTree, MOST_SOURCES, OfferKind, OpenTunnels, Put, PutTree, TreeBody,
@@ -15,6 +15,14 @@ use nicstripe_sim::Rng;
 use crate::hostile::{P, T, Victim, accept, ack, get, header, offer, put};
 
 const FULL: u32 = 1 << 18;
+
+/// Returns options with a send window of `room` chunks.
+fn within(room: Option<u64>) -> Acceptance {
+    Acceptance {
+        room,
+        ..Acceptance::default()
+    }
+}
 
 impl Victim {
     /// Creates a daemon that receives a pipe of unknown length. `room` is its send window in
@@ -29,7 +37,7 @@ impl Victim {
             ..put(T)
         };
         victim.say(&Message::Put(put)).unwrap();
-        victim.session.accept(T, Vec::new(), room);
+        victim.session.accept(T, Vec::new(), within(room));
         victim.drain();
         victim
     }
@@ -38,7 +46,7 @@ impl Victim {
     fn taking_batches(room: u64) -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::PutTree(put_tree(T))).unwrap();
-        victim.session.accept(T, Vec::new(), Some(room));
+        victim.session.accept(T, Vec::new(), within(Some(room)));
         victim.drain();
         victim
     }
@@ -292,7 +300,7 @@ fn an_end_that_does_not_fit_what_came_ends_the_path() {
     }
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
-    victim.session.accept(T, Vec::new(), None);
+    victim.session.accept(T, Vec::new(), Acceptance::default());
     let size = 8 << 18;
     assert!(
         matches!(
@@ -430,7 +438,7 @@ fn what_becomes_of_a_tree_is_told_to_its_sender_alone() {
     victim.say(&told(T)).unwrap();
     assert!(matches!(
         &victim.drain().0[..],
-        [Event::TreeMessageReceived { transfer: T, .. }]
+        [Event::TreeMessage(TreeBody { transfer: T, .. })]
     ));
     assert!(
         matches!(
@@ -628,7 +636,7 @@ fn random_frames_never_panic_and_keep_no_more_than_the_window() {
                 4 | 5 if !arrived.is_empty() => {
                     let header = arrived.swap_remove(rng.below(arrived.len() as u64) as usize);
                     match rng.below(4) {
-                        0 => victim.session.handle_chunk_damaged(P, T, header.chunk),
+                        0 => victim.session.handle_chunk_unwritten(P, T, header.chunk),
                         _ => {
                             kept += u64::from(
                                 victim.session.handle_chunk_written(P, &header, victim.now),

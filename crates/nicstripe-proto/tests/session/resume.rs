@@ -1,6 +1,8 @@
 //! Tests of what a receiver claims to have.
 
-use nicstripe_proto::{ChainingValue, ChunkId, Frame, Incoming, Message, Role, Subtree, Transmit};
+use nicstripe_proto::{
+    Acceptance, ChainingValue, ChunkId, Frame, Incoming, Message, Role, Subtree, Transmit,
+};
 
 use crate::hostile::{T, Victim, put};
 
@@ -21,7 +23,9 @@ fn a_file_in_more_pieces_than_a_message_names_is_resumed_with_the_largest() {
         level: u8::from(index % 2 == 0 && index >= PIECES - LARGE),
         value: ChainingValue([1; 32]),
     });
-    victim.session.accept(T, pieces.collect(), None);
+    victim
+        .session
+        .accept(T, pieces.collect(), Acceptance::default());
     let have = accepted(&mut victim);
     assert_eq!(have.len(), 1400);
     let larger = have.iter().filter(|piece| piece.level == 1).count() as u64;

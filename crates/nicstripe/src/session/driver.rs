@@ -201,7 +201,6 @@ impl Driver {
             let timeout = self
                 .session
                 .poll_timeout()
-                .map(|(at, _)| at)
                 .into_iter()
                 .chain(self.bench.next())
                 .min()
@@ -498,9 +497,7 @@ impl Driver {
                 self.on_tree_requested(get);
             }
             SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
-            SessionEvent::TreeMessageReceived { transfer, message } => {
-                self.on_tree_message(transfer, message);
-            }
+            SessionEvent::TreeMessage(body) => self.on_tree_message(body.transfer, body.message),
             SessionEvent::Offered(offer) => self.on_offered(&offer),
             SessionEvent::Accepted {
                 transfer,
@@ -510,7 +507,6 @@ impl Driver {
                 self.start_source(transfer, memory);
                 self.on_started(transfer, resumed_bytes, now);
             }
-            SessionEvent::Superseded { .. } => {}
             SessionEvent::Released { transfer, chunk } => self.on_released(transfer, chunk),
             SessionEvent::Sync { transfer, subtrees } => {
                 self.account_mut(|account| account.sync_begun(transfer));

@@ -319,7 +319,7 @@ impl PathConnection {
     /// Returns the TCP statistics of this path, including the time in which data waited for credit.
     pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
         KernelView {
-            starved: path.map(Path::starved),
+            starved: path.map(|path| path.starved),
             ..self.kernel()
         }
     }

@@ -217,7 +217,7 @@ impl Tally {
         kernel: KernelView,
         path: Option<&Path>,
     ) {
-        let (failures, damaged) = path.map_or((0, 0), |path| (path.failures(), path.damages()));
+        let (failures, damaged) = path.map_or((0, 0), |path| (path.failures, path.damages));
         let link = connection.plan.link();
         let receiving = !self.peer_streams.is_empty();
         let theory = connection.plan.capacity.through(connection.path_mtu);

@@ -275,7 +275,7 @@ fn what_was_durable_before_may_overlap_or_make_no_sense() {
         Subtree::of_chunk(ChunkId(99), value(4)),
     ];
     let receiver = Receiver::new(Shape::File(grid(4)), &have, None);
-    assert_eq!(receiver.subtrees().collect::<Vec<_>>(), [have[0]]);
+    assert_eq!(receiver.tree.subtrees().collect::<Vec<_>>(), [have[0]]);
     assert_eq!(receiver.stats().resumed_bytes, 2 * u64::from(len()));
 }
 
@@ -285,9 +285,12 @@ fn a_chunk_that_is_being_written_cannot_be_kept() {
     receiver.compare_first(2);
     for _ in 0..2 {
         let chunk = receiver.next_to_compare().unwrap();
-        receiver.on_compared(chunk, Some(ChainingValue([1; 32])));
+        receiver.basis.on_read(chunk, Some(ChainingValue([1; 32])));
     }
-    assert_eq!(receiver.poll_values().map(|values| values.len()), Some(2));
+    assert_eq!(
+        receiver.basis.poll_values().map(|values| values.len()),
+        Some(2)
+    );
     assert!(matches!(
         receiver.on_arrival(A, &header(ChunkId(0), len(), false), now),
         Ok(Arrival::Write(_))
@@ -366,7 +369,7 @@ fn only_what_was_written_before_the_sync_is_durable_after_it() {
     );
     write(&mut receiver, 1);
     assert_eq!(receiver.poll_sync(1, second, now), None); // one sync at a time
-    receiver.on_synced();
+    receiver.syncing = false;
     assert_eq!(
         receiver.poll_sync(1, second, now).unwrap()[0].first,
         ChunkId(1)
@@ -419,7 +422,7 @@ fn it_is_not_finished_before_the_sync_that_is_under_way_is() {
     }
     receiver.on_complete(Digest([0; 32]));
     assert_eq!(receiver.poll_finished(), None, "the sync may fail");
-    receiver.on_synced();
+    receiver.syncing = false;
     assert!(receiver.poll_finished().is_some());
     assert_eq!(
         receiver.poll_sync(1, Duration::from_secs(1), now),

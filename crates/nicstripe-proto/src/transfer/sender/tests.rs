@@ -172,7 +172,7 @@ fn a_source_that_may_change_is_read_when_nothing_has_to_be_read_again_and_says_i
         sender.on_path_lost(A);
         assert_eq!(sender.next_chunk(B, None, 1, now), Some(ChunkId(0)));
         sender.on_read(ChunkId(0), value(second));
-        assert_eq!(sender.is_changing(), second == 2);
+        assert_eq!(sender.is_changing, second == 2);
         sender.on_send(B, ChunkId(0));
         sender.on_acknowledged(B, ChunkId(0).into());
         assert!(sender.is_read());
@@ -185,14 +185,18 @@ fn a_chunk_that_differs_is_queued_and_one_that_does_not_counts_as_unsent() {
     sender.compare_first(2);
     assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(2)));
     assert!(
-        sender.on_value(ChunkId(0), ChainingValue([1; 32]))
-            && sender.on_value(ChunkId(1), ChainingValue([1; 32]))
+        sender
+            .comparison
+            .on_value(ChunkId(0), ChainingValue([1; 32]))
+            && sender
+                .comparison
+                .on_value(ChunkId(1), ChainingValue([1; 32]))
     );
     for (chunk, byte) in [(ChunkId(0), 1), (ChunkId(1), 2)] {
         assert_eq!(sender.next_to_hash(), Some(chunk));
         sender.on_hashed(chunk, ChainingValue([byte; 32]));
     }
-    assert_eq!(sender.poll_kept(), Some(vec![ChunkId(0).into()]));
+    assert_eq!(sender.comparison.poll_kept(), Some(vec![ChunkId(0).into()]));
     assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(1)));
     assert_eq!(sender.stats().unsent_bytes, ChunkSize::DEFAULT.bytes());
 }

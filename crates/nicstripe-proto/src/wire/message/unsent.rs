@@ -27,10 +27,10 @@ pub struct Holes {
 
 /// Maximum number of hashes in one [`Values`]: 51 KiB, at 32 bytes each and at worst one range of
 /// 19 bytes each.
-pub const MAX_VALUES: usize = 1024;
+pub(crate) const MAX_VALUES: usize = 1024;
 
 /// Maximum number of ranges in one [`Keep`].
-pub const MAX_KEEP: usize = 1024;
+pub(crate) const MAX_KEEP: usize = 1024;
 
 /// Receiver's hashes of chunks in its existing file, for a delta transfer. Body of
 /// [`crate::Message::Values`].
@@ -44,7 +44,7 @@ pub struct Values {
     /// chunks.
     #[n(1)]
     pub ranges: Vec<ChunkRange>,
-    /// BLAKE3 chaining values of these chunks, 32 bytes each, at most [`MAX_VALUES`]. A value of
+    /// BLAKE3 chaining values of these chunks, 32 bytes each, at most `MAX_VALUES`. A value of
     /// zeros marks an unreadable chunk, which the sender has to send.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub values: Vec<u8>,
@@ -58,7 +58,7 @@ pub struct Keep {
     /// ID of the file's transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks to keep, as at most [`MAX_KEEP`] ranges: index of the first chunk and number of
+    /// Chunks to keep, as at most `MAX_KEEP` ranges: index of the first chunk and number of
     /// chunks.
     #[n(1)]
     pub ranges: Vec<ChunkRange>,

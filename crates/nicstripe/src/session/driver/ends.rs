@@ -206,7 +206,7 @@ impl Driver {
         self.ends.sinks.insert(transfer, incoming);
         match started {
             Ok(how) => {
-                self.session.accept_with(transfer, have, how);
+                self.session.accept(transfer, have, how);
                 let resumed = self.session.stats(transfer).resumed_bytes;
                 self.on_started(transfer, resumed, clock::now());
             }

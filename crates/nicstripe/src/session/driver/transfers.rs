@@ -287,7 +287,7 @@ impl Driver {
                 );
                 self.account_mut(|account| account.meters.totals().corrupt_chunks += 1);
                 self.session
-                    .handle_chunk_damaged(path, header.transfer, header.chunk);
+                    .handle_chunk_unwritten(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
                 self.on_breach(
                     path,

@@ -219,7 +219,7 @@ fn ideal(mbit: u64, size: u64) -> Duration {
 
 /// Returns how often an end has closed the path over each of two links because of damaged data.
 async fn damages(lab: &Lab, end: End) -> [u32; 2] {
-    let look = |session: &Session| [0, 1].map(|id| session.path(PathId(id)).unwrap().damages());
+    let look = |session: &Session| [0, 1].map(|id| session.path(PathId(id)).unwrap().damages);
     lab.inspect(end, look).await
 }
 
