@@ -1,26 +1,16 @@
 //! Maximum-weight matching of a table: at most one cell per row and column.
 //!
 //! Hungarian method (Kuhn 1955, Munkres 1957) with prices, O(n³): shortest augmenting paths, row by
-//! row, under prices that keep each cell's reduced cost at zero or above. It only adds, subtracts
-//! and compares, so a weight may have several parts, the most important first.
-
-use std::ops::{Add, Sub};
-
-/// Weight of a cell: an element of an ordered group, such as integers or tuples of integers in
-/// lexicographic order.
-pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
-    /// Neutral element of the addition.
-    const ZERO: Self;
-}
+//! row, under prices that keep each cell's reduced cost at zero or above.
 
 /// Returns the column selected for each row of a table, or `None` for a row without one. The total
 /// weight is the maximum; the result is deterministic.
 ///
 /// `cell` returns a weight above zero, or `None` if the cell cannot be selected.
-pub(super) fn heaviest<W: Weight>(
+pub(super) fn heaviest(
     rows: usize,
     columns: usize,
-    cell: impl Fn(usize, usize) -> Option<W>,
+    cell: impl Fn(usize, usize) -> Option<i128>,
 ) -> Vec<Option<usize>> {
     // An unmatched row gets a cell of weight zero, possibly in a column added for this purpose.
     let weight = |row: usize, column: usize| {
@@ -31,7 +21,7 @@ pub(super) fn heaviest<W: Weight>(
         }
     };
     let mut table = Table::new(rows.max(columns), |row, column| {
-        W::ZERO - weight(row, column).unwrap_or(W::ZERO)
+        -weight(row, column).unwrap_or(0)
     });
     for row in 0..table.size {
         table.assign(row);
@@ -51,38 +41,38 @@ pub(super) fn heaviest<W: Weight>(
 ///
 /// Invariant: a cell costs at least the sum of its row's and column's prices, and exactly that if
 /// assigned.
-struct Table<W, F> {
+struct Table<F> {
     size: usize,
     cost: F,
-    row_price: Vec<W>,
-    column_price: Vec<W>,
+    row_price: Vec<i128>,
+    column_price: Vec<i128>,
     row_of: Vec<Option<usize>>,
 }
 
 /// Shortest-path entry of a column: total reduced cost, and the column before it on the path.
 /// `None` means the row being placed.
 #[derive(Clone, Copy)]
-struct Reach<W> {
-    distance: W,
+struct Reach {
+    distance: i128,
     from: Option<usize>,
 }
 
-impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
+impl<F: Fn(usize, usize) -> i128> Table<F> {
     fn new(size: usize, cost: F) -> Self {
         Self {
             size,
             cost,
-            row_price: vec![W::ZERO; size],
-            column_price: vec![W::ZERO; size],
+            row_price: vec![0; size],
+            column_price: vec![0; size],
             row_of: vec![None; size],
         }
     }
 
     /// Assigns a column to `row`, and moves earlier rows to other columns if that is cheaper.
     fn assign(&mut self, row: usize) {
-        let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
+        let mut reached: Vec<Option<Reach>> = vec![None; self.size];
         let mut settled = vec![false; self.size];
-        let (mut at, mut from, mut distance) = (row, None, W::ZERO);
+        let (mut at, mut from, mut distance) = (row, None, 0);
         let free = loop {
             self.relax(at, from, distance, &settled, &mut reached);
             let open = (0..self.size).filter(|&column| !settled[column]);
@@ -110,9 +100,9 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         &self,
         at: usize,
         from: Option<usize>,
-        distance: W,
+        distance: i128,
         settled: &[bool],
-        reached: &mut [Option<Reach<W>>],
+        reached: &mut [Option<Reach>],
     ) {
         for column in (0..self.size).filter(|&column| !settled[column]) {
             let reduced = (self.cost)(at, column) - self.row_price[at] - self.column_price[column];
@@ -125,22 +115,22 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
 
     /// Restores the invariant along the augmenting path: reprices each settled column and its row
     /// by the distance to the end.
-    fn reprice(&mut self, row: usize, end: W, settled: &[bool], reached: &[Option<Reach<W>>]) {
-        self.row_price[row] = self.row_price[row] + end;
+    fn reprice(&mut self, row: usize, end: i128, settled: &[bool], reached: &[Option<Reach>]) {
+        self.row_price[row] += end;
         for column in (0..self.size).filter(|&column| settled[column]) {
             let Some(reach) = reached[column] else {
                 continue;
             };
             let slack = end - reach.distance;
-            self.column_price[column] = self.column_price[column] - slack;
+            self.column_price[column] -= slack;
             if let Some(owner) = self.row_of[column] {
-                self.row_price[owner] = self.row_price[owner] + slack;
+                self.row_price[owner] += slack;
             }
         }
     }
 
     /// Assigns to each row on the path the next column, ending at the free column.
-    fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach<W>>]) {
+    fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach>]) {
         let mut column = free;
         while let Some(before) = reached[column].and_then(|reach| reach.from) {
             self.row_of[column] = self.row_of[before];
@@ -156,22 +146,18 @@ mod tests {
 
     use super::*;
 
-    impl Weight for i64 {
-        const ZERO: Self = 0;
-    }
-
-    type Row = Vec<Option<i64>>;
+    type Row = Vec<Option<i128>>;
 
     fn solve(cells: &[Row], columns: usize) -> Vec<Option<usize>> {
         heaviest(cells.len(), columns, |row, column| cells[row][column])
     }
 
     /// Returns the maximum total weight by trying all matchings of the rows from `row` on.
-    fn brute_force(cells: &[Row], row: usize, used: u32) -> i64 {
+    fn brute_force(cells: &[Row], row: usize, used: u32) -> i128 {
         let Some(weights) = cells.get(row) else {
             return 0;
         };
-        let with = |(column, weight): (usize, &Option<i64>)| {
+        let with = |(column, weight): (usize, &Option<i128>)| {
             let weight = weight.filter(|_| used & (1 << column) == 0)?;
             Some(weight + brute_force(cells, row + 1, used | (1 << column)))
         };
@@ -180,7 +166,7 @@ mod tests {
     }
 
     /// Returns the sum of the selected cells, after checking that they form a valid matching.
-    fn total(cells: &[Row], chosen: &[Option<usize>]) -> i64 {
+    fn total(cells: &[Row], chosen: &[Option<usize>]) -> i128 {
         let mut used = 0_u32;
         let mut sum = 0;
         for (row, column) in chosen.iter().enumerate() {
@@ -198,7 +184,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let (rows, columns) = (rng.below(7) as usize, rng.below(7) as usize);
             let (absent, most) = (rng.below(4), 1 + rng.below(12));
-            let mut cell = || (rng.below(4) >= absent).then(|| 1 + rng.below(most) as i64);
+            let mut cell = || (rng.below(4) >= absent).then(|| 1 + rng.below(most) as i128);
             let cells: Vec<Row> = (0..rows)
                 .map(|_| (0..columns).map(|_| cell()).collect())
                 .collect();

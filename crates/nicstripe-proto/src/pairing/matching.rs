@@ -1,14 +1,11 @@
 //! Selection of candidates with the greatest total rate, each interface used at most once on either
 //! side.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::{Add, Sub},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     candidate::{Candidate, PathEnd, Preference},
-    hungarian::{Weight, heaviest},
+    hungarian::heaviest,
 };
 
 /// Assumed rate of a candidate in bit/s if neither end knows its line rate: that of the most common
@@ -31,65 +28,38 @@ pub(super) struct Offer<'a> {
 impl Offer<'_> {
     /// Returns the value of selecting this candidate, given the sequence numbers of its interfaces.
     /// Always above zero, because of the preference.
-    pub(super) fn worth(&self, ours: usize, theirs: usize) -> Worth {
-        let mut preferences = [0; Preference::COUNT];
-        preferences[self.candidate.preference as usize] = 1;
-        let [own_subnet, link_local, own_prefix, shared_subnet] = preferences;
-        let rate = rate(self.candidate) as i64;
-        let (in_use, reached) = (i64::from(self.is_in_use), i64::from(self.was_reached));
-        let askew = ours.abs_diff(theirs) as i64;
-        Worth([
-            rate,
-            in_use,
-            own_subnet,
-            link_local,
-            own_prefix,
-            shared_subnet,
-            reached,
-            -askew * askew,
-        ])
+    ///
+    /// It has these parts, the most important first. Each has so many bits that the sum over all
+    /// interfaces stays below the next part.
+    ///
+    /// 1. Total rate in bit/s.
+    /// 2. Candidates in use: a working link is not replaced by another of the same rate.
+    /// 3. Candidates of each [`Preference`], the best first.
+    /// 4. Candidates that a probe reached.
+    /// 5. Minus the squared differences of the ends' sequence numbers, so that equal interfaces pair
+    ///    in order. Of two ways to pair two interfaces with two others, the one without crossing has
+    ///    the smaller sum.
+    pub(super) fn worth(&self, ours: usize, theirs: usize) -> i128 {
+        let rank = Preference::COUNT - 1 - self.candidate.preference as usize;
+        let parts = [
+            (i128::from(rate(self.candidate)), RATE_AT),
+            (i128::from(self.is_in_use), IN_USE_AT),
+            (1, PREFERENCES_AT + COUNT_BITS * rank),
+            (i128::from(self.was_reached), REACHED_AT),
+        ];
+        let askew = ours.abs_diff(theirs) as i128;
+        parts.into_iter().map(|(part, at)| part << at).sum::<i128>() - askew * askew
     }
 }
 
-/// Value of a selection, most important part first.
-///
-/// 1. Total rate in bit/s.
-/// 2. Candidates in use: a working link is not replaced by another of the same rate.
-/// 3. Candidates of each [`Preference`], the best first.
-/// 4. Candidates that a probe reached.
-/// 5. Minus the squared differences of the ends' sequence numbers, so that equal interfaces pair in
-///    order. Of two ways to pair two interfaces with two others, the one without crossing has the
-///    smaller sum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Worth([i64; Preference::COUNT + 4]);
+/// Bits for a number of candidates: at most 64 are selected.
+const COUNT_BITS: usize = 8;
 
-impl Add for Worth {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self.0
-            .iter_mut()
-            .zip(other.0)
-            .for_each(|(part, other)| *part += other);
-        self
-    }
-}
-
-impl Sub for Worth {
-    type Output = Self;
-
-    fn sub(mut self, other: Self) -> Self {
-        self.0
-            .iter_mut()
-            .zip(other.0)
-            .for_each(|(part, other)| *part -= other);
-        self
-    }
-}
-
-impl Weight for Worth {
-    const ZERO: Self = Self([0; Preference::COUNT + 4]);
-}
+/// Lowest bits of the parts of [`Offer::worth`].
+const REACHED_AT: usize = 20;
+const PREFERENCES_AT: usize = REACHED_AT + COUNT_BITS;
+const IN_USE_AT: usize = PREFERENCES_AT + COUNT_BITS * Preference::COUNT;
+const RATE_AT: usize = IN_USE_AT + COUNT_BITS;
 
 /// Selects from untried `candidates` for the greatest total rate, excluding the interface pairs
 /// `taken` (local name, remote name).
@@ -133,7 +103,7 @@ pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
     let ours = numbered(all.iter().map(|candidate| &candidate.local));
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));
-    let mut table: Vec<Vec<Option<(Worth, usize)>>> = vec![vec![None; theirs.len()]; ours.len()];
+    let mut table: Vec<Vec<Option<(i128, usize)>>> = vec![vec![None; theirs.len()]; ours.len()];
     for (index, offer) in offers.iter().enumerate() {
         let (row, column) = (
             ours.get(offer.candidate.local.interface.as_str()),
