@@ -250,7 +250,7 @@ impl Subtree {
         // At most 52, the root level of the largest file.
         let count = 1 << level;
         if first.0 & (count - 1) != 0 {
-            return Err(SubtreeError::Misaligned { first, level });
+            return Err(SubtreeError::Misaligned(*self));
         }
         Ok(ChunkRange {
             first,
@@ -275,30 +275,16 @@ pub enum SubtreeError {
     },
     /// The first chunk is not a multiple of the subtree's number of chunks.
     #[error(
-        "subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}"
+        "subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}",
+        level = .0.level, first = .0.first
     )]
-    Misaligned {
-        /// First chunk of the subtree.
-        first: ChunkId,
-        /// Level of the subtree.
-        level: u8,
-    },
+    Misaligned(Subtree),
     /// The subtree passed to [`HashTree::insert`] has chunks that are already in the tree.
-    #[error("subtree of level {level} at chunk {first} covers chunks that are in the tree already")]
-    Overlap {
-        /// First chunk of the subtree.
-        first: ChunkId,
-        /// Level of the subtree.
-        level: u8,
-    },
+    #[error("subtree of level {} at chunk {} covers chunks that are in the tree already", .0.level, .0.first)]
+    Overlap(Subtree),
     /// The subtree's value contradicts the tree's value for the same chunks.
-    #[error("subtree of level {level} at chunk {first} differs from the value in the tree")]
-    Conflict {
-        /// First chunk of the subtree.
-        first: ChunkId,
-        /// Level of the subtree.
-        level: u8,
-    },
+    #[error("subtree of level {} at chunk {} differs from the value in the tree", .0.level, .0.first)]
+    Conflict(Subtree),
 }
 
 /// Incremental hash tree of a file: accepts subtrees in any order and yields the digest.
@@ -364,10 +350,7 @@ impl HashTree {
                 .next()
                 .is_some()
         {
-            return Err(SubtreeError::Overlap {
-                first: subtree.first,
-                level: subtree.level,
-            });
+            return Err(SubtreeError::Overlap(subtree));
         }
         self.add(chunks, subtree.value);
         Ok(())
@@ -389,10 +372,7 @@ impl HashTree {
             && range.end() >= chunks.end()
         {
             if range == chunks && node.value != subtree.value {
-                return Err(SubtreeError::Conflict {
-                    first: subtree.first,
-                    level: subtree.level,
-                });
+                return Err(SubtreeError::Conflict(subtree));
             }
             return Ok(0);
         }

@@ -154,10 +154,7 @@ fn a_lone_last_chunk_may_come_at_any_level_and_leaves_at_level_0() {
     let too_high = Subtree { level: 3, ..leaf };
     assert_eq!(
         too_high.chunks(grid),
-        Err(SubtreeError::Misaligned {
-            first: ChunkId(4),
-            level: 3
-        })
+        Err(SubtreeError::Misaligned(too_high))
     );
 }
 
@@ -172,11 +169,8 @@ fn what_is_no_subtree_or_in_the_tree_already_is_an_error() {
     let mut tree = HashTree::new(grid);
     tree.insert(at(2, 1)).unwrap();
     for (first, level) in [(2, 1), (2, 0), (3, 0), (0, 2), (0, 3)] {
-        let first = ChunkId(first);
-        assert_eq!(
-            tree.insert(at(first.0, level)),
-            Err(SubtreeError::Overlap { first, level })
-        );
+        let subtree = at(first, level);
+        assert_eq!(tree.insert(subtree), Err(SubtreeError::Overlap(subtree)));
     }
     for (first, level) in [(6, 0), (0, 4), (0, 64), (0, 255), (u64::MAX, 0)] {
         let first = ChunkId(first);
@@ -191,22 +185,13 @@ fn what_is_no_subtree_or_in_the_tree_already_is_an_error() {
     }
     assert_eq!(
         tree.insert(at(1, 1)),
-        Err(SubtreeError::Misaligned {
-            first: ChunkId(1),
-            level: 1
-        })
+        Err(SubtreeError::Misaligned(at(1, 1)))
     );
     let other = Subtree {
         value: ChainingValue([9; 32]),
         ..at(2, 1)
     };
-    assert_eq!(
-        tree.absorb(other),
-        Err(SubtreeError::Conflict {
-            first: ChunkId(2),
-            level: 1
-        })
-    );
+    assert_eq!(tree.absorb(other), Err(SubtreeError::Conflict(other)));
     assert_eq!(tree.subtrees().collect::<Vec<_>>(), [at(2, 1)]);
 }
 
