@@ -322,17 +322,6 @@ impl Path {
         self.to(PathState::Probing)
     }
 
-    /// Returns the state change that silence or the retry timer requires now, if any.
-    pub(crate) fn verdict(&self, now: Instant) -> Option<Verdict> {
-        let silence = now.saturating_duration_since(self.last_heard);
-        match self.state {
-            PathState::Open if silence >= self.suspect_after() => Some(Verdict::Suspect),
-            PathState::Suspect if silence >= self.fail_after() => Some(Verdict::Silent),
-            PathState::Failed { retry_at: Some(at) } if now >= at => Some(Verdict::Retry),
-            _ => None,
-        }
-    }
-
     /// Records a silence. From: `Open`. To: `Suspect`.
     pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
         self.steadiness.on_trouble(now);
@@ -352,7 +341,8 @@ impl Path {
         FAIL_AFTER.max(self.suspect_after() * 2)
     }
 
-    /// Returns the earliest time at which [`Path::verdict`] can return a state change.
+    /// Returns the time at which silence or the retry timer changes the state: an open path becomes
+    /// suspect, a suspect one fails, and a failed one connects again.
     pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
@@ -405,14 +395,6 @@ impl Path {
 
 /// Rate assumed for a path without an estimate, in comparisons between paths (picked by eye).
 pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
-
-/// State change due to silence or to the retry timer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Suspect,
-    Silent,
-    Retry,
-}
 
 /// Moving average of a path's delivery rate, measured by acknowledgements.
 ///
@@ -467,6 +449,10 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn is_due(path: &Path, now: Instant) -> bool {
+        path.verdict_at().is_some_and(|at| now >= at)
+    }
+
     #[test]
     fn a_link_is_verified_if_each_of_its_connections_is() {
         let [yes, no, unknown] = [Some(true), Some(false), None];
@@ -491,11 +477,11 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         assert!(path.on_opened(start));
-        assert_eq!(path.verdict(start + 499 * MS), None);
-        assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
+        assert!(!is_due(&path, start + 499 * MS));
+        assert!(is_due(&path, start + 500 * MS));
         assert!(path.on_suspect(start));
-        assert_eq!(path.verdict(start + 1499 * MS), None);
-        assert_eq!(path.verdict(start + 1500 * MS), Some(Verdict::Silent));
+        assert!(!is_due(&path, start + 1499 * MS));
+        assert!(is_due(&path, start + 1500 * MS));
     }
 
     #[test]
@@ -506,7 +492,7 @@ mod tests {
         path.on_suspect(start);
         assert!(path.on_heard(start + 600 * MS));
         assert_eq!(path.state(), PathState::Open);
-        assert_eq!(path.verdict(start + 1000 * MS), None);
+        assert!(!is_due(&path, start + 1000 * MS));
     }
 
     #[test]
@@ -515,8 +501,8 @@ mod tests {
         let mut path = Path::probing(start);
         path.on_opened(start);
         path.on_heartbeat(1, Some(300 * MS), start);
-        assert_eq!(path.verdict(start + 1100 * MS), None); // 4 × 300 ms
-        assert_eq!(path.verdict(start + 1200 * MS), Some(Verdict::Suspect));
+        assert!(!is_due(&path, start + 1100 * MS)); // 4 × 300 ms
+        assert!(is_due(&path, start + 1200 * MS));
     }
 
     #[test]
@@ -564,7 +550,7 @@ mod tests {
         path.on_heartbeat(1, Some(MS), start);
         path.on_heartbeat(1, Some(1400 * MS), start);
         assert_eq!(path.rtt, Some(1400 * MS));
-        assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
+        assert!(is_due(&path, start + 500 * MS));
     }
 
     #[test]

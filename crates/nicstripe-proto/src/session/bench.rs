@@ -11,7 +11,7 @@ use crate::{
     units::BitRate,
     wire::{
         load::{LoadGate, LoadOrder},
-        message::{BenchBody, RunNumber, RunOrder, RunReady},
+        message::{BenchBody, BenchSample, RunNumber, RunOrder, RunReady},
     },
 };
 
@@ -86,41 +86,31 @@ impl BenchState {
             return Err(PathError::Unexpected("a bench beyond its bounds"));
         }
         let is_admitted = self.standing == Standing::Admitted;
-        let is_expected = match body {
-            BenchBody::Ask(_) => self.standing == Standing::Outside,
-            BenchBody::Run(order) => {
-                self.run.is_none() && order.run > self.latest && self.was_admitted
-            }
+        let is_asked = self.standing == Standing::Asked;
+        // Messages in flight when a client leaves or a run ends arrive late.
+        let (is_expected, is_late) = match body {
+            BenchBody::Ask(_) => (self.standing == Standing::Outside, false),
+            BenchBody::Run(order) => (
+                self.run.is_none() && order.run > self.latest && self.was_admitted,
+                !is_admitted,
+            ),
             BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
-                *run <= self.latest
+                (*run <= self.latest, !self.is_under_way(*run))
             }
-            BenchBody::Disk(_) => self.was_admitted,
-            BenchBody::Leave => true,
-            // Messages in flight when a client leaves arrive late.
+            BenchBody::Disk(_) => (self.was_admitted, !is_admitted),
+            BenchBody::Leave => (true, false),
             BenchBody::Admitted(_) | BenchBody::Queued(_) => {
-                self.standing == Standing::Asked || !self.is_fresh()
+                (is_asked || !self.is_fresh(), !is_asked)
             }
-            BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => {
-                !self.is_fresh()
+            BenchBody::Refused(_) => (!self.is_fresh(), self.standing == Standing::Outside),
+            BenchBody::Facts(_) | BenchBody::DiskDone(_) => (!self.is_fresh(), !is_admitted),
+            BenchBody::Sample(BenchSample { run, .. }) | BenchBody::Stopped(RunNumber { run }) => {
+                (*run <= self.latest, false)
             }
-            BenchBody::Sample(sample) => sample.run <= self.latest,
-            BenchBody::Stopped(RunNumber { run }) => *run <= self.latest,
         };
         if !is_expected {
             return Err(PathError::Unexpected("a bench out of its order"));
         }
-        let is_late = match body {
-            BenchBody::Run(_)
-            | BenchBody::Disk(_)
-            | BenchBody::Facts(_)
-            | BenchBody::DiskDone(_) => !is_admitted,
-            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => {
-                !self.is_under_way(*run)
-            }
-            BenchBody::Admitted(_) | BenchBody::Queued(_) => self.standing != Standing::Asked,
-            BenchBody::Refused(_) => self.standing == Standing::Outside,
-            _ => false,
-        };
         if let BenchBody::Run(order) = body {
             self.latest = self.latest.max(order.run);
         }
@@ -174,21 +164,23 @@ impl BenchState {
         self.standing == Standing::Outside && !self.was_admitted && self.latest == 0
     }
 
-    fn begin(&mut self, order: &RunOrder, is_ready: bool) {
-        self.latest = order.run;
-        self.run = Some(UnderWay {
-            order: order.clone(),
-            is_ready,
-        });
-    }
-
     /// Applies the effects of a message that was sent, or that has arrived.
     fn apply(&mut self, body: &BenchBody, has_arrived: bool) {
         match body {
             BenchBody::Ask(_) => self.standing = Standing::Asked,
-            BenchBody::Admitted(_) => self.admit(),
-            BenchBody::Refused(_) | BenchBody::Leave => self.leave(),
-            BenchBody::Run(order) => self.begin(order, has_arrived),
+            BenchBody::Admitted(_) => {
+                (self.standing, self.was_admitted) = (Standing::Admitted, true);
+            }
+            BenchBody::Refused(_) | BenchBody::Leave => {
+                (self.standing, self.run) = (Standing::Outside, None);
+            }
+            BenchBody::Run(order) => {
+                self.latest = order.run;
+                self.run = Some(UnderWay {
+                    order: order.clone(),
+                    is_ready: has_arrived,
+                });
+            }
             BenchBody::Ready(_) => {
                 if let Some(run) = &mut self.run {
                     run.is_ready = true;
@@ -197,13 +189,5 @@ impl BenchState {
             BenchBody::Stopped(RunNumber { run }) if self.is_under_way(*run) => self.run = None,
             _ => {}
         }
-    }
-
-    fn admit(&mut self) {
-        (self.standing, self.was_admitted) = (Standing::Admitted, true);
-    }
-
-    fn leave(&mut self) {
-        (self.standing, self.run) = (Standing::Outside, None);
     }
 }

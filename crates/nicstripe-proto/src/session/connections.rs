@@ -6,7 +6,7 @@ use super::{event::Event, state::Session};
 use crate::{
     id::{PathId, Role},
     path::{
-        machine::{Path, PathLoss, PathState, Verdict},
+        machine::{Path, PathLoss, PathState},
         pace::Pace,
     },
     units::BitRate,
@@ -135,35 +135,35 @@ impl Session {
 
     /// Applies the state changes that silence and the retry timers require now.
     pub(super) fn judge_paths(&mut self, now: Instant) {
-        let verdicts: Vec<(PathId, Verdict)> = self
-            .paths
-            .iter()
-            .filter_map(|(id, path)| Some((id, path.verdict(now)?)))
-            .collect();
-        for (id, verdict) in verdicts {
-            self.judge(id, verdict, now);
+        let is_due = |path: &Path| path.verdict_at().is_some_and(|at| now >= at);
+        let due = self.paths.iter().filter(|(_, path)| is_due(path));
+        for id in due.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.judge(id, now);
         }
     }
 
-    fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
+    fn judge(&mut self, id: PathId, now: Instant) {
         let is_only = self.paths.is_only_connected(id);
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
-        match verdict {
-            Verdict::Suspect if path.on_suspect(now) => {
+        match path.state() {
+            PathState::Open => {
+                path.on_suspect(now);
                 self.reliable.on_path_doubtful(id);
                 self.changed(id, None);
             }
-            Verdict::Silent if path.on_lost(now, self.role == Role::Client, is_only) => {
+            PathState::Suspect => {
+                path.on_lost(now, self.role == Role::Client, is_only);
                 self.events.push_back(Event::Disconnect(id));
                 self.on_path_lost(id, PathLoss::Silent, now);
             }
-            Verdict::Retry if path.on_retry(now) => {
+            PathState::Failed { .. } => {
+                path.on_retry(now);
                 self.changed(id, None);
                 self.events.push_back(Event::Connect(id));
             }
-            _ => {}
+            PathState::Probing => {}
         }
     }
 

@@ -15,8 +15,8 @@ use crate::{
         frame::Frame,
         load::LoadOrder,
         message::{
-            Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer,
-            OpenTunnels, PeerInterface, Put, PutTree, TreeBody,
+            Answer, Ask, BenchBody, CloseCode, Committed, Complete, Expected, Fail, Get, GetTree,
+            Offer, OpenTunnels, PeerInterface, Put, PutTree, TreeBody,
         },
     },
 };
@@ -147,12 +147,7 @@ pub enum Event {
         sent: Digest,
     },
     /// The receiver has made the whole file durable, which completes the transfer.
-    Committed {
-        /// ID of the completed transfer.
-        transfer: TransferId,
-        /// BLAKE3 digest of the file.
-        digest: Digest,
-    },
+    Committed(Committed),
     /// The transfer failed at the peer.
     Failed(Fail),
     /// A benchmark message of the peer arrived. On [`BenchBody::Stop`]: take the last sample, call

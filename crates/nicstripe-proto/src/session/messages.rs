@@ -223,7 +223,7 @@ impl Session {
         }
         self.end(transfer);
         self.events.push_back(match sent {
-            Some(sent) if sent == digest => Event::Committed { transfer, digest },
+            Some(sent) if sent == digest => Event::Committed(committed),
             Some(sent) => {
                 let text = format!("peer committed digest {digest}, but {sent} was sent");
                 Event::Failed(failure(transfer, FailCode::Digest, text, false))

@@ -229,18 +229,15 @@ impl Sender {
     /// Returns the final length to report to the receiver, or `None` if the source has not ended or
     /// the receiver knows the length.
     pub(crate) fn end(&self) -> Option<End> {
-        match self.shape {
-            Shape::File(_) => None,
-            _ if self.grid.is_open() => None,
-            Shape::Pipe(_) => Some(End {
-                chunks: self.given,
-                size: self.grid.size,
-            }),
-            Shape::Batches(_) => Some(End {
-                chunks: self.given,
-                size: 0,
-            }),
-        }
+        let size = match self.shape {
+            Shape::File(_) => return None,
+            Shape::Pipe(_) => self.grid.size,
+            Shape::Batches(_) => 0,
+        };
+        (!self.grid.is_open()).then_some(End {
+            chunks: self.given,
+            size,
+        })
     }
 
     /// Returns true if `chunk` is the last of a pipe that has ended.

@@ -40,12 +40,10 @@ pub struct TreeRules {
     #[n(8)]
     pub filters: Vec<String>,
     /// True to preserve FIFOs, sockets and devices.
-    #[n(9)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(9), default, skip_if = "std::ops::Not::not")]
     pub nodes: bool,
     /// True to preserve owners by numeric ID; names are neither sent nor looked up.
-    #[n(10)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(10), default, skip_if = "std::ops::Not::not")]
     pub numeric_ids: bool,
 }
 

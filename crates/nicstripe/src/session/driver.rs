@@ -563,8 +563,8 @@ impl Driver {
                 ));
                 self.end_transfer(transfer, Err(error));
             }
-            SessionEvent::Committed { transfer, digest } => {
-                self.on_peer_committed(transfer, digest);
+            SessionEvent::Committed(committed) => {
+                self.on_peer_committed(committed.transfer, committed.digest);
             }
             SessionEvent::Failed(fail) => {
                 let error = Error::Peer {

@@ -293,8 +293,7 @@ pub struct BenchSample {
     #[n(3)]
     pub cpu: Option<CpuSample>,
     /// True for the last sample of the run.
-    #[n(4)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub last: bool,
     /// Number of transfers of any session that were active at the daemon during the run.
     #[n(5)]
@@ -394,8 +393,7 @@ pub struct DiskOrder {
     #[n(2)]
     pub number: u32,
     /// True to read up to `bytes` bytes of the file `name` instead of writing.
-    #[n(3)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(3), default, skip_if = "std::ops::Not::not")]
     pub read: bool,
 }
 

@@ -55,22 +55,18 @@ pub struct PutOptions {
     pub verify: bool,
     /// True to send only chunks that differ from the existing file with the target name
     /// (`--delta`), and to replace that file.
-    #[n(4)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub delta: bool,
     /// True to write into the existing file with the target name instead of a new file; implies
     /// `delta`.
-    #[n(5)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub in_place: bool,
     /// True to make the data durable and then remove it, to measure the write time. An existing
     /// file with the target name stays untouched.
-    #[n(6)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(6), default, skip_if = "std::ops::Not::not")]
     pub trial: bool,
     /// True to create missing parent directories of the target name.
-    #[n(7)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(7), default, skip_if = "std::ops::Not::not")]
     pub parents: bool,
 }
 
@@ -93,12 +89,10 @@ pub struct Get {
     #[n(3)]
     pub entry: Option<EntryRef>,
     /// True to compress chunks if it reduces their size.
-    #[n(4)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub compress: bool,
     /// True to tolerate changes of the file while it is read.
-    #[n(5)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub allow_changing: bool,
     /// Byte range to transfer; the whole file if absent. Size, chunks and digest of the transfer
     /// are those of the range.
@@ -212,8 +206,7 @@ pub struct Complete {
     pub end: Option<End>,
     /// True if the source may change and repeated reads of a chunk differed. The receiver's digest
     /// is then authoritative.
-    #[n(4)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub changing: bool,
 }
 

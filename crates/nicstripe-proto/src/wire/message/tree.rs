@@ -27,8 +27,7 @@ pub struct PutTree {
     #[n(3)]
     pub rules: TreeRules,
     /// True if the client obeys the memory limit in [`super::Accept::memory`].
-    #[n(4)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub heeds_memory: bool,
 }
 
@@ -90,8 +89,7 @@ pub struct WalkRules {
     #[n(4)]
     pub allow_changing: bool,
     /// True to compress chunks of files with their own transfer, if it reduces their size.
-    #[n(5)]
-    #[cbor(default, skip_if = "std::ops::Not::not")]
+    #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub compress: bool,
 }
 
