@@ -6,15 +6,14 @@ use std::{
 };
 
 use nicstripe::{
-    bench::{BenchReport, Ends, HostFacts, Limiter, SCHEMA, Spread},
+    bench::{BenchReport, Ends, HostFacts, Phase, SCHEMA},
     trust::Home,
 };
-use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
     failure::BenchError,
     files,
-    reading::{limiter_text, short_id},
+    reading::{Reading, limiter_text, short_id},
     unit::{RateUnit, bytes_a_second, percent},
 };
 use crate::{
@@ -26,26 +25,6 @@ use crate::{
 pub(crate) struct History {
     folder: PathBuf,
     most: usize,
-}
-
-/// Fields of a stored report that `bench list` prints.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Brief {
-    schema: String,
-    id: String,
-    started: String,
-    complete: bool,
-    hosts: Ends<HostFacts>,
-    summary: BriefSummary,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct BriefSummary {
-    together: Option<Spread>,
-    reverse: Option<Spread>,
-    both: Option<Spread>,
-    efficiency: Option<f64>,
-    limiter: Option<Limiter>,
 }
 
 impl History {
@@ -77,16 +56,14 @@ impl History {
         Ok(())
     }
 
-    /// Returns a brief of each stored report, the newest last. Skips files that are not reports.
-    pub(crate) fn list(&self) -> Result<Vec<Brief>, Failure> {
+    /// Returns the stored reports, the newest last. Skips files that are not reports.
+    pub(crate) fn list(&self) -> Result<Vec<BenchReport>, Failure> {
         let names = self.names().map_err(|source| BenchError::Read {
             path: self.folder.clone(),
             source,
         })?;
-        Ok(names
-            .iter()
-            .filter_map(|name| read(&self.folder.join(name)).ok())
-            .collect())
+        let paths = names.iter().map(|name| self.folder.join(name));
+        Ok(paths.filter_map(|path| read(&path).ok()).collect())
     }
 
     /// Reads a report: from the file `text` if it exists, otherwise the stored report whose ID
@@ -96,17 +73,14 @@ impl History {
             return Ok(read(text)?);
         }
         let typed = text.to_string_lossy();
-        let begins = |brief: &Brief| typed.len() >= LEAST_TYPED && brief.id.starts_with(&*typed);
-        let names = self.names().unwrap_or_default();
-        let paths = names.iter().map(|name| self.folder.join(name));
-        let found: Vec<PathBuf> = paths
-            .filter(|path| read::<Brief>(path).is_ok_and(|brief| begins(&brief)))
-            .collect();
-        match &found[..] {
-            [path] => Ok(read(path)?),
-            others => Err(BenchError::Unknown {
+        let begins = |id: &str| typed.len() >= LEAST_TYPED && id.starts_with(&*typed);
+        let mut found = self.list().unwrap_or_default();
+        found.retain(|report| begins(&report.id));
+        match (found.pop(), found.len()) {
+            (Some(report), 0) => Ok(report),
+            (last, others) => Err(BenchError::Unknown {
                 text: shown(&*typed),
-                count: others.len(),
+                count: others + last.iter().len(),
             }
             .into()),
         }
@@ -120,20 +94,15 @@ impl History {
         };
         let mut names = Vec::new();
         for entry in entries {
-            names.extend(
-                entry?
-                    .file_name()
-                    .into_string()
-                    .ok()
-                    .filter(|name| name.ends_with(".json") && !name.starts_with('.')),
-            );
+            names.extend(entry?.file_name().into_string());
         }
+        names.retain(|name| name.ends_with(".json") && !name.starts_with('.'));
         names.sort_unstable();
         Ok(names)
     }
 }
 
-pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
+pub(crate) fn table(reports: &[BenchReport]) -> Vec<String> {
     let heads = [
         "id",
         "began (UTC)",
@@ -143,41 +112,37 @@ pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
         "of theory",
         "limited by",
     ];
-    aligned(heads, briefs.iter().map(Brief::row))
+    aligned(heads, reports.iter().map(row))
 }
 
-impl Brief {
-    fn row(&self) -> [String; 7] {
-        let name = |host: &HostFacts| known(host.name.as_ref().map(shown));
-        let summary = &self.summary;
-        let of_all = [
-            (summary.together, "→"),
-            (summary.reverse, "←"),
-            (summary.both, "↔"),
-        ];
-        let measured = of_all.into_iter().find(|(total, _)| total.is_some());
-        let (total, way) = measured.unwrap_or((None, "→"));
-        let bps = total.map(|total| total.median_bps);
-        let bytes = |bps| {
-            let text = bytes_a_second(bps);
-            text.replace(" MB/s", "").replace(" MiB/s", "")
-        };
-        let incomplete = (!self.complete).then_some("incomplete");
-        let limits = summary.limiter.map(limiter_text).into_iter();
-        let hosts = &self.hosts;
-        [
-            short_id(&self.id),
-            shown(self.started.trim_end_matches('Z').replace('T', " ")),
-            format!("{} {way} {}", name(&hosts.client), name(&hosts.daemon)),
-            known(bps.map(|bps| RateUnit::Megabits.text(bps))),
-            known(bps.map(bytes)),
-            known(summary.efficiency.map(percent)),
-            limits.chain(incomplete).collect::<Vec<_>>().join(", "),
-        ]
-    }
+fn row(report: &BenchReport) -> [String; 7] {
+    let summary = &report.summary;
+    let (way, total) = match Reading::of(report).whole_phases().next() {
+        Some((Phase::Reverse, total)) => ("←", Some(total)),
+        Some((Phase::Both, total)) => ("↔", Some(total)),
+        other => ("→", other.map(|(_, total)| total)),
+    };
+    let bps = total.map(|total| total.median_bps);
+    let bytes = |bps| {
+        let text = bytes_a_second(bps);
+        text.replace(" MB/s", "").replace(" MiB/s", "")
+    };
+    let name = |host: &HostFacts| known(host.name.as_ref().map(shown));
+    let incomplete = (!report.complete).then_some("incomplete");
+    let limits = summary.limiter.map(limiter_text).into_iter();
+    let Ends { client, daemon } = &report.hosts;
+    [
+        short_id(&report.id),
+        shown(report.started.trim_end_matches('Z').replace('T', " ")),
+        format!("{} {way} {}", name(client), name(daemon)),
+        known(bps.map(|bps| RateUnit::Megabits.text(bps))),
+        known(bps.map(bytes)),
+        known(summary.efficiency.map(percent)),
+        limits.chain(incomplete).collect::<Vec<_>>().join(", "),
+    ]
 }
 
-fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
+fn read(path: &Path) -> Result<BenchReport, BenchError> {
     let bytes = files::read(path, LARGEST).map_err(|source| BenchError::Read {
         path: path.to_owned(),
         source,
@@ -186,18 +151,18 @@ fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
         path: path.to_owned(),
         source,
     };
-    let report: T = parse(&bytes).map_err(no_report)?;
-    match report.version() == SCHEMA {
+    let report = parse(&bytes).map_err(no_report)?;
+    match report.schema == SCHEMA {
         true => Ok(report),
         false => Err(no_report(serde::de::Error::custom(format!(
             "its schema is {:?}, not {SCHEMA:?}",
-            shown(report.version())
+            shown(report.schema)
         )))),
     }
 }
 
 /// Parses a JSON document, or the last line of the output of `--json-stream`.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
+fn parse(bytes: &[u8]) -> Result<BenchReport, serde_json::Error> {
     let whole = serde_json::from_slice(bytes);
     let lines = bytes.trim_ascii_end();
     match (whole, lines.iter().rposition(|byte| *byte == b'\n')) {
@@ -206,31 +171,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     }
 }
 
-/// JSON document that carries its schema version.
-trait Versioned {
-    fn version(&self) -> &str;
-}
-
-impl Versioned for BenchReport {
-    fn version(&self) -> &str {
-        &self.schema
-    }
-}
-
-impl Versioned for Brief {
-    fn version(&self) -> &str {
-        &self.schema
-    }
-}
-
 /// Returns the file name for a report. It begins with the start time, so that names sort by age,
 /// and contains no text from the peer.
 fn file_name(report: &BenchReport) -> String {
-    let plain = |text: &str| {
-        text.chars()
-            .filter(char::is_ascii_alphanumeric)
-            .take(32)
-            .collect::<String>()
+    let plain = |text: &str| -> String {
+        let chars = text.chars().filter(char::is_ascii_alphanumeric);
+        chars.take(32).collect()
     };
     format!("{}-{}.json", plain(&report.started), plain(&report.id))
 }
@@ -294,7 +240,7 @@ mod tests {
             .list()
             .unwrap()
             .into_iter()
-            .map(|brief| brief.started)
+            .map(|report| report.started)
             .collect();
         assert_eq!(
             kept,

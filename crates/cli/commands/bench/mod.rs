@@ -1,8 +1,7 @@
 //! `nicstripe bench`: measures the links to a machine, and shows earlier reports.
 //!
 //! - [`arguments`]: the command line as typed
-//! - [`session`], [`library`]: one bench from connecting to the exit code, and its run in the
-//!   library
+//! - [`session`]: one bench from connecting to the exit code
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
 //! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
@@ -14,7 +13,6 @@ mod failure;
 mod files;
 mod history;
 mod html;
-mod library;
 mod live;
 mod outcome;
 mod prom;
@@ -33,19 +31,15 @@ mod versus;
 
 pub(crate) use self::arguments::Bench;
 
+use self::history::History;
 use crate::{failure::Failure, output::terminal::Terminal, places};
 
 impl Bench {
     /// Measures the links, or runs `bench list` or `bench compare`.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
-            Some(stored) => stored::run(
-                stored,
-                &history::History::of(&places::home()?),
-                nicstripe::bench::compare,
-                terminal,
-            ),
-            None => library::run(&self.measure, terminal),
+            Some(stored) => stored::run(stored, &History::of(&places::home()?), terminal),
+            None => session::run(&self.measure, terminal),
         }
     }
 }

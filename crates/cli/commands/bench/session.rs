@@ -1,71 +1,175 @@
 //! One bench from connecting to the exit code: shows progress, handles signals, and writes the
 //! requested outputs.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, pin::pin, sync::Arc};
 
-use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
+use nicstripe::{
+    Client,
+    bench::{self, BenchPlan, BenchReport, DiskPlan},
+    routes::RouteKeeper,
+};
 
 use super::{
-    arguments::Measure, failure::BenchError, files, history::History, html, outcome, prom,
+    arguments::{Disk, Measure},
+    failure::BenchError,
+    files,
+    history::History,
+    html, outcome, prom,
     show::Show,
 };
 use crate::{
+    connect::setup,
     failure::{Failure, exit::Stop},
-    output::terminal::Terminal,
-    process::signals::{Signalled, Signals},
+    output::{logging, terminal::Terminal},
+    places,
+    process::{
+        runtime,
+        signals::{Signalled, Signals},
+    },
 };
 
-pub(crate) trait Measurement {
-    /// Returns the next event of the bench; `None` after the last. Cancel safe.
-    async fn next_event(&mut self) -> Option<BenchEvent>;
-
-    /// Requests an early end. The report then contains the data measured so far.
-    fn stop(&self);
-
-    /// Waits for the report, and closes the connections.
-    async fn finish(self) -> Result<BenchReport, Failure>;
+/// Runs the bench, and writes the requested outputs.
+pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
+    // clap requires HOST unless a report is named.
+    let host = measure.host.as_deref().unwrap_or_default();
+    let mut show = Show::new(terminal, measure, host);
+    match begin(measure, host, &mut show, terminal) {
+        Ok((session, ended)) => session.conclude(ended, show, terminal),
+        Err(failure) => show.failure(&failure).and(Err(failure)),
+    }
 }
 
-/// Function that compares a report with a baseline.
-pub(crate) type Compare = fn(&BenchReport, &BenchReport) -> Comparison;
+fn begin<'a>(
+    measure: &'a Measure,
+    host: &str,
+    show: &mut Show<'_>,
+    terminal: &Terminal,
+) -> Result<(Session<'a>, Ended), Failure> {
+    logging::start(terminal)?;
+    measure.links.check()?;
+    let home = places::home()?;
+    let session = Session::new(measure, History::of(&home))?;
+    // Started while the process is single-threaded: the process that talks to the network must not
+    // be able to change routes.
+    let routes = Arc::new(RouteKeeper::start_dedicated(
+        measure.routes.into(),
+        &places::routes_dir(&home),
+    ));
+    let ended = runtime::run(async {
+        let mut signals = Signals::take()?;
+        let connecting = connect(measure, host, routes);
+        let client = signals.unless_stopped(connecting).await?;
+        watch(client, measure.plan(), show, &mut signals).await
+    })?;
+    Ok((session, ended))
+}
+
+async fn connect(
+    measure: &Measure,
+    host: &str,
+    routes: Arc<RouteKeeper>,
+) -> Result<Client, Failure> {
+    let builder = measure
+        .links
+        .apply(setup::client()?)
+        .port(measure.links.port(None))
+        .route_keeper(routes)
+        .socket_buffer(measure.window);
+    let builder = match measure.streams {
+        Some(streams) => builder.streams(streams),
+        None => builder,
+    };
+    setup::connect(builder, host).await
+}
+
+/// Report of a bench, and the signal that ended it early, if any.
+#[derive(Debug)]
+struct Ended {
+    report: BenchReport,
+    stop: Option<Stop>,
+}
+
+/// Shows a bench until it ends, and closes the connections. The first signal ends it with a report
+/// of the data so far, the second ends the process.
+async fn watch(
+    client: Client,
+    plan: BenchPlan,
+    show: &mut Show<'_>,
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    let mut bench = client.bench(plan);
+    let mut stopped = None;
+    loop {
+        tokio::select! {
+            event = bench.next_event() => match event {
+                Some(event) => show.on_event(&event),
+                None => break,
+            },
+            signal = signals.next() => match (signal, stopped) {
+                (Signalled::Status | Signalled::Reload, _) => show.print_status(),
+                (Signalled::Stop(stop), Some(_)) => stop.at_once(),
+                (Signalled::Stop(stop), None) => {
+                    stopped = Some(stop);
+                    bench.stop();
+                }
+            },
+        }
+    }
+    let mut finish = pin!(async {
+        let report = bench.finish().await;
+        client.close().await;
+        report
+    });
+    loop {
+        tokio::select! {
+            report = &mut finish => return ended(report, stopped),
+            stop = signals.stop() => match stopped {
+                Some(_) => stop.at_once(),
+                None => stopped = Some(stop),
+            },
+        }
+    }
+}
+
+/// Returns the end of a bench. A signal takes precedence over the failure that it may have caused.
+fn ended(
+    report: Result<BenchReport, nicstripe::Error>,
+    stop: Option<Stop>,
+) -> Result<Ended, Failure> {
+    match (report, stop) {
+        (Ok(report), stop) => Ok(Ended { report, stop }),
+        (Err(_), Some(stop)) => Err(interrupted(stop)),
+        (Err(failure), None) => Err(failure.into()),
+    }
+}
+
+fn interrupted(stop: Stop) -> Failure {
+    Failure::Interrupted {
+        stop,
+        resumable: false,
+    }
+}
 
 /// Outputs and baseline of a bench, checked before the measurement.
 #[derive(Debug)]
-pub(crate) struct Session<'a> {
+struct Session<'a> {
     measure: &'a Measure,
     history: History,
     baseline: Option<BenchReport>,
-    compare: Compare,
-}
-
-/// Result of a bench, and the signal that ended it, if any.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// Report of the bench, also if a signal ended it early, or the error that ended it.
-    pub(crate) report: Result<BenchReport, Failure>,
-    pub(crate) stop: Option<Stop>,
 }
 
 impl<'a> Session<'a> {
     /// Reads the baseline, and checks that the output files can be written.
-    pub(crate) fn new(
-        measure: &'a Measure,
-        history: History,
-        compare: Compare,
-    ) -> Result<Self, Failure> {
+    fn new(measure: &'a Measure, history: History) -> Result<Self, Failure> {
         for path in measure.html.iter().chain(&measure.prom) {
             files::check(path)?;
         }
-        let baseline = measure
-            .baseline
-            .as_ref()
-            .map(|baseline| history.find(baseline))
-            .transpose()?;
+        let baseline = measure.baseline.as_ref();
+        let baseline = baseline.map(|path| history.find(path)).transpose()?;
         Ok(Self {
             measure,
             history,
             baseline,
-            compare,
         })
     }
 
@@ -74,37 +178,18 @@ impl<'a> Session<'a> {
     ///
     /// A file that cannot be written does not suppress the printed output. The cause of an early
     /// end takes precedence over the checks of the report.
-    pub(crate) fn conclude(
-        &self,
-        ended: Ended,
-        show: Show,
-        terminal: &Terminal,
-    ) -> Result<(), Failure> {
-        let interrupted = |stop| Failure::Interrupted {
-            stop,
-            resumable: false,
-        };
-        let mut report = match ended.report {
-            Ok(report) => report,
-            Err(failure) => {
-                let failure = ended.stop.map_or(failure, interrupted);
-                return show.failure(&failure).and(Err(failure));
-            }
-        };
-        if let Some(baseline) = &self.baseline {
-            report.baseline = Some((self.compare)(&report, baseline));
-        }
-        let stored = if self.measure.no_history {
-            Ok(())
-        } else {
-            self.history.keep(&report)
-        };
-        if let Err(failure) = stored {
+    fn conclude(&self, ended: Ended, show: Show<'_>, terminal: &Terminal) -> Result<(), Failure> {
+        let Ended { mut report, stop } = ended;
+        let compare = |baseline| bench::compare(&report, baseline);
+        report.baseline = self.baseline.as_ref().map(compare);
+        if !self.measure.no_history
+            && let Err(failure) = self.history.keep(&report)
+        {
             terminal.warning(&format!("cannot store the report: {}", failure.one_line()));
         }
         let written = self.write(&report);
         let printed = show.report(&report);
-        if let Some(stop) = ended.stop {
+        if let Some(stop) = stop {
             return Err(interrupted(stop));
         }
         written.and(printed)?;
@@ -134,93 +219,42 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Shows a bench until it ends. The first signal ends it with a report of the data so far, the
-/// second ends the process.
-pub(crate) async fn watch(
-    mut bench: impl Measurement,
-    show: &mut Show,
-    signals: &mut Signals,
-) -> Ended {
-    let mut stopped = None;
-    loop {
-        tokio::select! {
-            event = bench.next_event() => match event {
-                Some(event) => show.on_event(&event),
-                None => break,
-            },
-            signal = signals.next() => match (signal, stopped) {
-                (Signalled::Status | Signalled::Reload, _) => show.print_status(),
-                (Signalled::Stop(stop), Some(_)) => stop.at_once(),
-                (Signalled::Stop(stop), None) => {
-                    stopped = Some(stop);
-                    bench.stop();
-                }
-            },
-        }
-    }
-    let finish = bench.finish();
-    tokio::pin!(finish);
-    loop {
-        tokio::select! {
-            report = &mut finish => return Ended { report, stop: stopped },
-            stop = signals.stop() => match stopped {
-                Some(_) => stop.at_once(),
-                None => stopped = Some(stop),
-            },
+impl Measure {
+    fn plan(&self) -> BenchPlan {
+        let disk = |disk: Disk| DiskPlan {
+            file: disk.source,
+            name: disk.target,
+            reverse: self.reverse,
+            bytes: DISK_BYTES,
+        };
+        BenchPlan {
+            phases: self.phases(),
+            load: self.load,
+            warm_up: self.omit,
+            interval: self.interval,
+            repeats: self.repeats(),
+            message_bytes: u32::try_from(self.length).unwrap_or(u32::MAX),
+            socket_buffer: self.window,
+            sweeps: self.sweeps(),
+            disk: self.disk.clone().map(disk),
+            budget: self.budget,
+            ..BenchPlan::default()
         }
     }
 }
 
+/// Bytes that a disk measurement writes: enough to exceed disk caches, and little of the daemon's
+/// free space.
+const DISK_BYTES: u64 = 4 << 30;
+
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, fs, path::Path};
+    use std::{fs, path::Path};
 
-    use nicstripe::bench::Verdict;
     use nicstripe::trust::Home;
 
     use super::*;
     use crate::commands::bench::{arguments::tests::parse, live::tests::events, tests::samples};
-
-    struct Recorded {
-        events: VecDeque<BenchEvent>,
-        report: BenchReport,
-    }
-
-    impl Measurement for Recorded {
-        async fn next_event(&mut self) -> Option<BenchEvent> {
-            self.events.pop_front()
-        }
-
-        fn stop(&self) {}
-
-        async fn finish(self) -> Result<BenchReport, Failure> {
-            Ok(self.report)
-        }
-    }
-
-    /// Compares the rates of two reports. A rate that is lower by more than 5 % is a regression.
-    fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
-        let rate = |report: &BenchReport| {
-            report
-                .summary
-                .together
-                .map_or(0.0, |total| total.median_bps as f64)
-        };
-        let change_pct = (rate(report) / rate(baseline) - 1.0) * 100.0;
-        let verdict = if change_pct < -5.0 {
-            Verdict::Regression
-        } else {
-            Verdict::Same
-        };
-        Comparison {
-            id: baseline.id.clone(),
-            baseline: baseline.summary.together.unwrap(),
-            change_pct,
-            noise_pct: 3.0,
-            verdict,
-            why: None,
-        }
-    }
 
     /// Runs a simulated bench with the arguments `bench nas -q` and `words`, and returns the exit
     /// code.
@@ -228,21 +262,15 @@ mod tests {
         let words: Vec<&str> = ["nas", "-q"].iter().chain(words).copied().collect();
         let bench = parse(&words).unwrap();
         let terminal = Terminal::default();
-        let session = match Session::new(&bench.measure, History::of(&Home::at(folder)), compare) {
+        let session = match Session::new(&bench.measure, History::of(&Home::at(folder))) {
             Ok(session) => session,
             Err(failure) => return failure.exit().code(),
         };
         let mut show = Show::new(&terminal, &bench.measure, "nas");
-        let runtime = crate::process::runtime::local().unwrap();
-        let recorded = Recorded {
-            events: events(&report).into(),
-            report,
-        };
-        let ended = runtime.block_on(async {
-            let mut signals = Signals::take().unwrap();
-            watch(recorded, &mut show, &mut signals).await
-        });
-        let result = session.conclude(Ended { stop, ..ended }, show, &terminal);
+        events(&report)
+            .iter()
+            .for_each(|event| show.on_event(event));
+        let result = session.conclude(Ended { report, stop }, show, &terminal);
         result.map_or_else(|failure| failure.exit().code(), |()| 0)
     }
 
@@ -367,26 +395,9 @@ mod tests {
 
     #[test]
     fn without_a_report_the_failure_counts_unless_a_signal_was_its_cause() {
-        let folder = tempfile::tempdir().unwrap();
-        let bench = parse(&["nas", "-q"]).unwrap();
-        let session = Session::new(
-            &bench.measure,
-            History::of(&Home::at(folder.path())),
-            compare,
-        )
-        .unwrap();
-        let terminal = Terminal::default();
         for (stop, code) in [(None, 10), (Some(Stop::Interrupt), 130)] {
             let failure = nicstripe::Error::NoInterface { why: "none is up" };
-            let show = Show::new(&terminal, &bench.measure, "nas");
-            let result = session.conclude(
-                Ended {
-                    report: Err(failure.into()),
-                    stop,
-                },
-                show,
-                &terminal,
-            );
+            let result = ended(Err(failure), stop);
             assert_eq!(result.unwrap_err().exit().code(), code);
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use nicstripe::bench::{BenchEvent, BenchReport};
+use serde::Serialize;
 
 use super::{arguments::Measure, bars::Bars, live::Live, stream, table};
 use crate::{
@@ -17,40 +18,28 @@ use crate::{
 
 /// Printer of the events and the report of one bench, according to the output options.
 #[derive(Debug)]
-pub(crate) struct Show {
-    terminal: Terminal,
-    wishes: Wishes,
+pub(crate) struct Show<'a> {
+    terminal: &'a Terminal,
+    measure: &'a Measure,
     started_at: Instant,
     live: Live,
     bars: Option<Bars>,
     stream: Option<EventStream>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Wishes {
-    quiet: bool,
-    plain: bool,
-    json: bool,
-}
-
-impl Show {
+impl<'a> Show<'a> {
     /// Starts the output of a bench of `host`.
-    pub(crate) fn new(terminal: &Terminal, measure: &Measure, host: &str) -> Self {
-        let wishes = Wishes {
-            quiet: measure.quiet,
-            plain: measure.plain,
-            json: measure.is_for_programs(),
-        };
-        let has_bars = terminal.is_interactive() && !wishes.quiet && !wishes.plain && !wishes.json;
+    pub(crate) fn new(terminal: &'a Terminal, measure: &'a Measure, host: &str) -> Self {
+        let is_silent = measure.quiet || measure.plain || measure.is_for_programs();
+        let has_bars = terminal.is_interactive() && !is_silent;
+        let start = || EventStream::start(stream::SCHEMA, stream::start(host));
         Self {
-            terminal: terminal.clone(),
-            wishes,
+            terminal,
+            measure,
             started_at: Instant::now(),
             live: Live::default(),
             bars: has_bars.then(|| Bars::new(terminal)),
-            stream: measure
-                .json_stream
-                .then(|| EventStream::start(stream::SCHEMA, stream::start(host))),
+            stream: measure.json_stream.then(start),
         }
     }
 
@@ -58,7 +47,7 @@ impl Show {
         if let Some(stream) = &mut self.stream {
             stream.write(stream::fields(event));
         }
-        if let Some(text) = self.live.apply(event).filter(|_| !self.wishes.quiet) {
+        if let Some(text) = self.live.apply(event).filter(|_| !self.measure.quiet) {
             self.terminal.say(text);
         }
         if let Some(bars) = &mut self.bars {
@@ -71,7 +60,7 @@ impl Show {
         self.terminal.say(self.live.status());
     }
 
-    pub(crate) fn end_bars(&mut self) {
+    fn end_bars(&mut self) {
         if let Some(mut bars) = self.bars.take() {
             bars.finish();
         }
@@ -84,13 +73,10 @@ impl Show {
     /// Standard output cannot be written.
     pub(crate) fn report(mut self, report: &BenchReport) -> Result<(), Failure> {
         self.end_bars();
-        match (self.wishes.json, self.wishes.quiet) {
-            (true, _) => {
-                self.stream.take().map_or(Ok(()), EventStream::finish)?;
-                print_document(report)
-            }
+        match (self.measure.is_for_programs(), self.measure.quiet) {
+            (true, _) => self.print_last(report),
             (false, true) => stdout::line(table::total_line(report)),
-            (false, false) => print_table(report, self.wishes.plain),
+            (false, false) => print_table(report, self.measure.plain),
         }
     }
 
@@ -98,28 +84,27 @@ impl Show {
     /// `--json-stream`.
     pub(crate) fn failure(mut self, failure: &Failure) -> Result<(), Failure> {
         self.end_bars();
-        if !self.wishes.json {
+        if !self.measure.is_for_programs() {
             return Ok(());
         }
-        self.stream.take().map_or(Ok(()), EventStream::finish)?;
         let failed = stream::failed(failure, failure.hint(&Invocation::of_this_process()));
-        print_document(&json::line(
-            stream::SCHEMA,
-            self.started_at.elapsed(),
-            failed,
-        ))
+        let line = json::line(stream::SCHEMA, self.started_at.elapsed(), failed);
+        self.print_last(&line)
+    }
+
+    /// Prints the document that ends the stream of events.
+    fn print_last(self, document: &impl Serialize) -> Result<(), Failure> {
+        self.stream.map_or(Ok(()), EventStream::finish)?;
+        print_document(document)
     }
 }
 
 /// Prints the table and the conclusions of a report. Colours are stripped unless the terminal
 /// supports them.
-pub(crate) fn print_table(report: &BenchReport, plain: bool) -> Result<(), Failure> {
+fn print_table(report: &BenchReport, plain: bool) -> Result<(), Failure> {
     let lines = table::lines(report, stdout_width());
-    lines.iter().try_for_each(|line| {
-        if plain {
-            stdout::line(&line.text)
-        } else {
-            stdout::line(line.styled())
-        }
+    lines.iter().try_for_each(|line| match plain {
+        true => stdout::line(&line.text),
+        false => stdout::line(line.styled()),
     })
 }

@@ -1,11 +1,12 @@
 //! `bench list` and `bench compare`, which work on stored reports.
 
+use nicstripe::bench::compare;
+
 use super::{
-    arguments::{self, Stored},
+    arguments::{Compare, Stored},
     history::{self, History},
     outcome,
     reading::Reading,
-    session::Compare,
     versus,
 };
 use crate::{
@@ -13,33 +14,24 @@ use crate::{
     output::{json::print_document, stdout, terminal::Terminal},
 };
 
-pub(crate) fn run(
-    stored: &Stored,
-    history: &History,
-    compare: Compare,
-    terminal: &Terminal,
-) -> Result<(), Failure> {
+pub(crate) fn run(stored: &Stored, history: &History, terminal: &Terminal) -> Result<(), Failure> {
     match stored {
         Stored::List => list(history, terminal),
-        Stored::Compare(arguments) => compare_two(arguments, history, compare),
+        Stored::Compare(arguments) => compare_two(arguments, history),
     }
 }
 
 fn list(history: &History, terminal: &Terminal) -> Result<(), Failure> {
-    let briefs = history.list()?;
-    if briefs.is_empty() {
+    let reports = history.list()?;
+    if reports.is_empty() {
         terminal.say("no stored reports");
         return Ok(());
     }
-    history::table(&briefs).iter().try_for_each(stdout::line)
+    history::table(&reports).iter().try_for_each(stdout::line)
 }
 
 /// Prints two reports side by side. The last line and the exit code give the verdict.
-fn compare_two(
-    arguments: &arguments::Compare,
-    history: &History,
-    compare: Compare,
-) -> Result<(), Failure> {
+fn compare_two(arguments: &Compare, history: &History) -> Result<(), Failure> {
     let before = history.find(&arguments.a)?;
     let mut after = history.find(&arguments.b)?;
     let comparison = compare(&after, &before);
@@ -47,12 +39,9 @@ fn compare_two(
     if arguments.json {
         print_document(&after)?;
     } else {
-        versus::lines(&before, &after)
-            .iter()
-            .try_for_each(stdout::line)?;
-        Reading::of(&after)
-            .compared()
-            .iter()
+        let lines = versus::lines(&before, &after).into_iter();
+        lines
+            .chain(Reading::of(&after).compared())
             .try_for_each(stdout::line)?;
     }
     Ok(outcome::check_comparison(&comparison)?)
