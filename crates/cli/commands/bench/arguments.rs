@@ -71,7 +71,7 @@ pub(crate) struct Measure {
     pub(crate) host: Option<String>,
 
     /// Set the maximum time of one load; it ends earlier once the rate has settled
-    #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = parse_load)]
+    #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = within(parse_time, LOAD, "expected 1 s to 1 h"))]
     pub(crate) load: Duration,
 
     /// Ignore the first SECS of each load
@@ -79,7 +79,7 @@ pub(crate) struct Measure {
     pub(crate) omit: Duration,
 
     /// Set the time between two samples
-    #[arg(short = 'i', long, value_name = "SECS", default_value = "0.5", value_parser = parse_interval)]
+    #[arg(short = 'i', long, value_name = "SECS", default_value = "0.5", value_parser = within(parse_time, INTERVAL, "expected 50 ms to 10 s"))]
     pub(crate) interval: Duration,
 
     /// Measure only the direction from HOST
@@ -96,11 +96,11 @@ pub(crate) struct Measure {
     pub(crate) streams: Option<u8>,
 
     /// Set the socket buffers at both ends [default: the kernel's choice, best in nearly all cases]
-    #[arg(short = 'w', long, value_name = "SIZE", value_parser = parse_buffer)]
+    #[arg(short = 'w', long, value_name = "SIZE", value_parser = within(parse_size, BUFFER, "expected 4 KiB to 1 GiB"))]
     pub(crate) window: Option<u64>,
 
     /// Set the bytes of one message
-    #[arg(short = 'l', long, value_name = "SIZE", default_value = "256K", value_parser = parse_message)]
+    #[arg(short = 'l', long, value_name = "SIZE", default_value = "256K", value_parser = within(parse_size, MESSAGE, "expected 1 byte to 256 KiB"))]
     pub(crate) length: u64,
 
     /// Repeat each load N times [default: 6, up to 12 until the repeats agree]
@@ -174,28 +174,19 @@ impl Measure {
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json || self.json_stream
     }
-}
 
-impl Measure {
     /// Returns the load phases to measure, in the order of their first run.
     pub(crate) fn phases(&self) -> Vec<Phase> {
-        match (self.reverse, self.bidir) {
-            (false, false) => vec![
-                Phase::Idle,
-                Phase::Solo,
-                Phase::Together,
-                Phase::Reverse,
-                Phase::Both,
-            ],
-            (reverse, both) => {
-                let chosen = [(reverse, Phase::Reverse), (both, Phase::Both)];
-                let chosen = chosen
-                    .into_iter()
-                    .filter(|(is_chosen, _)| *is_chosen)
-                    .map(|(_, phase)| phase);
-                std::iter::once(Phase::Idle).chain(chosen).collect()
-            }
-        }
+        let all = !self.reverse && !self.bidir;
+        let phases = [
+            (true, Phase::Idle),
+            (all, Phase::Solo),
+            (all, Phase::Together),
+            (all || self.reverse, Phase::Reverse),
+            (all || self.bidir, Phase::Both),
+        ];
+        let chosen = phases.into_iter().filter(|(is_chosen, _)| *is_chosen);
+        chosen.map(|(_, phase)| phase).collect()
     }
 
     /// Returns the minimum and maximum number of repeats of each load.
@@ -207,7 +198,7 @@ impl Measure {
     /// Returns the requested sweeps without duplicates, in the order of the arguments.
     pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
         let mut kinds = Vec::new();
-        for kind in self.sweep.iter().map(|sweep| SweepKind::from(*sweep)) {
+        for kind in self.sweep.iter().copied().map(SweepKind::from) {
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -254,14 +245,10 @@ pub(crate) struct Disk {
 
 /// Parses `FILE[=NAME]`. Splits at the last equals sign, since the file name may contain others.
 fn parse_disk(text: &str) -> Result<Disk, String> {
-    let (source, target) = match text.rsplit_once('=') {
-        Some((source, name)) => (
-            source,
-            Some(Name::parse(name.as_bytes()).map_err(|error| error.to_string())?),
-        ),
-        None => (text, None),
-    };
-    match source {
+    let (source, name) = text.rsplit_once('=').unzip();
+    let target = name.map(|name| Name::parse(name.as_bytes())).transpose();
+    let target = target.map_err(|error| error.to_string())?;
+    match source.unwrap_or(text) {
         "" => Err("no file named: expected FILE or FILE=NAME".into()),
         source => Ok(Disk {
             source: source.into(),
@@ -288,31 +275,18 @@ fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     }
 }
 
-fn parse_load(text: &str) -> Result<Duration, String> {
-    within(parse_time(text), LOAD, "expected 1 s to 1 h")
-}
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    within(parse_time(text), INTERVAL, "expected 50 ms to 10 s")
-}
-
-fn parse_buffer(text: &str) -> Result<u64, String> {
-    within(parse_size(text), BUFFER, "expected 4 KiB to 1 GiB")
-}
-
-fn parse_message(text: &str) -> Result<u64, String> {
-    within(parse_size(text), MESSAGE, "expected 1 byte to 256 KiB")
-}
-
-fn within<T: PartialOrd>(
-    parsed: Result<T, QuantityError>,
+/// Returns a parser that rejects a value outside `range`, with `expected` as the message.
+fn within<T: PartialOrd + Clone>(
+    parse: fn(&str) -> Result<T, QuantityError>,
     range: RangeInclusive<T>,
-    expected: &str,
-) -> Result<T, String> {
-    let value = parsed.map_err(|error| error.to_string())?;
-    match range.contains(&value) {
-        true => Ok(value),
-        false => Err(expected.to_owned()),
+    expected: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let value = parse(text).map_err(|error| error.to_string())?;
+        match range.contains(&value) {
+            true => Ok(value),
+            false => Err(expected.to_owned()),
+        }
     }
 }
 

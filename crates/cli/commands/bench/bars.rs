@@ -10,7 +10,6 @@ use crate::output::terminal::Terminal;
 pub(crate) struct Bars {
     terminal: Terminal,
     bars: Vec<ProgressBar>,
-    shown: bool,
 }
 
 impl Bars {
@@ -19,19 +18,16 @@ impl Bars {
         Self {
             terminal: terminal.clone(),
             bars: Vec::new(),
-            shown: false,
         }
     }
 
     pub(crate) fn draw(&mut self, live: &Live) {
         let rows = live.rows();
         // The total exists before any link does.
-        if rows.len() < 2 && !self.shown {
-            return;
-        }
-        if !self.shown {
-            self.shown = true;
-            self.terminal.show_bars();
+        match (&self.bars[..], rows.len()) {
+            ([], 0 | 1) => return,
+            ([], _) => self.terminal.show_bars(),
+            _ => {}
         }
         for (index, row) in rows.iter().enumerate() {
             self.draw_row(index, row);
@@ -53,11 +49,8 @@ impl Bars {
     fn draw_row(&mut self, index: usize, row: &Row) {
         if index == self.bars.len() {
             let template = if index == 0 { TOTAL } else { LINK };
-            self.bars.push(
-                self.terminal
-                    .bars()
-                    .add(ProgressBar::new(FULL).with_style(style(template))),
-            );
+            let bar = ProgressBar::new(FULL).with_style(style(template));
+            self.bars.push(self.terminal.bars().add(bar));
         }
         let bar = &self.bars[index];
         bar.set_position((row.part * FULL as f64) as u64);
@@ -89,12 +82,11 @@ mod tests {
     fn the_templates_are_well_formed_and_every_event_can_be_drawn() {
         let terminal = Terminal::default();
         let (mut bars, mut live) = (Bars::new(&terminal), Live::default());
-        // Nothing is drawn, because no draw target is set.
-        bars.shown = true;
         for event in events(&samples::swept()) {
             live.apply(&event);
             bars.draw(&live);
-            assert_eq!(bars.bars.len(), live.rows().len());
+            let rows = live.rows().len();
+            assert!(bars.bars.len() == rows || (bars.bars.is_empty() && rows == 1));
         }
         bars.finish();
         assert!(bars.bars.is_empty());

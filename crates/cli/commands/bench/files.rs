@@ -4,7 +4,7 @@ use std::{
     fs::{self, Permissions},
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use crate::failure::Failure;
@@ -48,14 +48,7 @@ fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
         .prefix(".nicstripe-")
         .suffix(".tmp")
         .permissions(mode)
-        .tempfile_in(folder(path))
-}
-
-fn folder(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    }
+        .tempfile_in(Path::new(".").join(path.parent().unwrap_or(path)))
 }
 
 /// Reads a file. A file larger than `most` bytes is an error.

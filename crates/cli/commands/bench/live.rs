@@ -7,9 +7,8 @@ use nicstripe::bench::{
 };
 
 use super::{
-    reading::phase_text,
-    table::kind_text,
-    unit::{RateUnit, milliseconds, percent, size},
+    reading::{kind_text, phase_text, ways},
+    unit::{RateUnit, milliseconds, percent, swept},
 };
 use crate::text::{quantity::Clock, shown};
 
@@ -17,19 +16,13 @@ use crate::text::{quantity::Clock, shown};
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     links: Vec<Link>,
-    load: Option<Load>,
-    /// Last measured round-trip times of idle links, as text.
-    idle: Option<String>,
+    /// Current load and its repeat.
+    load: Option<(Phase, u32)>,
+    /// Progress before the first load: the wait, then the last round-trip times of an idle link.
+    before: Option<String>,
     point: Option<String>,
-    waiting: Option<String>,
-    left: Option<Left>,
-}
-
-/// Remaining time of the bench, as estimated at the moment `at`.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    time: Duration,
-    at: Instant,
+    /// Estimated end of the bench.
+    ends_at: Option<Instant>,
 }
 
 /// Link with its rates in the current load.
@@ -42,12 +35,6 @@ struct Link {
     /// theoretical rate is unknown.
     most: u64,
     is_loaded: bool,
-}
-
-#[derive(Debug)]
-struct Load {
-    phase: Phase,
-    repeat: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -88,68 +75,60 @@ impl Live {
 
     /// Returns the progress bars: the total, and one per loaded link.
     pub(crate) fn rows(&self) -> Vec<Row> {
-        let loaded: Vec<&Link> = self.links.iter().filter(|link| link.is_loaded).collect();
-        let ways = self.ways();
-        let rate: u64 = loaded.iter().map(|link| link.rate()).sum();
-        let theory: Option<u64> = loaded.iter().map(|link| link.facts.theory_bps).sum();
+        let ways = self.load.map_or(1, |(phase, _)| ways(phase));
+        let theory: Option<u64> = self.loaded().map(|link| link.facts.theory_bps).sum();
         let end = theory
             .filter(|theory| *theory > 0)
-            .unwrap_or_else(|| loaded.iter().map(|link| link.most).sum())
-            * ways;
-        let mut rows = vec![Row {
+            .unwrap_or_else(|| self.loaded().map(|link| link.most).sum());
+        let total = Row {
             name: self.title(),
-            part: part(rate, end),
-            text: self.numbers(rate, theory.map(|theory| theory * ways)) + &self.left(),
-        }];
-        rows.extend(loaded.iter().map(|link| {
-            let theory = link.facts.theory_bps.map(|theory| theory * ways);
-            let end = theory.unwrap_or(link.most * ways);
+            part: part(self.rate(), end * ways),
+            text: self.numbers(self.rate(), theory.map(|theory| theory * ways)) + &self.left(),
+        };
+        let of_link = |link: &Link| {
+            let theory = link.facts.theory_bps;
             Row {
                 name: format!("{} {}", link.facts.id, link.name()),
-                part: part(link.rate(), end),
-                text: self.numbers(link.rate(), theory),
+                part: part(link.rate(), theory.unwrap_or(link.most) * ways),
+                text: self.numbers(link.rate(), theory.map(|theory| theory * ways)),
             }
-        }));
-        rows
+        };
+        std::iter::once(total)
+            .chain(self.loaded().map(of_link))
+            .collect()
     }
 
     /// Returns the progress of the bench in one line.
     pub(crate) fn status(&self) -> String {
-        if let Some(text) = self.waiting.as_ref().or(self.idle.as_ref()) {
-            return text.clone();
-        }
-        let rate: u64 = self
-            .links
-            .iter()
-            .filter(|link| link.is_loaded)
-            .map(Link::rate)
-            .sum();
-        format!(
-            "{}: {}{}",
-            self.title(),
-            self.numbers(rate, None),
-            self.left()
-        )
+        self.before.clone().unwrap_or_else(|| {
+            let numbers = self.numbers(self.rate(), None);
+            format!("{}: {numbers}{}", self.title(), self.left())
+        })
+    }
+
+    fn loaded(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|link| link.is_loaded)
+    }
+
+    /// Returns the total rate of the loaded links in bits per second.
+    fn rate(&self) -> u64 {
+        self.loaded().map(Link::rate).sum()
     }
 
     /// Stores the estimated remaining time. Returns the first estimate as a line to print; later
     /// ones are shown next to the rate.
     fn know_left(&mut self, time: Duration) -> Option<String> {
-        let is_first = self.left.is_none();
-        self.left = Some(Left {
-            time,
-            at: Instant::now(),
-        });
-        is_first.then(|| format!("takes about {}", Clock(time)))
+        let earlier = self.ends_at.replace(Instant::now() + time);
+        earlier
+            .is_none()
+            .then(|| format!("takes about {}", Clock(time)))
     }
 
     /// Returns the remaining time as a suffix of a line; empty if unknown.
     fn left(&self) -> String {
-        self.left.map_or_else(String::new, |left| {
-            format!(
-                "  {} left",
-                Clock(left.time.saturating_sub(left.at.elapsed()))
-            )
+        self.ends_at.map_or_else(String::new, |end| {
+            let left = end.saturating_duration_since(Instant::now());
+            format!("  {} left", Clock(left))
         })
     }
 
@@ -160,13 +139,12 @@ impl Live {
             count => format!("{count} benches"),
         };
         let text = format!("waiting for {others}, at most {}", Clock(wait));
-        let is_new = self.waiting.as_ref() != Some(&text);
-        self.waiting = Some(text.clone());
-        is_new.then_some(text)
+        let earlier = self.before.replace(text.clone());
+        (earlier.as_ref() != Some(&text)).then_some(text)
     }
 
     fn connect(&mut self, links: &[BenchLink]) {
-        self.waiting = None;
+        self.before = None;
         self.links = links
             .iter()
             .map(|facts| Link {
@@ -183,7 +161,7 @@ impl Live {
             return;
         };
         link.facts.rtt_idle = Some(*round_trips);
-        self.idle = Some(format!(
+        self.before = Some(format!(
             "round trips of {id} {}: {} ms",
             link.name(),
             milliseconds(round_trips.p50_us)
@@ -191,8 +169,8 @@ impl Live {
     }
 
     fn begin(&mut self, phase: Phase, repeat: u32, links: &[u32]) {
-        (self.waiting, self.idle, self.point) = (None, None, None);
-        self.load = Some(Load { phase, repeat });
+        (self.before, self.point) = (None, None);
+        self.load = Some((phase, repeat));
         for link in &mut self.links {
             link.is_loaded = links.contains(&link.facts.id);
             link.rates = [None; 2];
@@ -222,63 +200,42 @@ impl Live {
         self.links.iter_mut().find(|link| link.facts.id == id)
     }
 
-    fn ways(&self) -> u64 {
-        let load = self.load.as_ref();
-        match load.is_some_and(|load| load.phase == Phase::Both) {
-            true => 2,
-            false => 1,
-        }
-    }
-
     fn title(&self) -> String {
-        match &self.load {
-            Some(load) => format!("{} {}", phase_text(load.phase), load.repeat),
+        match self.load {
+            Some((phase, repeat)) => format!("{} {repeat}", phase_text(phase)),
             None => "connecting".to_owned(),
         }
     }
 
     fn numbers(&self, rate: u64, theory: Option<u64>) -> String {
+        if let Some(point) = &self.point {
+            return point.clone();
+        }
         let unit = self.unit();
-        match (&self.point, theory) {
-            (Some(point), _) => point.clone(),
-            (None, Some(theory)) if theory > 0 => {
+        let numbers = format!("{:>8} {}", unit.text(rate), unit.name());
+        match theory.filter(|theory| *theory > 0) {
+            Some(theory) => {
                 let part = percent(rate as f64 / theory as f64);
-                format!(
-                    "{:>8} {} {part:>7} of {}",
-                    unit.text(rate),
-                    unit.name(),
-                    unit.text(theory)
-                )
+                format!("{numbers} {part:>7} of {}", unit.text(theory))
             }
-            _ => format!("{:>8} {}", unit.text(rate), unit.name()),
+            None => numbers,
         }
     }
 
     fn point_text(&self, kind: SweepKind, point: &SweepPoint) -> String {
-        let unit = self.unit();
-        let at = match (kind, point.size) {
-            (_, None) => "own choice".to_owned(),
-            (SweepKind::Streams | SweepKind::Mtu, Some(count)) => count.to_string(),
-            (_, Some(bytes)) => size(bytes),
-        };
+        let at = point
+            .size
+            .map_or_else(|| "own choice".to_owned(), |value| swept(kind, value));
         let streams = point
             .streams
             .map_or_else(String::new, |streams| format!(" × {streams}"));
-        format!(
-            "{}, {at}{streams}: {} {}",
-            kind_text(kind),
-            unit.text(point.rate.median_bps),
-            unit.name()
-        )
+        let rate = self.unit().rate(point.rate.median_bps);
+        format!("{}, {at}{streams}: {rate}", kind_text(kind))
     }
 
     fn unit(&self) -> RateUnit {
-        let theory = self
-            .links
-            .iter()
-            .map(|link| link.facts.theory_bps.unwrap_or(link.most))
-            .sum::<u64>();
-        RateUnit::for_most(theory)
+        let most = |link: &Link| link.facts.theory_bps.unwrap_or(link.most);
+        RateUnit::for_most(self.links.iter().map(most).sum())
     }
 }
 
@@ -293,10 +250,9 @@ impl Link {
 }
 
 fn part(rate: u64, end: u64) -> f64 {
-    if end == 0 {
-        0.0
-    } else {
-        (rate as f64 / end as f64).clamp(0.0, 1.0)
+    match end {
+        0 => 0.0,
+        end => (rate as f64 / end as f64).clamp(0.0, 1.0),
     }
 }
 

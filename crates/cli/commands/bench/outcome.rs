@@ -2,7 +2,10 @@
 
 use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
 
-use super::{failure::BenchError, reading::Reading, reading::short_id};
+use super::{
+    failure::BenchError,
+    reading::{Reading, obstacle, short_id},
+};
 
 /// Returns an error if the report is slower than its baseline, or cannot be compared with it.
 pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError> {
@@ -15,10 +18,7 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError
             noise: comparison.noise_pct,
         }),
         Verdict::NotComparable => {
-            let why = comparison
-                .why
-                .clone()
-                .unwrap_or_else(|| "measured differently".into());
+            let why = obstacle(comparison).to_owned();
             Err(BenchError::NotComparable { id, why })
         }
     }
@@ -28,33 +28,23 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError
 /// from 0 to 1. Checks the median of each one-way load.
 pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchError> {
     let reading = Reading::of(report);
-    let phases: Vec<Phase> = reading
-        .whole_phases()
-        .map(|(phase, _)| phase)
+    let phases = reading.whole_phases().map(|(phase, _)| phase);
+    let reached = phases
         .filter(|phase| *phase != Phase::Both)
-        .collect();
-    if phases.is_empty() {
-        return Err(BenchError::NoFloor {
-            why: "no load of all links in one direction",
-        });
-    }
-    let reached: Option<Vec<f64>> = phases
-        .iter()
-        .map(|phase| reading.whole_efficiency(*phase))
-        .collect();
-    let Some(reached) = reached else {
-        return Err(BenchError::NoFloor {
+        .map(|phase| reading.whole_efficiency(phase))
+        .collect::<Option<Vec<f64>>>()
+        .ok_or(BenchError::NoFloor {
             why: "a line rate is unknown, so no theoretical rate",
-        });
-    };
-    let least = reached.into_iter().min_by(f64::total_cmp).unwrap_or(0.0);
-    if least < floor {
-        Err(BenchError::Floor {
+        })?;
+    match reached.into_iter().min_by(f64::total_cmp) {
+        None => Err(BenchError::NoFloor {
+            why: "no load of all links in one direction",
+        }),
+        Some(least) if least < floor => Err(BenchError::Floor {
             reached: least * 100.0,
             floor: floor * 100.0,
-        })
-    } else {
-        Ok(())
+        }),
+        Some(_) => Ok(()),
     }
 }
 

@@ -24,7 +24,7 @@ fn totals(text: &mut Text, reading: Reading<'_>) {
         "Goodput of all links: median, minimum and maximum of the repeats",
     );
     for (phase, spread) in reading.whole_phases() {
-        for (stat, bps) in stats(&spread) {
+        for (stat, bps) in stats(spread) {
             text.sample(&[("load", label_of(phase)), ("stat", stat)], bps);
         }
     }
@@ -51,7 +51,7 @@ fn links(text: &mut Text, reading: Reading<'_>) {
             .whole_phases()
             .map(|(phase, _)| (label_of(phase), reading.part(phase, link)));
         for (load, spread) in std::iter::once(("alone", reading.alone(link))).chain(whole) {
-            for (stat, bps) in spread.iter().flat_map(stats) {
+            for (stat, bps) in spread.into_iter().flat_map(stats) {
                 text.link(link.id, &[("load", load), ("stat", stat)], bps);
             }
         }
@@ -146,14 +146,13 @@ fn state(text: &mut Text, reading: Reading<'_>) {
             (verdict != Verdict::NotComparable).then_some(change),
         );
     }
-    let complete = u8::from(report.complete);
-    let help = "1 if the whole plan was measured";
-    text.value("complete", help, Some(complete));
+    let complete = Some(u8::from(report.complete));
+    text.value("complete", "1 if the whole plan was measured", complete);
     let duration = Some(report.elapsed_s);
     text.value("duration_seconds", "Duration of the bench", duration);
 }
 
-fn stats(spread: &Spread) -> [(&'static str, u64); 3] {
+fn stats(spread: Spread) -> [(&'static str, u64); 3] {
     [
         ("median", spread.median_bps),
         ("min", spread.min_bps),

@@ -1,9 +1,8 @@
 //! Values derived from a bench report, shared by the table, the HTML page and the metrics.
 
-use std::collections::BTreeMap;
-
 use nicstripe::bench::{
-    BenchLink, BenchReport, CpuUse, Flow, Limiter, LinkSummary, Phase, Run, Spread, Verdict,
+    BenchLink, BenchReport, Comparison, CpuUse, Ends, Flow, Limiter, LinkSummary, Phase, Run,
+    Spread, SweepKind, Verdict,
 };
 
 use super::unit::RateUnit;
@@ -73,13 +72,7 @@ impl<'a> Reading<'a> {
         if phase == Phase::Together {
             return self.summary_of(link)?.together;
         }
-        let rate = |run: &Run| {
-            run.flows
-                .iter()
-                .filter(|flow| flow.link == link.id)
-                .map(|flow| flow.goodput_bps)
-                .sum::<u64>()
-        };
+        let rate = |run| self.flows(run, link).map(|flow| flow.goodput_bps).sum();
         let rates: Vec<u64> = self.runs(phase).map(rate).collect();
         spread(&rates, self.total(phase).is_none_or(|total| total.stable))
     }
@@ -126,24 +119,19 @@ impl<'a> Reading<'a> {
             ));
         }
         let (again, sent) = counted?;
-        let part = match sent {
-            0 => 0.0,
-            sent => again as f64 / sent as f64,
-        };
-        Some((again, part))
+        Some((again, again as f64 / sent.max(1) as f64))
     }
 
     /// Returns the share of its theoretical rate that a link reached in a phase. In a bidirectional
     /// phase the theoretical rate counts twice.
     pub(crate) fn efficiency(self, phase: Phase, link: &BenchLink) -> Option<f64> {
-        let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
-        Some(self.part(phase, link)?.median_bps as f64 / (link.theory_bps? as f64 * ways))
+        Some(share(self.part(phase, link)?, phase, link.theory_bps?))
     }
 
     /// Returns the share of the total theoretical rate that all links reached in a phase.
     pub(crate) fn whole_efficiency(self, phase: Phase) -> Option<f64> {
-        let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
-        Some(self.total(phase)?.median_bps as f64 / (self.report.summary.theory_bps? as f64 * ways))
+        let theory = self.report.summary.theory_bps?;
+        Some(share(self.total(phase)?, phase, theory))
     }
 
     /// Returns the CPU seconds per gigabit in a phase at both machines, each in user space, kernel
@@ -184,24 +172,28 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Returns the link with this ID in the report.
+    pub(crate) fn link(self, id: u32) -> Option<&'a BenchLink> {
+        self.report.links.iter().find(|link| link.id == id)
+    }
+
     /// Returns the name of a link by its ID in the report.
     pub(crate) fn name_of(self, id: u32) -> String {
-        self.report
-            .links
-            .iter()
-            .find(|link| link.id == id)
+        self.link(id)
             .map_or_else(|| format!("link {id}"), |link| self.name(link))
+    }
+
+    /// Returns links whose packets arrived at another interface of the peer.
+    pub(crate) fn misrouted(self) -> impl Iterator<Item = &'a BenchLink> {
+        let links = self.report.links.iter();
+        links.filter(|link| link.verified == Some(false))
     }
 
     /// Returns the names of both machines, made distinct and escaped for a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
-        let name = |name: &Option<String>, otherwise: &str| {
-            name.as_ref().map_or_else(|| otherwise.to_owned(), shown)
-        };
-        let [ours, theirs] = [
-            name(&self.report.hosts.client.name, "here"),
-            name(&self.report.hosts.daemon.name, "there"),
-        ];
+        let Ends { client, daemon } = &self.report.hosts;
+        let [ours, theirs] = [(client, "here"), (daemon, "there")]
+            .map(|(host, otherwise)| shown(host.name.as_deref().unwrap_or(otherwise)));
         match ours == theirs {
             true => [format!("{ours} (here)"), format!("{theirs} (there)")],
             false => [ours, theirs],
@@ -213,23 +205,18 @@ impl<'a> Reading<'a> {
         let comparison = self.report.baseline.as_ref()?;
         let id = short_id(&comparison.id);
         if comparison.verdict == Verdict::NotComparable {
-            let why = comparison.why.as_deref().unwrap_or("measured differently");
-            return Some(format!("not comparable with {id}: {}", shown(why)));
+            let why = shown(obstacle(comparison));
+            return Some(format!("not comparable with {id}: {why}"));
         }
-        let unit = self.unit;
         let before = comparison.baseline.median_bps;
         // The comparison chooses the load: the first that both reports have.
         let after = (before as f64 * (1.0 + comparison.change_pct / 100.0)).max(0.0) as u64;
-        let change = format!(
-            "{} to {} {}, {:+.1} %, noise {:.1} %",
-            unit.text(before),
-            unit.text(after),
-            unit.name(),
-            comparison.change_pct,
-            comparison.noise_pct
-        );
         Some(format!(
-            "compared with {id}: {change}: {}",
+            "compared with {id}: {} to {}, {:+.1} %, noise {:.1} %: {}",
+            self.unit.text(before),
+            self.unit.rate(after),
+            comparison.change_pct,
+            comparison.noise_pct,
             verdict_text(comparison.verdict)
         ))
     }
@@ -256,9 +243,6 @@ impl<'a> Reading<'a> {
 
     /// Returns a text for each load whose repeats differ too much.
     pub(crate) fn unstable(self) -> Vec<String> {
-        let reported = |name: &str, spread: &Spread| {
-            format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread))
-        };
         let alone = self
             .report
             .links
@@ -270,9 +254,25 @@ impl<'a> Reading<'a> {
         alone
             .chain(whole)
             .filter(|(_, spread)| !spread.stable && spread.n > 1)
-            .map(|(name, spread)| reported(&name, &spread))
+            .map(|(name, spread)| {
+                format!(
+                    "{name} ({} repeats, {})",
+                    spread.n,
+                    self.unit.range(&spread)
+                )
+            })
             .collect()
     }
+}
+
+/// Returns the number of directions in which a phase loads each link.
+pub(crate) fn ways(phase: Phase) -> u64 {
+    1 + u64::from(phase == Phase::Both)
+}
+
+/// Returns a rate as a share of `theory_bps`, the theoretical rate of one direction.
+fn share(rate: Spread, phase: Phase, theory_bps: u64) -> f64 {
+    rate.median_bps as f64 / (theory_bps as f64 * ways(phase) as f64)
 }
 
 /// Returns the CPU seconds of a run per gigabit of data, in user space, kernel and interrupts.
@@ -303,19 +303,14 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Counts how often each key occurs.
-pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
-    let mut counts = BTreeMap::new();
-    for key in keys {
-        *counts.entry(key).or_default() += 1;
-    }
-    counts
+/// Returns the reason why two reports are not comparable.
+pub(crate) fn obstacle(comparison: &Comparison) -> &str {
+    comparison.why.as_deref().unwrap_or("measured differently")
 }
 
 /// Returns the first digits of a report ID, enough to find the report.
 pub(crate) fn short_id(id: &str) -> String {
-    let short: String = id.chars().take(SHORT_ID).collect();
-    shown(short)
+    shown(id.chars().take(SHORT_ID).collect::<String>())
 }
 
 /// Returns the name of a phase, for users.
@@ -327,6 +322,17 @@ pub(crate) fn phase_text(phase: Phase) -> &'static str {
         Phase::Reverse => "reverse",
         Phase::Both => "both ways",
         Phase::Pair => "in pairs",
+    }
+}
+
+/// Returns the name of a sweep, for users.
+pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
+    match kind {
+        SweepKind::Message => "message sizes",
+        SweepKind::Buffer => "socket buffers",
+        SweepKind::Streams => "connections per link",
+        SweepKind::Grid => "buffers × connections",
+        SweepKind::Mtu => "packet sizes",
     }
 }
 
@@ -356,9 +362,41 @@ pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns true if an efficiency is known and below [`GOOD_EFFICIENCY`].
-pub(crate) fn is_bad(efficiency: Option<f64>) -> bool {
-    efficiency.is_some_and(|part| part < GOOD_EFFICIENCY)
+/// Assessment of a printed value, which determines its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Plain,
+    /// The cables are the bottleneck, or the rates are higher than the baseline's.
+    Good,
+    /// The value shows a problem.
+    Bad,
+}
+
+impl Mood {
+    /// Assesses the bottleneck of a bench.
+    pub(crate) fn of_limiter(limiter: Option<Limiter>) -> Self {
+        match limiter {
+            Some(Limiter::Cable) => Self::Good,
+            Some(_) => Self::Bad,
+            None => Self::Plain,
+        }
+    }
+
+    pub(crate) fn of_verdict(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Regression | Verdict::NotComparable => Self::Bad,
+            Verdict::Better => Self::Good,
+            Verdict::Same => Self::Plain,
+        }
+    }
+
+    /// Assesses the share of its theoretical rate that a link reached.
+    pub(crate) fn of_efficiency(efficiency: Option<f64>) -> Self {
+        match efficiency.is_some_and(|part| part < GOOD_EFFICIENCY) {
+            true => Self::Bad,
+            false => Self::Plain,
+        }
+    }
 }
 
 /// Phases that load all links. The first is the load of a copy to the daemon.

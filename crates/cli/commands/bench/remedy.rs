@@ -18,50 +18,35 @@ pub(crate) struct Remedy {
 }
 
 impl Remedy {
-    fn new(found: String, help: impl Into<String>) -> Self {
+    fn new(found: String, help: impl Into<String>, commands: Vec<String>) -> Self {
         Self {
             found,
             help: help.into(),
-            commands: Vec::new(),
+            commands,
             undo: Vec::new(),
         }
-    }
-
-    fn with(self, commands: Vec<String>) -> Self {
-        Self { commands, ..self }
     }
 }
 
 /// Returns remedies, the worst problem first: misrouted packets, bottlenecks of links, unstable
 /// results.
 pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
-    let report = reading.report;
-    let misrouted = report
-        .links
-        .iter()
-        .filter(|link| link.verified == Some(false))
-        .map(|link| of_misrouted(reading, link));
-    let shared = (report.summary.limiter == Some(Limiter::Shared)).then(|| of_shared(reading));
-    let limited = report
-        .links
+    let (links, limiter) = (&reading.report.links, reading.report.summary.limiter);
+    let misrouted = reading.misrouted().map(|link| of_misrouted(reading, link));
+    let duplex = links.iter().filter_map(|link| of_duplex(reading, link));
+    let whole = match limiter {
+        Some(Limiter::Shared) => Some(of_shared(reading)),
+        Some(Limiter::Cpu) => Some(of_cpu(reading)),
+        _ => None,
+    };
+    let limited = links
         .iter()
         .filter_map(|link| of_limiter(reading, link, reading.summary_of(link)?.limiter?));
-    let whole = report
-        .summary
-        .limiter
-        .filter(|limiter| *limiter == Limiter::Cpu)
-        .map(|_| of_cpu(reading));
-    let duplex = report
-        .links
-        .iter()
-        .filter_map(|link| of_duplex(reading, link));
-    let unstable = of_unstable(&reading.unstable());
     misrouted
         .chain(duplex)
-        .chain(shared)
         .chain(whole)
         .chain(limited)
-        .chain(unstable)
+        .chain(of_unstable(&reading.unstable()))
         .collect()
 }
 
@@ -71,7 +56,7 @@ fn of_misrouted(reading: Reading<'_>, link: &BenchLink) -> Remedy {
         reading.name(link)
     );
     let help = "Its numbers are those of another cable. Show the routes that would help, and permit nicstripe to install them.";
-    Remedy::new(found, help).with(vec!["nicstripe links HOST".into()])
+    Remedy::new(found, help, vec!["nicstripe links HOST".into()])
 }
 
 fn of_duplex(reading: Reading<'_>, link: &BenchLink) -> Option<Remedy> {
@@ -82,14 +67,14 @@ fn of_duplex(reading: Reading<'_>, link: &BenchLink) -> Option<Remedy> {
         .find(|(end, _)| end.duplex.as_deref() == Some("half"))?;
     let found = format!("{} runs at half duplex on {machine}.", reading.name(link));
     let help = "Both ends must autonegotiate: replace the cable, and undo fixed modes of ports or switches.";
-    Some(Remedy::new(found, help).with(vec![format!("ethtool {}", quoted(&end.name))]))
+    let command = format!("ethtool {}", quoted(&end.name));
+    Some(Remedy::new(found, help, vec![command]))
 }
 
 fn of_shared(reading: Reading<'_>) -> Remedy {
     let links = reading.report.links.iter().filter(|link| {
-        reading
-            .summary_of(link)
-            .is_some_and(|of| of.limiter == Some(Limiter::Shared))
+        let summary = reading.summary_of(link);
+        summary.is_some_and(|of| of.limiter == Some(Limiter::Shared))
     });
     let names: Vec<String> = links.map(|link| reading.name(link)).collect();
     let found = format!(
@@ -98,7 +83,7 @@ fn of_shared(reading: Reading<'_>) -> Remedy {
     );
     let help =
         "Check for a shared USB hub, PCIe slot or switch at either end, and separate the cards.";
-    Remedy::new(found, help).with(vec!["lspci -tv".into(), "lsusb -t".into()])
+    Remedy::new(found, help, vec!["lspci -tv".into(), "lsusb -t".into()])
 }
 
 fn of_cpu(reading: Reading<'_>) -> Remedy {
@@ -106,12 +91,8 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     let found =
         format!("A processor core of {ours} or {theirs} is saturated, or a cgroup limits it.");
     let help = "The section on processor time shows which end needs more. Larger packets (MTU 9000 at both ends) and offloads save most.";
-    let lacking: Vec<(String, Vec<&str>)> = reading
-        .report
-        .links
-        .iter()
-        .filter_map(|link| lacking(&link.ends.client))
-        .collect();
+    let ends = reading.report.links.iter().map(|link| &link.ends.client);
+    let lacking: Vec<(String, Vec<&str>)> = ends.filter_map(lacking).collect();
     let switched = |to: &str| {
         let command = |(interface, names): &(String, Vec<&str>)| {
             let names: Vec<String> = names.iter().map(|name| format!("{name} {to}")).collect();
@@ -120,9 +101,8 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
         lacking.iter().map(command).collect()
     };
     Remedy {
-        commands: switched("on"),
         undo: switched("off"),
-        ..Remedy::new(found, help)
+        ..Remedy::new(found, help, switched("on"))
     }
 }
 
@@ -138,55 +118,54 @@ fn lacking(interface: &InterfaceFacts) -> Option<(String, Vec<&'static str>)> {
 }
 
 fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Option<Remedy> {
-    let name = reading.name(link);
-    let [ours, theirs] = reading.machines();
-    let interface = quoted(&link.ends.client.name);
-    let found = |what: &str| format!("{name} is limited by {what}.");
-    Some(match limiter {
+    const BUFFERS: &str = "Drop -w, or raise the kernel's limit.";
+    const LOAD: &str = "Check for other load there, and for a CPU quota.";
+    let (cause, help, commands) = match limiter {
         // Reported once for all links, or no problem.
         Limiter::Cable | Limiter::Shared | Limiter::Cpu => return None,
-        Limiter::Loss => Remedy::new(
-            found("lost packets"),
-            "Replace the cable, then the port; check which error counters grow.",
-        )
-        .with(vec![format!(
-            "ethtool -S {interface} | grep -iE 'err|drop|crc|miss'"
-        )]),
-        Limiter::Window => {
-            let help = format!(
-                "Allow larger windows on {ours} and {theirs}: the round trip is long for this rate."
-            );
-            Remedy {
-                undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with the values that the first command printed".into()],
-                ..Remedy::new(found("the window: less in flight than rate × round trip"), help).with(vec![
-                    "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
-                    "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
-                ])
-            }
+        Limiter::Window => return Some(of_window(reading, link)),
+        Limiter::Loss => {
+            let interface = quoted(&link.ends.client.name);
+            let counters = format!("ethtool -S {interface} | grep -iE 'err|drop|crc|miss'");
+            let help = "Replace the cable, then the port; check which error counters grow.";
+            ("lost packets", help, vec![counters])
         }
-        Limiter::ReceiveBuffer => Remedy::new(
-            found("the receiver's socket buffer"),
-            "Drop -w, or raise the kernel's limit.",
-        )
-        .with(vec!["sysctl net.ipv4.tcp_rmem net.core.rmem_max".into()]),
-        Limiter::SendBuffer => Remedy::new(
-            found("the sender's socket buffer"),
-            "Drop -w, or raise the kernel's limit.",
-        )
-        .with(vec!["sysctl net.ipv4.tcp_wmem net.core.wmem_max".into()]),
-        Limiter::Sender => Remedy::new(
-            found("the sending program"),
-            "Check for other load there, and for a CPU quota.",
-        ),
-        Limiter::Receiver => Remedy::new(
-            found("the receiving program"),
-            "Check for other load there, and for a CPU quota.",
-        ),
-        Limiter::Unknown => Remedy::new(
-            found("an unknown cause"),
-            "Attach this page to a bug report.",
-        ),
-    })
+        Limiter::ReceiveBuffer => {
+            let limits = "sysctl net.ipv4.tcp_rmem net.core.rmem_max";
+            ("the receiver's socket buffer", BUFFERS, vec![limits.into()])
+        }
+        Limiter::SendBuffer => {
+            let limits = "sysctl net.ipv4.tcp_wmem net.core.wmem_max";
+            ("the sender's socket buffer", BUFFERS, vec![limits.into()])
+        }
+        Limiter::Sender => ("the sending program", LOAD, Vec::new()),
+        Limiter::Receiver => ("the receiving program", LOAD, Vec::new()),
+        Limiter::Unknown => {
+            let help = "Attach this page to a bug report.";
+            ("an unknown cause", help, Vec::new())
+        }
+    };
+    let found = format!("{} is limited by {cause}.", reading.name(link));
+    Some(Remedy::new(found, help, commands))
+}
+
+fn of_window(reading: Reading<'_>, link: &BenchLink) -> Remedy {
+    let [ours, theirs] = reading.machines();
+    let found = format!(
+        "{} is limited by the window: less in flight than rate × round trip.",
+        reading.name(link)
+    );
+    let help = format!(
+        "Allow larger windows on {ours} and {theirs}: the round trip is long for this rate."
+    );
+    let commands = vec![
+        "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
+        "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
+    ];
+    Remedy {
+        undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with the values that the first command printed".into()],
+        ..Remedy::new(found, help, commands)
+    }
 }
 
 fn of_unstable(what: &[String]) -> Option<Remedy> {
@@ -194,7 +173,7 @@ fn of_unstable(what: &[String]) -> Option<Remedy> {
         "{}. Check for other load on links and processors, and measure again without it.",
         what.join("; ")
     );
-    (!what.is_empty()).then(|| Remedy::new("The repeats disagree:".into(), help))
+    (!what.is_empty()).then(|| Remedy::new("The repeats disagree:".into(), help, Vec::new()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Sweeps of a bench as text: one line with the conclusions, followed by the measured points.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use nicstripe::{
     bench::{Sweep, SweepKind, SweepPoint},
@@ -8,68 +8,51 @@ use nicstripe::{
 };
 
 use super::{
-    reading::Reading,
-    table::kind_text,
-    unit::{RateUnit, size},
+    reading::{Reading, kind_text},
+    unit::{RateUnit, size, swept},
 };
 use crate::text::table::aligned_rows;
 
 /// Returns the lines of all sweeps in a report. With `wide`, the rates of buffer, connection and
 /// MTU sweeps have ranges.
 pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
-    reading
-        .report
-        .sweeps
-        .iter()
+    let sweeps = reading.report.sweeps.iter();
+    sweeps
         .flat_map(|sweep| std::iter::once(found(reading, sweep)).chain(points(sweep, wide)))
         .collect()
 }
 
 /// Returns the conclusions of a sweep as one line.
 fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
-    let dropouts: Vec<String> = sweep
-        .points
-        .iter()
-        .filter(|point| point.dropout)
-        .filter_map(|point| point.size)
-        .map(size)
-        .collect();
+    let dropouts = sweep.points.iter().filter(|point| point.dropout);
+    let dropouts: Vec<String> = dropouts.filter_map(|point| point.size).map(size).collect();
     // The advice on messages repeats these numbers, and that on a grid names its best point, which
     // is its plateau.
     let (is_message, is_grid) = (
         sweep.kind == SweepKind::Message,
         sweep.kind == SweepKind::Grid,
     );
-    let unit = unit_of(sweep);
+    let advice = printable(sweep.advice.as_bytes());
+    let stopped = printable(sweep.stopped.as_bytes());
+    let plateau = sweep.plateau.filter(|_| !is_grid);
+    let rate = |bps| unit_of(sweep).rate(bps);
     let parts = [
-        sweep.latency_us.map(|us| format!("latency {us:.1} µs")),
-        sweep
-            .half_size_bytes
-            .map(|bytes| format!("half the rate at {}", size(bytes))),
-        sweep
-            .plateau
-            .filter(|_| !is_grid)
-            .map(|plateau| format!("plateau from {}", name(sweep.kind, plateau))),
-        sweep
-            .bdp_bytes
-            .map(|bytes| format!("bandwidth × delay {}", size(bytes))),
-        sweep
-            .top_decile_bps
-            .map(|bps| format!("top decile {} {}", unit.text(bps), unit.name())),
+        (sweep.latency_us).map(|us| format!("latency {us:.1} µs")),
+        (sweep.half_size_bytes).map(|bytes| format!("half the rate at {}", size(bytes))),
+        plateau.map(|plateau| format!("plateau from {}", name(sweep.kind, plateau))),
+        (sweep.bdp_bytes).map(|bytes| format!("bandwidth × delay {}", size(bytes))),
+        (sweep.top_decile_bps).map(|bps| format!("top decile {}", rate(bps))),
         (!dropouts.is_empty()).then(|| format!("dropouts at {}", dropouts.join(", "))),
-        Some(printable(sweep.advice.as_bytes())).filter(|advice| !advice.is_empty() && !is_message),
-        Some(printable(sweep.stopped.as_bytes()))
-            .filter(|why| !EXPECTED.contains(&why.as_str()))
-            .map(|why| format!("({why})")),
+        (!advice.is_empty() && !is_message).then_some(advice),
+        (!EXPECTED.contains(&&*stopped)).then(|| format!("({stopped})")),
     ];
     let over = sweep
         .link
         .map_or_else(String::new, |link| format!(" on {}", reading.name_of(link)));
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let text = if sweep.points.is_empty() {
-        "nothing was measured".to_owned()
-    } else {
-        parts.join("   ")
+    let text = match sweep.points.is_empty() {
+        true => "nothing was measured".to_owned(),
+        false => parts.join("   "),
     };
     format!("{}{over}: {text}", kind_text(sweep.kind))
 }
@@ -92,23 +75,14 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
         SweepKind::Mtu => "MTU",
         _ => "buffer",
     };
-    let mut rows = vec![
-        [head, unit.name(), "", "given", "CPU s/Gbit", ""]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let heads = [head, unit.name(), "", "given", "CPU s/Gbit", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(sweep.points.iter().map(|point| {
+        let range = wide.then(|| unit.range(&point.rate));
         vec![
-            point.size.map_or_else(
-                || "kernel default".to_owned(),
-                |size| name(sweep.kind, size),
-            ),
+            requested(sweep.kind, point.size),
             unit.text(point.rate.median_bps),
-            if wide {
-                unit.range(&point.rate)
-            } else {
-                String::new()
-            },
+            range.unwrap_or_default(),
             point.got_bytes.map_or_else(String::new, size),
             point.cpu_s_per_gbit.map_or_else(String::new, seconds),
             remark(sweep, point).to_owned(),
@@ -145,33 +119,24 @@ fn messages(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
 }
 
 fn grid(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
-    let counts: BTreeSet<u32> = sweep
-        .points
-        .iter()
-        .filter_map(|point| point.streams)
-        .collect();
-    let sizes: BTreeSet<Option<u64>> = sweep.points.iter().map(|point| point.size).collect();
+    let points = || sweep.points.iter();
+    let counts: BTreeSet<u32> = points().filter_map(|point| point.streams).collect();
+    let sizes: BTreeSet<Option<u64>> = points().map(|point| point.size).collect();
     let found = |bytes: Option<u64>, count: u32| {
-        let point = sweep
-            .points
-            .iter()
-            .find(|point| (point.size, point.streams) == (bytes, Some(count)));
+        let point = points().find(|point| (point.size, point.streams) == (bytes, Some(count)));
         point.map_or_else(|| "-".to_owned(), |point| unit.text(point.rate.median_bps))
     };
     // An empty last column, since the last is left-aligned.
-    let ending = |cells: Vec<String>| cells.into_iter().chain([String::new()]).collect::<Vec<_>>();
-    let mut rows = vec![ending(
-        std::iter::once(unit.name().to_owned())
-            .chain(counts.iter().map(|count| format!("× {count}")))
-            .collect(),
-    )];
+    let row = |first: String, cell: &dyn Fn(u32) -> String| -> Vec<String> {
+        let cells = counts.iter().map(|count| cell(*count));
+        let cells = std::iter::once(first).chain(cells);
+        cells.chain([String::new()]).collect()
+    };
+    let heads = row(unit.name().to_owned(), &|count| format!("× {count}"));
+    let mut rows = vec![heads];
     rows.extend(sizes.into_iter().map(|bytes| {
-        let name = bytes.map_or_else(|| "kernel default".to_owned(), size);
-        ending(
-            std::iter::once(name)
-                .chain(counts.iter().map(|count| found(bytes, *count)))
-                .collect(),
-        )
+        let name = requested(sweep.kind, bytes);
+        row(name, &|count| found(bytes, count))
     }));
     aligned_rows(&rows)
 }
@@ -185,27 +150,25 @@ fn remark(sweep: &Sweep, point: &SweepPoint) -> &'static str {
     }
 }
 
-/// Returns the swept value of a point as text: a size, or a number of connections.
-fn name(kind: SweepKind, bytes: u64) -> String {
+/// Returns the swept value of a point as text, or that the kernel chose it.
+fn requested(kind: SweepKind, value: Option<u64>) -> String {
+    value.map_or_else(|| "kernel default".to_owned(), |value| name(kind, value))
+}
+
+/// Returns a swept value as text: a size, or a number of connections.
+fn name(kind: SweepKind, value: u64) -> String {
     match kind {
-        SweepKind::Streams => bytes.to_string(),
-        SweepKind::Mtu => format!("{bytes} B"),
-        _ => size(bytes),
+        SweepKind::Mtu => format!("{value} B"),
+        kind => swept(kind, value),
     }
 }
 
 /// Returns the unit for the rates of a sweep. Those of small messages are too low for Gbit/s.
 fn unit_of(sweep: &Sweep) -> RateUnit {
-    let most = sweep
-        .points
-        .iter()
-        .map(|point| point.rate.median_bps)
-        .max()
-        .unwrap_or_default();
-    if sweep.kind == SweepKind::Message {
-        RateUnit::Megabits
-    } else {
-        RateUnit::for_most(most)
+    let rates = sweep.points.iter().map(|point| point.rate.median_bps);
+    match sweep.kind {
+        SweepKind::Message => RateUnit::Megabits,
+        _ => RateUnit::for_most(rates.max().unwrap_or_default()),
     }
 }
 
@@ -220,12 +183,11 @@ fn seconds(seconds: f64) -> String {
 
 /// Formats microseconds with three significant digits.
 fn micros(micros: f64) -> String {
-    let time = Duration::from_secs_f64((micros / 1e6).clamp(0.0, 1e6));
     match micros {
         micros if micros < 99.95 => format!("{micros:.1} µs"),
         micros if micros < 999.5 => format!("{micros:.0} µs"),
         micros if micros < 99_950.0 => format!("{:.1} ms", micros / 1e3),
-        _ => format!("{:.0} ms", time.as_secs_f64() * 1e3),
+        _ => format!("{:.0} ms", micros / 1e3),
     }
 }
 

@@ -1,18 +1,15 @@
 //! Bench report as text: a table, the conclusions, and a closing sentence.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use clap::builder::styling::{AnsiColor, Style};
 use nicstripe::{
-    bench::{
-        BenchLink, BenchReport, Direction, DiskReport, Ends, Limiter, Phase, Spread, SweepKind,
-        Verdict,
-    },
+    bench::{BenchLink, BenchReport, Direction, DiskReport, Ends, Phase, Spread},
     printable,
 };
 
 use super::{
-    reading::{self, Reading, limiter_text, phase_text},
+    reading::{Mood, Reading, limiter_text, phase_text},
     swept,
     unit::{bytes_a_second, milliseconds, percent, time},
 };
@@ -27,27 +24,10 @@ pub(crate) struct Line {
     pub(crate) mood: Mood,
 }
 
-/// Assessment of a line, which determines its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
-    Plain,
-    /// The cables are the bottleneck, or the rates are higher than the baseline's.
-    Good,
-    /// The line reports a problem.
-    Bad,
-}
-
 impl Line {
-    fn of(text: String, mood: Mood) -> Self {
+    fn of(text: impl Into<String>, mood: Mood) -> Self {
+        let text = text.into();
         Self { text, mood }
-    }
-
-    fn plain(text: String) -> Self {
-        Self::of(text, Mood::Plain)
-    }
-
-    fn bad(text: String) -> Self {
-        Self::of(text, Mood::Bad)
     }
 
     /// Returns the text with colour codes. The printer strips them if colours are off.
@@ -66,7 +46,7 @@ impl Line {
 pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
-    let mut lines = vec![Line::plain(title(reading, wide))];
+    let mut lines = vec![Line::of(title(reading, wide), Mood::Plain)];
     let narrow = columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM);
     lines.extend(table(reading, wide, narrow));
     let disk = report.disk.as_ref().map(|disk| disk_line(disk, wide));
@@ -76,17 +56,24 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
         .chain(processors(reading))
         .chain(swept::lines(reading, wide))
         .chain(disk);
-    lines.extend(plain.map(Line::plain));
+    lines.extend(plain.map(|text| Line::of(text, Mood::Plain)));
     let unstable = reading.unstable().into_iter();
-    lines.extend(unstable.map(|what| Line::bad(format!("not stable: {what}"))));
-    lines.extend(unverified(reading).map(Line::bad));
+    let problems = unstable
+        .map(|what| format!("not stable: {what}"))
+        .chain(unverified(reading));
+    lines.extend(problems.map(|text| Line::of(text, Mood::Bad)));
     if !report.complete {
         let text = "incomplete: ended before the whole plan was measured";
-        lines.push(Line::bad(text.to_owned()));
+        lines.push(Line::of(text, Mood::Bad));
     }
-    let compared = reading.compared();
-    lines.extend(compared.map(|text| Line::of(text, verdict_mood(report))));
-    lines.extend(sentence(report));
+    let verdict = report.baseline.as_ref().map(|baseline| baseline.verdict);
+    let compared = reading.compared().zip(verdict);
+    lines.extend(compared.map(|(text, verdict)| Line::of(text, Mood::of_verdict(verdict))));
+    let sentence = printable(report.summary.sentence.as_bytes());
+    if !sentence.is_empty() {
+        let mood = Mood::of_limiter(report.summary.limiter);
+        lines.push(Line::of(sentence, mood));
+    }
     match columns {
         Some(columns) => lines
             .into_iter()
@@ -126,9 +113,8 @@ pub(crate) fn total_line(report: &BenchReport) -> String {
         .whole_efficiency(phase)
         .map_or_else(String::new, |part| format!(", {} of theory", percent(part)));
     format!(
-        "{} {}, {}{part}",
-        reading.unit.text(total.median_bps),
-        reading.unit.name(),
+        "{}, {}{part}",
+        reading.unit.rate(total.median_bps),
         bytes_a_second(total.median_bps)
     )
 }
@@ -140,9 +126,9 @@ fn title(reading: Reading<'_>, wide: bool) -> String {
         format!("bench {ours} → {theirs}"),
         link_text::counted(report.links.len()),
     ];
-    let mtus = reading::counted(report.links.iter().filter_map(mtu));
+    let mtus: BTreeSet<u32> = report.links.iter().filter_map(mtu).collect();
     if !mtus.is_empty() {
-        let mtus: Vec<String> = mtus.keys().map(u32::to_string).collect();
+        let mtus: Vec<String> = mtus.iter().map(u32::to_string).collect();
         parts.push(format!("MTU {}", mtus.join(" and ")));
     }
     let congestion = report.hosts.client.congestion.as_ref();
@@ -174,14 +160,8 @@ fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     let mut rows = vec![(heads(phase), Mood::Plain)];
     let links = report.links.iter();
     rows.extend(links.map(|link| link_row(reading, phase, link, wide)));
-    let others = reading.whole_phases().map(|(other, _)| other);
-    let others = others.filter(|other| Some(*other) != phase);
-    let named = others.map(|other| (other, phase_text(other)));
-    let totals = phase.map(|phase| (phase, "TOTAL")).into_iter().chain(named);
-    rows.extend(totals.map(|(phase, name)| {
-        let row = total_row(reading, phase, name, wide);
-        (row, Mood::Plain)
-    }));
+    let totals = reading.whole_phases();
+    rows.extend(totals.map(|(phase, total)| (total_row(reading, phase, total, wide), Mood::Plain)));
     let (mut cells, moods): (Vec<Vec<String>>, Vec<_>) = rows.into_iter().unzip();
     let mut drop_column = |column| cells.iter_mut().for_each(|row| drop(row.remove(column)));
     if narrow {
@@ -200,17 +180,16 @@ fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
 
 fn heads(phase: Option<Phase>) -> Vec<String> {
     let main = phase.map_or("together", phase_text);
-    [
+    let heads = [
         "link",
         "alone",
         main,
         "of theory",
         "resent",
-        "RTT idle/load ms",
+        ROUND_TRIPS_HEAD,
         "limited by",
-    ]
-    .map(str::to_owned)
-    .into()
+    ];
+    heads.map(str::to_owned).into()
 }
 
 fn link_row(
@@ -227,10 +206,6 @@ fn link_row(
     let idle = link.rtt_idle.map(|rtt| milliseconds(rtt.p50_us));
     let loaded = reading.rtt_loaded(phase, link).map(milliseconds);
     let limiter = summary.and_then(|summary| summary.limiter);
-    let mood = match reading::is_bad(efficiency) {
-        true => Mood::Bad,
-        false => Mood::Plain,
-    };
     let cells = vec![
         format!("{} {}", link.id, reading.name(link)),
         spread(reading.alone(link)),
@@ -240,10 +215,10 @@ fn link_row(
         format!("{} / {}", known(idle), known(loaded)),
         limiter.map_or("", limiter_text).to_owned(),
     ];
-    (cells, mood)
+    (cells, Mood::of_efficiency(efficiency))
 }
 
-fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<String> {
+fn total_row(reading: Reading<'_>, phase: Phase, total: Spread, wide: bool) -> Vec<String> {
     let report = reading.report;
     let is_main = reading.main_phase() == Some(phase);
     let alone = reading.alone_sum().filter(|_| is_main);
@@ -253,9 +228,9 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
         .sum();
     let limiter = report.summary.limiter.filter(|_| is_main);
     vec![
-        name.to_owned(),
+        if is_main { "TOTAL" } else { phase_text(phase) }.to_owned(),
         alone.map_or_else(String::new, |sum| cell_of(reading, sum, "", wide)),
-        cell(reading, reading.total(phase), wide),
+        cell(reading, Some(total), wide),
         known(reading.whole_efficiency(phase).map(percent)),
         known(again.map(|bytes| resent(bytes, 0.0))),
         String::new(),
@@ -308,27 +283,12 @@ fn processors(reading: Reading<'_>) -> Option<String> {
     let Ends { client, daemon } = &reading.report.summary.cpu_s_per_gbit;
     let mhz = &reading.report.summary.cpu_mhz_per_mbps;
     let [ours, theirs] = reading.machines();
-    let of = |name: &str, seconds: &Option<f64>, mhz: &Option<f64>| {
+    let ends = [(ours, client, mhz.client), (theirs, daemon, mhz.daemon)];
+    let parts = join(ends.into_iter().filter_map(|(name, seconds, mhz)| {
         let mhz = mhz.map_or_else(String::new, |mhz| format!(", {mhz:.3} MHz per Mbit/s"));
         seconds.map(|seconds| format!("{name} {seconds:.4} s{mhz}"))
-    };
-    let ends = [
-        of(&ours, client, &mhz.client),
-        of(&theirs, daemon, &mhz.daemon),
-    ];
-    let parts = join(ends.into_iter().flatten())?;
+    }))?;
     Some(format!("processor per Gbit, whole machine: {parts}"))
-}
-
-/// Returns the name of a sweep, for users.
-pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
-    match kind {
-        SweepKind::Message => "message sizes",
-        SweepKind::Buffer => "socket buffers",
-        SweepKind::Streams => "connections per link",
-        SweepKind::Grid => "buffers × connections",
-        SweepKind::Mtu => "packet sizes",
-    }
 }
 
 /// Formats the disk measurement as one line. File systems and ranges appear only on a wide
@@ -347,15 +307,13 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
     ];
     let stage = |(name, rate, system): (&str, Option<Spread>, &Option<String>)| {
         let rate = rate?;
-        let of = |bps: u64| bps as f64 / 8e6;
+        let [least, median, most] =
+            [rate.min_bps, rate.median_bps, rate.max_bps].map(|bps| bps as f64 / 8e6);
         let on = system.as_ref().filter(|_| wide);
         let on = on.map_or_else(String::new, |system| format!(" {}", shown(system)));
-        let range = if wide && rate.n > 1 {
-            format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps))
-        } else {
-            String::new()
-        };
-        Some(format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps)))
+        let range = (wide && rate.n > 1).then(|| format!(" [{least:.1}-{most:.1}]"));
+        let range = range.unwrap_or_default();
+        Some(format!("{name}{on} {median:.1} MB/s{range}"))
     };
     let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| {
         format!("; bottleneck: {}", shown(stage))
@@ -370,32 +328,12 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
 /// Returns warnings about links whose packets took another interface. They come first, because the
 /// rates of such a link are those of another one.
 fn unverified(reading: Reading<'_>) -> impl Iterator<Item = String> {
-    let links = reading.report.links.iter();
-    let misrouted = links.filter(|link| link.verified == Some(false));
-    misrouted.map(move |link| {
+    reading.misrouted().map(move |link| {
         format!(
             "{}: arrived on another interface of the peer, its numbers are those of another cable",
             reading.name(link)
         )
     })
-}
-
-fn sentence(report: &BenchReport) -> Option<Line> {
-    let text = printable(report.summary.sentence.as_bytes());
-    let mood = match report.summary.limiter {
-        Some(Limiter::Cable) => Mood::Good,
-        Some(_) => Mood::Bad,
-        None => Mood::Plain,
-    };
-    (!text.is_empty()).then_some(Line::of(text, mood))
-}
-
-fn verdict_mood(report: &BenchReport) -> Mood {
-    match report.baseline.as_ref().map(|baseline| baseline.verdict) {
-        Some(Verdict::Regression | Verdict::NotComparable) => Mood::Bad,
-        Some(Verdict::Better) => Mood::Good,
-        _ => Mood::Plain,
-    }
 }
 
 fn join(parts: impl IntoIterator<Item = String>) -> Option<String> {
@@ -408,6 +346,7 @@ const ALONE: usize = 1;
 
 /// Index of the table column with round-trip times, which a narrow terminal omits.
 const ROUND_TRIPS: usize = 5;
+const ROUND_TRIPS_HEAD: &str = "RTT idle/load ms";
 
 /// Minimum width of a terminal, in columns, for a table with round-trip times.
 const ROUND_TRIPS_FROM: usize = 90;

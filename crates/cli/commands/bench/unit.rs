@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe::bench::Spread;
+use nicstripe::bench::{Spread, SweepKind};
 
 /// Unit of all rates in one table or page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,10 +14,9 @@ pub(crate) enum RateUnit {
 impl RateUnit {
     /// Returns the unit for rates up to `most_bps`, in bits per second.
     pub(crate) fn for_most(most_bps: u64) -> Self {
-        if most_bps < GIGABITS_FROM {
-            Self::Megabits
-        } else {
-            Self::Gigabits
+        match most_bps {
+            ..GIGABITS_FROM => Self::Megabits,
+            _ => Self::Gigabits,
         }
     }
 
@@ -49,15 +48,19 @@ impl RateUnit {
         }
     }
 
+    /// Formats a rate in bits per second as a number with this unit.
+    pub(crate) fn rate(self, bps: u64) -> String {
+        format!("{} {}", self.text(bps), self.name())
+    }
+
     /// Formats the minimum and maximum of repeats as `[939.8..941.2]`; empty for a single run.
     pub(crate) fn range(self, spread: &Spread) -> String {
         match spread.n {
             0 | 1 => String::new(),
-            _ => format!(
-                "[{}..{}]",
-                self.text(spread.min_bps),
-                self.text(spread.max_bps)
-            ),
+            _ => {
+                let [min, max] = [spread.min_bps, spread.max_bps].map(|bps| self.text(bps));
+                format!("[{min}..{max}]")
+            }
         }
     }
 }
@@ -68,11 +71,7 @@ pub(crate) fn bytes_a_second(bps: u64) -> String {
     let bytes = bps as f64 / 8.0;
     match bytes < 10e9 {
         true => format!("{:.1} MB/s ({:.1} MiB/s)", bytes / 1e6, bytes / MIB),
-        false => format!(
-            "{:.2} GB/s ({:.2} GiB/s)",
-            bytes / 1e9,
-            bytes / (MIB * 1024.0)
-        ),
+        false => format!("{:.2} GB/s ({:.2} GiB/s)", bytes / 1e9, bytes / GIB),
     }
 }
 
@@ -109,6 +108,14 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// Formats the value of a sweep: a number of connections, an MTU, or a size in bytes.
+pub(crate) fn swept(kind: SweepKind, value: u64) -> String {
+    match kind {
+        SweepKind::Streams | SweepKind::Mtu => value.to_string(),
+        _ => size(value),
+    }
+}
+
 /// Formats a duration in seconds: `10 s`, `0.5 s`.
 pub(crate) fn time(time: Duration) -> String {
     format!("{} s", (time.as_secs_f64() * 100.0).round() / 100.0)
@@ -118,6 +125,7 @@ pub(crate) fn time(time: Duration) -> String {
 /// have more than four digits before the point.
 const GIGABITS_FROM: u64 = 10_000_000_000;
 const MIB: f64 = 1_048_576.0;
+const GIB: f64 = MIB * 1024.0;
 
 #[cfg(test)]
 mod tests {

@@ -12,10 +12,9 @@ use crate::text::{known, table::aligned};
 /// mark.
 pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     let (one, other) = (Reading::of(before), Reading::of(after));
-    let unit = if one.unit == RateUnit::Gigabits {
-        one.unit
-    } else {
-        other.unit
+    let unit = match one.unit {
+        RateUnit::Gigabits => one.unit,
+        RateUnit::Megabits => other.unit,
     };
     let rate = |spread: Option<Spread>| spread.map(|spread| spread.median_bps as f64 / unit.bits());
     let mut rows = Vec::new();
@@ -41,20 +40,22 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
         }
     }
     let (earlier, later) = (&before.summary, &after.summary);
-    let times = |factor: f64| move |value: Option<f64>| value.map(|value| value * factor);
-    let (percent, milliseconds) = (times(100.0), times(1e3));
-    let efficiency = (percent(earlier.efficiency), percent(later.efficiency));
-    add("share of theory, %".into(), efficiency.0, efficiency.1);
-    let scaling = (percent(earlier.scaling), percent(later.scaling));
-    add("scaling, %".into(), scaling.0, scaling.1);
     let [ours, theirs] = other.machines();
+    let processor = |machine: String| format!("processor of {machine}, ms per Gbit");
     let (then, now) = (&earlier.cpu_s_per_gbit, &later.cpu_s_per_gbit);
-    for (machine, then, now) in [
-        (ours, then.client, now.client),
-        (theirs, then.daemon, now.daemon),
+    for (name, factor, before, after) in [
+        (
+            "share of theory, %".into(),
+            100.0,
+            earlier.efficiency,
+            later.efficiency,
+        ),
+        ("scaling, %".into(), 100.0, earlier.scaling, later.scaling),
+        (processor(ours), 1e3, then.client, now.client),
+        (processor(theirs), 1e3, then.daemon, now.daemon),
     ] {
-        let name = format!("processor of {machine}, ms per Gbit");
-        add(name, milliseconds(then), milliseconds(now));
+        let scaled = |value: Option<f64>| value.map(|value| value * factor);
+        add(name, scaled(before), scaled(after));
     }
     let heads = ["", &short_id(&before.id), &short_id(&after.id), "change"];
     aligned(heads, rows)

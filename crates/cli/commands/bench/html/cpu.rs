@@ -2,7 +2,7 @@
 
 use nicstripe::bench::{Phase, SweepKind};
 
-use super::svg::{Anchor, Scale, Svg, WIDTH, ticks};
+use super::svg::{Scale, Svg, WIDTH, ticks};
 use crate::commands::bench::reading::{Reading, phase_text};
 
 /// Draws the CPU time per gigabit at both machines, for each phase that loads all links and for
@@ -26,9 +26,8 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     );
     svg.columns(scale, &ticks(most * 1e3, 5), [TOP, last]);
     svg.text(
-        "soft",
+        "soft end",
         [WIDTH, last + 30.0],
-        Anchor::End,
         "ms of one core per gigabit, including other load of the machine",
     );
     for (index, bar) in bars.iter().enumerate() {
@@ -45,7 +44,7 @@ struct Bar {
 
 impl Bar {
     fn draw(&self, svg: &mut Svg, y: f64, scale: Scale) {
-        svg.text("halo", [0.0, y + 14.0], Anchor::Start, &self.name);
+        svg.text("halo", [0.0, y + 14.0], &self.name);
         let mut sum = 0.0;
         for (class, part) in &self.parts {
             let from = scale.coordinate(sum * 1e3);
@@ -64,7 +63,6 @@ impl Bar {
         svg.text(
             "strong",
             [scale.coordinate(sum * 1e3) + 6.0, y + NAME + 12.0],
-            Anchor::Start,
             format!("{:.1}", sum * 1e3),
         );
     }

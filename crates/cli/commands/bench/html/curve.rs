@@ -2,8 +2,11 @@
 
 use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
 
-use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, ticks};
-use crate::commands::bench::{reading::Reading, unit::size};
+use super::svg::{Scale, Svg, WIDTH, text_width, ticks};
+use crate::commands::bench::{
+    reading::Reading,
+    unit::{size, swept},
+};
 
 /// Draws a sweep of message sizes, buffer sizes, connections or packet sizes; `None` without
 /// points.
@@ -13,10 +16,8 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
         .iter()
         .filter_map(|point| Some((point.size?.max(1), point)))
         .collect();
-    let (least, most) = (
-        points.iter().map(|(size, _)| *size).min()?,
-        points.iter().map(|(size, _)| *size).max()?,
-    );
+    let sizes = || points.iter().map(|(size, _)| *size);
+    let (least, most) = (sizes().min()?, sizes().max()?);
     let highest = sweep.points.iter().map(|point| point.rate.max_bps).max()?;
     let unit = reading.unit;
     let top = unit.of(highest) * 1.05;
@@ -27,17 +28,12 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     };
     let mut svg = Svg::new(BOTTOM + 36.0);
     svg.rows(chart.y, &ticks(top, 5), [LEFT, WIDTH]);
-    sizes(&mut svg, sweep.kind, &points, chart);
+    axis(&mut svg, sweep.kind, &points, chart);
     marks(&mut svg, sweep, [least, most], chart);
     chart.line(&mut svg, &points);
     chart.points(&mut svg, sweep, &points, reading);
-    svg.text(
-        "soft",
-        [WIDTH, BOTTOM + 32.0],
-        Anchor::End,
-        axis_text(sweep.kind),
-    );
-    svg.text("soft", [0.0, BOTTOM + 32.0], Anchor::Start, unit.name());
+    svg.text("soft end", [WIDTH, BOTTOM + 32.0], axis_text(sweep.kind));
+    svg.text("soft", [0.0, BOTTOM + 32.0], unit.name());
     Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
 }
 
@@ -52,16 +48,9 @@ fn axis_text(kind: SweepKind) -> &'static str {
     }
 }
 
-fn label(kind: SweepKind, value: u64) -> String {
-    match kind {
-        SweepKind::Streams | SweepKind::Mtu => value.to_string(),
-        _ => size(value),
-    }
-}
-
 /// Draws the ticks and labels of the horizontal axis: all packet sizes, or the powers of two of
 /// another parameter. Omits labels that would overlap.
-fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
+fn axis(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
     let mut values: Vec<u64> = points.iter().map(|(size, _)| *size).collect();
     values.sort_unstable();
     values.dedup();
@@ -70,12 +59,12 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
     }
     let mut free = LEFT - 20.0;
     for value in values {
-        let text = label(kind, value);
+        let text = swept(kind, value);
         let (at, half) = (chart.x.coordinate(value as f64), text_width(&text) / 2.0);
         let at_edge = at.min(WIDTH - half);
         if at_edge - half > free {
             svg.line("rule", [at, BOTTOM], [at, BOTTOM + 4.0]);
-            svg.text("soft", [at_edge, BOTTOM + 16.0], Anchor::Middle, text);
+            svg.text("soft middle", [at_edge, BOTTOM + 16.0], text);
             free = at_edge + half + 8.0;
         }
     }
@@ -98,19 +87,14 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
         // Places the label where the curve leaves space: to the right below a risen curve,
         // otherwise to the left.
         match x + text_width(&text) + 6.0 < WIDTH {
-            true => svg.text("halo", [x + 6.0, BOTTOM - 8.0], Anchor::Start, text),
-            false => svg.text("halo", [x - 6.0, (TOP + BOTTOM) / 2.0], Anchor::End, text),
+            true => svg.text("halo", [x + 6.0, BOTTOM - 8.0], text),
+            false => svg.text("halo end", [x - 6.0, (TOP + BOTTOM) / 2.0], text),
         }
     }
     if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
         let y = chart.y.coordinate(own.rate.median_bps as f64 / chart.unit);
         svg.line("dash", [LEFT, y], [WIDTH, y]);
-        svg.text(
-            "halo",
-            [LEFT + 6.0, y + 17.0],
-            Anchor::Start,
-            "kernel default",
-        );
+        svg.text("halo", [LEFT + 6.0, y + 17.0], "kernel default");
     }
 }
 
@@ -135,7 +119,7 @@ impl Chart {
             .map(|(size, point)| self.point(*size, point.rate.median_bps))
             .collect();
         line.sort_by(|[one, _], [other, _]| one.total_cmp(other));
-        svg.polyline("stroke c1", &line);
+        svg.points("polyline", "stroke c1", &line);
     }
 
     fn points(
@@ -148,38 +132,26 @@ impl Chart {
         let radius = if points.len() > 14 { 2.6 } else { 4.0 };
         for (size, point) in points {
             let at = self.point(*size, point.rate.median_bps);
-            let (low, high) = (
-                self.point(*size, point.rate.min_bps),
-                self.point(*size, point.rate.max_bps),
-            );
+            let [low, high] =
+                [point.rate.min_bps, point.rate.max_bps].map(|bps| self.point(*size, bps));
             svg.line("thin c1", low, high);
-            let rate = reading.unit.text(point.rate.median_bps);
-            let note = format!(
-                "{}: {rate} {}",
-                label(sweep.kind, *size),
-                reading.unit.name()
-            );
+            let label = swept(sweep.kind, *size);
+            let note = format!("{label}: {}", reading.unit.rate(point.rate.median_bps));
             match point {
                 _ if point.dropout => {
                     svg.circle("ring", at, 5.0, &note);
-                    svg.text(
-                        "badtext",
-                        [at[0] + 9.0, at[1] + 13.0],
-                        Anchor::Start,
-                        format!("dropout {}", label(sweep.kind, *size)),
-                    );
+                    let text = format!("dropout {label}");
+                    svg.text("badtext", [at[0] + 9.0, at[1] + 13.0], text);
                 }
                 _ if sweep.plateau == point.size => {
                     svg.circle("fill c1", at, 7.0, &note);
-                    let text = format!("enough: {}", label(sweep.kind, *size));
-                    let fits = at[0] + text_width(&text) / 2.0 < WIDTH;
-                    let (x, anchor) = if fits {
-                        (at[0], Anchor::Middle)
-                    } else {
-                        (WIDTH, Anchor::End)
+                    let text = format!("enough: {label}");
+                    let half = text_width(&text) / 2.0;
+                    let (x, class) = match at[0] + half < WIDTH {
+                        true => (at[0], "halo middle"),
+                        false => (WIDTH, "halo end"),
                     };
-                    let x = x.max(LEFT + text_width(&text) / 2.0);
-                    svg.text("halo", [x, at[1] + 26.0], anchor, text);
+                    svg.text(class, [x.max(LEFT + half), at[1] + 26.0], text);
                 }
                 _ if point.computed => {
                     svg.circle("hollow c1", at, 4.5, &format!("{note} (computed)"));

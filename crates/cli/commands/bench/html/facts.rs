@@ -1,68 +1,65 @@
-//! HTML tables of both machines and their interfaces.
+//! Rows of the tables of both machines and their interfaces.
 
-use nicstripe::BitRate;
-use nicstripe::bench::{BenchLink, HostFacts, InterfaceFacts};
-
-use super::svg::escape;
-use crate::{
-    commands::bench::{reading::Reading, unit::size},
-    text::shown,
+use nicstripe::{
+    BitRate,
+    bench::{BenchLink, Ends, HostFacts, InterfaceFacts},
 };
 
-/// Renders the properties of both machines side by side. Unknown properties have no row.
-pub(super) fn hosts(reading: Reading<'_>) -> String {
-    let hosts = &reading.report.hosts;
+use crate::{
+    commands::bench::{reading::Reading, unit::size},
+    text::{known, shown},
+};
+
+/// Returns the properties of both machines side by side, with the header first. Unknown properties
+/// have no row.
+pub(super) fn hosts(reading: Reading<'_>) -> Vec<Vec<String>> {
+    let Ends { client, daemon } = &reading.report.hosts;
     let versions = &reading.report.versions;
-    let mut rows = vec![[
-        Some("nicstripe".to_owned()),
-        Some(versions.client.clone()),
-        Some(versions.daemon.clone()),
-    ]];
-    for (name, value) in FACTS {
-        rows.push([
-            Some((*name).to_owned()),
-            value(&hosts.client),
-            value(&hosts.daemon),
-        ]);
-    }
-    rows.retain(|[_, ours, theirs]| ours.is_some() || theirs.is_some());
+    let row = |name: &str, ours: Option<String>, theirs: Option<String>| {
+        vec![
+            name.to_owned(),
+            known(ours.map(shown)),
+            known(theirs.map(shown)),
+        ]
+    };
     let [ours, theirs] = reading.machines();
-    table(["", &ours, &theirs], rows)
+    let (our, their) = (versions.client.clone(), versions.daemon.clone());
+    let mut rows = vec![
+        vec![String::new(), ours, theirs],
+        row("nicstripe", Some(our), Some(their)),
+    ];
+    for (name, value) in FACTS {
+        let (ours, theirs) = (value(client), value(daemon));
+        let is_known = ours.is_some() || theirs.is_some();
+        rows.extend(is_known.then(|| row(name, ours, theirs)));
+    }
+    rows
 }
 
-/// Renders the properties of the interfaces, one row per interface of a link.
-pub(super) fn interfaces(reading: Reading<'_>) -> String {
+/// Returns the properties of the interfaces, one row per interface of a link, with the header
+/// first.
+pub(super) fn interfaces(reading: Reading<'_>) -> Vec<Vec<String>> {
     let [ours, theirs] = reading.machines();
-    let mut html = String::from(
-        "<table class=\"facts\"><tr><th>link</th><th>interface</th><th>line, MTU</th><th>driver</th></tr>",
-    );
+    let heads = ["link", "interface", "line, MTU", "driver"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for link in &reading.report.links {
         let (ends, addresses) = (&link.ends, &link.addresses);
-        html += &interface(link, &ends.client, &ours, &addresses.client);
-        html += &interface(link, &ends.daemon, &theirs, &addresses.daemon);
+        rows.push(interface(link, &ends.client, &ours, &addresses.client));
+        rows.push(interface(link, &ends.daemon, &theirs, &addresses.daemon));
     }
-    html.push_str("</table>");
-    html
+    rows
 }
 
-fn interface(link: &BenchLink, end: &InterfaceFacts, machine: &str, address: &str) -> String {
-    let rate = end.line_bps.map_or_else(
-        || "line rate unknown".to_owned(),
-        |bps| BitRate(bps).to_string(),
-    );
+fn interface(link: &BenchLink, end: &InterfaceFacts, machine: &str, address: &str) -> Vec<String> {
+    let rate = end.line_bps.map(|bps| BitRate(bps).to_string());
     let line = [
-        Some(rate),
+        Some(rate.unwrap_or_else(|| "line rate unknown".to_owned())),
         end.duplex.as_ref().map(|duplex| format!("{duplex} duplex")),
         end.mtu.map(|mtu| format!("MTU {mtu}")),
     ];
     let line: Vec<String> = line.into_iter().flatten().collect();
     let offloads = end.offloads.as_ref().map(|names| names.join(" "));
-    let driver: Vec<&str> = end
-        .driver
-        .as_deref()
-        .into_iter()
-        .chain(offloads.as_deref())
-        .collect();
+    let driver: Vec<String> = end.driver.iter().cloned().chain(offloads).collect();
     let name = format!("{} at {machine}, {address}", end.name);
     let cells = [
         link.id.to_string(),
@@ -70,31 +67,7 @@ fn interface(link: &BenchLink, end: &InterfaceFacts, machine: &str, address: &st
         line.join(", "),
         driver.join(": "),
     ];
-    let cells: Vec<String> = cells
-        .iter()
-        .map(|cell| format!("<td>{}</td>", escape(&shown(cell))))
-        .collect();
-    format!("<tr>{}</tr>", cells.concat())
-}
-
-fn table(heads: [&str; 3], rows: Vec<[Option<String>; 3]>) -> String {
-    let mut html = format!(
-        "<table class=\"facts\"><tr>{}</tr>",
-        heads
-            .map(|head| format!("<th>{}</th>", escape(head)))
-            .concat()
-    );
-    for row in rows {
-        let cells = row.map(|cell| {
-            format!(
-                "<td>{}</td>",
-                cell.map_or_else(|| "?".into(), |cell| escape(&shown(cell)))
-            )
-        });
-        html.push_str(&format!("<tr>{}</tr>", cells.concat()));
-    }
-    html.push_str("</table>");
-    html
+    cells.iter().map(shown).collect()
 }
 
 type Fact = fn(&HostFacts) -> Option<String>;

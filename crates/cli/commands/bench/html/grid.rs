@@ -1,37 +1,28 @@
 //! Charts of sweeps over two parameters, with one cell per buffer size and number of connections.
 
+use std::collections::BTreeSet;
+
 use nicstripe::bench::{Sweep, SweepPoint};
 
-use super::svg::{Anchor, Svg, WIDTH};
+use super::svg::{Svg, WIDTH};
 use crate::commands::bench::{reading::Reading, unit::size};
 
 /// Draws the grid of a sweep, with frames around the best tenth of its cells; `None` without
 /// points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
-    let mut columns: Vec<u64> = sweep.points.iter().map(column).collect();
-    let mut rows: Vec<u32> = sweep.points.iter().map(row).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    rows.sort_unstable();
-    rows.dedup();
-    let best = sweep
-        .points
-        .iter()
-        .map(|point| point.rate.median_bps)
-        .max()
-        .filter(|best| *best > 0)?;
-    let (width, last) = (
-        (WIDTH - LEFT - 2.0) / columns.len().max(1) as f64,
-        rows.len() as f64 * ROW + TOP,
-    );
+    let columns = sorted(sweep.points.iter().map(column));
+    let rows = sorted(sweep.points.iter().map(row));
+    let rates = sweep.points.iter().map(|point| point.rate.median_bps);
+    let best = rates.max().filter(|best| *best > 0)?;
+    let width = (WIDTH - LEFT - 2.0) / columns.len().max(1) as f64;
+    let last = rows.len() as f64 * ROW + TOP;
     let frame = best_tenth(sweep);
     let mut svg = Svg::new(last + 36.0);
-    svg.text("soft", [LEFT - 8.0, 12.0], Anchor::End, "conn.");
+    svg.text("soft end", [LEFT - 8.0, 12.0], "conn.");
     for (index, row) in rows.iter().enumerate() {
         svg.text(
-            "",
+            "end",
             [LEFT - 10.0, TOP + index as f64 * ROW + ROW / 2.0 + 4.0],
-            Anchor::End,
             row,
         );
     }
@@ -40,9 +31,8 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
         .max(1.0) as usize;
     for (index, column) in columns.iter().enumerate().step_by(every) {
         svg.text(
-            "soft",
+            "soft middle",
             [LEFT + (index as f64 + 0.5) * width, last + 16.0],
-            Anchor::Middle,
             if *column == OWN {
                 "auto".to_owned()
             } else {
@@ -75,12 +65,16 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
         }
     }
     svg.text(
-        "soft",
+        "soft end",
         [WIDTH, last + 31.0],
-        Anchor::End,
         format!("socket buffer; cells in {}", reading.unit.name()),
     );
     Some(svg.finish("Rates by buffer and number of connections"))
+}
+
+/// Returns the values in ascending order, each once.
+fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    BTreeSet::from_iter(values).into_iter().collect()
 }
 
 /// Returns the buffer size of a point in bytes; 0 for the kernel's default, so that it sorts first.
@@ -103,9 +97,8 @@ fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
         "",
     );
     svg.text(
-        "halo",
+        "halo middle",
         [x + width / 2.0, y + height / 2.0 + 4.5],
-        Anchor::Middle,
         text,
     );
 }

@@ -5,11 +5,11 @@ use nicstripe::bench::{BenchLink, Limiter, Phase, Spread};
 
 use super::{
     colour,
-    svg::{Anchor, Scale, Svg, WIDTH, decades, text_width, ticks},
+    svg::{Scale, Svg, WIDTH, decades, text_width, ticks},
 };
 use crate::{
     commands::bench::{
-        reading::{Reading, limiter_text, median, phase_text},
+        reading::{Reading, limiter_text, median, phase_text, ways},
         unit::{milliseconds, percent},
     },
     text::known,
@@ -18,12 +18,8 @@ use crate::{
 /// Draws the total rate of a phase, stacked by link, with a mark at the theoretical rate.
 pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     let total = reading.total(phase)?;
-    let ways = if phase == Phase::Both { 2 } else { 1 };
-    let theory = reading
-        .report
-        .summary
-        .theory_bps
-        .map(|theory| theory * ways);
+    let theory = reading.report.summary.theory_bps;
+    let theory = theory.map(|theory| theory * ways(phase));
     let most = theory.unwrap_or(0).max(total.median_bps) as f64;
     let scale = Scale::linear([0.0, most], [1.0, WIDTH - 2.0]);
     let mut svg = Svg::new(if theory.is_some() { 70.0 } else { 50.0 });
@@ -36,31 +32,19 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
         let from = scale.coordinate(x);
         x += part.median_bps as f64;
         let width = scale.coordinate(x) - from;
-        let note = format!(
-            "{}: {} {}",
-            reading.name(link),
-            reading.unit.text(part.median_bps),
-            reading.unit.name()
-        );
-        svg.rect(
-            &format!("fill {}", colour(link)),
-            [from, 18.0, width, 28.0],
-            &note,
-        );
         let name = reading.name(link);
+        let note = format!("{name}: {}", reading.unit.rate(part.median_bps));
+        let class = format!("fill {}", colour(link.id));
+        svg.rect(&class, [from, 18.0, width, 28.0], &note);
         if text_width(&name) + 10.0 < width {
-            svg.text("", [from, 12.0], Anchor::Start, name);
+            svg.text("", [from, 12.0], name);
         }
     }
     if let Some(theory) = theory {
         let at = scale.coordinate(theory as f64);
         svg.line("mark", [at, 14.0], [at, 51.0]);
-        let text = format!(
-            "theory {} {}",
-            reading.unit.text(theory),
-            reading.unit.name()
-        );
-        svg.text("soft", [at, 64.0], Anchor::End, text);
+        let text = format!("theory {}", reading.unit.rate(theory));
+        svg.text("soft end", [at, 64.0], text);
     }
     Some(svg.finish("All links together versus theory"))
 }
@@ -83,7 +67,7 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     let height = height(&groups);
     let mut svg = Svg::new(height + AXIS);
     svg.columns(scale, &ticks(unit.of(greatest), 5), [0.0, height]);
-    svg.text("soft", [WIDTH, height + 14.0], Anchor::End, unit.name());
+    svg.text("soft end", [WIDTH, height + 14.0], unit.name());
     for (link, bars, top) in placed(&groups) {
         draw_name(&mut svg, reading, link, top);
         let mut y = top;
@@ -121,7 +105,7 @@ fn placed<'a, R>(groups: &'a Groups<'a, R>) -> impl Iterator<Item = (&'a BenchLi
 /// Draws the name of a link above its rows, which begin at `top`.
 fn draw_name(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, top: f64) {
     let name = format!("{} {}", link.id, reading.name(link));
-    svg.text("strong halo", [0.0, top - 6.0], Anchor::Start, name);
+    svg.text("strong halo", [0.0, top - 6.0], name);
 }
 
 struct Bar {
@@ -137,12 +121,12 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
         spread,
     });
     let part = |phase: &Phase| {
-        let (name, class, ways) = match phase {
-            Phase::Together => (phase_text(*phase), "fill", 1),
-            Phase::Both => ("both, per direction", "pale", 2),
-            _ => (phase_text(*phase), "pale", 1),
+        let (name, class) = match phase {
+            Phase::Together => (phase_text(*phase), "fill"),
+            Phase::Both => ("both, per direction", "pale"),
+            _ => (phase_text(*phase), "pale"),
         };
-        let spread = halved(reading.part(*phase, link)?, ways);
+        let spread = divided(reading.part(*phase, link)?, ways(*phase));
         Some(Bar {
             name,
             class,
@@ -157,7 +141,7 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
 
 /// Returns the mean rate per direction. The sum of both directions would exceed the theoretical
 /// rate of one.
-fn halved(spread: Spread, ways: u64) -> Spread {
+fn divided(spread: Spread, ways: u64) -> Spread {
     Spread {
         median_bps: spread.median_bps / ways,
         min_bps: spread.min_bps / ways,
@@ -176,23 +160,22 @@ fn rate_bar(
 ) {
     let unit = reading.unit;
     let Spread {
-        median_bps,
-        min_bps,
-        max_bps,
+        median_bps: median,
+        min_bps: min,
+        max_bps: max,
         ..
     } = bar.spread;
-    let [least, end, most] =
-        [min_bps, median_bps, max_bps].map(|bps| scale.coordinate(unit.of(bps)));
-    let rate = unit.text(median_bps);
-    let note = format!("{rate} {} {}", unit.name(), unit.range(&bar.spread));
-    let class = format!("{} {}", bar.class, colour(link));
-    svg.text("soft", [0.0, y + 13.0], Anchor::Start, bar.name);
+    let [least, end, most] = [min, median, max].map(|bps| scale.coordinate(unit.of(bps)));
+    let rate = unit.text(median);
+    let note = format!("{} {}", unit.rate(median), unit.range(&bar.spread));
+    let class = format!("{} {}", bar.class, colour(link.id));
+    svg.text("soft", [0.0, y + 13.0], bar.name);
     svg.rect(&class, [LABEL, y, end - LABEL, BAR - 4.0], &note);
     if most - least > 2.0 {
         let middle = y + BAR / 2.0 - 2.0;
         svg.line("axis", [least, middle], [most, middle]);
     }
-    svg.text("strong", [WIDTH, y + 13.0], Anchor::End, rate);
+    svg.text("strong end", [WIDTH, y + 13.0], rate);
 }
 
 /// Draws the round-trip times of each link with and without load, on a logarithmic scale.
@@ -210,7 +193,7 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     let mut svg = Svg::new(height + AXIS);
     svg.columns(scale, &decades, [0.0, height]);
     let unit = "ms, logarithmic scale";
-    svg.text("soft", [WIDTH, height + 29.0], Anchor::End, unit);
+    svg.text("soft end", [WIDTH, height + 29.0], unit);
     for (link, trips, top) in placed(&groups) {
         draw_name(&mut svg, reading, link, top);
         for (index, trip) in trips.iter().enumerate() {
@@ -247,20 +230,15 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
     let mut samples = Vec::new();
     for run in reading.runs(phase) {
         for interval in &run.intervals {
-            let same_way = run.flows.iter().filter(|flow| flow.way == interval.way);
-            let position = same_way.into_iter().position(|flow| flow.link == link.id);
-            samples.extend(
-                position
-                    .and_then(|position| interval.rtt_us.get(position))
-                    .map(|us| *us as f64),
-            );
+            let mut same_way = run.flows.iter().filter(|flow| flow.way == interval.way);
+            let position = same_way.position(|flow| flow.link == link.id);
+            let rtt = position.and_then(|position| interval.rtt_us.get(position));
+            samples.extend(rtt.map(|us| *us as f64));
         }
     }
     samples.retain(|us| *us > 0.0);
-    let (least, most) = (
-        samples.iter().copied().min_by(f64::total_cmp),
-        samples.iter().copied().max_by(f64::total_cmp),
-    );
+    let least = samples.iter().copied().min_by(f64::total_cmp);
+    let most = samples.iter().copied().max_by(f64::total_cmp);
     let reported = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
     let middle = reported.or_else(|| median(samples))?;
     Some(Trip {
@@ -275,7 +253,7 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
 fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale) {
     let [least, middle, most] =
         [trip.least, trip.middle, trip.most].map(|us| scale.coordinate(us / 1e3));
-    let colour = colour(link);
+    let colour = colour(link.id);
     svg.line(&format!("stroke {colour}"), [least, y], [most, y]);
     let [from, to] = [trip.least, trip.most].map(milliseconds);
     svg.circle(
@@ -287,8 +265,8 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
     let text = format!("{} {} ms", trip.name, milliseconds(trip.middle));
     let width = text_width(&text) + 9.0;
     match most + width < WIDTH {
-        true => svg.text("halo", [most + 9.0, y + 4.5], Anchor::Start, text),
-        false => svg.text("halo", [least - 9.0, y + 4.5], Anchor::End, text),
+        true => svg.text("halo", [most + 9.0, y + 4.5], text),
+        false => svg.text("halo end", [least - 9.0, y + 4.5], text),
     }
 }
 
@@ -311,14 +289,11 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     let mut rows = vec![row("link".into(), "alone".into(), heads)];
     for link in links {
         let summary = reading.summary_of(link);
+        let again = reading.sent_again(phase, link);
         let rest = [
             rate(reading.part(phase, link)),
             known(reading.efficiency(phase, link).map(percent)),
-            known(
-                reading
-                    .sent_again(phase, link)
-                    .map(|(_, part)| resent(part)),
-            ),
+            known(again.map(|(_, part)| resent(part))),
             limiter(summary.and_then(|summary| summary.limiter)),
         ];
         let name = format!("{} {}", link.id, reading.name(link));

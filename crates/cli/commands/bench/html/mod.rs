@@ -15,17 +15,14 @@ mod timeline;
 use std::fmt::Write as _;
 
 use nicstripe::{
-    bench::{
-        BenchLink, BenchReport, Comparison, Direction, Limiter, Phase, Run, SweepKind, Verdict,
-    },
+    bench::{BenchReport, Direction, Phase, Run, SweepKind},
     printable,
 };
 
 use self::svg::{Svg, escape};
 use super::{
-    reading::{Reading, phase_text},
+    reading::{Mood, Reading, kind_text, phase_text},
     remedy::{Remedy, remedies},
-    table::kind_text,
     unit::{bytes_a_second, milliseconds, percent, size},
 };
 use crate::text::shown;
@@ -70,15 +67,11 @@ fn head(reading: Reading<'_>) -> String {
         escape(&ours),
         escape(&theirs)
     );
-    let class = match report.summary.limiter {
-        Some(Limiter::Cable) => "sentence good",
-        Some(_) => "sentence bad",
-        None => "sentence",
-    };
+    let mood = mood_class(Mood::of_limiter(report.summary.limiter));
     let sentence = printable(report.summary.sentence.as_bytes());
     let _ = write!(
         html,
-        "<p class=\"{class}\">{}</p>",
+        "<p class=\"sentence {mood}\">{}</p>",
         escape(&capital(&sentence))
     );
     if let Some((phase, total)) = reading.whole_phases().next() {
@@ -95,10 +88,9 @@ fn head(reading: Reading<'_>) -> String {
                 format!(" · {} of theory", percent(part))
             });
         let range = unit.range(&total);
-        let range = if range.is_empty() {
-            range
-        } else {
-            format!(" · {range} in {} repeats", total.n)
+        let range = match range.is_empty() {
+            true => range,
+            false => format!(" · {range} in {} repeats", total.n),
         };
         let _ = write!(
             html,
@@ -115,7 +107,7 @@ fn head(reading: Reading<'_>) -> String {
         let _ = write!(
             html,
             "<p class=\"{}\">{}.</p>",
-            verdict_class(comparison),
+            mood_class(Mood::of_verdict(comparison.verdict)),
             escape(&capital(&text))
         );
     }
@@ -127,11 +119,11 @@ fn head(reading: Reading<'_>) -> String {
     html
 }
 
-fn verdict_class(comparison: &Comparison) -> &'static str {
-    match comparison.verdict {
-        Verdict::Regression | Verdict::NotComparable => "bad",
-        Verdict::Better => "good",
-        Verdict::Same => "soft",
+fn mood_class(mood: Mood) -> &'static str {
+    match mood {
+        Mood::Bad => "bad",
+        Mood::Good => "good",
+        Mood::Plain => "soft",
     }
 }
 
@@ -147,9 +139,8 @@ fn rates(reading: Reading<'_>) -> Option<String> {
     ];
     let caption = notes.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
-    let table = table(&links::table(reading, phase));
-    let drawing = figure(&drawing, &caption);
-    let body = format!("{drawing}<div class=\"scroll\">{table}</div>");
+    let table = scroll(&table("rates", &links::table(reading, phase)));
+    let body = figure(&drawing, &caption) + &table;
     Some(section("Each link alone and together", "", &body))
 }
 
@@ -179,7 +170,7 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
     let linked = timeline::linked(reading, run);
     let entries: Vec<(String, String)> = linked
         .iter()
-        .map(|link| (format!("fill {}", colour(link)), reading.name(link)))
+        .map(|link| (format!("fill {}", colour(link.id)), reading.name(link)))
         .collect();
     let mut measured = Svg::new(0.0);
     let last = measured.legend(13.0, &entries);
@@ -215,25 +206,13 @@ fn sweeps(reading: Reading<'_>) -> Option<String> {
         let over = sweep.link.map_or_else(String::new, |link| {
             format!(", on {}", reading.name_of(link))
         });
+        let rate = |bps| reading.unit.rate(bps);
         let facts = [
-            sweep.latency_us.map(|us| format!("Latency {us:.1} µs.")),
-            sweep
-                .half_size_bytes
-                .map(|bytes| format!("Half the rate at {}.", size(bytes))),
-            sweep
-                .bdp_bytes
-                .map(|bytes| format!("Bandwidth × delay under load {}.", size(bytes))),
-            sweep.top_decile_bps.map(|bps| {
-                format!(
-                    "Top decile (framed) {} {}.",
-                    reading.unit.text(bps),
-                    reading.unit.name()
-                )
-            }),
-            sweep
-                .points
-                .iter()
-                .any(|point| point.computed)
+            (sweep.latency_us).map(|us| format!("Latency {us:.1} µs.")),
+            (sweep.half_size_bytes).map(|bytes| format!("Half the rate at {}.", size(bytes))),
+            (sweep.bdp_bytes).map(|bytes| format!("Bandwidth × delay under load {}.", size(bytes))),
+            (sweep.top_decile_bps).map(|bps| format!("Top decile (framed) {}.", rate(bps))),
+            (sweep.points.iter().any(|point| point.computed))
                 .then(|| "Hollow points are computed.".to_owned()),
             sentence(&sweep.advice),
             sentence(&sweep.stopped).map(|why| format!("It ended: {}", lower(&why))),
@@ -251,12 +230,8 @@ fn processors(reading: Reading<'_>) -> Option<String> {
     let [ours, theirs] = reading.machines();
     let mhz = &reading.report.summary.cpu_mhz_per_mbps;
     let worst = |name: &str, pick: fn(&Run) -> Option<f64>| {
-        let most = reading
-            .report
-            .runs
-            .iter()
-            .filter_map(pick)
-            .max_by(f64::total_cmp)?;
+        let percents = reading.report.runs.iter().filter_map(pick);
+        let most = percents.max_by(f64::total_cmp)?;
         Some(format!("The busiest core of {name} was at {most:.0} %."))
     };
     let notes = [
@@ -337,23 +312,21 @@ fn machines(reading: Reading<'_>) -> Option<String> {
          receiver's clock, in one window for all links. Began {}, took {:.0} s.",
         plan.load_ms as f64 / 1e3,
         plan.warm_up_ms as f64 / 1e3,
-        if plan.streams == 1 {
-            "one connection".to_owned()
-        } else {
-            format!("{} connections", plan.streams)
+        match plan.streams {
+            1 => "one connection".to_owned(),
+            streams => format!("{streams} connections"),
         },
         size(plan.message_bytes),
         shown(&report.started),
         report.elapsed_s,
     );
-    let interfaces = if report.links.is_empty() {
-        String::new()
-    } else {
-        format!("<div class=\"scroll\">{}</div>", facts::interfaces(reading))
+    let interfaces = match report.links.is_empty() {
+        true => String::new(),
+        false => scroll(&table("facts", &facts::interfaces(reading))),
     };
     let body = format!(
         "{}{interfaces}<p class=\"soft\">{}</p>",
-        facts::hosts(reading),
+        table("facts", &facts::hosts(reading)),
         escape(&measured)
     );
     Some(section("Both machines", "all", &body))
@@ -380,20 +353,19 @@ fn figure(drawing: &str, caption: &str) -> String {
     )
 }
 
-/// Renders a table. The first row is its header and the last one a total.
-fn table(rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<table>");
+fn scroll(table: &str) -> String {
+    format!("<div class=\"scroll\">{table}</div>")
+}
+
+/// Renders a table. The first row is its header.
+fn table(class: &str, rows: &[Vec<String>]) -> String {
+    let mut html = format!("<table class=\"{class}\">");
     for (index, row) in rows.iter().enumerate() {
-        let (tag, class) = match index {
-            0 => ("th", ""),
-            index if index + 1 == rows.len() => ("td", " class=\"total\""),
-            _ => ("td", ""),
-        };
-        let cells: String = row
+        let tag = if index == 0 { "th" } else { "td" };
+        let cells = row
             .iter()
-            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)))
-            .collect();
-        let _ = write!(html, "<tr{class}>{cells}</tr>");
+            .map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let _ = write!(html, "<tr>{}</tr>", cells.collect::<String>());
     }
     html.push_str("</table>");
     html
@@ -407,24 +379,18 @@ fn sentence(text: &str) -> Option<String> {
 }
 
 fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().into_iter().flat_map(char::to_uppercase);
-    first.chain(chars).collect()
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + rest
 }
 
 fn lower(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().into_iter().flat_map(char::to_lowercase);
-    first.chain(chars).collect()
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    first.to_lowercase() + rest
 }
 
-/// Returns the CSS class for the colour of a link. There are six colours, which repeat.
-pub(super) fn colour(link: &BenchLink) -> String {
-    colour_of(link.id)
-}
-
-/// Like [`colour`], by the ID of the link in the report.
-pub(super) fn colour_of(link: u32) -> String {
+/// Returns the CSS class for the colour of the link with this ID in the report. There are six
+/// colours, which repeat.
+pub(super) fn colour(link: u32) -> String {
     format!("c{}", link.saturating_sub(1) % 6 + 1)
 }
 

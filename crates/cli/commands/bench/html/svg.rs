@@ -13,13 +13,6 @@ pub(super) struct Svg {
     body: String,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 impl Svg {
     /// Starts a drawing of this height, in units of the drawing.
     pub(super) fn new(height: f64) -> Self {
@@ -41,10 +34,9 @@ impl Svg {
     pub(super) fn rect(&mut self, class: &str, area: [f64; 4], note: &str) {
         let [x, y, width, height] = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
-        let note = if note.is_empty() {
-            String::new()
-        } else {
-            format!("<title>{}</title>", escape(note))
+        let note = match note {
+            "" => String::new(),
+            note => format!("<title>{}</title>", escape(note)),
         };
         let _ = write!(
             self.body,
@@ -60,17 +52,14 @@ impl Svg {
         );
     }
 
-    pub(super) fn polyline(&mut self, class: &str, points: &[[f64; 2]]) {
-        let points = joined(points);
+    /// Draws a line through the points (`polyline`), or the area between them (`polygon`).
+    pub(super) fn points(&mut self, element: &str, class: &str, points: &[[f64; 2]]) {
+        let points = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}"));
+        let points = points.collect::<Vec<_>>().join(" ");
         let _ = write!(
             self.body,
-            r#"<polyline class="{class}" points="{points}"/>"#
+            r#"<{element} class="{class}" points="{points}"/>"#
         );
-    }
-
-    pub(super) fn polygon(&mut self, class: &str, points: &[[f64; 2]]) {
-        let points = joined(points);
-        let _ = write!(self.body, r#"<polygon class="{class}" points="{points}"/>"#);
     }
 
     pub(super) fn circle(&mut self, class: &str, at: [f64; 2], radius: f64, note: &str) {
@@ -82,17 +71,13 @@ impl Svg {
         );
     }
 
-    pub(super) fn text(&mut self, class: &str, at: [f64; 2], anchor: Anchor, text: impl Display) {
+    /// Draws a text that starts at `at`; one of class `middle` or `end` has its middle or end there.
+    pub(super) fn text(&mut self, class: &str, at: [f64; 2], text: impl Display) {
         let [x, y] = at;
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
         let text = escape(&text.to_string());
         let _ = write!(
             self.body,
-            r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#
+            r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#
         );
     }
 
@@ -101,13 +86,13 @@ impl Svg {
     pub(super) fn columns(&mut self, scale: Scale, values: &[f64], [top, bottom]: [f64; 2]) {
         for value in values {
             let x = scale.coordinate(*value);
-            let anchor = match x {
-                ..10.0 => Anchor::Start,
-                x if x > WIDTH - 10.0 => Anchor::End,
-                _ => Anchor::Middle,
+            let class = match x {
+                ..10.0 => "soft",
+                x if x > WIDTH - 10.0 => "soft end",
+                _ => "soft middle",
             };
             self.line("rule", [x, top], [x, bottom]);
-            self.text("soft", [x, bottom + 14.0], anchor, tick_text(*value));
+            self.text(class, [x, bottom + 14.0], tick_text(*value));
         }
     }
 
@@ -116,12 +101,7 @@ impl Svg {
         for value in values {
             let y = scale.coordinate(*value);
             self.line("rule", [left, y], [right, y]);
-            self.text(
-                "soft",
-                [left - 5.0, y + 4.0],
-                Anchor::End,
-                tick_text(*value),
-            );
+            self.text("soft end", [left - 5.0, y + 4.0], tick_text(*value));
         }
     }
 
@@ -133,11 +113,8 @@ impl Svg {
             if x + width > WIDTH + 14.0 && x > 0.0 {
                 (x, y) = (0.0, y + 18.0);
             }
-            match class.strip_prefix("line ") {
-                Some(class) => self.line(class, [x + 1.0, y - 4.5], [x + 15.0, y - 4.5]),
-                None => self.rect(class, [x + 1.0, y - 10.0, 13.0, 11.0], ""),
-            }
-            self.text("", [x + 20.0, y], Anchor::Start, text);
+            self.rect(class, [x + 1.0, y - 10.0, 13.0, 11.0], "");
+            self.text("", [x + 20.0, y], text);
             x += width;
         }
         y
@@ -157,12 +134,12 @@ pub(super) struct Scale {
 impl Scale {
     /// Creates a linear scale that maps `values[0]` to `places[0]` and `values[1]` to `places[1]`.
     pub(super) fn linear(values: [f64; 2], places: [f64; 2]) -> Self {
-        let [from, to] = values;
+        let ([from, to], [start, end]) = (values, places);
         Self {
             from,
             to: if to > from { to } else { from + 1.0 },
-            start: places[0],
-            end: places[1],
+            start,
+            end,
             logarithmic: false,
         }
     }
@@ -170,27 +147,25 @@ impl Scale {
     /// Creates a logarithmic scale with the same arguments as [`Scale::linear`]. Values must be
     /// positive.
     pub(super) fn logarithmic(values: [f64; 2], places: [f64; 2]) -> Self {
-        let from = values[0].max(f64::MIN_POSITIVE).ln();
-        let to = values[1].max(f64::MIN_POSITIVE).ln();
         Self {
-            from,
-            to: if to > from { to } else { from + 1.0 },
-            start: places[0],
-            end: places[1],
             logarithmic: true,
+            ..Self::linear(values.map(logarithm), places)
         }
     }
 
     /// Returns the coordinate of a value. Clamps values outside the scale to its nearest end.
     pub(super) fn coordinate(self, value: f64) -> f64 {
-        let value = if self.logarithmic {
-            value.max(f64::MIN_POSITIVE).ln()
-        } else {
-            value
+        let value = match self.logarithmic {
+            true => logarithm(value),
+            false => value,
         };
         let part = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
         self.start + part * (self.end - self.start)
     }
+}
+
+fn logarithm(value: f64) -> f64 {
+    value.max(f64::MIN_POSITIVE).ln()
 }
 
 /// Returns round values for axis ticks, from 0 to `greatest` in at most `most` steps.
@@ -232,26 +207,11 @@ pub(super) fn text_width(text: &str) -> f64 {
 /// Escapes text for HTML. The caller must have replaced unprintable characters by
 /// `nicstripe::escaped`.
 pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-fn joined(points: &[[f64; 2]]) -> String {
-    let points: Vec<String> = points
-        .iter()
-        .map(|[x, y]| format!("{x:.1},{y:.1}"))
-        .collect();
-    points.join(" ")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]
@@ -295,7 +255,7 @@ mod tests {
     #[test]
     fn text_cannot_become_markup() {
         let mut svg = Svg::new(10.0);
-        svg.text("", [0.0, 0.0], Anchor::Start, r#"</text><script>"&'"#);
+        svg.text("", [0.0, 0.0], r#"</text><script>"&'"#);
         let drawn = svg.finish(r#""><b>"#);
         assert!(
             !drawn.contains("<script") && !drawn.contains("<b>"),

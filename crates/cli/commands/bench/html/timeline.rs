@@ -3,8 +3,8 @@
 use nicstripe::bench::{BenchLink, Direction, Interval, Phase, Run};
 
 use super::{
-    colour_of,
-    svg::{Anchor, Scale, Svg, WIDTH, text_width, tick_text, ticks},
+    colour,
+    svg::{Scale, Svg, WIDTH, text_width, tick_text, ticks},
 };
 use crate::commands::bench::reading::Reading;
 
@@ -53,7 +53,7 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<St
     if let Some(theory) = theory {
         let y = chart.y.coordinate(theory / unit.bits());
         svg.line("dash", [LEFT, y], [WIDTH - 4.0, y]);
-        svg.text("halo", [WIDTH - 8.0, y + 16.0], Anchor::End, "theory");
+        svg.text("halo end", [WIDTH - 8.0, y + 16.0], "theory");
     }
     for (index, link) in strips.iter().enumerate() {
         chart.strip(&mut svg, *link, BOTTOM + 8.0 + (index as f64 + 1.0) * STRIP);
@@ -64,10 +64,9 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Direction) -> Option<St
 /// Returns the caption for the chart of a run.
 pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String {
     let [ours, theirs] = reading.machines();
-    let (from, to) = if way == Direction::ToDaemon {
-        (ours, theirs)
-    } else {
-        (theirs, ours)
+    let (from, to) = match way {
+        Direction::ToDaemon => (ours, theirs),
+        Direction::ToClient => (theirs, ours),
     };
     let phase = match run.phase {
         Phase::Solo => "one link alone",
@@ -75,11 +74,8 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Direction) -> String
         Phase::Both => "both ways at once",
         _ => "all links",
     };
-    let again = match run
-        .intervals
-        .iter()
-        .any(|interval| interval.retransmitted_bytes.iter().any(|bytes| *bytes > 0))
-    {
+    let mut resent = (run.intervals.iter()).flat_map(|interval| &interval.retransmitted_bytes);
+    let again = match resent.any(|bytes| *bytes > 0) {
         true => "; below, retransmissions",
         false => "",
     };
@@ -98,20 +94,9 @@ pub(super) fn linked<'a>(reading: Reading<'a>, run: &Run) -> Vec<&'a BenchLink> 
 }
 
 fn theory(reading: Reading<'_>, links: &[u32]) -> Option<f64> {
-    let of = |id: &u32| {
-        reading
-            .report
-            .links
-            .iter()
-            .find(|link| link.id == *id)?
-            .theory_bps
-    };
-    links
-        .iter()
-        .map(of)
-        .sum::<Option<u64>>()
-        .filter(|sum| *sum > 0)
-        .map(|sum| sum as f64)
+    let theories = links.iter().map(|id| reading.link(*id)?.theory_bps);
+    let sum = theories.sum::<Option<u64>>();
+    sum.filter(|sum| *sum > 0).map(|sum| sum as f64)
 }
 
 fn rate(interval: &Interval, bytes: u64) -> f64 {
@@ -122,13 +107,12 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
     svg.rows(chart.y, &ticks(most, 5), [LEFT, WIDTH - 4.0]);
     for tick in ticks(seconds, 8) {
         svg.text(
-            "soft",
+            "soft middle",
             [chart.x.coordinate(tick), below + 16.0],
-            Anchor::Middle,
             tick_text(tick),
         );
     }
-    svg.text("soft", [WIDTH, below + 31.0], Anchor::End, "seconds");
+    svg.text("soft end", [WIDTH, below + 31.0], "seconds");
 }
 
 /// Marks the warm-up at the start of a load, which the results exclude.
@@ -142,24 +126,11 @@ fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64)
             "warm-up, not counted",
         );
         svg.line("dot", [end, TOP - 6.0], [end, BOTTOM]);
-        let anchor = if end - LEFT > text_width("warm-up") {
-            Anchor::End
-        } else {
-            Anchor::Start
+        let (class, x) = match end - LEFT > text_width("warm-up") {
+            true => ("soft end", end - 4.0),
+            false => ("soft", LEFT + 2.0),
         };
-        svg.text(
-            "soft",
-            [
-                if matches!(anchor, Anchor::End) {
-                    end - 4.0
-                } else {
-                    LEFT + 2.0
-                },
-                TOP - 4.0,
-            ],
-            anchor,
-            "warm-up",
-        );
+        svg.text(class, [x, TOP - 4.0], "warm-up");
     }
 }
 
@@ -190,12 +161,15 @@ impl Chart<'_> {
             let (middle, height) = middle_of(&upper, &lower);
             lower.reverse();
             upper.extend(lower);
-            svg.polygon(&format!("fill {}", colour_of(self.links[position])), &upper);
+            svg.points(
+                "polygon",
+                &format!("fill {}", colour(self.links[position])),
+                &upper,
+            );
             if height > 16.0 {
                 svg.text(
-                    "halo",
+                    "halo middle",
                     [(LEFT + WIDTH) / 2.0, middle + 5.0],
-                    Anchor::Middle,
                     reading.name_of(self.links[position]),
                 );
             }
@@ -205,72 +179,59 @@ impl Chart<'_> {
 
     /// Marks intervals in which a link carried nothing after it had started.
     fn silences(&self, svg: &mut Svg) {
-        for (position, _) in self.links.iter().enumerate() {
-            let has_begun = |interval: &&&Interval| {
-                interval.bytes.get(position).is_some_and(|bytes| *bytes > 0)
-            };
-            let first = self
+        for position in 0..self.links.len() {
+            let bytes = |interval: &Interval| interval.bytes.get(position).copied();
+            let has_begun = |interval: &&&Interval| bytes(interval).is_some_and(|bytes| bytes > 0);
+            let silent = (self
                 .intervals
                 .iter()
-                .find(has_begun)
-                .map_or(u64::MAX, |interval| interval.t_us);
-            for interval in self.intervals.iter().filter(|interval| {
-                interval.t_us > first && interval.bytes.get(position) == Some(&0)
-            }) {
-                let at = self
-                    .x
-                    .coordinate((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
-                svg.text("badtext", [at, BOTTOM - 4.0], Anchor::Middle, "×");
+                .skip_while(|interval| !has_begun(interval)))
+            .filter(|interval| bytes(interval) == Some(0));
+            for interval in silent {
+                let at = [self.middle(interval), BOTTOM - 4.0];
+                svg.text("badtext middle", at, "×");
             }
         }
     }
 
     /// Returns the indexes of the links that retransmitted in the run.
     fn strips(&self) -> Vec<usize> {
-        let again = |position: &usize| {
-            self.intervals.iter().any(|interval| {
-                interval
-                    .retransmitted_bytes
-                    .get(*position)
-                    .is_some_and(|bytes| *bytes > 0)
-            })
-        };
+        let again = |position: &usize| self.resent(*position).any(|(_, bytes)| bytes > 0);
         (0..self.links.len()).filter(again).collect()
+    }
+
+    /// Returns each interval with the bytes that a link retransmitted in it.
+    fn resent(&self, position: usize) -> impl Iterator<Item = (&Interval, u64)> {
+        self.intervals.iter().map(move |interval| {
+            let bytes = interval.retransmitted_bytes.get(position);
+            (*interval, bytes.copied().unwrap_or(0))
+        })
+    }
+
+    /// Returns the x coordinate of the middle of an interval.
+    fn middle(&self, interval: &Interval) -> f64 {
+        let micros = interval.t_us + interval.dt_us / 2;
+        self.x.coordinate(micros as f64 / 1e6)
     }
 
     /// Draws the retransmissions of one link: a bar per interval, whose height is proportional to
     /// the retransmitted bytes.
     fn strip(&self, svg: &mut Svg, position: usize, y: f64) {
-        let again = |interval: &Interval| {
-            interval
-                .retransmitted_bytes
-                .get(position)
-                .copied()
-                .unwrap_or(0)
-        };
-        let most = self
-            .intervals
-            .iter()
-            .map(|interval| again(interval))
-            .max()
-            .unwrap_or(0)
-            .max(1) as f64;
+        let most = self.resent(position).map(|(_, bytes)| bytes).max();
+        let most = most.unwrap_or(0).max(1) as f64;
         svg.text(
-            "soft",
+            "soft end",
             [LEFT - 5.0, y],
-            Anchor::End,
             format!("again {}", self.links[position]),
         );
         svg.line("rule", [LEFT, y], [WIDTH - 4.0, y]);
-        for interval in self.intervals.iter().filter(|interval| again(interval) > 0) {
-            let x = self
-                .x
-                .coordinate((interval.t_us + interval.dt_us / 2) as f64 / 1e6);
-            let height = (again(interval) as f64 / most * (STRIP - 4.0)).max(2.0);
+        for (interval, bytes) in self.resent(position).filter(|(_, bytes)| *bytes > 0) {
+            let x = self.middle(interval);
+            let height = (bytes as f64 / most * (STRIP - 4.0)).max(2.0);
             svg.rect(
                 "badfill",
                 [x - 1.5, y - height, 3.0, height],
-                &format!("{} bytes retransmitted", again(interval)),
+                &format!("{bytes} bytes retransmitted"),
             );
         }
     }
