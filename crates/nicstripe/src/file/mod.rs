@@ -1,7 +1,6 @@
 //! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
 //! [`pool`].
 
-mod arrived;
 mod attributes;
 mod beneath;
 mod buffer;
@@ -28,10 +27,10 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
-    arrived::{Arrived, WriteError},
     attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
     beneath::{CONFINED, entries_of, inode_of, open_confined, open_entry},
     buffer::{BufferPool, ChunkBuffer},
+    compress::{Arrived, WriteError},
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     holes::{has_hole, may_have_holes},

@@ -51,9 +51,9 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
-    arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, mode_of},
     beneath::{inode_of, open_entry},
+    compress::{Arrived, WriteError},
     device, disk,
     error::FileError,
     hidden::hidden_name,
