@@ -38,7 +38,7 @@ use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
 use super::{
     endpoint::retransmit::BufferedChunk,
-    input::{Command, Input, IoResult, Jobs, LinkNews, SessionHandle},
+    input::{Command, Input, Jobs, LinkNews, SessionHandle, Step},
     path_connection::{Established, PathConnection, PathPlan},
     serve::Serve,
     shares::ChunkShare,
@@ -511,18 +511,14 @@ impl Driver {
             SessionEvent::Sync { transfer, subtrees } => {
                 self.account_mut(|account| account.sync_begun(transfer));
                 if let Some(target) = self.ends.target(transfer).cloned() {
-                    self.jobs.run(move || IoResult::Synced {
-                        transfer,
-                        result: target.sync(subtrees),
-                    });
+                    self.jobs
+                        .step(transfer, Step::Synced, move || target.sync(subtrees));
                 }
             }
             SessionEvent::Holes { transfer, holes } => {
                 if let Some(target) = self.ends.target(transfer).cloned() {
-                    self.jobs.run(move || IoResult::HolesMade {
-                        transfer,
-                        result: target.make_holes(holes),
-                    });
+                    self.jobs
+                        .step(transfer, Step::HolesMade, move || target.make_holes(holes));
                 }
             }
             SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
@@ -536,11 +532,11 @@ impl Driver {
             }
             SessionEvent::Commit { transfer, digest } => {
                 match self.ends.target(transfer).cloned() {
-                    Some(target) => self.jobs.run(move || IoResult::Committed {
-                        transfer,
-                        digest,
-                        result: target.commit(digest),
-                    }),
+                    Some(target) => {
+                        let step = Step::Committed(digest);
+                        self.jobs
+                            .step(transfer, step, move || target.commit(digest));
+                    }
                     None => self.ends.end_stream(transfer, digest),
                 }
                 self.poll_mux(transfer);

@@ -339,6 +339,20 @@ impl Jobs {
         self.pool.run(self.reporting(move || Input::Io(job())));
     }
 
+    /// Runs a step of a transfer in an I/O thread and reports its result to the session.
+    pub(crate) fn step(
+        &self,
+        transfer: TransferId,
+        step: Step,
+        job: impl FnOnce() -> Result<(), FileError> + Send + 'static,
+    ) {
+        self.run(move || IoResult::Step {
+            transfer,
+            step,
+            result: job(),
+        });
+    }
+
     /// Runs a job in an I/O thread. The job itself reports its result to the session.
     pub(crate) fn aside(&self, job: impl FnOnce() + Send + 'static) {
         self.pool.run(job);
@@ -490,10 +504,6 @@ pub(crate) enum IoResult {
         transfer: TransferId,
         result: Result<Subtree, FileError>,
     },
-    HolesMade {
-        transfer: TransferId,
-        result: Result<(), FileError>,
-    },
     Compared {
         transfer: TransferId,
         chunk: ChunkId,
@@ -510,22 +520,9 @@ pub(crate) enum IoResult {
         buffer: ChunkBuffer,
         result: Result<(), WriteError>,
     },
-    /// A sink has consumed all data, or failed.
-    Drained {
+    Step {
         transfer: TransferId,
-        result: Result<(), FileError>,
-    },
-    Synced {
-        transfer: TransferId,
-        result: Result<(), FileError>,
-    },
-    Checked {
-        transfer: TransferId,
-        result: Result<(), FileError>,
-    },
-    Committed {
-        transfer: TransferId,
-        digest: Digest,
+        step: Step,
         result: Result<(), FileError>,
     },
     /// A failed transfer's written data is synced, as far as possible.
@@ -533,6 +530,18 @@ pub(crate) enum IoResult {
         transfer: TransferId,
         error: Box<Error>,
     },
+}
+
+/// Step of a transfer that succeeds or fails without a value.
+#[derive(Debug)]
+pub(crate) enum Step {
+    HolesMade,
+    /// A sink has consumed all data, or failed.
+    Drained,
+    Synced,
+    /// The source has not changed since it was opened.
+    Checked,
+    Committed(Digest),
 }
 
 /// Verifies a received chunk of a stream against its header.

@@ -27,7 +27,7 @@ use crate::{
             file::{FileSource, LocalFile, LocalTarget},
             retransmit::Produced,
         },
-        input::{IoResult, TreeOutput},
+        input::{IoResult, Step, TreeOutput},
         simulated::lab::{pair, plan},
     },
     wire::stream::{StreamEnd, StreamEvent},
@@ -406,14 +406,6 @@ async fn results_of_ended_transfers_change_nothing() {
             transfer,
             result: Err(no_file()),
         },
-        IoResult::HolesMade {
-            transfer,
-            result: Ok(()),
-        },
-        IoResult::HolesMade {
-            transfer,
-            result: Err(no_file()),
-        },
         IoResult::Compared {
             transfer,
             chunk,
@@ -440,46 +432,26 @@ async fn results_of_ended_transfers_change_nothing() {
             buffer: buffers.take(),
             result: Ok(()),
         },
-        IoResult::Drained {
-            transfer,
-            result: Ok(()),
-        },
-        IoResult::Drained {
-            transfer,
-            result: Err(no_file()),
-        },
-        IoResult::Synced {
-            transfer,
-            result: Ok(()),
-        },
-        IoResult::Synced {
-            transfer,
-            result: Err(no_file()),
-        },
-        IoResult::Checked {
-            transfer,
-            result: Ok(()),
-        },
-        IoResult::Checked {
-            transfer,
-            result: Err(no_file()),
-        },
-        IoResult::Committed {
-            transfer,
-            digest,
-            result: Ok(()),
-        },
-        IoResult::Committed {
-            transfer,
-            digest,
-            result: Err(no_file()),
-        },
         IoResult::Flushed {
             transfer,
             error: unanswered(),
         },
     ];
-    for result in results {
+    let steps = [true, false].into_iter().flat_map(|is_ok| {
+        let steps = [
+            Step::HolesMade,
+            Step::Drained,
+            Step::Synced,
+            Step::Checked,
+            Step::Committed(digest),
+        ];
+        steps.map(|step| IoResult::Step {
+            transfer,
+            step,
+            result: if is_ok { Ok(()) } else { Err(no_file()) },
+        })
+    });
+    for result in results.into_iter().chain(steps) {
         let shown = format!("{result:?}");
         applied.apply(Input::Io(result));
         assert!(
@@ -577,8 +549,9 @@ async fn a_cancelled_transfer_ends_once_and_an_unknown_one_is_none() {
         Ok(Err(Error::Cancelled { resumable: true }))
     ));
     applied.command(Command::Cancel(T));
-    let offered = IoResult::Drained {
+    let offered = IoResult::Step {
         transfer: T,
+        step: Step::Drained,
         result: Ok(()),
     };
     applied.apply(Input::Io(offered));

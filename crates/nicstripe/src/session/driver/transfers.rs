@@ -22,7 +22,7 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        input::{Input, IoResult, verified},
+        input::{Input, IoResult, Step, verified},
         path_connection::PathConnection,
         waiters::Outcome,
     },
@@ -87,11 +87,6 @@ impl Driver {
                     driver.session.handle_zeros_hashed(transfer, subtree, now);
                 });
             }
-            IoResult::HolesMade { transfer, result } => {
-                self.if_ok(transfer, result, |driver, ()| {
-                    driver.session.handle_holes_made(transfer);
-                });
-            }
             IoResult::Compared {
                 transfer,
                 chunk,
@@ -118,30 +113,36 @@ impl Driver {
                     self.poll_mux(header.transfer);
                 }
             }
-            IoResult::Drained { transfer, result } => {
-                let digest = result.and_then(|()| self.ends.digest(transfer));
-                self.if_ok(transfer, digest, |driver, digest| {
-                    driver.on_in_place(transfer, digest);
-                });
-            }
-            IoResult::Synced { transfer, result } => {
-                self.account_mut(|account| account.synced(transfer));
-                self.if_ok(transfer, result, |driver, ()| {
-                    driver.session.handle_synced(transfer, now);
-                });
-            }
-            IoResult::Checked { transfer, result } => {
-                self.if_ok(transfer, result, |driver, ()| driver.complete(transfer));
-            }
-            IoResult::Flushed { transfer, error } => self.end_transfer(transfer, Err(*error)),
-            IoResult::Committed {
+            IoResult::Step {
                 transfer,
-                digest,
+                step,
                 result,
-            } => self.if_ok(transfer, result, |driver, ()| {
-                driver.on_in_place(transfer, digest);
-            }),
+            } => self.on_step(transfer, step, result, now),
+            IoResult::Flushed { transfer, error } => self.end_transfer(transfer, Err(*error)),
         }
+    }
+
+    fn on_step(
+        &mut self,
+        transfer: TransferId,
+        step: Step,
+        result: Result<(), FileError>,
+        now: Instant,
+    ) {
+        if let Step::Synced = step {
+            self.account_mut(|account| account.synced(transfer));
+        }
+        let digest = match (&step, result) {
+            (Step::Committed(digest), Ok(())) => Ok(*digest),
+            (Step::Drained, Ok(())) => self.ends.digest(transfer),
+            (_, result) => result.map(|()| Digest::NONE),
+        };
+        self.if_ok(transfer, digest, |driver, digest| match step {
+            Step::HolesMade => driver.session.handle_holes_made(transfer),
+            Step::Synced => driver.session.handle_synced(transfer, now),
+            Step::Checked => driver.complete(transfer),
+            Step::Drained | Step::Committed(_) => driver.on_in_place(transfer, digest),
+        });
     }
 
     /// Continues a transfer with the result of a job, or fails it.
@@ -190,10 +191,9 @@ impl Driver {
     /// checked and is complete.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
         match self.ends.file(transfer).cloned() {
-            Some(file) => self.jobs.run(move || IoResult::Checked {
-                transfer,
-                result: file.check_unchanged(),
-            }),
+            Some(file) => self
+                .jobs
+                .step(transfer, Step::Checked, move || file.check_unchanged()),
             None => self.complete(transfer),
         }
     }
@@ -505,8 +505,12 @@ impl Driver {
             }
             let now = clock::now();
             for input in held {
-                if let Input::Io(done @ (IoResult::Written { .. } | IoResult::Synced { .. })) =
-                    input
+                if let Input::Io(
+                    done @ (IoResult::Written { .. }
+                    | IoResult::Step {
+                        step: Step::Synced, ..
+                    }),
+                ) = input
                 {
                     self.on_io(done, now);
                 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
-    session::input::{Input, IoResult},
+    session::input::{Input, IoResult, Step},
 };
 
 /// Item of a stream.
@@ -175,8 +175,9 @@ impl Incoming {
 
     /// Returns the input that reports the end of the consumer.
     pub(super) fn drained(&self, result: Result<(), FileError>) -> Input {
-        Input::Io(IoResult::Drained {
+        Input::Io(IoResult::Step {
             transfer: self.transfer,
+            step: Step::Drained,
             result,
         })
     }

@@ -35,7 +35,7 @@ use crate::{
             retransmit::{ChunkSender, RetransmitBuffer, stream},
             stream_offer,
         },
-        input::{Input, IoResult, TreeOutput},
+        input::{Input, IoResult, Step, TreeOutput},
     },
     tunnel::Dialer,
 };
@@ -129,8 +129,9 @@ impl Batches {
                         chunks: 1,
                     }
                 }
-                None => Input::Io(IoResult::Drained {
+                None => Input::Io(IoResult::Step {
                     transfer,
+                    step: Step::Drained,
                     result: Ok(()),
                 }),
             };

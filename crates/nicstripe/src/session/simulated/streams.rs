@@ -137,6 +137,14 @@ async fn stream(
     (ended - began, tally)
 }
 
+/// Copies a stream over links of these rates and returns the time that it took.
+async fn time_over(rates: &[u64], direction: Direction, size: u64) -> Duration {
+    let mut lab = Lab::new(1, rates).await;
+    stream(&mut lab, direction, size, Program::default())
+        .await
+        .0
+}
+
 /// Returns the duration of a copy of `size` bytes at `mbit` Mbit/s.
 fn ideal(mbit: u64, size: u64) -> Duration {
     Duration::from_secs_f64(size as f64 * 8.0 / (mbit as f64 * 1e6))
@@ -180,13 +188,8 @@ fn a_stream_whose_links_are_cut_and_healed_arrives_whole() {
 fn a_stream_takes_the_sum_of_its_links() {
     for direction in Direction::BOTH {
         in_virtual_time(async move {
-            let mut lab = Lab::new(1, &[100, 100]).await;
-            let (took, ideal) = (
-                stream(&mut lab, direction, mib(32), Program::default())
-                    .await
-                    .0,
-                ideal(200, mib(32)),
-            );
+            let took = time_over(&[100, 100], direction, mib(32)).await;
+            let ideal = ideal(200, mib(32));
             assert!(
                 took <= ideal.mul_f64(1.02),
                 "{direction:?}: {took:?}, ideal {ideal:?}"
@@ -238,13 +241,8 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     for direction in Direction::BOTH {
         in_virtual_time(async move {
             // A chunk takes 0.2 s at 10 Mbit/s, and all behind it wait in the window.
-            let mut lab = Lab::new(1, &[1000, 10]).await;
-            let (took, ideal) = (
-                stream(&mut lab, direction, mib(64), Program::default())
-                    .await
-                    .0,
-                ideal(1000, mib(64)),
-            );
+            let took = time_over(&[1000, 10], direction, mib(64)).await;
+            let ideal = ideal(1000, mib(64));
             println!("{direction:?}: {took:?}, the fast link alone {ideal:?}");
             assert!(
                 took <= 2 * ideal,
