@@ -157,7 +157,7 @@ async fn greet(
             shared,
             remote,
             Greeted::unheard(tls),
-            RefusalCode::TooManySessions.into(),
+            refusal(RefusalCode::TooManySessions, None),
         )
         .await;
     };
@@ -182,7 +182,7 @@ async fn greet(
         // Closed without an answer. A retry finds no daemon, or is rejected in the handshake.
         Err(NoSession::Ending) => return Ok(()),
         Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
-        Err(NoSession::Refused(refused)) => return refuse(shared, remote, greeted, refused).await,
+        Err(NoSession::Refused(refusal)) => return refuse(shared, remote, greeted, refusal).await,
     };
     lease.has_session();
     let interfaces = if hello.new { interfaces().ok() } else { None };
@@ -219,7 +219,7 @@ async fn greet(
 /// Reason why a connection gets no session.
 #[derive(Debug, PartialEq, Eq)]
 enum NoSession {
-    Refused(Refused),
+    Refused(Refusal),
     Ending,
     /// The key was removed from the list of peers after the handshake.
     Untrusted,
@@ -227,20 +227,15 @@ enum NoSession {
 
 impl From<RefusalCode> for NoSession {
     fn from(code: RefusalCode) -> Self {
-        Self::Refused(code.into())
+        Self::Refused(refusal(code, None))
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Refused {
-    code: RefusalCode,
-    /// Session limit of the key, if that limit caused the rejection.
-    most: Option<u32>,
-}
-
-impl From<RefusalCode> for Refused {
-    fn from(code: RefusalCode) -> Self {
-        Self { code, most: None }
+fn refusal(code: RefusalCode, most: Option<u32>) -> Refusal {
+    Refusal {
+        code,
+        version: VERSION,
+        most,
     }
 }
 
@@ -248,22 +243,16 @@ async fn refuse(
     shared: &Shared,
     remote: SocketAddr,
     mut greeted: Greeted,
-    refused: Refused,
+    refusal: Refusal,
 ) -> Result<(), StreamEnd> {
-    let Refused { code, most } = refused;
-    shared.count_refusal(refusal_word(code));
-    match code {
+    let word = refusal_word(refusal.code);
+    shared.count_refusal(word);
+    match refusal.code {
         // The session ended while this connection was set up.
         RefusalCode::UnknownSession => tracing::debug!(%remote, "connection for an ended session"),
-        _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
+        _ => tracing::info!(%remote, reason = word, "session refused"),
     }
-    greeted
-        .send(&Frame::Refuse(encoded(&Refusal {
-            code,
-            version: VERSION,
-            most,
-        })))
-        .await?;
+    greeted.send(&Frame::Refuse(encoded(&refusal))).await?;
     greeted.finish().await;
     Ok(())
 }
@@ -324,10 +313,8 @@ fn session_of(
                 .filter(|session| session.is_idle())
                 .for_each(SessionHandle::end_if_idle);
             let most = u32::try_from(most).ok();
-            return Err(NoSession::Refused(Refused {
-                code: RefusalCode::TooManySessions,
-                most,
-            }));
+            let refusal = refusal(RefusalCode::TooManySessions, most);
+            return Err(NoSession::Refused(refusal));
         }
     }
     let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {

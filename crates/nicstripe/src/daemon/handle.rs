@@ -12,10 +12,6 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     /// Returns a snapshot of the metrics. Takes microseconds and blocks no session.
     ///
     /// ```no_run

@@ -65,7 +65,9 @@ impl Daemon {
     /// # }
     /// ```
     pub fn handle(&self) -> DaemonHandle {
-        DaemonHandle::new(self.shared.clone())
+        DaemonHandle {
+            shared: self.shared.clone(),
+        }
     }
 
     /// Serves until `shutdown` is cancelled, then closes all sessions so that transfers can be
