@@ -2,11 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use nicstripe_proto::{BitRate, SessionConfig};
+use nicstripe_proto::BitRate;
 use tokio::sync::mpsc;
 
 use crate::{
-    file::options::DEFAULT_PORT,
     links::{
         request::{Family, LinkRequest, MOST_STREAMS, RoutePolicy, SessionSettings},
         route_keeper::RouteKeeper,
@@ -35,19 +34,7 @@ impl ClientBuilder {
         Self {
             identity: None,
             peers: Peers::default(),
-            session: SessionSettings {
-                port: DEFAULT_PORT,
-                links: Vec::new(),
-                excluded: Vec::new(),
-                streams: None,
-                bandwidth: None,
-                patience: SessionConfig::default().patience,
-                family: None,
-                socket_buffer: None,
-                address_book: None,
-                events: None,
-                queues: true,
-            },
+            session: SessionSettings::default(),
             routes: RoutePolicy::default(),
             state_dir: None,
             route_keeper: None,

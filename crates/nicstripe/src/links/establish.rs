@@ -85,8 +85,8 @@ impl SessionRequest<'_> {
             arrival,
         } = first_contact;
         let facts = Facts {
-            local: &local,
-            remote: &remote_interfaces,
+            local,
+            remote: remote_interfaces,
             port: settings.port,
             family: settings.family,
         };
@@ -123,16 +123,12 @@ impl SessionRequest<'_> {
         };
         let _ = handle.inputs.send(one).await;
         let config = LinkerConfig {
-            port: settings.port,
-            family: settings.family,
-            excluded: settings.excluded.clone(),
-            streams: settings.streams,
-            automatic: settings.links.is_empty(),
+            settings: settings.clone(),
             announces: routes.is_some(),
             routes: routes.clone(),
             connector: Some(connector.clone()),
         };
-        let mut linker = Linker::new(config, handle.clone(), interfaces, remote_interfaces);
+        let mut linker = Linker::new(config, handle.clone(), interfaces, facts);
         if let Err(error) = linker.begin(&first, verified, path_mtu, named).await {
             handle.command(Command::Close(CloseCode::Cancelled)).await;
             return Err(error);
@@ -158,7 +154,7 @@ impl Contact<'_> {
     /// Plans the paths of the links that the user named, except the one of the first connection.
     async fn named(
         &self,
-        facts: &Facts<'_>,
+        facts: &Facts,
         interfaces: &[Interface],
         first: &PathPlan,
     ) -> Result<Vec<PathPlan>, Error> {
@@ -176,7 +172,7 @@ impl Contact<'_> {
 
     /// Returns the address pairs that match the named links. Pairs of link-local addresses must
     /// answer a probe.
-    async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
+    async fn reached(&self, facts: &Facts, requests: &[LinkRequest]) -> Vec<Candidate> {
         let is_wanted = |candidate: &Candidate| {
             requests
                 .iter()
@@ -204,12 +200,12 @@ impl Contact<'_> {
     /// Its interface is excluded and there is no other candidate.
     fn judge(
         &self,
-        facts: &Facts<'_>,
+        facts: &Facts,
         interfaces: &[Interface],
         verified: Option<bool>,
         first: &mut PathPlan,
     ) -> Result<(), Error> {
-        if first.named || !self.settings.links.is_empty() {
+        if first.named || !self.settings.is_automatic() {
             return Ok(());
         }
         let is_candidate = facts

@@ -22,7 +22,7 @@ use super::{
     local,
     plan::{Facts, described},
     probes::Probes,
-    request::{Family, MOST_STREAMS, RoutePolicy},
+    request::{MOST_STREAMS, RoutePolicy, SessionSettings},
     route_keeper::RouteKeeper,
     survey::{self, LinkSurvey},
 };
@@ -33,13 +33,8 @@ use crate::{
 };
 
 pub(crate) struct LinkerConfig {
-    pub(crate) port: u16,
-    pub(crate) family: Option<Family>,
-    pub(crate) excluded: Vec<String>,
-    /// Number of connections per link that the user requested; `None` for the default.
-    pub(crate) streams: Option<u8>,
-    /// True to add links that the linker finds; false to keep the initial ones only.
-    pub(crate) automatic: bool,
+    /// Settings of the session. Unless they are automatic, the linker keeps the initial links only.
+    pub(crate) settings: SessionSettings,
     /// True to announce connections for which the peer may need host routes.
     pub(crate) announces: bool,
     pub(crate) routes: Option<Arc<RouteKeeper>>,
@@ -52,8 +47,7 @@ pub(crate) struct Linker {
     config: LinkerConfig,
     session: SessionHandle,
     interfaces: Vec<Interface>,
-    local: Vec<PeerInterface>,
-    remote: Vec<PeerInterface>,
+    facts: Facts,
     planner: Planner,
     paths: BTreeMap<PathId, Linked>,
     numbers: Numbers,
@@ -98,23 +92,15 @@ impl Linker {
         config: LinkerConfig,
         session: SessionHandle,
         interfaces: Vec<Interface>,
-        remote: Vec<PeerInterface>,
+        facts: Facts,
     ) -> Self {
-        let local = described(&interfaces, &config.excluded);
-        let facts = Facts {
-            local: &local,
-            remote: &remote,
-            port: config.port,
-            family: config.family,
-        };
         let pairing = facts.pairing();
         Self {
-            probes: Probes::new(config.port, Instant::now()),
+            probes: Probes::new(facts.port, Instant::now()),
             config,
             session,
             interfaces,
-            local,
-            remote,
+            facts,
             planner: Planner::new(pairing),
             paths: BTreeMap::new(),
             numbers: Numbers::default(),
@@ -179,7 +165,7 @@ impl Linker {
         }
         self.add(plans).await?;
         self.probe();
-        if self.config.automatic {
+        if self.config.settings.is_automatic() {
             self.replan().await
         } else {
             Ok(())
@@ -213,7 +199,7 @@ impl Linker {
                 Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
                 () = sleep_until(self.planner.poll_timeout().map(Into::into)) => self.probe_again(),
             }
-            if self.config.automatic
+            if self.config.settings.is_automatic()
                 && let Err(error) = self.replan().await
             {
                 tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot make link");
@@ -319,7 +305,7 @@ impl Linker {
     /// Stores the interfaces that the peer announces. Only the latest are applied, at most once per
     /// [`ANNOUNCED_PAUSE`]: planning takes time, and the peer decides how often it sends.
     fn on_interfaces_received(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
-        self.announced = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
+        self.announced = Some(interfaces).filter(|interfaces| *interfaces != self.facts.remote);
         let earliest = self.last_applied.map_or(now, |last| last + ANNOUNCED_PAUSE);
         self.apply_announced_at = self.announced.as_ref().map(|_| earliest.max(now));
     }
@@ -327,7 +313,7 @@ impl Linker {
     fn apply_interfaces(&mut self, now: Instant) {
         self.apply_announced_at = None;
         if let Some(interfaces) = self.announced.take() {
-            self.remote = interfaces;
+            self.facts.remote = interfaces;
             self.last_applied = Some(now);
             self.changed();
         }
@@ -368,7 +354,7 @@ impl Linker {
 
     async fn look(&mut self, interfaces: Vec<Interface>) {
         self.interfaces = interfaces;
-        self.local = described(&self.interfaces, &self.config.excluded);
+        self.facts.local = described(&self.interfaces, &self.config.settings.excluded);
         self.changed();
         self.retire_lost().await;
     }
@@ -376,7 +362,8 @@ impl Linker {
     /// Passes the interfaces of both ends to the planner after a change, and probes new address
     /// pairs.
     fn changed(&mut self) {
-        self.planner.update(self.local.clone(), self.remote.clone());
+        self.planner
+            .update(self.facts.local.clone(), self.facts.remote.clone());
         self.probe();
     }
 
@@ -400,7 +387,7 @@ impl Linker {
 
     /// Probes address pairs that may be joined by a cable, within the limits of [`Probes`].
     fn probe(&mut self) {
-        if !self.config.automatic {
+        if !self.config.settings.is_automatic() {
             return;
         }
         let (taken, now) = (self.taken(), Instant::now());
@@ -435,7 +422,7 @@ impl Linker {
                     let (interface, remote) =
                         (&candidate.local.interface, candidate.remote.address);
                     tracing::debug!(interface, peer_interface = candidate.remote.interface, %remote, "link planned");
-                    let plan = self.facts().plan_of(&candidate, false);
+                    let plan = self.facts.plan_of(&candidate, false);
                     let streams = usize::from(self.streams_of(&plan));
                     plans.extend(std::iter::repeat_n((plan, Some(candidate)), streams));
                 }
@@ -462,7 +449,7 @@ impl Linker {
         let is_trying = self.planner.poll_timeout().is_some()
             || !self.probes.is_empty()
             || !self.awaiting.is_empty();
-        if !self.config.automatic
+        if !self.config.settings.is_automatic()
             || self.has_worked
             || is_trying
             || !self.planner.pairing().plan(&self.taken()).is_empty()
@@ -714,25 +701,21 @@ impl Linker {
         let theirs = plan
             .peer_interface
             .as_deref()
-            .and_then(|name| of(&self.remote, name));
-        let needed = of(&self.local, &plan.interface).max(theirs).unwrap_or(1);
-        self.config.streams.unwrap_or(needed).clamp(1, MOST_STREAMS)
-    }
-
-    fn facts(&self) -> Facts<'_> {
-        Facts {
-            local: &self.local,
-            remote: &self.remote,
-            port: self.config.port,
-            family: self.config.family,
-        }
+            .and_then(|name| of(&self.facts.remote, name));
+        let needed = of(&self.facts.local, &plan.interface)
+            .max(theirs)
+            .unwrap_or(1);
+        self.config
+            .settings
+            .streams
+            .unwrap_or(needed)
+            .clamp(1, MOST_STREAMS)
     }
 
     fn survey(&self) -> LinkSurvey {
         let survey = survey::of(&survey::Known {
             interfaces: &self.interfaces,
-            local: &self.local,
-            remote: &self.remote,
+            facts: &self.facts,
             pairing: self.planner.pairing(),
             taken: &self.taken(),
             paths: &self.paths,
@@ -749,26 +732,18 @@ impl Linker {
 ///
 /// A link that is retired and added again reuses its identifiers. This keeps per-path counters with
 /// their link, and a flapping link does not exhaust the identifiers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Numbers {
-    next: u16,
+    /// Greatest identifier used so far, at first [`FIRST_PATH`].
+    last: u16,
     /// Released identifiers, by local interface and remote address.
     free: BTreeMap<(String, IpAddr), Vec<PathId>>,
-}
-
-impl Default for Numbers {
-    fn default() -> Self {
-        Self {
-            next: FIRST_PATH.0 + 1,
-            free: BTreeMap::new(),
-        }
-    }
 }
 
 impl Numbers {
     /// Returns the number of identifiers that were never used.
     fn unused(&self) -> usize {
-        usize::from((LAST_PATH.0 + 1).saturating_sub(self.next))
+        usize::from(LAST_PATH.0 - self.last)
     }
 
     /// Allocates the identifier of a new path. Returns `None` if other links have used all
@@ -776,9 +751,8 @@ impl Numbers {
     fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
         let had = self.free.get_mut(&link(plan)).and_then(Vec::pop);
         had.or_else(|| {
-            let number = (self.next <= LAST_PATH.0).then_some(PathId(self.next))?;
-            self.next += 1;
-            Some(number)
+            self.last = (self.last < LAST_PATH.0).then_some(self.last + 1)?;
+            Some(PathId(self.last))
         })
     }
 
@@ -788,7 +762,7 @@ impl Numbers {
 
     #[cfg(test)]
     fn use_up(&mut self) {
-        self.next = LAST_PATH.0 + 1;
+        self.last = LAST_PATH.0;
     }
 }
 

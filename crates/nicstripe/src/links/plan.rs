@@ -71,14 +71,16 @@ fn settings(interface: &Interface) -> Option<Ipv4Settings> {
 }
 
 /// Facts about both machines that are known at planning time.
-pub(crate) struct Facts<'a> {
-    pub(crate) local: &'a [PeerInterface],
-    pub(crate) remote: &'a [PeerInterface],
+pub(crate) struct Facts {
+    /// Interfaces of this machine.
+    pub(crate) local: Vec<PeerInterface>,
+    /// Interfaces of the peer, as it announced them.
+    pub(crate) remote: Vec<PeerInterface>,
     pub(crate) port: u16,
     pub(crate) family: Option<Family>,
 }
 
-impl Facts<'_> {
+impl Facts {
     /// Plans the links that the user named, in their order, except the one of the first connection.
     ///
     /// A request with both ends is a plan by itself. Otherwise each interface of the peer is used
@@ -154,7 +156,7 @@ impl Facts<'_> {
 
     /// Returns the pairing of both machines' interfaces, restricted to the requested IP version.
     pub(crate) fn pairing(&self) -> Pairing {
-        let mut pairing = Pairing::new(self.local.to_vec(), self.remote.to_vec());
+        let mut pairing = Pairing::new(self.local.clone(), self.remote.clone());
         match self.family {
             Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
             Some(Family::V6) => pairing.restrict(IpAddr::is_ipv6),
@@ -199,8 +201,8 @@ impl Facts<'_> {
         };
         let why = format!(
             "no peer interface shares a subnet with it or answers at its link-local address; local: {}; peer: {}; name both ends as {}=ADDRESS if they are connected",
-            list(self.local),
-            list(self.remote),
+            list(&self.local),
+            list(&self.remote),
             request.local
         );
         Error::link(request, why)
@@ -399,17 +401,17 @@ mod tests {
 
     /// Plans the named links between two machines with two cables, for a test.
     fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
-        let local = [
+        let local = vec![
             with_address("eth1", 1, "10.0.1.1"),
             with_address("eth2", 2, "10.0.2.1"),
         ];
-        let remote = [
+        let remote = vec![
             with_address("enp1", 1, "10.0.1.2"),
             with_address("enp2", 2, "10.0.2.2"),
         ];
         let facts = Facts {
-            local: &local,
-            remote: &remote,
+            local,
+            remote,
             port: 7747,
             family: None,
         };
@@ -485,10 +487,9 @@ mod tests {
             candidate: false,
             ..with_address("lo", index, "127.0.0.1")
         };
-        let (local, remote) = ([lo(1)], [lo(1)]);
         let facts = Facts {
-            local: &local,
-            remote: &remote,
+            local: vec![lo(1)],
+            remote: vec![lo(1)],
             port: 7747,
             family: None,
         };

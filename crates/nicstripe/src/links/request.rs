@@ -2,10 +2,10 @@
 
 use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
-use nicstripe_proto::BitRate;
+use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
 
-use crate::{report::event::Event, trust::AddressBook};
+use crate::{file::options::DEFAULT_PORT, report::event::Event, trust::AddressBook};
 
 /// Link that a user names; as text `LOCAL[=REMOTE]`.
 ///
@@ -106,6 +106,31 @@ pub(crate) struct SessionSettings {
     pub(crate) events: Option<mpsc::Sender<Event>>,
     /// True to wait while the daemon has no capacity for another session.
     pub(crate) queues: bool,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self {
+            port: DEFAULT_PORT,
+            links: Vec::new(),
+            excluded: Vec::new(),
+            streams: None,
+            bandwidth: None,
+            patience: SessionConfig::default().patience,
+            family: None,
+            socket_buffer: None,
+            address_book: None,
+            events: None,
+            queues: true,
+        }
+    }
+}
+
+impl SessionSettings {
+    /// Returns true if the client finds the links itself; false if the user named them.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.links.is_empty()
+    }
 }
 
 /// IP version to which a client is restricted.

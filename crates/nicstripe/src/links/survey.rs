@@ -18,6 +18,7 @@ use nicstripe_proto::{
 use super::{
     linker::{Linked, LinkerConfig},
     local,
+    plan::Facts,
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
@@ -115,8 +116,7 @@ impl From<Preference> for LinkReason {
 
 pub(crate) struct Known<'a> {
     pub(crate) interfaces: &'a [Interface],
-    pub(crate) local: &'a [PeerInterface],
-    pub(crate) remote: &'a [PeerInterface],
+    pub(crate) facts: &'a Facts,
     pub(crate) pairing: &'a Pairing,
     pub(crate) taken: &'a [(String, String)],
     pub(crate) paths: &'a BTreeMap<PathId, Linked>,
@@ -157,7 +157,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         .sum();
     LinkSurvey {
         expected: rates.filter(|_| !links.is_empty()).map(BitRate),
-        remedies: remedies(&failures, known.local, known.remote),
+        remedies: remedies(&failures, &known.facts.local, &known.facts.remote),
         links,
         unused,
         is_probing: false,
@@ -197,10 +197,12 @@ fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candid
 
 fn surveyed(linked: &Linked, link: LinkName, known: &Known<'_>) -> SurveyedLink {
     let ours = known
+        .facts
         .local
         .iter()
         .find(|interface| interface.name == link.interface);
     let theirs = known
+        .facts
         .remote
         .iter()
         .find(|interface| Some(&interface.name) == link.peer_interface.as_ref());
@@ -258,10 +260,10 @@ fn unused(
         .map(|(candidate, failure)| failure_text(candidate, failure))
         .collect();
     let texts: Vec<String> = texts.into_iter().collect();
-    let failed =
-        known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
+    let failed = known.config.settings.is_automatic()
+        && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
-        _ if !known.config.automatic => "other interfaces were named".to_owned(),
+        _ if !known.config.settings.is_automatic() => "other interfaces were named".to_owned(),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
         LeftOut::NothingInCommon => {
@@ -280,7 +282,11 @@ fn unused(
         failed,
     };
     if !is_peers && texts.is_empty() {
-        refine(&mut unused, known.interfaces, &known.config.excluded);
+        refine(
+            &mut unused,
+            known.interfaces,
+            &known.config.settings.excluded,
+        );
     }
     Some(unused)
 }

@@ -24,18 +24,21 @@ impl LinkerHarness {
         let (sender, inputs) = mpsc::channel(1000);
         let session = SessionHandle::new(sender);
         let config = LinkerConfig {
-            port: 7747,
-            family: None,
-            excluded: Vec::new(),
-            streams,
-            automatic: true,
+            settings: SessionSettings {
+                streams,
+                ..SessionSettings::default()
+            },
             announces: true,
             routes: None,
             connector: None,
         };
-        let mut linker = Linker::new(config, session, Vec::new(), remote.clone());
-        linker.planner = Planner::new(Pairing::new(local.clone(), remote));
-        linker.local = local;
+        let facts = Facts {
+            local,
+            remote,
+            port: 7747,
+            family: None,
+        };
+        let linker = Linker::new(config, session, Vec::new(), facts);
         Self { linker, inputs }
     }
 
@@ -134,7 +137,7 @@ async fn a_link_whose_line_rate_changes_is_not_made_anew() {
     let made = bench.replan().await;
     assert_eq!(made.len(), 1);
     bench.opened(made[0], Some(true));
-    bench.linker.local = vec![PeerInterface {
+    bench.linker.facts.local = vec![PeerInterface {
         line_rate_bps: Some(GBIT / 10),
         ..local[0].clone()
     }];
@@ -149,7 +152,7 @@ async fn a_link_whose_subnet_gets_another_member_is_not_made_anew() {
     let mut bench = LinkerHarness::new(local.clone(), remote.clone());
     let made = bench.replan().await;
     bench.opened(made[0], Some(true));
-    bench.linker.remote = vec![remote[0].clone(), interface("enp2", 2, &["10.0.1.3/24"])];
+    bench.linker.facts.remote = vec![remote[0].clone(), interface("enp2", 2, &["10.0.1.3/24"])];
     bench.linker.changed();
     bench.linker.replan().await.unwrap();
     assert!(bench.commands().is_empty());
@@ -198,8 +201,8 @@ async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
         bench.lost(made[0]).await;
         bench.linker.retire(made[0]).await;
         bench.linker.planner = Planner::new(Pairing::new(
-            bench.linker.local.clone(),
-            bench.linker.remote.clone(),
+            bench.linker.facts.local.clone(),
+            bench.linker.facts.remote.clone(),
         ));
         made = bench.replan().await;
         assert_eq!(made, [PathId(1)]);
@@ -280,7 +283,7 @@ async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
     bench.linker.on_interfaces_received(told(3), now);
     assert_eq!(bench.linker.apply_announced_at, Some(now + ANNOUNCED_PAUSE));
     bench.linker.apply_interfaces(now + ANNOUNCED_PAUSE);
-    assert_eq!(bench.linker.remote, told(3));
+    assert_eq!(bench.linker.facts.remote, told(3));
     bench
         .linker
         .on_interfaces_received(told(3), now + ANNOUNCED_PAUSE);
@@ -394,7 +397,7 @@ async fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
     let mut bench = with_a_strict_peer();
     bench.linker.replan().await.unwrap();
     assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
-    bench.linker.local.clear();
+    bench.linker.facts.local.clear();
     bench.linker.changed();
     bench.linker.replan().await.unwrap();
     bench.linker.connect_awaiting().await;
@@ -532,7 +535,7 @@ async fn a_session_that_has_had_a_link_waits_for_it() {
 async fn a_session_that_nobody_holds_any_more_is_ended() {
     let (local, remote) = cable();
     let mut bench = LinkerHarness::new(local, remote);
-    bench.linker.config.automatic = false;
+    bench.linker.config.settings.links = vec!["eth1".parse().unwrap()];
     let (_news, receiver) = mpsc::channel(1);
     let (survey, requests) = mpsc::channel(1);
     drop(survey);

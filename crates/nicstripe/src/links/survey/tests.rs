@@ -1,12 +1,14 @@
 use nicstripe_proto::message::{Ipv4Settings, PeerAddress};
 
 use super::*;
-use crate::session::{Capacities, Capacity, PathPlan};
+use crate::{
+    links::request::SessionSettings,
+    session::{Capacities, Capacity, PathPlan},
+};
 
 /// Two simulated machines, and the paths between them.
 struct Scene {
-    local: Vec<PeerInterface>,
-    remote: Vec<PeerInterface>,
+    facts: Facts,
     pairing: Pairing,
     paths: BTreeMap<PathId, Linked>,
     config: LinkerConfig,
@@ -14,20 +16,21 @@ struct Scene {
 
 impl Scene {
     fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
-        let pairing = Pairing::new(local.clone(), remote.clone());
-        let config = LinkerConfig {
+        let facts = Facts {
+            local,
+            remote,
             port: 7747,
             family: None,
-            excluded: Vec::new(),
-            streams: None,
-            automatic: true,
+        };
+        let pairing = facts.pairing();
+        let config = LinkerConfig {
+            settings: SessionSettings::default(),
             announces: true,
             routes: None,
             connector: None,
         };
         Self {
-            local,
-            remote,
+            facts,
             pairing,
             paths: BTreeMap::new(),
             config,
@@ -70,8 +73,7 @@ impl Scene {
     fn survey(&self) -> LinkSurvey {
         of(&Known {
             interfaces: &[],
-            local: &self.local,
-            remote: &self.remote,
+            facts: &self.facts,
             pairing: &self.pairing,
             taken: &[],
             paths: &self.paths,
@@ -253,7 +255,7 @@ fn interfaces_that_no_cable_joins_are_no_failure() {
 #[test]
 fn nothing_has_failed_where_the_links_were_named() {
     let mut scene = one_subnet();
-    scene.config.automatic = false;
+    scene.config.settings.links = vec!["eth1".parse().unwrap()];
     scene.fail("eth2", "enp2", astray());
     let survey = scene.survey();
     assert!(
@@ -269,6 +271,7 @@ fn nothing_has_failed_where_the_links_were_named() {
 fn a_strict_filter_is_cured_where_it_is() {
     let mut scene = one_subnet();
     scene
+        .facts
         .remote
         .iter_mut()
         .for_each(|interface| interface.settings.as_mut().unwrap().rp_filter = 1);
