@@ -20,7 +20,7 @@ impl CpuSampler {
     /// Starts counting. Create a new one for each load, because the process may move to another
     /// control group.
     pub fn begin() -> Self {
-        let meter = CpuMeter::new();
+        let meter = CpuMeter::find();
         Self {
             first: meter.read(),
             meter,
@@ -30,13 +30,8 @@ impl CpuSampler {
     /// Returns the processor time since [`CpuSampler::begin`]; `None` if the system does not report
     /// it.
     pub fn sample(&self) -> Option<CpuSample> {
-        let now = self.meter.read();
-        let spent = now.since(&self.first);
-        let mut cores_us: Vec<u64> = now
-            .cores_since(&self.first)
-            .into_iter()
-            .map(micros)
-            .collect();
+        let spent = self.meter.read().since(&self.first);
+        let mut cores_us: Vec<u64> = spent.cores.into_iter().map(micros).collect();
         cores_us.truncate(MAX_CORES);
         Some(CpuSample {
             user_us: micros(spent.user?),
@@ -120,7 +115,7 @@ fn interface_of(name: String, listed: &[Interface]) -> BenchInterface {
     BenchInterface {
         name,
         driver,
-        duplex: duplex.map(|duplex| duplex.to_string()),
+        duplex: duplex.map(str::to_owned),
         offloads: offloads.map(|offloads| offloads.into_iter().map(str::to_owned).collect()),
         mtu: Some(found.mtu),
         line_bps: found

@@ -54,7 +54,9 @@ fn datagram(bytes: &[u8]) {
 
 fn parse(message: &Message<'_>) {
     let link = LinkMessage::parse(message);
-    assert!(link.is_none_or(|link| InterfaceName::new(link.name.as_bytes()) == Ok(link.name)));
+    assert!(
+        link.is_none_or(|link| InterfaceName::new(link.link.name.as_bytes()) == Ok(link.link.name))
+    );
     let _ = AddressMessage::parse(message);
     let _ = lookup::parse(message);
     let _ = counters::parse(message);
@@ -313,7 +315,7 @@ mod tests {
             1
         );
         let answer = Answer {
-            status: crate::helper::protocol::Status::Routed,
+            status: 17,
             detail: 4,
             interface: 3,
             address: Some(v4.destination),
@@ -333,7 +335,10 @@ mod tests {
                 ("clean", with(0, &Request::Clean.encode())),
                 ("half-of-an-address-too-much", with(0, &half)),
                 ("answer", with(1, &answer.encode())),
-                ("answer-malformed", with(1, &Answer::MALFORMED.encode())),
+                (
+                    "answer-malformed",
+                    with(1, &Answer::not_understood().encode()),
+                ),
                 (
                     "set-mtu",
                     with(

@@ -2,7 +2,7 @@
 //!
 //! `enumerate` lists them and `events` follows their changes, both over netlink; `egress_limit`,
 //! `line_rate`, `ethtool` and `sysfs` add what those messages lack. `sysctls` reads the settings
-//! that matter with several cables in one subnet, and `remedy` suggests better ones.
+//! that matter with several cables in one subnet.
 
 use std::{fmt, net::IpAddr};
 
@@ -24,7 +24,6 @@ pub(crate) mod ethtool;
 pub(crate) mod events;
 mod line_rate;
 pub(crate) mod name;
-pub(crate) mod remedy;
 pub(crate) mod sysctls;
 pub(crate) mod sysfs;
 

@@ -13,8 +13,8 @@
 //! | listen or connect on one interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | discover neighbours before addresses exist | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
 //! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
-//! | read traffic counters and bond settings | [`counters`], [`streams_for`] |
-//! | diagnose several cables on one subnet | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
+//! | read traffic counters and bond settings | [`counters`], [`Bond::streams`] |
+//! | diagnose several cables on one subnet | [`ipv4_setting`] |
 //! | query the kernel's route | [`route_to`], [`interface_for`] |
 //! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
 //! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
@@ -44,14 +44,13 @@ pub use crate::{
     interface::{
         Interface, InterfaceIndex, InterfaceKind, LeftOut, LineRate,
         address::InterfaceAddress,
-        bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
+        bond::Bond,
         counters::{Counters, counters},
         enumerate::{InterfacesError, interfaces},
-        ethtool::{Duplex, InterfaceDetails, interface_details},
+        ethtool::{InterfaceDetails, interface_details},
         events::{Change, Changes},
         name::{InterfaceName, InvalidName, MacAddress},
-        remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
-        sysctls::{Setting, Sysctls},
+        sysctls::ipv4_setting,
     },
     ledger::SHARED_STATE_DIR,
     mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, manager::Mtus},
@@ -69,10 +68,7 @@ pub use crate::{
         },
         pinned_socket,
         tcp_info::{TcpInfo, tcp_info},
-        tune::{
-            BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions,
-            UserTimeout, UserTimeoutTooShort, buffers, change_congestion, set_buffers, tune,
-        },
+        tune::{NotTaken, change_congestion, set_buffers, tune},
     },
 };
 

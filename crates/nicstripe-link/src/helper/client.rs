@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     helper::{
-        protocol::{ANSWER_LEN, Answer, MAX_MTU_SECONDS, Request},
+        protocol::{ANSWER_LEN, Answer, Asked, MAX_MTU_SECONDS, Reported, Request},
         rights::Lent,
         server,
     },
@@ -149,7 +149,7 @@ impl RouteHelper {
         longest: Duration,
     ) -> Result<u32, MtuError> {
         let seconds = longest.as_secs().clamp(1, MAX_MTU_SECONDS.into()) as u32;
-        self.ask_mtu(&Request::SetMtu {
+        self.ask(&Request::SetMtu {
             interface,
             mtu,
             seconds,
@@ -159,7 +159,7 @@ impl RouteHelper {
     /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed the
     /// MTU.
     pub fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
-        self.ask_mtu(&Request::RestoreMtu(interface))
+        self.ask(&Request::RestoreMtu(interface))
             .map(|changed| changed > 0)
     }
 
@@ -177,18 +177,12 @@ impl RouteHelper {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<u32, RouteError> {
-        let answer = self
-            .exchange(request)
-            .map_err(|source| RouteError::Helper { source })?;
-        answer.into_result(request, &self.state_dir)
-    }
-
-    fn ask_mtu(&mut self, request: &Request) -> Result<u32, MtuError> {
-        let answer = self
-            .exchange(request)
-            .map_err(|source| MtuError::Helper { source })?;
-        answer.into_mtu_result(request, &self.state_dir)
+    fn ask<E: Reported>(&mut self, request: &Request) -> Result<u32, E> {
+        let answer = self.exchange(request).map_err(E::of_helper)?;
+        answer.into_result(&Asked {
+            request,
+            directory: &self.state_dir,
+        })
     }
 
     fn exchange(&mut self, request: &Request) -> io::Result<Answer> {

@@ -6,10 +6,10 @@
 //! | offset | request | answer |
 //! | --- | --- | --- |
 //! | 0 | version, 1 | version, 1 |
-//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU, 7 forget neighbour | [`Status`] |
+//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU, 7 forget neighbour | status: 0 done, 19 request not understood, otherwise the number of an error: see `reported!` |
 //! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
 //! | 3 | family of the source: 4, 6, or 0 for none | 0 |
-//! | 4 | interface, u32 | detail, u32: see [`Status`] |
+//! | 4 | interface, u32 | detail, u32: see [`Answer`] |
 //! | 8 | metric, or MTU, u32 | interface of the error, u32 |
 //! | 12 | destination, 16 bytes; IPv4 uses the first four. With an MTU: its maximum duration in seconds, u32 | address of the error, 16 bytes |
 //! | 28 | source, 16 bytes | |
@@ -18,7 +18,8 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     num::NonZeroU32,
-    path::Path,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::{
@@ -63,6 +64,13 @@ pub(crate) const MAX_MTU_SECONDS: u32 = 3600;
 pub(crate) const REQUEST_LEN: usize = 44;
 
 impl Request {
+    fn route(&self) -> Option<&HostRoute> {
+        match self {
+            Self::Add(route) | Self::Remove(route) | Self::ForgetNeighbour(route) => Some(route),
+            _ => None,
+        }
+    }
+
     pub(crate) fn encode(&self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
         bytes[0] = VERSION;
@@ -172,9 +180,14 @@ fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
         .map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Answer to a request: success, or an error by its number and fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) status: Status,
+    /// [`DONE`], [`NOT_UNDERSTOOD`] or the number of an error.
+    pub(crate) status: u8,
+    /// If done, the number of routes added, removed or present, an interface's original MTU, or 1
+    /// if an MTU was restored. Of an error, the protocol number of the existing route or an errno,
+    /// otherwise zero.
     pub(crate) detail: u32,
     pub(crate) interface: u32,
     pub(crate) address: Option<IpAddr>,
@@ -182,117 +195,30 @@ pub(crate) struct Answer {
 
 pub(crate) const ANSWER_LEN: usize = 28;
 
-/// Status of an answer: success, or the type of the error.
-///
-/// The meaning of the answer's detail depends on it. `Done`: the number of routes added, removed or
-/// present, an interface's original MTU, or 1 if an MTU was restored. `Occupied` and `Routed`: the
-/// protocol number of the existing route. `Kernel`, `List` and `Ledger`: an errno. Otherwise zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Status {
-    Done = 0,
-    NotPermitted = 1,
-    Occupied = 2,
-    HeldElsewhere = 3,
-    TooMany = 4,
-    NoInterface = 5,
-    Kernel = 6,
-    List = 7,
-    Ledger = 8,
-    Locked = 9,
-    NotUnicast = 10,
-    UnknownInterface = 11,
-    Own = 12,
-    Broadcast = 13,
-    Gateway = 14,
-    Resolver = 15,
-    NotOnLink = 16,
-    Routed = 17,
-    Source = 18,
-    Malformed = 19,
-    NotACable = 20,
-    Shared = 21,
-    OutOfRange = 22,
-    Ending = 23,
-}
-
-impl Status {
-    /// All statuses in the order of their numbers in the protocol.
-    const ALL: [Self; 24] = [
-        Self::Done,
-        Self::NotPermitted,
-        Self::Occupied,
-        Self::HeldElsewhere,
-        Self::TooMany,
-        Self::NoInterface,
-        Self::Kernel,
-        Self::List,
-        Self::Ledger,
-        Self::Locked,
-        Self::NotUnicast,
-        Self::UnknownInterface,
-        Self::Own,
-        Self::Broadcast,
-        Self::Gateway,
-        Self::Resolver,
-        Self::NotOnLink,
-        Self::Routed,
-        Self::Source,
-        Self::Malformed,
-        Self::NotACable,
-        Self::Shared,
-        Self::OutOfRange,
-        Self::Ending,
-    ];
-}
-
 impl Answer {
-    pub(crate) const MALFORMED: Self = Self::new(Status::Malformed);
-
-    const fn new(status: Status) -> Self {
-        Self {
-            status,
-            detail: 0,
-            interface: 0,
-            address: None,
-        }
-    }
-
     /// Encodes the result of a request as an answer.
-    pub(crate) fn of<E: Into<Self>>(result: Result<u32, E>) -> Self {
+    pub(crate) fn of<E: Reported>(result: Result<u32, E>) -> Self {
         match result {
-            Ok(detail) => Self::new(Status::Done).with_detail(detail),
-            Err(error) => error.into(),
+            Ok(detail) => Self {
+                detail,
+                ..Self::default()
+            },
+            Err(error) => error.answer(),
         }
     }
 
-    fn with_detail(self, detail: u32) -> Self {
-        Self { detail, ..self }
-    }
-
-    fn with_errno(self, source: &io::Error) -> Self {
-        let errno = source.raw_os_error().map(u32::try_from);
-        self.with_detail(errno.and_then(Result::ok).unwrap_or(0))
-    }
-
-    fn about(self, destination: IpAddr) -> Self {
+    /// Returns the answer to a malformed request.
+    pub(crate) fn not_understood() -> Self {
         Self {
-            address: Some(destination),
-            ..self
-        }
-    }
-
-    fn by(self, interface: InterfaceIndex) -> Self {
-        Self {
-            interface: interface.0,
-            ..self
+            status: NOT_UNDERSTOOD,
+            ..Self::default()
         }
     }
 
     pub(crate) fn encode(&self) -> [u8; ANSWER_LEN] {
         let mut bytes = [0; ANSWER_LEN];
         bytes[0] = VERSION;
-        bytes[1] = self.status as u8;
+        bytes[1] = self.status;
         bytes[2] = put_address(&mut bytes[12..28], self.address);
         bytes[4..8].copy_from_slice(&self.detail.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.interface.to_le_bytes());
@@ -303,269 +229,210 @@ impl Answer {
     /// produce.
     pub(crate) fn decode(bytes: &[u8; ANSWER_LEN]) -> Option<Self> {
         let answer = Self {
-            status: *Status::ALL.get(usize::from(bytes[1]))?,
+            status: bytes[1],
             detail: number(bytes, 4),
             interface: number(bytes, 8),
             address: address(bytes[2], bytes, 12)?,
         };
-        (answer.encode() == *bytes).then_some(answer)
+        (answer.status <= LAST_STATUS && answer.encode() == *bytes).then_some(answer)
     }
 
-    /// Converts the answer to a route request into the helper's result. `directory` is the helper's
-    /// state directory, named in errors.
-    pub(crate) fn into_result(
-        self,
-        request: &Request,
-        directory: &Path,
-    ) -> Result<u32, RouteError> {
-        let destination = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let held = InterfaceIndex(self.interface);
-        let interface = || name_of(held);
-        let protocol = || protocol_name(u8::try_from(self.detail).unwrap_or(0));
-        let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
-        let (wanted, metric) = match request {
-            Request::Add(route) | Request::Remove(route) | Request::ForgetNeighbour(route) => {
-                (route.interface, route.metric)
+    /// Converts the answer into the helper's result.
+    pub(crate) fn into_result<E: Reported>(self, asked: &Asked<'_>) -> Result<u32, E> {
+        let unusable = |text: &str| E::of_helper(io::Error::other(text));
+        match self.status {
+            DONE => Ok(self.detail),
+            // The helper's version is older.
+            NOT_UNDERSTOOD => Err(unusable("the helper does not know this program's requests")),
+            _ => Err(E::read(&self, asked)
+                .unwrap_or_else(|| unusable("the helper answered another request"))),
+        }
+    }
+}
+
+/// Request to the helper, and the helper's state directory.
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) directory: &'a Path,
+}
+
+impl Asked<'_> {
+    fn metric(&self) -> NonZeroU32 {
+        let route = self.request.route();
+        route.map_or(HostRoute::DEFAULT_METRIC, |route| route.metric)
+    }
+
+    fn interface(&self) -> InterfaceIndex {
+        match self.request {
+            Request::Restore(interface) => *interface,
+            request => request
+                .route()
+                .map_or(InterfaceIndex(0), |route| route.interface),
+        }
+    }
+
+    fn mtu(&self) -> u32 {
+        match self.request {
+            Request::SetMtu { mtu, .. } => *mtu,
+            _ => 0,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.to_owned()
+    }
+
+    /// Returns the time that the helper waited for the lock.
+    fn waited(&self) -> Duration {
+        LOCK_TIMEOUT
+    }
+}
+
+/// Error of a request, which the helper reports in an answer.
+pub(crate) trait Reported: Sized {
+    fn answer(&self) -> Answer;
+
+    /// Returns the error with the number and fields of an answer; `None` if this type has no such
+    /// error.
+    fn read(answer: &Answer, asked: &Asked<'_>) -> Option<Self>;
+
+    /// Returns the error for a helper that gives no usable answer.
+    fn of_helper(source: io::Error) -> Self;
+}
+
+/// Implements [`Reported`] from a table with the number of each error, its fields that an answer has,
+/// those that the client knows itself, and its shape.
+macro_rules! reported {
+    ($error:ty: $($status:literal
+        ($($field:ident),* $(; $($known:ident: $value:path),*)?) { $($shape:tt)* })*) => {
+        impl Reported for $error {
+            fn answer(&self) -> Answer {
+                let mut answer = Answer::default();
+                match self {
+                    $($($shape)* => {
+                        answer.status = $status;
+                        $($field.write(&mut answer);)*
+                        $($(let _ = $known;)*)?
+                    })*
+                }
+                answer
             }
-            Request::Restore(interface) => (*interface, HostRoute::DEFAULT_METRIC),
-            Request::Clean | Request::SetMtu { .. } | Request::RestoreMtu(_) => {
-                (held, HostRoute::DEFAULT_METRIC)
-            }
-        };
-        let path = || directory.to_owned();
-        Err(match self.status {
-            Status::Done => return Ok(self.detail),
-            Status::NotPermitted => RouteError::NotPermitted { destination },
-            Status::Occupied => RouteError::Occupied {
-                destination,
-                metric,
-                protocol: protocol(),
-            },
-            Status::HeldElsewhere => RouteError::HeldElsewhere {
-                destination,
-                wanted,
-                held,
-            },
-            Status::TooMany => RouteError::TooMany { destination },
-            Status::NoInterface => RouteError::NoInterface {
-                destination,
-                interface: held,
-            },
-            Status::Kernel => RouteError::Kernel {
-                destination,
-                interface: held,
-                source: source(),
-            },
-            Status::List => RouteError::List(source()),
-            Status::Ledger => RouteError::Ledger {
-                path: path(),
-                source: source(),
-            },
-            Status::Locked => RouteError::Locked {
-                path: path(),
-                waited: LOCK_TIMEOUT,
-            },
-            Status::NotUnicast => Refusal::NotUnicast { destination }.into(),
-            Status::UnknownInterface => Refusal::NoInterface {
-                destination,
-                interface: held,
-            }
-            .into(),
-            Status::Own => Refusal::Own {
-                destination,
-                interface: interface(),
-            }
-            .into(),
-            Status::Broadcast => Refusal::Broadcast { destination }.into(),
-            Status::Gateway => Refusal::Gateway { destination }.into(),
-            Status::Resolver => Refusal::Resolver { destination }.into(),
-            Status::NotOnLink => Refusal::NotOnLink {
-                destination,
-                interface: interface(),
-            }
-            .into(),
-            Status::Routed => Refusal::Routed {
-                destination,
-                protocol: protocol(),
-            }
-            .into(),
-            Status::Source => Refusal::Source {
-                destination,
-                interface: interface(),
-            }
-            .into(),
-            Status::Malformed => RouteError::Helper {
-                source: not_understood(),
-            },
-            Status::NotACable | Status::Shared | Status::OutOfRange | Status::Ending => {
-                RouteError::Helper {
-                    source: not_an_answer(),
+
+            fn read(answer: &Answer, asked: &Asked<'_>) -> Option<Self> {
+                match answer.status {
+                    $($status => {
+                        $(let $field = Field::read(answer);)*
+                        $($(let $known = $value(asked);)*)?
+                        Some($($shape)*)
+                    })*
+                    _ => None,
                 }
             }
-        })
-    }
 
-    /// Converts the answer to an MTU request into the helper's result. `directory` is the helper's
-    /// state directory, named in errors.
-    pub(crate) fn into_mtu_result(
-        self,
-        request: &Request,
-        directory: &Path,
-    ) -> Result<u32, MtuError> {
-        let interface = InterfaceIndex(self.interface);
-        let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
-        let path = || directory.to_owned();
-        let mtu = if let Request::SetMtu { mtu, .. } = request {
-            *mtu
-        } else {
-            0
-        };
-        Err(match self.status {
-            Status::Done => return Ok(self.detail),
-            Status::NotPermitted => MtuError::NotPermitted { interface },
-            Status::NoInterface => MtuError::NoInterface { interface },
-            Status::NotACable => MtuError::NotACable { interface },
-            Status::Shared => MtuError::Shared { interface },
-            Status::OutOfRange => MtuError::OutOfRange { interface, mtu },
-            Status::HeldElsewhere => MtuError::HeldElsewhere { interface },
-            Status::TooMany => MtuError::TooMany { interface },
-            Status::Ending => MtuError::Ending { interface },
-            Status::Kernel => MtuError::Kernel {
-                interface,
-                mtu,
-                source: source(),
-            },
-            Status::List => MtuError::List(source()),
-            Status::Ledger => MtuError::Ledger {
-                path: path(),
-                source: source(),
-            },
-            Status::Locked => MtuError::Locked {
-                path: path(),
-                waited: LOCK_TIMEOUT,
-            },
-            Status::Malformed => MtuError::Helper {
-                source: not_understood(),
-            },
-            _ => MtuError::Helper {
-                source: not_an_answer(),
-            },
-        })
-    }
-}
-
-impl From<RouteError> for Answer {
-    fn from(error: RouteError) -> Self {
-        match error {
-            RouteError::NotPermitted { destination } => {
-                Self::new(Status::NotPermitted).about(destination)
+            fn of_helper(source: io::Error) -> Self {
+                Self::Helper { source }
             }
-            RouteError::Occupied {
-                destination,
-                protocol,
-                ..
-            } => Self::new(Status::Occupied)
-                .about(destination)
-                .with_detail(protocol_number(&protocol).into()),
-            RouteError::HeldElsewhere {
-                destination, held, ..
-            } => Self::new(Status::HeldElsewhere).about(destination).by(held),
-            RouteError::TooMany { destination } => Self::new(Status::TooMany).about(destination),
-            RouteError::NoInterface {
-                destination,
-                interface,
-            } => Self::new(Status::NoInterface)
-                .about(destination)
-                .by(interface),
-            RouteError::Kernel {
-                destination,
-                interface,
-                source,
-            } => Self::new(Status::Kernel)
-                .about(destination)
-                .by(interface)
-                .with_errno(&source),
-            RouteError::List(source) | RouteError::Helper { source } => {
-                Self::new(Status::List).with_errno(&source)
-            }
-            RouteError::Ledger { source, .. } => Self::new(Status::Ledger).with_errno(&source),
-            RouteError::Locked { .. } => Self::new(Status::Locked),
-            RouteError::Refused(refusal) => refusal.into(),
         }
+    };
+}
+
+reported! { RouteError:
+    1 (destination) { Self::NotPermitted { destination } }
+    2 (destination, protocol; metric: Asked::metric) { Self::Occupied { destination, metric, protocol } }
+    3 (destination, held; wanted: Asked::interface) {
+        Self::HeldElsewhere { destination, wanted, held }
+    }
+    4 (destination) { Self::TooMany { destination } }
+    5 (destination, interface) { Self::NoInterface { destination, interface } }
+    6 (destination, interface, source) { Self::Kernel { destination, interface, source } }
+    7 (source) { Self::List(source) }
+    8 (source; path: Asked::path) { Self::Ledger { path, source } }
+    9 (; path: Asked::path, waited: Asked::waited) { Self::Locked { path, waited } }
+    10 (destination) { Self::Refused(Refusal::NotUnicast { destination }) }
+    11 (destination, interface) { Self::Refused(Refusal::NoInterface { destination, interface }) }
+    12 (destination, interface) { Self::Refused(Refusal::Own { destination, interface }) }
+    13 (destination) { Self::Refused(Refusal::Broadcast { destination }) }
+    14 (destination) { Self::Refused(Refusal::Gateway { destination }) }
+    15 (destination) { Self::Refused(Refusal::Resolver { destination }) }
+    16 (destination, interface) { Self::Refused(Refusal::NotOnLink { destination, interface }) }
+    17 (destination, protocol) { Self::Refused(Refusal::Routed { destination, protocol }) }
+    18 (destination, interface) { Self::Refused(Refusal::Source { destination, interface }) }
+    19 (source) { Self::Helper { source } }
+}
+
+reported! { MtuError:
+    1 (interface) { Self::NotPermitted { interface } }
+    3 (interface) { Self::HeldElsewhere { interface } }
+    4 (interface) { Self::TooMany { interface } }
+    5 (interface) { Self::NoInterface { interface } }
+    6 (interface, source; mtu: Asked::mtu) { Self::Kernel { interface, mtu, source } }
+    7 (source) { Self::List(source) }
+    8 (source; path: Asked::path) { Self::Ledger { path, source } }
+    9 (; path: Asked::path, waited: Asked::waited) { Self::Locked { path, waited } }
+    19 (source) { Self::Helper { source } }
+    20 (interface) { Self::NotACable { interface } }
+    21 (interface) { Self::Shared { interface } }
+    22 (interface; mtu: Asked::mtu) { Self::OutOfRange { interface, mtu } }
+    23 (interface) { Self::Ending { interface } }
+}
+
+/// Field of an error that an answer has.
+trait Field {
+    fn write(&self, answer: &mut Answer);
+
+    fn read(answer: &Answer) -> Self;
+}
+
+impl Field for IpAddr {
+    fn write(&self, answer: &mut Answer) {
+        answer.address = Some(*self);
+    }
+
+    fn read(answer: &Answer) -> Self {
+        answer.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
     }
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::NotUnicast { destination } => Self::new(Status::NotUnicast).about(destination),
-            Refusal::NoInterface {
-                destination,
-                interface,
-            } => Self::new(Status::UnknownInterface)
-                .about(destination)
-                .by(interface),
-            Refusal::Own {
-                destination,
-                interface,
-            } => Self::new(Status::Own)
-                .about(destination)
-                .by(index_of(interface)),
-            Refusal::Broadcast { destination } => Self::new(Status::Broadcast).about(destination),
-            Refusal::Gateway { destination } => Self::new(Status::Gateway).about(destination),
-            Refusal::Resolver { destination } => Self::new(Status::Resolver).about(destination),
-            Refusal::NotOnLink {
-                destination,
-                interface,
-            } => Self::new(Status::NotOnLink)
-                .about(destination)
-                .by(index_of(interface)),
-            Refusal::Routed {
-                destination,
-                protocol,
-            } => Self::new(Status::Routed)
-                .about(destination)
-                .with_detail(protocol_number(&protocol).into()),
-            Refusal::Source {
-                destination,
-                interface,
-            } => Self::new(Status::Source)
-                .about(destination)
-                .by(index_of(interface)),
-        }
+impl Field for InterfaceIndex {
+    fn write(&self, answer: &mut Answer) {
+        answer.interface = self.0;
+    }
+
+    fn read(answer: &Answer) -> Self {
+        Self(answer.interface)
     }
 }
 
-impl From<MtuError> for Answer {
-    fn from(error: MtuError) -> Self {
-        match error {
-            MtuError::NotPermitted { interface } => Self::new(Status::NotPermitted).by(interface),
-            MtuError::NoInterface { interface } => Self::new(Status::NoInterface).by(interface),
-            MtuError::NotACable { interface } => Self::new(Status::NotACable).by(interface),
-            MtuError::Shared { interface } => Self::new(Status::Shared).by(interface),
-            MtuError::OutOfRange { interface, .. } => Self::new(Status::OutOfRange).by(interface),
-            MtuError::HeldElsewhere { interface } => Self::new(Status::HeldElsewhere).by(interface),
-            MtuError::TooMany { interface } => Self::new(Status::TooMany).by(interface),
-            MtuError::Ending { interface } => Self::new(Status::Ending).by(interface),
-            MtuError::Kernel {
-                interface, source, ..
-            } => Self::new(Status::Kernel).by(interface).with_errno(&source),
-            MtuError::List(source) | MtuError::Helper { source } => {
-                Self::new(Status::List).with_errno(&source)
-            }
-            MtuError::Ledger { source, .. } => Self::new(Status::Ledger).with_errno(&source),
-            MtuError::Locked { .. } => Self::new(Status::Locked),
-        }
+impl Field for InterfaceName {
+    fn write(&self, answer: &mut Answer) {
+        index_of(*self).write(answer);
+    }
+
+    fn read(answer: &Answer) -> Self {
+        name_of(InterfaceIndex(answer.interface))
     }
 }
 
-/// Returns the error for a helper that does not know the request, because its version is older.
-fn not_understood() -> io::Error {
-    io::Error::other("the helper does not know this program's requests")
+/// Protocol of an existing route.
+impl Field for String {
+    fn write(&self, answer: &mut Answer) {
+        answer.detail = protocol_number(self).into();
+    }
+
+    fn read(answer: &Answer) -> Self {
+        protocol_name(u8::try_from(answer.detail).unwrap_or(0))
+    }
 }
 
-fn not_an_answer() -> io::Error {
-    io::Error::other("the helper answered another request")
+impl Field for io::Error {
+    fn write(&self, answer: &mut Answer) {
+        let errno = self.raw_os_error().map(u32::try_from);
+        answer.detail = errno.and_then(Result::ok).unwrap_or(0);
+    }
+
+    fn read(answer: &Answer) -> Self {
+        Self::from_raw_os_error(answer.detail.cast_signed())
+    }
 }
 
 /// Returns the index of the interface with this name. Returns zero, which is never a valid index,
@@ -594,6 +461,9 @@ fn name_of(index: InterfaceIndex) -> InterfaceName {
 }
 
 const VERSION: u8 = 1;
+const DONE: u8 = 0;
+const NOT_UNDERSTOOD: u8 = 19;
+const LAST_STATUS: u8 = 23;
 const ADD: u8 = 1;
 const REMOVE: u8 = 2;
 const RESTORE: u8 = 3;
@@ -688,10 +558,11 @@ mod tests {
 
     #[test]
     fn answers_are_pinned_byte_for_byte() {
-        let answer = Answer::from(Refusal::Routed {
+        let refusal = Refusal::Routed {
             destination: v4().destination,
             protocol: "static".to_owned(),
-        });
+        };
+        let answer = RouteError::from(refusal).answer();
         let mut bytes = [0; ANSWER_LEN];
         bytes[..16].copy_from_slice(&[1, 17, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]);
         assert_eq!(answer.encode(), bytes);
@@ -743,10 +614,27 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_the_statuses_are_their_places() {
-        for (number, status) in Status::ALL.into_iter().enumerate() {
-            assert_eq!(status as usize, number);
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn every_number_is_an_error_and_no_other_is_read() {
+        let asked = Asked {
+            request: &Request::Clean,
+            directory: Path::new(""),
+        };
+        for status in 1..=LAST_STATUS {
+            let answer = Answer {
+                status,
+                ..Answer::default()
+            };
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+            let route = RouteError::read(&answer, &asked).map(|error| error.answer());
+            let mtu = MtuError::read(&answer, &asked).map(|error| error.answer());
+            assert_eq!(route.or(mtu).unwrap().status, status);
         }
+        let unknown = Answer {
+            status: LAST_STATUS + 1,
+            ..Answer::default()
+        };
+        assert_eq!(Answer::decode(&unknown.encode()), None);
         assert_eq!(Answer::decode(&[99; ANSWER_LEN]), None);
     }
 
@@ -831,17 +719,25 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
-            let error = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
+            let answer = Answer::decode(&error.answer().encode()).unwrap();
+            let error: RouteError = answer.into_result(&asked(&route)).unwrap_err();
             assert_eq!(format!("{error} {error:?}"), text);
         }
+        let done = Answer::of::<RouteError>(Ok(5));
         assert_eq!(
-            Answer::of::<RouteError>(Ok(5))
-                .into_result(&Request::Clean, Path::new(""))
+            done.into_result::<RouteError>(&asked(&Request::Clean))
                 .unwrap(),
             5
         );
     }
+
+    fn asked(request: &Request) -> Asked<'_> {
+        Asked {
+            request,
+            directory: Path::new("/run/x"),
+        }
+    }
+
     #[test]
     fn an_error_about_an_mtu_says_the_same_on_both_sides() {
         let interface = InterfaceIndex(7);
@@ -875,22 +771,17 @@ mod tests {
         ];
         for error in errors {
             let text = format!("{error} {error:?}");
-            let answer = Answer::decode(&Answer::from(error).encode()).unwrap();
-            let error = answer
-                .into_mtu_result(&SET, Path::new("/run/x"))
-                .unwrap_err();
+            let answer = Answer::decode(&error.answer().encode()).unwrap();
+            let error: MtuError = answer.into_result(&asked(&SET)).unwrap_err();
             assert_eq!(format!("{error} {error:?}"), text);
         }
-        assert_eq!(
-            Answer::of::<MtuError>(Ok(1500))
-                .into_mtu_result(&SET, Path::new(""))
-                .unwrap(),
-            1500
-        );
         // This status answers route requests only.
-        let answer = Answer::new(Status::Gateway);
+        let answer = Answer {
+            status: 14,
+            ..Answer::default()
+        };
         assert!(matches!(
-            answer.into_mtu_result(&SET, Path::new("")),
+            answer.into_result(&asked(&SET)),
             Err(MtuError::Helper { .. })
         ));
     }

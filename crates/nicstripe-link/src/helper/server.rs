@@ -154,7 +154,9 @@ impl Server<'_> {
             if filled == REQUEST_LEN {
                 filled = 0;
                 let request = Request::decode(&bytes);
-                let answer = request.map_or(Answer::MALFORMED, |request| self.carry_out(&request));
+                let answer = request
+                    .as_ref()
+                    .map_or_else(Answer::not_understood, |request| self.carry_out(request));
                 if !write_all(output, &answer.encode()) || request.is_none() {
                     return Ok(());
                 }

@@ -4,9 +4,15 @@
 //! `None` and never 0.
 
 use std::{
-    fs, io,
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
+};
+
+use rustix::{
+    param::clock_ticks_per_second,
+    time::{ClockId, clock_gettime},
 };
 
 /// Reader of the CPU times of the machine, this process and its control groups. Locates the files
@@ -20,24 +26,16 @@ pub struct CpuMeter {
     version: GroupVersion,
 }
 
-impl Default for CpuMeter {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl CpuMeter {
     /// Locates the files of `/proc` and `/sys`. Never fails: values that cannot be found are `None`
     /// in each reading.
-    pub fn new() -> Self {
+    pub fn find() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let cgroup = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-        let version = cgroup
-            .as_ref()
-            .map_or(GroupVersion::Two, |cgroup| cgroup.version);
+        let (version, groups) = cgroup.unwrap_or((GroupVersion::Two, Vec::new()));
         Self {
-            tick: tick(),
-            groups: cgroup.map(|cgroup| cgroup.levels()).unwrap_or_default(),
+            tick: Duration::from_secs(1) / (clock_ticks_per_second().max(1) as u32),
+            groups,
             version,
         }
     }
@@ -48,7 +46,7 @@ impl CpuMeter {
             machine: fs::read_to_string("/proc/stat")
                 .ok()
                 .and_then(|text| machine(&text, self.tick)),
-            process: process_time().ok(),
+            process: process_time(),
             throttled: self
                 .groups
                 .iter()
@@ -95,7 +93,6 @@ impl CpuReading {
             user: total.map(|total| total.user),
             system: total.map(|total| total.system),
             interrupts: total.map(|total| total.interrupts),
-            worst_core: machine.and_then(|(now, then)| now.worst_core(then)),
             process: self
                 .process
                 .zip(earlier.process)
@@ -104,37 +101,16 @@ impl CpuReading {
             throttled: levels
                 .filter_map(|(now, then)| Some((*now)?.saturating_sub((*then)?)))
                 .max(),
+            cores: machine
+                .map(|(now, then)| now.cores_since(then))
+                .unwrap_or_default(),
         }
-    }
-}
-
-impl CpuReading {
-    /// Returns the busy time of each core since an earlier reading of the same meter, indexed by
-    /// core number. It is zero for a core that was offline at either reading.
-    pub fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
-        let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else {
-            return Vec::new();
-        };
-        let mut busy = Vec::new();
-        for (number, times) in &now.cores {
-            let core = *number as usize;
-            let spent = then
-                .times_of(*number)
-                .map(|then| times.since(then).busy())
-                .unwrap_or_default();
-            if core >= MOST_CORES {
-                continue;
-            }
-            busy.resize(busy.len().max(core + 1), Duration::ZERO);
-            busy[core] = spent;
-        }
-        busy
     }
 }
 
 /// CPU time spent between two readings. Machine times have the resolution of the kernel's clock
 /// tick, usually 10 ms.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSpent {
     /// User time of all processes, summed over all cores.
     pub user: Option<Duration>,
@@ -142,40 +118,33 @@ pub struct CpuSpent {
     pub system: Option<Duration>,
     /// Time in hardware and software interrupts, summed over all cores.
     pub interrupts: Option<Duration>,
-    /// Utilization of the busiest core, 0.0 to 1.0; stolen time counts as busy. `None` also if less
-    /// than a clock tick has passed.
-    pub worst_core: Option<f64>,
     /// User and kernel time of this process.
     pub process: Option<Duration>,
     /// Throttled time of this process's control group, or of an ancestor that was throttled longer.
     /// Summed over CPUs, so it can exceed the elapsed time.
     pub throttled: Option<Duration>,
+    /// Busy time of each core, indexed by core number; stolen time counts as busy. It is zero for a
+    /// core that was offline at either reading.
+    pub cores: Vec<Duration>,
 }
 
 /// CPU times of the machine from the `cpu` lines of `/proc/stat`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Machine {
     total: Times,
-    /// Core number and CPU times of each online core; `/proc/stat` has no line for offline cores.
-    cores: Vec<(u32, Times)>,
+    /// CPU times of each online core, by core number; `/proc/stat` has no line for offline cores.
+    cores: BTreeMap<u32, Times>,
 }
 
 impl Machine {
-    fn worst_core(&self, earlier: &Self) -> Option<f64> {
-        let spent = self
-            .cores
-            .iter()
-            .filter_map(|(number, times)| Some(times.since(earlier.times_of(*number)?)));
-        spent
-            .filter_map(|spent| spent.busy_share())
-            .max_by(f64::total_cmp)
-    }
-
-    fn times_of(&self, number: u32) -> Option<&Times> {
-        self.cores
-            .iter()
-            .find(|(core, _)| *core == number)
-            .map(|(_, times)| times)
+    fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
+        let mut busy = Vec::new();
+        for (number, times) in self.cores.range(..MOST_CORES) {
+            busy.resize(*number as usize, Duration::ZERO);
+            let spent = earlier.cores.get(number).map(|then| times.since(then));
+            busy.push(spent.map(|spent| spent.busy()).unwrap_or_default());
+        }
+        busy
     }
 }
 
@@ -185,19 +154,16 @@ struct Times {
     user: Duration,
     system: Duration,
     interrupts: Duration,
-    idle: Duration,
     stolen: Duration,
 }
 
 impl Times {
-    /// Returns the time spent since `earlier`, at least zero per state: I/O wait can decrease
-    /// (`Documentation/filesystems/proc.rst`).
+    /// Returns the time spent since `earlier`, at least zero per state.
     fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
             interrupts: self.interrupts.saturating_sub(earlier.interrupts),
-            idle: self.idle.saturating_sub(earlier.idle),
             stolen: self.stolen.saturating_sub(earlier.stolen),
         }
     }
@@ -208,20 +174,11 @@ impl Times {
             .saturating_add(self.interrupts)
             .saturating_add(self.stolen)
     }
-
-    fn busy_share(&self) -> Option<f64> {
-        let busy = self.busy();
-        let all = busy.saturating_add(self.idle);
-        (!all.is_zero()).then(|| busy.as_secs_f64() / all.as_secs_f64())
-    }
 }
 
 /// Parses `/proc/stat`; `tick` is the duration of one clock tick.
 fn machine(text: &str, tick: Duration) -> Option<Machine> {
-    let mut machine = Machine {
-        total: Times::default(),
-        cores: Vec::new(),
-    };
+    let mut machine = Machine::default();
     let mut has_total = false;
     for line in text.lines() {
         // The CPU lines come first.
@@ -231,7 +188,7 @@ fn machine(text: &str, tick: Duration) -> Option<Machine> {
         let (number, fields) = rest.split_once(' ')?;
         let times = times(fields, tick)?;
         match number.parse() {
-            Ok(number) => machine.cores.push((number, times)),
+            Ok(number) => _ = machine.cores.insert(number, times),
             Err(_) => (machine.total, has_total) = (times, true),
         }
     }
@@ -246,7 +203,7 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
         .map(str::parse)
         .collect::<Result<_, _>>()
         .ok()?;
-    let [user, nice, system, idle, rest @ ..] = ticks.as_slice() else {
+    let [user, nice, system, _idle, rest @ ..] = ticks.as_slice() else {
         return None;
     };
     let of = |ticks: u64| {
@@ -259,7 +216,6 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
         user: of(*user).saturating_add(of(*nice)),
         system: of(*system),
         interrupts: at(1).saturating_add(at(2)),
-        idle: of(*idle).saturating_add(at(0)),
         stolen: at(3),
     })
 }
@@ -270,32 +226,12 @@ enum GroupVersion {
     Two,
 }
 
-/// Directory of this process's control group, as mount point and relative path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct GroupLocation {
-    version: GroupVersion,
-    /// Mount point of the cgroup hierarchy.
-    mounted: PathBuf,
-    /// Path of the control group, relative to the mount point.
-    below: PathBuf,
-}
-
-impl GroupLocation {
-    /// Returns the directories of the control group and its visible ancestors, the group's own
-    /// first.
-    fn levels(&self) -> Vec<PathBuf> {
-        self.below
-            .ancestors()
-            .take(MOST_LEVELS)
-            .map(|level| self.mounted.join(level))
-            .collect()
-    }
-}
-
 /// Finds the control group that limits the CPU, from the texts of `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`. If cgroup versions 1 and 2 are both mounted, this is the one with the
 /// CPU controller.
-fn group(groups: &str, mounts: &str) -> Option<GroupLocation> {
+///
+/// Returns the directories of the control group and its visible ancestors, the group's own first.
+fn group(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<PathBuf>)> {
     let mut lines = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
@@ -326,10 +262,12 @@ fn group(groups: &str, mounts: &str) -> Option<GroupLocation> {
     let is_plain = below
         .components()
         .all(|component| matches!(component, std::path::Component::Normal(_)));
-    is_plain.then(|| GroupLocation {
-        version,
-        mounted: mount.point,
-        below: below.to_owned(),
+    let levels = below.ancestors().take(MOST_LEVELS);
+    is_plain.then(|| {
+        (
+            version,
+            levels.map(|level| mount.point.join(level)).collect(),
+        )
     })
 }
 
@@ -422,50 +360,23 @@ fn millicores(quota: u64, period: u64) -> Option<u64> {
     quota.checked_mul(1000)?.checked_div(period)
 }
 
-fn tick() -> Duration {
-    // SAFETY: sysconf takes and returns integers only.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Duration::from_secs(1)
-        / u32::try_from(ticks)
-            .ok()
-            .filter(|ticks| *ticks > 0)
-            .unwrap_or(100)
-}
-
 /// Returns the CPU time of this process, including its finished threads.
-fn process_time() -> io::Result<Duration> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer refers to a live timespec, which the kernel fills.
-    if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Ok(Duration::new(
-        seconds,
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    ))
+fn process_time() -> Option<Duration> {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
 }
 
 /// Runs all parsers of this module on one text, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let read = machine(text, Duration::from_millis(10));
-    let _ = read.as_ref().and_then(|read| {
-        read.worst_core(&Machine {
-            total: Times::default(),
-            cores: read.cores.clone(),
-        })
-    });
+    let _ = read.map(|read| read.cores_since(&Machine::default()));
     let (first, second) = text.split_once("\n\n").unwrap_or((text, text));
-    let _ = group(first, second).map(|cgroup| cgroup.levels());
+    let _ = group(first, second);
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 
 /// Maximum number of cores in a reading: the largest `CONFIG_NR_CPUS` of x86-64.
-const MOST_CORES: usize = 8192;
+const MOST_CORES: u32 = 8192;
 /// Maximum number of nested control groups to read: more than practical hierarchies have. Each
 /// level costs reading one file.
 const MOST_LEVELS: usize = 16;

@@ -62,7 +62,7 @@ impl HostFacts {
                 .map(|value| value != 0),
             receive_buffer_max: text("/proc/sys/net/core/rmem_max").and_then(|text| number(&text)),
             send_buffer_max: text("/proc/sys/net/core/wmem_max").and_then(|text| number(&text)),
-            cpu_quota_millicores: CpuMeter::new().quota_millicores(),
+            cpu_quota_millicores: CpuMeter::find().quota_millicores(),
         }
     }
 }

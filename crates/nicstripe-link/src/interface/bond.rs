@@ -5,148 +5,45 @@ use nicstripe_netlink::{Attributes, u8_at};
 
 use crate::interface::name::InterfaceName;
 
-/// Members, mode and transmit hash policy of a bond interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Members of a bond, team or HSR interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bond {
     /// Names of the bond's ports in order of interface index, including those that are down.
     pub members: Vec<InterfaceName>,
     /// Number of members that are up with carrier. At most `members.len()`.
     pub carrying: usize,
-    /// Bonding mode; `None` for team and HSR, and for modes newer than this code.
-    pub mode: Option<BondMode>,
-    /// Transmit hash policy; `None` if the kernel does not report it.
-    pub hash: Option<TransmitHash>,
+    /// True if connections between one pair of addresses cannot use different members. False of
+    /// team and HSR, and of modes and hash policies newer than this code.
+    ignores_ports: bool,
 }
 
 impl Bond {
-    /// Creates the description of a bond without members.
-    ///
-    /// For tests and simulations; [`interfaces`](crate::interfaces) reads real bonds.
-    pub fn new(mode: Option<BondMode>, hash: Option<TransmitHash>) -> Self {
-        Self {
-            members: Vec::new(),
-            carrying: 0,
-            mode,
-            hash,
-        }
-    }
-
     /// Parses the mode and the hash policy from a bond's `IFLA_INFO_DATA` attributes.
     pub(crate) fn parse(data: Attributes<'_>) -> Self {
-        let number = |kind| data.find(kind).and_then(|value| u8_at(value, 0));
-        Self::new(
-            number(IFLA_BOND_MODE)
-                .and_then(|number| BondMode::ALL.get(usize::from(number)).copied()),
-            number(IFLA_BOND_XMIT_HASH_POLICY)
-                .and_then(|number| TransmitHash::ALL.get(usize::from(number)).copied()),
-        )
-    }
-}
-
-/// Mode of a bond, named as in `ip link` and the kernel's `Documentation/networking/bonding.rst`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BondMode {
-    /// `balance-rr`: consecutive packets go to consecutive members.
-    BalanceRoundRobin,
-    /// `active-backup`: one member carries all packets, and the others are on standby.
-    ActiveBackup,
-    /// `balance-xor`: the transmit hash policy selects the member for each packet.
-    BalanceXor,
-    /// `broadcast`: every packet goes to every member.
-    Broadcast,
-    /// `802.3ad` (LACP): the transmit hash policy selects the member for each packet.
-    Lacp,
-    /// `balance-tlb`: each hash value goes to the member that was least loaded when the value first
-    /// occurred. Only one member receives.
-    BalanceTlb,
-    /// `balance-alb`: the destination address selects the member for each packet.
-    BalanceAlb,
-}
-
-impl BondMode {
-    /// All modes in order of the kernel's `BOND_MODE_*` numbers (include/uapi/linux/if_bonding.h).
-    const ALL: [Self; 7] = [
-        Self::BalanceRoundRobin,
-        Self::ActiveBackup,
-        Self::BalanceXor,
-        Self::Broadcast,
-        Self::Lacp,
-        Self::BalanceTlb,
-        Self::BalanceAlb,
-    ];
-}
-
-/// Transmit hash policy of a bond (`xmit_hash_policy`): the packet fields that select a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TransmitHash {
-    /// `layer2`: hashes hardware addresses.
-    Layer2,
-    /// `layer3+4`: hashes IP addresses and ports.
-    Layer34,
-    /// `layer2+3`: hashes hardware and IP addresses.
-    Layer23,
-    /// `encap2+3`: hashes hardware and IP addresses of the packet inside a tunnel.
-    Encap23,
-    /// `encap3+4`: hashes IP addresses and ports of the packet inside a tunnel.
-    Encap34,
-    /// `vlan+srcmac`: hashes VLAN and source hardware address.
-    VlanSourceMac,
-}
-
-impl TransmitHash {
-    /// All policies in order of the kernel's `BOND_XMIT_POLICY_*` numbers
-    /// (include/uapi/linux/if_bonding.h).
-    const ALL: [Self; 6] = [
-        Self::Layer2,
-        Self::Layer34,
-        Self::Layer23,
-        Self::Encap23,
-        Self::Encap34,
-        Self::VlanSourceMac,
-    ];
-
-    /// Returns true if the hash includes ports, so that connections between one pair of addresses
-    /// can use different members.
-    fn looks_at_ports(self) -> bool {
-        matches!(self, Self::Layer34 | Self::Encap34)
-    }
-}
-
-/// Number of TCP connections to one address that a bond needs to use all its members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BondStreams {
-    /// Sufficient number of connections: with random ports they use all members with a probability
-    /// of at least 99 %. It is 1 if more connections would not help.
-    Enough(u8),
-    /// More connections do not help: all connections to one address use the same member.
-    NoNumberHelps,
-}
-
-/// Returns the number of connections to one address that is enough to send over all members of a
-/// bond that have carrier.
-///
-/// If the hash includes ports, a connection with a random port uses each of the *n* members with
-/// equal probability. After *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) · (1 −
-/// i/n)ᵏ (the coupon collector's problem, by inclusion and exclusion; W. Feller, *An Introduction
-/// to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two members, 15 for three,
-/// 21 for four. An unknown mode or hash is treated as one that includes ports. The switch or the
-/// peer's bond distributes *received* traffic, which this machine cannot influence.
-pub fn streams_for(bond: &Bond) -> BondStreams {
-    match bond.mode {
-        // A single connection uses all members of a round-robin bond. The other two have nothing to
-        // spread.
-        Some(BondMode::BalanceRoundRobin | BondMode::ActiveBackup | BondMode::Broadcast) => {
-            BondStreams::Enough(1)
+        let is_one_of = |kind, numbers: [u8; 4]| {
+            let number = data.find(kind).and_then(|value| u8_at(value, 0));
+            number.is_some_and(|number| numbers.contains(&number))
+        };
+        Self {
+            ignores_ports: is_one_of(IFLA_BOND_MODE, MODES_WITHOUT_PORTS)
+                || is_one_of(IFLA_BOND_XMIT_HASH_POLICY, HASHES_WITHOUT_PORTS),
+            ..Self::default()
         }
-        _ if bond.carrying < 2 => BondStreams::Enough(1),
-        Some(BondMode::BalanceAlb) => BondStreams::NoNumberHelps,
-        Some(BondMode::BalanceXor | BondMode::Lacp | BondMode::BalanceTlb) | None => {
-            match bond.hash {
-                Some(hash) if !hash.looks_at_ports() => BondStreams::NoNumberHelps,
-                _ => BondStreams::Enough(draws_for_all(bond.carrying)),
-            }
-        }
+    }
+
+    /// Returns the number of connections to one address that is enough to send over all members
+    /// that have carrier: with random ports they use all with a probability of at least 99 %.
+    /// Returns `None` if more than one connection does not help.
+    ///
+    /// If the hash includes ports, a connection with a random port uses each of the *n* members with
+    /// equal probability. After *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) ·
+    /// (1 − i/n)ᵏ (the coupon collector's problem, by inclusion and exclusion; W. Feller, *An
+    /// Introduction to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two
+    /// members, 15 for three, 21 for four. The switch or the peer's bond distributes *received*
+    /// traffic, which this machine cannot influence.
+    pub fn streams(&self) -> Option<u8> {
+        (!self.ignores_ports && self.carrying > 1).then(|| draws_for_all(self.carrying))
     }
 }
 
@@ -176,26 +73,40 @@ const ENOUGH: f64 = 0.99;
 const IFLA_BOND_MODE: u16 = 1;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 
+/// Modes (`BOND_MODE_*`, include/uapi/linux/if_bonding.h) in which more connections do not help.
+/// `balance-rr` (0) and `broadcast` (3) send one connection over all members, `active-backup` (1)
+/// over the active one; in `balance-alb` (6) the destination address selects the member.
+const MODES_WITHOUT_PORTS: [u8; 4] = [0, 1, 3, 6];
+/// Hash policies (`BOND_XMIT_POLICY_*`, include/uapi/linux/if_bonding.h) that include no ports:
+/// `layer2` (0), `layer2+3` (2), `encap2+3` (3) and `vlan+srcmac` (5). The others are `layer3+4` (1)
+/// and `encap3+4` (4).
+const HASHES_WITHOUT_PORTS: [u8; 4] = [0, 2, 3, 5];
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use nicstripe_netlink::push_attribute;
 
-    fn bond(mode: BondMode, hash: TransmitHash, carrying: usize) -> Bond {
+    /// Returns a bond with members that all have carrier, as the kernel describes it.
+    fn bond(mode: u8, hash: u8, carrying: usize) -> Bond {
+        let mut bytes = Vec::new();
+        push_attribute(&mut bytes, IFLA_BOND_MODE, &[mode]);
+        push_attribute(&mut bytes, 3, &100_u32.to_ne_bytes());
+        push_attribute(&mut bytes, IFLA_BOND_XMIT_HASH_POLICY, &[hash]);
         Bond {
             carrying,
-            ..Bond::new(Some(mode), Some(hash))
+            ..Bond::parse(Attributes::new(&bytes))
         }
     }
 
+    const LACP: u8 = 4;
+
     #[test]
     fn a_hash_of_ports_needs_as_many_as_the_coupon_collector() {
-        for (members, expected) in [(1, 1), (2, 8), (3, 15), (4, 21)] {
-            assert_eq!(
-                streams_for(&bond(BondMode::Lacp, TransmitHash::Layer34, members)),
-                BondStreams::Enough(expected),
-                "{members}"
-            );
+        for (members, expected) in [(1, None), (2, Some(8)), (3, Some(15)), (4, Some(21))] {
+            for hash in [1, 4] {
+                assert_eq!(bond(LACP, hash, members).streams(), expected, "{members}");
+            }
         }
         // 2 · (1/2)^7 = 1.6 % of 7-draw runs miss one of two, 0.8 % of 8-draw runs.
         assert!(probability_of_all(2, 7) < ENOUGH && probability_of_all(2, 8) >= ENOUGH);
@@ -228,80 +139,26 @@ mod tests {
 
     #[test]
     fn a_hash_of_addresses_is_helped_by_no_number() {
-        for hash in [
-            TransmitHash::Layer2,
-            TransmitHash::Layer23,
-            TransmitHash::Encap23,
-            TransmitHash::VlanSourceMac,
-        ] {
-            assert_eq!(
-                streams_for(&bond(BondMode::Lacp, hash, 4)),
-                BondStreams::NoNumberHelps,
-                "{hash:?}"
-            );
+        for hash in HASHES_WITHOUT_PORTS {
+            assert_eq!(bond(LACP, hash, 4).streams(), None, "{hash}");
         }
-        assert_eq!(
-            streams_for(&bond(BondMode::BalanceAlb, TransmitHash::Layer34, 2)),
-            BondStreams::NoNumberHelps
-        );
     }
 
     #[test]
     fn one_connection_is_enough_where_more_change_nothing() {
-        for mode in [
-            BondMode::ActiveBackup,
-            BondMode::BalanceRoundRobin,
-            BondMode::Broadcast,
-        ] {
-            assert_eq!(
-                streams_for(&bond(mode, TransmitHash::Layer2, 4)),
-                BondStreams::Enough(1),
-                "{mode:?}"
-            );
+        for mode in MODES_WITHOUT_PORTS {
+            assert_eq!(bond(mode, 1, 4).streams(), None, "{mode}");
         }
-        assert_eq!(
-            streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)),
-            BondStreams::Enough(1),
-            "one cable remains"
-        );
+        assert_eq!(bond(LACP, 1, 1).streams(), None, "one cable remains");
     }
 
     #[test]
     fn what_is_unknown_is_taken_for_a_hash_of_ports() {
-        assert_eq!(
-            streams_for(&Bond {
-                carrying: 2,
-                ..Bond::new(None, None)
-            }),
-            BondStreams::Enough(8)
-        );
-    }
-
-    #[test]
-    fn mode_and_hash_are_read_from_the_kernels_attributes() {
-        let parse = |mode: u8, hash: u8| {
-            let mut bytes = Vec::new();
-            push_attribute(&mut bytes, IFLA_BOND_MODE, &[mode]);
-            push_attribute(&mut bytes, 3, &100_u32.to_ne_bytes());
-            push_attribute(&mut bytes, IFLA_BOND_XMIT_HASH_POLICY, &[hash]);
-            Bond::parse(Attributes::new(&bytes))
+        assert_eq!(bond(99, 99, 2).streams(), Some(8), "a newer kernel's");
+        let unknown = Bond {
+            carrying: 2,
+            ..Bond::default()
         };
-        assert_eq!(
-            parse(4, 1),
-            Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34))
-        );
-        assert_eq!(
-            parse(1, 0),
-            Bond::new(Some(BondMode::ActiveBackup), Some(TransmitHash::Layer2))
-        );
-        assert_eq!(
-            parse(6, 5),
-            Bond::new(
-                Some(BondMode::BalanceAlb),
-                Some(TransmitHash::VlanSourceMac)
-            )
-        );
-        assert_eq!(parse(99, 99), Bond::new(None, None), "a newer kernel's");
-        assert_eq!(Bond::parse(Attributes::new(&[])), Bond::new(None, None));
+        assert_eq!(unknown.streams(), Some(8));
     }
 }

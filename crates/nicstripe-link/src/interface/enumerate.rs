@@ -38,24 +38,13 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
         .into_iter()
         .map(|link| link.into_interface(&mut rates))
         .collect();
-    for found in addresses
-        .into_iter()
-        .filter(|found| found.usability == Usability::Usable)
-    {
-        if let Some(interface) = interfaces
-            .iter_mut()
-            .find(|interface| interface.index == found.interface)
-        {
-            interface.addresses.push(found.address);
-        }
-    }
-    for (index, limit) in limits {
-        if let Some(interface) = interfaces
-            .iter_mut()
-            .find(|interface| interface.index == index)
-        {
-            interface.egress_limit = Some(limit);
-        }
+    for interface in &mut interfaces {
+        let own = addresses.iter().filter(|found| {
+            found.interface == interface.index && found.usability == Usability::Usable
+        });
+        interface.addresses = own.map(|found| found.address).collect();
+        let limit = limits.iter().find(|(index, _)| *index == interface.index);
+        interface.egress_limit = limit.map(|(_, limit)| *limit);
     }
     join_bonds(&mut interfaces);
     rate_bonds(&mut interfaces, &mut rates);
@@ -153,11 +142,8 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkMessage {
     pub(crate) index: InterfaceIndex,
-    pub(crate) name: InterfaceName,
-    pub(crate) mtu: u32,
-    pub(crate) master: Option<InterfaceIndex>,
+    pub(crate) link: Link,
     pub(crate) up: bool,
-    pub(crate) carrier: bool,
     alternative_names: Vec<String>,
     mac: Option<MacAddress>,
     lower: Option<InterfaceIndex>,
@@ -165,8 +151,17 @@ pub(crate) struct LinkMessage {
     limited: bool,
     /// Settings of a kernel bond. Its members are not included: their own messages name the bond as
     /// master.
-    bond: Option<Bond>,
+    bond: Bond,
     device: Device,
+}
+
+/// Fields of a link whose changes are reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) name: InterfaceName,
+    pub(crate) mtu: u32,
+    pub(crate) master: Option<InterfaceIndex>,
+    pub(crate) carrier: bool,
 }
 
 impl LinkMessage {
@@ -185,6 +180,11 @@ impl LinkMessage {
         let index = InterfaceIndex(u32_at(header, 4)?);
         let flags = u32_at(header, 8)?;
         let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
+        let info = Attributes::new(attributes.find(libc::IFLA_LINKINFO).unwrap_or_default());
+        let kind = info
+            .find(libc::IFLA_INFO_KIND)
+            .map(text)
+            .unwrap_or_default();
         // An index of another network namespace is meaningless here.
         let lower = if attributes.find(libc::IFLA_LINK_NETNSID).is_none() {
             number(libc::IFLA_LINK)
@@ -193,13 +193,15 @@ impl LinkMessage {
         };
         Some(Self {
             index,
-            name: InterfaceName::new(until_nul(attributes.find(libc::IFLA_IFNAME)?)).ok()?,
-            mtu: number(libc::IFLA_MTU).unwrap_or(0),
-            master: number(libc::IFLA_MASTER)
-                .filter(|master| *master != 0)
-                .map(InterfaceIndex),
+            link: Link {
+                name: InterfaceName::new(until_nul(attributes.find(libc::IFLA_IFNAME)?)).ok()?,
+                mtu: number(libc::IFLA_MTU).unwrap_or(0),
+                master: number(libc::IFLA_MASTER)
+                    .filter(|master| *master != 0)
+                    .map(InterfaceIndex),
+                carrier: flags & OPERATIONAL == OPERATIONAL,
+            },
             up: flags & IFF_UP != 0,
-            carrier: flags & OPERATIONAL == OPERATIONAL,
             alternative_names: alternative_names(attributes),
             mac: attributes.find(libc::IFLA_ADDRESS).and_then(mac),
             lower: lower
@@ -207,42 +209,41 @@ impl LinkMessage {
                 .map(InterfaceIndex)
                 .filter(|lower| *lower != index),
             limited: attributes.find(libc::IFLA_QDISC).is_some_and(is_limiter),
-            bond: bond(attributes),
+            bond: bond(info, &kind),
             device: Device {
                 hardware: u16_at(header, 2)?,
                 loopback: flags & IFF_LOOPBACK != 0,
-                kind: link_kind(attributes).unwrap_or_default(),
+                kind,
                 bus: attributes.find(libc::IFLA_PARENT_DEV_BUS_NAME).map(text),
             },
         })
     }
 
     fn into_interface(self, rates: &mut LineRates) -> Interface {
+        let Link {
+            name,
+            mtu,
+            master,
+            carrier,
+        } = self.link;
         let kind = self
             .device
-            .interface_kind(|| sysfs::device_type(self.name, self.index));
-        let speed = if self.device.tells_its_rate(kind) {
-            rates.read(self.name, self.index)
-        } else {
-            None
-        };
+            .interface_kind(|| sysfs::device_type(name, self.index));
+        let tells_its_rate = self.device.tells_its_rate(kind);
         Interface {
-            index: self.index,
-            name: self.name,
             alternative_names: self.alternative_names,
             mac: self.mac,
-            mtu: self.mtu,
-            kind,
+            mtu,
             up: self.up,
-            carrier: self.carrier,
-            master: self.master,
+            carrier,
+            master,
             // For a veth this attribute is its other end, not an interface it sends through.
             lower: self.lower.filter(|_| kind != InterfaceKind::Veth),
-            addresses: Vec::new(),
-            speed,
-            egress_limit: None,
-            bond: (kind == InterfaceKind::Bond)
-                .then(|| self.bond.unwrap_or_else(|| Bond::new(None, None))),
+            speed: tells_its_rate
+                .then(|| rates.read(name, self.index))
+                .flatten(),
+            bond: (kind == InterfaceKind::Bond).then_some(self.bond),
+            ..Interface::new(self.index, name, kind)
         }
     }
 }
@@ -316,15 +317,13 @@ impl Device {
     }
 }
 
-fn link_kind(attributes: Attributes<'_>) -> Option<String> {
-    let info = Attributes::new(attributes.find(libc::IFLA_LINKINFO)?);
-    info.find(libc::IFLA_INFO_KIND).map(text)
-}
-
-fn bond(attributes: Attributes<'_>) -> Option<Bond> {
-    let info = Attributes::new(attributes.find(libc::IFLA_LINKINFO)?);
-    let data = || Attributes::new(info.find(libc::IFLA_INFO_DATA).unwrap_or_default());
-    (info.find(libc::IFLA_INFO_KIND).map(text)? == "bond").then(|| Bond::parse(data()))
+/// Returns the settings in the `IFLA_LINKINFO` attributes of a kernel bond. Other kinds give these
+/// attribute numbers another meaning.
+fn bond(info: Attributes<'_>, kind: &str) -> Bond {
+    match info.find(libc::IFLA_INFO_DATA) {
+        Some(data) if kind == "bond" => Bond::parse(Attributes::new(data)),
+        _ => Bond::default(),
+    }
 }
 
 fn alternative_names(attributes: Attributes<'_>) -> Vec<String> {
@@ -429,10 +428,7 @@ const ARPHRD_IP6GRE: u16 = 823;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interface::{
-        bond::{BondMode, TransmitHash},
-        tests::interface,
-    };
+    use crate::interface::tests::interface;
     use nicstripe_netlink::{Messages, push_attribute};
 
     fn device(hardware: u16, kind: &str, bus: Option<&str>) -> Device {
@@ -540,7 +536,7 @@ mod tests {
             ..interface(index, name, InterfaceKind::Ethernet, &[])
         };
         let bond = Interface {
-            bond: Some(Bond::new(None, None)),
+            bond: Some(Bond::default()),
             ..interface(9, "bond0", InterfaceKind::Bond, &["10.0.0.1/24"])
         };
         let mut all = [
@@ -561,10 +557,10 @@ mod tests {
     /// Uses the message of `bond0` in the kernel's layout, reduced to the attributes that the
     /// parser reads.
     #[test]
-    fn a_link_message_of_a_bond_tells_mode_and_hash() {
+    fn a_link_message_of_a_bond_tells_its_hash() {
         let mut data = Vec::new();
         push_attribute(&mut data, 1, &[4]);
-        push_attribute(&mut data, 14, &[1]);
+        push_attribute(&mut data, 14, &[0]);
         let mut info = Vec::new();
         push_attribute(&mut info, libc::IFLA_INFO_KIND, b"bond\0");
         push_attribute(&mut info, libc::IFLA_INFO_DATA, &data);
@@ -580,12 +576,10 @@ mod tests {
                 .unwrap()
                 .bond
         };
-        assert_eq!(
-            message(b"bond"),
-            Some(Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34)))
-        );
+        assert_eq!(message(b"bond"), Bond::parse(Attributes::new(&data)));
+        assert_ne!(message(b"bond"), Bond::default());
         // Another kind has its own meaning for these attribute numbers.
-        assert_eq!(message(b"team"), None);
+        assert_eq!(message(b"team"), Bond::default());
     }
 
     #[test]

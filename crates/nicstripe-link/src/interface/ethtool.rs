@@ -4,7 +4,7 @@
 //! does not report the driver, and for offloads it requires a table of names.
 
 use std::{
-    fmt, io,
+    io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -19,29 +19,11 @@ use crate::interface::name::InterfaceName;
 pub struct InterfaceDetails {
     /// Name of the driver, such as `e1000e`.
     pub driver: Option<String>,
-    /// Duplex mode of the link. Virtual drivers report an arbitrary one.
-    pub duplex: Option<Duplex>,
+    /// Duplex mode of the link, `half` or `full`. Virtual drivers report an arbitrary one.
+    pub duplex: Option<&'static str>,
     /// Enabled offloads among `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
     /// order.
     pub offloads: Option<Vec<&'static str>>,
-}
-
-/// Duplex mode of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Duplex {
-    /// Half duplex: only one end can send at a time.
-    Half,
-    /// Full duplex: both ends can send at the same time.
-    Full,
-}
-
-impl fmt::Display for Duplex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Half => "half",
-            Self::Full => "full",
-        })
-    }
 }
 
 /// Queries the ethtool details of an interface in the calling thread's network namespace, with
@@ -55,13 +37,12 @@ pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     ) else {
         return InterfaceDetails::default();
     };
-    let ask = |question| ask(&socket, interface, question).ok();
-    let states =
-        OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(Question::Value(command))?)?)));
+    let ask = |command| ask(&socket, interface, command).ok();
+    let states = OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(command)?)?)));
     let is_any_known = states.iter().any(Option::is_some);
     InterfaceDetails {
-        driver: ask(Question::Driver).and_then(|answer| driver(&answer)),
-        duplex: ask(Question::Settings).and_then(|answer| duplex(&answer)),
+        driver: ask(ETHTOOL_GDRVINFO).and_then(|answer| driver(&answer)),
+        duplex: ask(ETHTOOL_GSET).and_then(|answer| duplex(&answer)),
         offloads: is_any_known.then(|| {
             states
                 .into_iter()
@@ -73,45 +54,13 @@ pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Question {
-    /// Driver information (`ETHTOOL_GDRVINFO`); answered by a `struct ethtool_drvinfo` of 196
-    /// bytes.
-    Driver,
-    /// Link settings (`ETHTOOL_GSET`); answered by a `struct ethtool_cmd` of 44 bytes.
-    Settings,
-    /// State of one offload; answered by a `struct ethtool_value` of 8 bytes.
-    Value(Offload),
-}
-
-/// Ethtool command that reads the state of one offload.
-#[derive(Clone, Copy)]
-#[repr(u32)]
-enum Offload {
-    RxChecksum = 0x14,
-    TxChecksum = 0x16,
-    ScatterGather = 0x18,
-    Tso = 0x1e,
-    Gso = 0x23,
-    Gro = 0x2b,
-}
-
-impl Question {
-    fn command(self) -> u32 {
-        match self {
-            Self::Driver => ETHTOOL_GDRVINFO,
-            Self::Settings => ETHTOOL_GSET,
-            Self::Value(offload) => offload as u32,
-        }
-    }
-}
-
 /// Buffer for the longest ethtool answer, in the kernel's layout.
 type Answer = [u8; ANSWER_LEN];
 
-fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::Result<Answer> {
+/// Runs one of the ethtool commands in this module.
+fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<Answer> {
     let mut answer = Aligned([0; ANSWER_LEN]);
-    answer.0[..4].copy_from_slice(&question.command().to_ne_bytes());
+    answer.0[..4].copy_from_slice(&command.to_ne_bytes());
     // SAFETY: all zeros is a valid ifreq without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // A name has at most 15 bytes, so the last of the 16 stays 0.
@@ -120,8 +69,8 @@ fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::R
     }
     request.ifr_ifru.ifru_data = (&raw mut answer.0).cast();
     // SAFETY: the request names an interface and points to `ANSWER_LEN` bytes, at least as many as
-    // any command of `Question` reads or writes. Both outlive the call, and nothing else refers to
-    // them.
+    // any command of this module reads or writes. Both outlive the call, and nothing else refers
+    // to them.
     match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
         0 => Ok(answer.0),
         _ => Err(io::Error::last_os_error()),
@@ -142,10 +91,10 @@ fn driver(answer: &[u8]) -> Option<String> {
 }
 
 /// Parses the duplex mode of an `ethtool_cmd`; 255 is "unknown".
-fn duplex(answer: &[u8]) -> Option<Duplex> {
+fn duplex(answer: &[u8]) -> Option<&'static str> {
     match u8_at(answer, 14)? {
-        0 => Some(Duplex::Half),
-        1 => Some(Duplex::Full),
+        0 => Some("half"),
+        1 => Some("full"),
         _ => None,
     }
 }
@@ -155,18 +104,21 @@ fn is_on(answer: &[u8]) -> Option<bool> {
     u32_at(answer, 4).map(|value| value != 0)
 }
 
-/// Name and command of each reported offload, in the order of the report.
-const OFFLOADS: [(&str, Offload); 6] = [
-    ("tso", Offload::Tso),
-    ("gso", Offload::Gso),
-    ("gro", Offload::Gro),
-    ("tx-checksum", Offload::TxChecksum),
-    ("rx-checksum", Offload::RxChecksum),
-    ("sg", Offload::ScatterGather),
+/// Name and command of each reported offload, in the order of the report. Answered by a `struct
+/// ethtool_value` of 8 bytes.
+const OFFLOADS: [(&str, u32); 6] = [
+    ("tso", 0x1e),
+    ("gso", 0x23),
+    ("gro", 0x2b),
+    ("tx-checksum", 0x16),
+    ("rx-checksum", 0x14),
+    ("sg", 0x18),
 ];
 
 const ANSWER_LEN: usize = 196;
+/// Command for the link settings; answered by a `struct ethtool_cmd` of 44 bytes.
 const ETHTOOL_GSET: u32 = 0x01;
+/// Command for driver information; answered by a `struct ethtool_drvinfo` of 196 bytes.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
@@ -179,9 +131,9 @@ mod tests {
         let mut answer = [0; ANSWER_LEN];
         answer[4..14].copy_from_slice(b"virtio_net");
         assert_eq!(driver(&answer).as_deref(), Some("virtio_net"));
-        assert_eq!(duplex(&answer), Some(Duplex::Half));
+        assert_eq!(duplex(&answer), Some("half"));
         answer[14] = 1;
-        assert_eq!(duplex(&answer), Some(Duplex::Full));
+        assert_eq!(duplex(&answer), Some("full"));
         answer[14] = 0xff;
         assert_eq!(duplex(&answer), None);
         assert_eq!(driver(&[0; ANSWER_LEN]), None);

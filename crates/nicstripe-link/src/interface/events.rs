@@ -12,7 +12,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::interface::{
     InterfaceIndex,
-    enumerate::{self, AddressMessage, LinkMessage, Usability},
+    enumerate::{self, AddressMessage, Link, LinkMessage, Usability},
     name::InterfaceName,
 };
 
@@ -149,15 +149,6 @@ struct Table {
     addresses: HashSet<(InterfaceIndex, IpAddr)>,
 }
 
-/// Fields of a link whose changes are reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Link {
-    name: InterfaceName,
-    mtu: u32,
-    master: Option<InterfaceIndex>,
-    carrier: bool,
-}
-
 /// Content of one link or address message of the kernel.
 enum Event {
     Link(InterfaceIndex, Link),
@@ -270,23 +261,7 @@ impl Table {
 
 impl Event {
     fn link(message: LinkMessage) -> Self {
-        let LinkMessage {
-            index,
-            name,
-            mtu,
-            master,
-            carrier,
-            ..
-        } = message;
-        Self::Link(
-            index,
-            Link {
-                name,
-                mtu,
-                master,
-                carrier,
-            },
-        )
+        Self::Link(message.index, message.link)
     }
 
     fn address(message: AddressMessage) -> Self {

@@ -12,8 +12,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, RouteHelper, Sysctls, counters,
-    listen, pinned_socket, route_helper_main, route_to,
+    HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, RouteHelper, counters,
+    ipv4_setting, listen, pinned_socket, route_helper_main, route_to,
 };
 use rtnetlink::{
     RouteMessageBuilder,
@@ -427,10 +427,8 @@ fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
         listener.set_nonblocking(false).unwrap();
         thread::spawn(move || answer(&listener));
     });
-    let strict = lab
-        .near
-        .run(|| Sysctls::read(&name("a1")).is_reverse_path_strict());
-    assert_eq!(strict, Some(true));
+    let strict = lab.near.run(|| ipv4_setting(&name("a1"), "rp_filter"));
+    assert_eq!(strict, Some(1));
     assert_eq!(
         lab.near.run(|| route_to(second.ip()).unwrap().interface),
         lab.near.index("a0")

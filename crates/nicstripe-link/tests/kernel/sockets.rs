@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{
-    InterfaceName, StreamOptions, arrival_interface, listen, pinned_socket, tcp_info, tune,
-};
+use nicstripe_link::{InterfaceName, arrival_interface, listen, pinned_socket, tcp_info, tune};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lab::{Lab, Namespace, name};
@@ -178,18 +176,12 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
         listener.local_addr().unwrap().port(),
     );
     let client = connect(&lab.near, Some(&name("a0")), remote).unwrap();
-    assert!(tune(&client, &StreamOptions::default()).is_empty());
+    assert!(tune(&client, None).is_empty());
     let accepted = accept(&listener);
-    let receiver = accepted.try_clone().unwrap();
     transfer(&client, accepted, MEBIBYTE);
 
     let sender = tcp_info(&client).unwrap();
     eprintln!("tcp_info(): {sender:?}");
-    assert!(sender.established);
-    assert_eq!(
-        (sender.unacked, sender.notsent_bytes, sender.lost),
-        (0, Some(0), 0)
-    );
     // The SYN counts as one.
     assert_eq!(sender.bytes_acked, Some(MEBIBYTE as u64 + 1));
     assert_eq!(
@@ -197,21 +189,14 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
         MEBIBYTE as u64
     );
     assert!((500..=1460).contains(&sender.mss), "{}", sender.mss);
-    assert_eq!(sender.path_mtu, 1500);
     assert!(
         sender.rtt > Duration::ZERO && sender.rtt < Duration::from_secs(1),
         "{:?}",
         sender.rtt
     );
-    assert!(sender.min_rtt.unwrap() <= sender.rtt * 8);
-    assert!(sender.delivery_rate_bytes_per_second.unwrap() > 0);
     // Measured in timer ticks: a mebibyte may take less than one.
     assert!(sender.busy.unwrap() < Duration::from_secs(10));
-    assert!(sender.snd_cwnd > 0 && sender.last_ack_recv < Duration::from_secs(10));
-    assert_eq!(
-        tcp_info(&receiver).unwrap().bytes_received,
-        Some(MEBIBYTE as u64)
-    );
+    assert!(sender.snd_cwnd > 0);
 }
 
 fn a_closed_window_counts_as_limited_by_the_receiver() {
@@ -241,11 +226,6 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
         thread::sleep(Duration::from_millis(20));
     };
     assert!(limited.busy >= limited.rwnd_limited, "{limited:?}");
-    assert_eq!(
-        limited.retransmits, 0,
-        "a closed window must not look like a dead path"
-    );
-    assert!(limited.notsent_bytes.unwrap() > 0);
 }
 
 /// Opens a connection from a namespace through an interface, and waits until it succeeds or fails.
@@ -292,7 +272,8 @@ fn transfer(mut client: &TcpStream, mut accepted: TcpStream, len: usize) {
     client.write_all(&vec![7; len]).unwrap();
     let _open = receiver.join().unwrap();
     let start = Instant::now();
-    while tcp_info(client).unwrap().unacked > 0 {
+    // The SYN counts as one.
+    while tcp_info(client).unwrap().bytes_acked <= Some(len as u64) {
         assert!(
             start.elapsed() < Duration::from_secs(5),
             "not acknowledged after 5 s"

@@ -15,9 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{
-    InterfaceName, StreamOptions, UserTimeout, pinned_socket, set_buffers, tcp_info, tune,
-};
+use nicstripe_link::{InterfaceName, pinned_socket, set_buffers, tcp_info, tune};
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
@@ -485,23 +483,10 @@ const PROBE_MARGIN: usize = 256;
 /// retransmission (0.2 s).
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Limit of unsent data in the kernel's send buffer, in bytes (`TCP_NOTSENT_LOWAT`).
-///
-/// Little data stays committed to a slow link: 0.1 s at 10 Mbit/s. A fast link does not starve
-/// between two wake-ups (measured without loss down to 16 KiB at LAN round trips).
-const NOTSENT_LOWAT: u32 = 128 * 1024;
-
 /// Sets the socket options that client and daemon connections have in common. `max_segment` limits
 /// the segment size in bytes. Logs options that the kernel does not support.
 pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
-    let options = StreamOptions {
-        no_delay: true,
-        max_segment,
-        notsent_lowat: Some(NOTSENT_LOWAT),
-        user_timeout: UserTimeout::new(Duration::from_secs(60)).ok(),
-        ..StreamOptions::default()
-    };
-    for not_taken in tune(tcp, &options) {
+    for not_taken in tune(tcp, max_segment) {
         tracing::debug!(option = %not_taken.option, error = %not_taken.source, "cannot set socket option");
     }
 }
@@ -566,8 +551,9 @@ mod tests {
                 window.is_none_or(|window| (window <= 2 * 8192) == fits),
                 "{buffer:?}: {window:?}"
             );
-            let got = nicstripe_link::buffers(&ours).unwrap();
-            assert!((got.send == 8192 && got.receive == 8192) == fits, "{got:?}");
+            let ours = socket2::SockRef::from(&ours);
+            let sizes = [ours.send_buffer_size(), ours.recv_buffer_size()].map(Result::unwrap);
+            assert!((sizes == [2 * 8192; 2]) == fits, "{sizes:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use nicstripe_link::{BondStreams, Interface, Sysctls, streams_for};
+use nicstripe_link::{Bond, Interface, ipv4_setting};
 use nicstripe_proto::{
     BitRate,
     message::{Ipv4Settings, PeerAddress, PeerInterface},
@@ -50,23 +50,17 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
             .bond
             .as_ref()
             .map(|bond| bond.members.iter().map(ToString::to_string).collect()),
-        streams: interface
-            .bond
-            .as_ref()
-            .and_then(|bond| match streams_for(bond) {
-                BondStreams::Enough(streams) if streams > 1 => Some(streams),
-                _ => None,
-            }),
+        streams: interface.bond.as_ref().and_then(Bond::streams),
         settings: settings(interface),
     }
 }
 
 fn settings(interface: &Interface) -> Option<Ipv4Settings> {
-    let found = Sysctls::read(&interface.name);
+    let read = |key| ipv4_setting(&interface.name, key);
     Some(Ipv4Settings {
-        arp_ignore: found.arp_ignore.effective()?,
-        arp_announce: found.arp_announce.effective()?,
-        rp_filter: found.rp_filter.effective()?,
+        arp_ignore: read("arp_ignore")?,
+        arp_announce: read("arp_announce")?,
+        rp_filter: read("rp_filter")?,
     })
 }
 

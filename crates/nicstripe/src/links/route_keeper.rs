@@ -17,8 +17,8 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls,
-    give_up_routes, may_change_routes, route_to,
+    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes,
+    give_up_routes, ipv4_setting, may_change_routes, route_to,
 };
 use parking_lot::Mutex;
 
@@ -507,7 +507,7 @@ fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
         .iter()
         .find(|known| known.index == interface)?
         .name;
-    Sysctls::read(&name).is_reverse_path_strict()
+    ipv4_setting(&name, "rp_filter").map(|mode| mode == 1)
 }
 
 /// Returns true if a socket bound to the interface carries no traffic without a host route: the

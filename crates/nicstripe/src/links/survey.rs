@@ -5,10 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use nicstripe_link::{
-    Interface, InterfaceAddress, InterfaceName, Remedy, Setting, StrictPath, Sysctls,
-    arp_flux_remedy, strict_path_remedies,
-};
+use nicstripe_link::{Interface, InterfaceAddress, InterfaceName};
 use nicstripe_proto::{
     BitRate, PathId,
     message::PeerInterface,
@@ -25,6 +22,8 @@ use crate::report::{
     LinkRemedy, UnusedInterface,
     event::{LinkName, LinkState},
 };
+
+mod remedy;
 
 /// Links between two machines, and the interfaces that no link uses.
 #[derive(Debug, Clone)]
@@ -375,31 +374,11 @@ fn flux_remedy(
                 .iter()
                 .any(|theirs| has_common_subnet(interface, theirs))
     };
-    let sharing = side.iter().filter(shares).filter_map(|interface| {
-        let settings = interface.settings?;
-        let of = |value| Setting {
-            own: Some(value),
-            all: Some(value),
-        };
-        let sysctls = Sysctls {
-            arp_ignore: of(settings.arp_ignore),
-            arp_announce: of(settings.arp_announce),
-            ..Sysctls::default()
-        };
-        Some((plain_name(&interface.name)?, sysctls))
-    });
-    let Remedy {
-        problem,
-        apply,
-        undo,
-        ..
-    } = arp_flux_remedy(&sharing.collect::<Vec<_>>())?;
-    Some(LinkRemedy {
-        is_peers,
-        problem,
-        apply,
-        undo,
-    })
+    let sharing = side
+        .iter()
+        .filter(shares)
+        .filter_map(|interface| Some((plain_name(&interface.name)?, interface.settings?)));
+    remedy::arp_flux(is_peers, &sharing.collect::<Vec<_>>())
 }
 
 /// Returns the remedy for a machine whose strict reverse-path filtering drops a link's packets.
@@ -409,30 +388,7 @@ fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     } else {
         (&candidate.local, &candidate.remote)
     };
-    let strict = Setting {
-        own: Some(1),
-        all: Some(1),
-    };
-    let facts = StrictPath {
-        interface: plain_name(&end.interface)?,
-        remote: from.address,
-        kernel_takes: None,
-        sysctls: Sysctls {
-            rp_filter: strict,
-            ..Sysctls::default()
-        },
-    };
-    let Remedy { apply, undo, .. } = strict_path_remedies(&facts).into_iter().next()?;
-    let problem = format!(
-        "{} drops what comes from {}: rp_filter is strict, and its route back is over another interface",
-        end.interface, from.address
-    );
-    Some(LinkRemedy {
-        is_peers,
-        problem,
-        apply,
-        undo,
-    })
+    remedy::strict_path(is_peers, plain_name(&end.interface)?, from.address)
 }
 
 /// Parses an interface name for use in a shell command. Returns `None` if it contains shell syntax,
