@@ -425,7 +425,7 @@ impl Watch for PlugWatch {
         match self.plugged {
             None if begun.elapsed() >= PLUG_AFTER => {
                 self.plugged = Some((Instant::now(), received()?));
-                scene.lab.plug(last)?;
+                scene.lab.heal(last)?;
             }
             Some((at, before)) if received()? >= before + DATA => {
                 self.took = Some(at.elapsed());

@@ -292,7 +292,7 @@ fn a_cable_that_is_plugged_in_joins_the_running_copy() {
     let cp = hosts.start_cp(&["--json", "source", "10.77.1.2:target"]);
     thread::sleep(Duration::from_secs(1));
     let before = hosts.lab.counters().unwrap();
-    hosts.lab.plug(2).unwrap();
+    hosts.lab.heal(2).unwrap();
     thread::sleep(Duration::from_secs(2));
     let after = hosts.lab.counters().unwrap();
     let carried = after[2].since(&before[2]).at(Host::B).received_bytes;

@@ -267,32 +267,20 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
-        Self::UserNamespace,
-        Self::IdMaps,
-        Self::NetworkNamespace,
-        Self::Netlink,
-        Self::Veth,
-        Self::Bridge,
-        Self::Tbf,
+    /// All steps in order, each with a text that completes "this process may not …" and "this kernel
+    /// cannot …".
+    const ALL: [(Self, &str); 7] = [
+        (Self::UserNamespace, "make a user namespace"),
+        (Self::IdMaps, "become root of a user namespace"),
+        (Self::NetworkNamespace, "make a network namespace"),
+        (Self::Netlink, "open a netlink socket"),
+        (Self::Veth, "make veth interfaces"),
+        (Self::Bridge, "make a bridge"),
+        (Self::Tbf, "shape traffic with tbf"),
     ];
 
     fn of<T>(self, result: Result<T, Errno>) -> Result<T, Refusal> {
         result.map_err(|errno| Refusal { step: self, errno })
-    }
-
-    /// Returns the step as a text that completes "this process may not …" and "this kernel cannot
-    /// …".
-    fn action(self) -> &'static str {
-        match self {
-            Self::UserNamespace => "make a user namespace",
-            Self::IdMaps => "become root of a user namespace",
-            Self::NetworkNamespace => "make a network namespace",
-            Self::Netlink => "open a netlink socket",
-            Self::Veth => "make veth interfaces",
-            Self::Bridge => "make a bridge",
-            Self::Tbf => "shape traffic with tbf",
-        }
     }
 }
 
@@ -324,7 +312,7 @@ impl Refusal {
         let Some(place) = usize::from(step).checked_sub(1) else {
             return Ok(());
         };
-        let step = Step::ALL.get(place).copied().unwrap_or(Step::Tbf);
+        let step = Step::ALL.get(place).map_or(Step::Tbf, |(step, _)| *step);
         Err(Self {
             step,
             errno: errno(io::Error::from_raw_os_error(i32::from_ne_bytes(code))),
@@ -332,11 +320,11 @@ impl Refusal {
     }
 
     fn explain(self) -> Unavailable {
-        let (action, source) = (self.step.action(), io::Error::from(self.errno));
+        let (action, source) = (Step::ALL[self.step as usize].1, io::Error::from(self.errno));
         if !REFUSALS.contains(&self.errno) {
             return Unavailable::Missing { action, source };
         }
-        match SWITCHES.iter().find_map(|switch| switch.off()) {
+        match SWITCHES.into_iter().find_map(switched_off) {
             Some((sysctl, value)) if !geteuid().is_root() => {
                 Unavailable::SwitchedOff { sysctl, value }
             }
@@ -349,40 +337,20 @@ impl Refusal {
 /// limit on namespaces.
 const REFUSALS: [Errno; 3] = [Errno::PERM, Errno::ACCESS, Errno::NOSPC];
 
-/// Kernel setting that can disable unprivileged user namespaces.
-struct Switch {
-    sysctl: &'static str,
-    path: &'static str,
-    off_value: &'static str,
-}
-
-impl Switch {
-    /// Returns the setting's name and value if it currently denies user namespaces.
-    fn off(&self) -> Option<(&'static str, String)> {
-        let value = fs::read_to_string(self.path).ok()?;
-        (value.trim() == self.off_value).then(|| (self.sysctl, value.trim().to_owned()))
-    }
-}
-
-/// Settings that can deny user namespaces: of the kernel, of Debian's kernel, and of Ubuntu's since
-/// 23.10.
-const SWITCHES: &[Switch] = &[
-    Switch {
-        sysctl: "user.max_user_namespaces",
-        path: "/proc/sys/user/max_user_namespaces",
-        off_value: "0",
-    },
-    Switch {
-        sysctl: "kernel.unprivileged_userns_clone",
-        path: "/proc/sys/kernel/unprivileged_userns_clone",
-        off_value: "0",
-    },
-    Switch {
-        sysctl: "kernel.apparmor_restrict_unprivileged_userns",
-        path: "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        off_value: "1",
-    },
+/// Kernel settings that can deny unprivileged user namespaces, with the value that does so: of the
+/// kernel, of Debian's kernel, and of Ubuntu's since 23.10.
+const SWITCHES: [(&str, &str); 3] = [
+    ("user.max_user_namespaces", "0"),
+    ("kernel.unprivileged_userns_clone", "0"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1"),
 ];
+
+/// Returns the setting's name and value if it currently has the value that denies user namespaces.
+fn switched_off((sysctl, off_value): (&'static str, &str)) -> Option<(&'static str, String)> {
+    let path = format!("/proc/sys/{}", sysctl.replace('.', "/"));
+    let value = fs::read_to_string(path).ok()?.trim().to_owned();
+    (value == off_value).then_some((sysctl, value))
+}
 
 #[cfg(test)]
 mod tests {
@@ -391,7 +359,8 @@ mod tests {
     #[test]
     fn a_verdict_survives_the_pipe() {
         assert_eq!(Refusal::decode(Refusal::encode(Ok(()))), Ok(()));
-        for step in Step::ALL {
+        for (number, (step, _)) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(step as usize, number);
             let refusal = Refusal {
                 step,
                 errno: Errno::PERM,

@@ -11,8 +11,8 @@ use crate::error::LabError;
 /// IP address and prefix length (at most 32 or 128), such as `10.0.9.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
-    address: IpAddr,
-    prefix_len: u8,
+    pub(crate) address: IpAddr,
+    pub(crate) prefix_len: u8,
 }
 
 impl Assigned {
@@ -22,14 +22,6 @@ impl Assigned {
             address: address.into(),
             prefix_len: 24,
         }
-    }
-
-    pub(crate) fn address(self) -> IpAddr {
-        self.address
-    }
-
-    pub(crate) fn prefix_len(self) -> u8 {
-        self.prefix_len
     }
 
     /// Returns the broadcast address of the subnet; `None` for IPv6 and for prefix lengths of 31

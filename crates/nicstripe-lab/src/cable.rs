@@ -5,7 +5,6 @@
 //! delays frames that it reads and writes by `packet`, `counters` is the traffic.
 
 use std::{
-    net::Ipv6Addr,
     thread,
     time::{Duration, Instant},
 };
@@ -23,8 +22,7 @@ use crate::{
     error::LabError,
     host::Host,
     kernel::{
-        bpf::Corruptor,
-        filter::{self, Share, Slot, Transport},
+        filter::{self, Slot},
         message::{self, End},
         qdisc,
     },
@@ -47,9 +45,9 @@ pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
         .map(|(_, bridge)| bridge)
         .collect();
     for bridge in bridges {
-        nets.cables.change(message::add_bridge(&bridge), NEW, || {
-            format!("add bridge {}", bridge.name)
-        })?;
+        let action = format_args!("add bridge {}", bridge.name);
+        nets.cables
+            .change(message::add_bridge(&bridge), NEW, action)?;
     }
     Ok(())
 }
@@ -67,19 +65,18 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
         let (near, far) = (host_end(host, link), cable_end(host, link));
         let net = nets.host(host);
         let veth = message::add_veth((&near, spec.mtu()), (&far, spec.port_mtu()), Some(&cables));
-        net.change(veth, NEW, || format!("add veth {}", near.name))?;
+        net.change(veth, NEW, format_args!("add veth {}", near.name))?;
         if keeps_packets_whole {
-            net.change(message::forbid_superpackets(near.index), 0, || {
-                format!("forbid superpackets on {}", near.name)
-            })?;
+            let action = format_args!("forbid superpackets on {}", near.name);
+            net.change(message::forbid_superpackets(near.index), 0, action)?;
         }
         if !spec.is_bare {
-            add_address(net, host, link, Assigned::in_24(wiring.address(host, link)))?;
+            net.add_address(&near, Assigned::in_24(wiring.address(host, link)))?;
         }
-        shape(net, host, link, spec)?;
-        set_up(net, host, link, true)?;
+        shape(net, &near, spec)?;
+        net.set_up(&near, true)?;
         if !spec.is_delayed() {
-            let join = || format!("put {} into {}", far.name, bridge.name);
+            let join = format_args!("put {} into {}", far.name, bridge.name);
             nets.cables
                 .change(message::join_bridge(far.index, bridge.index), 0, join)?;
         }
@@ -99,12 +96,9 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
 fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     if spec.hosts().count() == Host::ALL.len() {
         let ends = Host::ALL.map(|host| cable_end(host, link).index);
-        let refused = |source| LabError::Kernel {
-            action: format!("relay the frames of link {link}"),
-            source,
-        };
-        nets.relays
-            .push(Relay::start(ends, spec.delay(), spec.room()).map_err(refused)?);
+        let relay = Relay::start(ends, spec.delay(), spec.room());
+        let action = format_args!("relay the frames of link {link}");
+        nets.relays.push(relay.map_err(LabError::refused(action))?);
     }
     Ok(())
 }
@@ -118,12 +112,14 @@ pub(crate) fn build_bus(
 ) -> Result<(), LabError> {
     let bus = bus(host);
     let cables = &mut nets.cables;
-    cables.change(message::add_ifb(&bus), NEW, || {
-        format!("add ifb {}", bus.name)
-    })?;
+    cables.change(
+        message::add_ifb(&bus),
+        NEW,
+        format_args!("add ifb {}", bus.name),
+    )?;
     cables.queue(
         |handle| qdisc::tbf(bus.index, handle, shaping),
-        || format!("shape {}", bus.name),
+        format_args!("shape {}", bus.name),
     )?;
     links
         .iter()
@@ -138,9 +134,11 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
             nets.cables.unfilter(&cable_end(host, link), Slot::Bus)?;
         }
     }
-    nets.cables.remove(message::remove(bus(host).index), || {
-        format!("remove {}", bus(host).name)
-    })
+    let bus = bus(host);
+    nets.cables.remove(
+        message::remove(bus.index),
+        format_args!("remove {}", bus.name),
+    )
 }
 
 /// Plugs a cable in at all its hosts if `up` is true, otherwise unplugs it.
@@ -151,66 +149,7 @@ pub(crate) fn plug(
     up: bool,
 ) -> Result<(), LabError> {
     spec.hosts()
-        .try_for_each(|host| plug_end(cables, host, link, up))
-}
-
-/// Plugs a cable in at one host if `up` is true, otherwise unplugs it.
-pub(crate) fn plug_end(
-    cables: &mut Net,
-    host: Host,
-    link: usize,
-    up: bool,
-) -> Result<(), LabError> {
-    cables.set_up(&cable_end(host, link), up)
-}
-
-/// Returns true if the cable is plugged in at this host.
-pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
-    Ok(cables.state(&cable_end(host, link))?.up)
-}
-
-pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
-    net.set_up(&host_end(host, link), up)
-}
-
-/// Adds an address to a host's interface. Fails if the interface already has it.
-pub(crate) fn add_address(
-    net: &mut Net,
-    host: Host,
-    link: usize,
-    address: Assigned,
-) -> Result<(), LabError> {
-    let end = host_end(host, link);
-    net.change(message::add_address(end.index, address), NEW, || {
-        format!("add {address} to {}", end.name)
-    })
-}
-
-pub(crate) fn remove_address(
-    net: &mut Net,
-    host: Host,
-    link: usize,
-    address: Assigned,
-) -> Result<(), LabError> {
-    let end = host_end(host, link);
-    net.change(message::remove_address(end.index, address), 0, || {
-        format!("remove {address} from {}", end.name)
-    })
-}
-
-/// Returns the link-local IPv6 address of a host's interface; `None` if it has none or it is still
-/// tentative.
-pub(crate) fn link_local(
-    net: &mut Net,
-    host: Host,
-    link: usize,
-) -> Result<Option<Ipv6Addr>, LabError> {
-    let addresses = net.ipv6_addresses(&host_end(host, link))?;
-    Ok(addresses
-        .into_iter()
-        .filter(|found| !found.tentative)
-        .map(|found| found.address)
-        .find(Ipv6Addr::is_unicast_link_local))
+        .try_for_each(|host| cables.set_up(&cable_end(host, link), up))
 }
 
 /// Waits until the hosts of a link see the cable plugged in and passing frames (`healed`), or see
@@ -251,19 +190,6 @@ pub(crate) fn await_end(
     Ok(())
 }
 
-pub(crate) fn has_carrier(net: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
-    Ok(net.state(&host_end(host, link))?.running)
-}
-
-/// Drops all frames that this link delivers to the host `destination`.
-pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
-    let end = cable_end(destination, link);
-    cables.queue(
-        |handle| qdisc::blackhole(end.index, handle),
-        || format!("put a blackhole on {}", end.name),
-    )
-}
-
 /// Removes all faults from the frames that this link delivers to the host `destination`.
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
@@ -274,81 +200,27 @@ pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<()
         .try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
-/// Drops a random share of the frames that this link delivers to the host `destination`; a share of
-/// 0 ends the loss.
-pub(crate) fn lose_share(
-    nets: &mut Nets,
-    destination: Host,
-    link: usize,
-    share: Share,
-) -> Result<(), LabError> {
-    let end = cable_end(destination, link);
-    if share.is_none() {
-        return nets.cables.unfilter(&end, Slot::Loss);
-    }
-    nets.cables.filter(&end, filter::lose(end.index, share))
-}
-
-/// Drops the packets to a port that this link delivers to the host `destination`.
-pub(crate) fn block(
-    cables: &mut Net,
-    destination: Host,
-    link: usize,
-    transport: Transport,
-    port: u16,
-) -> Result<(), LabError> {
-    let end = cable_end(destination, link);
-    cables.filter(&end, filter::block(end.index, transport, port))
-}
-
-/// Corrupts frames that this link delivers to the host `destination`.
-pub(crate) fn corrupt(
-    cables: &mut Net,
-    destination: Host,
-    link: usize,
-    corruptor: &Corruptor,
-) -> Result<(), LabError> {
-    let end = cable_end(destination, link);
-    cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
-}
-
-/// Ends the corruption of frames that this link delivers to the host `destination`.
-pub(crate) fn leave_whole(
-    cables: &mut Net,
-    destination: Host,
-    link: usize,
-) -> Result<(), LabError> {
-    cables.unfilter(&cable_end(destination, link), Slot::Corruption)
-}
-
-/// Applies the line rate of a link to the traffic that a host sends on it.
-pub(crate) fn shape(
-    net: &mut Net,
-    host: Host,
-    link: usize,
-    spec: LinkSpec,
-) -> Result<(), LabError> {
-    let end = host_end(host, link);
+/// Applies the line rate of a link to the traffic that a host sends on its interface `end`.
+pub(crate) fn shape(net: &mut Net, end: &End, spec: LinkSpec) -> Result<(), LabError> {
     match spec.queue() {
         Queue::Shaped(shaping) => net.queue(
             |handle| qdisc::tbf(end.index, handle, shaping),
-            || format!("shape {}", end.name),
+            format_args!("shape {}", end.name),
         ),
         Queue::Plain => net.queue(
             |handle| qdisc::pfifo(end.index, handle),
-            || format!("put a queue on {}", end.name),
+            format_args!("put a queue on {}", end.name),
         ),
-        Queue::None => unqueue(net, &end),
+        Queue::None => unqueue(net, end),
     }
 }
 
 pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic, LabError> {
     let end = host_end(host, link);
-    let missing = || LabError::Kernel {
-        action: format!("find the counters of {}", end.name),
-        source: Errno::NODATA.into(),
-    };
-    net.state(&end)?.traffic.ok_or_else(missing)
+    net.state(&end)?.traffic.ok_or_else(|| {
+        let action = format_args!("find the counters of {}", end.name);
+        LabError::refused(action)(Errno::NODATA.into())
+    })
 }
 
 fn settled(
@@ -376,9 +248,8 @@ fn settled(
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
-    net.remove(qdisc::remove(end.index), || {
-        format!("remove the qdisc of {}", end.name)
-    })
+    let action = format_args!("remove the qdisc of {}", end.name);
+    net.remove(qdisc::remove(end.index), action)
 }
 
 /// Timeout for a carrier change: thousands of times the usual duration, for busy machines.

@@ -1,6 +1,6 @@
 //! Error of building or using a lab.
 
-use std::io;
+use std::{fmt, io};
 
 use crate::{host::Host, rate::BitRate};
 
@@ -148,4 +148,15 @@ pub enum LabError {
         /// Time spent waiting for the carrier, in milliseconds.
         timeout_ms: u128,
     },
+}
+
+impl LabError {
+    /// Returns a function that converts the error of a request to the kernel. `action` describes the
+    /// request and completes "cannot …".
+    pub(crate) fn refused(action: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Kernel {
+            action: action.to_string(),
+            source,
+        }
+    }
 }

@@ -23,11 +23,15 @@ use rustix::{
 };
 
 use crate::{
-    cable::{self, nets::Nets, wiring},
+    cable::{
+        self,
+        nets::Nets,
+        wiring::{cable_end, host_end},
+    },
     counters::{LinkCounters, Traffic},
     error::LabError,
     host::{Direction, Host},
-    kernel::namespace::Namespace,
+    kernel::{namespace::Namespace, qdisc},
     rate::BitRate,
     spec::LinkSpec,
 };
@@ -50,16 +54,14 @@ mod host;
 pub struct Lab {
     nets: Mutex<Nets>,
     hosts: [Namespace; 2],
-    congestion_control: String,
 }
 
 impl Lab {
-    pub(crate) fn new(nets: Nets, congestion_control: String) -> Self {
-        let hosts = [nets.a.namespace.clone(), nets.b.namespace.clone()];
+    pub(crate) fn new(nets: Nets) -> Self {
+        let hosts = nets.hosts.each_ref().map(|net| net.namespace.clone());
         Self {
             nets: Mutex::new(nets),
             hosts,
-            congestion_control,
         }
     }
 
@@ -155,7 +157,7 @@ impl Lab {
     /// If the lab has no such link.
     pub fn interface(&self, link: usize) -> String {
         self.assert_has(link);
-        wiring::host_end(Host::A, link).name
+        host_end(Host::A, link).name
     }
 
     /// Returns the kernel's index of a host's interface on a link, which is the scope of its
@@ -166,18 +168,12 @@ impl Lab {
     /// If the lab has no such link, or the host has no interface on it.
     pub fn interface_index(&self, host: Host, link: usize) -> u32 {
         self.assert_has_end(host, link);
-        wiring::host_end(host, link).index
+        host_end(host, link).index
     }
 
     /// Returns the current configuration of the links, including the changes by [`Lab::set_rate`].
     pub fn links(&self) -> Vec<LinkSpec> {
         self.nets().links.clone()
-    }
-
-    /// Returns the name of the TCP congestion control of both hosts: `cubic`, or this machine's
-    /// default if the lab may not set it.
-    pub fn congestion_control(&self) -> &str {
-        &self.congestion_control
     }
 
     /// Unplugs a cable. On return both hosts have lost the carrier. Their interfaces stay
@@ -194,8 +190,9 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
-    /// Plugs a cable in again. On return both hosts have carrier, and frames pass. The effect of
-    /// [`Lab::drop_silently`] stays.
+    /// Plugs in a cable that was cut, or was built [unplugged](LinkSpec::unplugged). On return both
+    /// hosts have carrier and their link-local IPv6 addresses, which the kernel creates with the first
+    /// carrier, and frames pass. The effect of [`Lab::drop_silently`] stays.
     ///
     /// As after a real cut, a host that tried to send in the meantime retries neighbour resolution
     /// once per second.
@@ -205,26 +202,6 @@ impl Lab {
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
     pub fn heal(&self, link: usize) -> Result<(), LabError> {
         self.set_plugged(link, true)
-    }
-
-    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged) or was unplugged later;
-    /// identical to [`Lab::heal`]. On return the hosts have their link-local IPv6 addresses, which
-    /// the kernel creates with the first carrier.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
-    pub fn plug(&self, link: usize) -> Result<(), LabError> {
-        self.set_plugged(link, true)
-    }
-
-    /// Unplugs a cable; identical to [`Lab::cut`].
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
-    pub fn unplug(&self, link: usize) -> Result<(), LabError> {
-        self.set_plugged(link, false)
     }
 
     /// Plugs in or unplugs one host's cable to the switch of [one subnet](crate::LabBuilder::one_subnet).
@@ -239,7 +216,7 @@ impl Lab {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
         nets.check_end(host, link)?;
-        cable::plug_end(&mut nets.cables, host, link, plugged)?;
+        nets.cables.set_up(&cable_end(host, link), plugged)?;
         cable::await_end(&mut nets, host, link, spec, plugged)
     }
 
@@ -251,7 +228,7 @@ impl Lab {
     pub fn has_carrier(&self, host: Host, link: usize) -> Result<bool, LabError> {
         let mut nets = self.nets();
         nets.check_end(host, link)?;
-        cable::has_carrier(nets.host(host), host, link)
+        Ok(nets.host(host).state(&host_end(host, link))?.running)
     }
 
     /// Drops all frames of a direction while the carrier stays, like a switch that hangs. Does
@@ -266,7 +243,11 @@ impl Lab {
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
     pub fn drop_silently(&self, link: usize, direction: Direction) -> Result<(), LabError> {
         self.at_destinations(link, direction, |nets, host| {
-            cable::lose(&mut nets.cables, host, link)
+            let end = cable_end(host, link);
+            nets.cables.queue(
+                |handle| qdisc::blackhole(end.index, handle),
+                format_args!("put a blackhole on {}", end.name),
+            )
         })
     }
 
@@ -319,7 +300,7 @@ impl Lab {
         let spec = nets.check(link)?.with_rate(line_rate);
         spec.check(link)?;
         for host in spec.hosts() {
-            cable::shape(nets.host(host), host, link, spec)?;
+            cable::shape(nets.host(host), &host_end(host, link), spec)?;
         }
         nets.links[link] = spec;
         Ok(())
@@ -360,11 +341,7 @@ impl Lab {
     }
 
     fn namespace(&self, host: Host) -> &Namespace {
-        let [a, b] = &self.hosts;
-        match host {
-            Host::A => a,
-            Host::B => b,
-        }
+        &self.hosts[host as usize]
     }
 
     pub(crate) fn nets(&self) -> MutexGuard<'_, Nets> {

@@ -47,7 +47,7 @@
 //! | hosts without IPv6 | [`LabBuilder::without_ipv6`] |
 //! | strict `rp_filter`, other ARP settings | [`LabBuilder::sysctl`], [`Lab::set_sysctl`] |
 //! | silently dropped jumbo frames | [`LinkSpec::with_middle_mtu`] |
-//! | a cable plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
+//! | a cable plugged in later | [`LinkSpec::unplugged`], [`Lab::heal`] |
 //! | address and interface changes | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
 //! | random frame loss | [`Lab::lose`] |
 //! | a firewall that drops traffic to a port | [`Lab::block`] |

@@ -41,11 +41,8 @@ impl CpuQuota {
         let folder = controller
             .base()
             .join(format!("nicstripe-lab-{}-{number}", process::id()));
-        let refused = |source| LabError::Kernel {
-            action: format!("make control group {}", folder.display()),
-            source,
-        };
-        let mut sweeper = sweeper(&folder).map_err(refused)?;
+        let refused = || LabError::refused(format!("make control group {}", folder.display()));
+        let mut sweeper = sweeper(&folder).map_err(refused())?;
         let lifeline = sweeper.stdin.take();
         let quota = Self {
             controller,
@@ -53,7 +50,7 @@ impl CpuQuota {
             sweeper,
             lifeline,
         };
-        fs::create_dir(&folder).map_err(refused)?;
+        fs::create_dir(&folder).map_err(refused())?;
         quota.set(millicores)?;
         Ok(quota)
     }
@@ -65,21 +62,14 @@ impl CpuQuota {
     /// [`LabError::Kernel`] if the kernel rejects the quota.
     pub fn set(&self, millicores: u32) -> Result<(), LabError> {
         let quota = u64::from(millicores) * PERIOD_US / 1000;
-        let refused = |source| LabError::Kernel {
-            action: format!("give a control group {quota} of {PERIOD_US} µs"),
-            source,
+        let write = |file, text: String| fs::write(self.folder.join(file), text);
+        let written = match self.controller {
+            Controller::V1(_) => write("cpu.cfs_period_us", PERIOD_US.to_string())
+                .and_then(|()| write("cpu.cfs_quota_us", quota.to_string())),
+            Controller::V2(_) => write("cpu.max", format!("{quota} {PERIOD_US}")),
         };
-        match self.controller {
-            Controller::V1(_) => {
-                fs::write(self.folder.join("cpu.cfs_period_us"), PERIOD_US.to_string())
-                    .map_err(refused)?;
-                fs::write(self.folder.join("cpu.cfs_quota_us"), quota.to_string()).map_err(refused)
-            }
-            Controller::V2(_) => {
-                fs::write(self.folder.join("cpu.max"), format!("{quota} {PERIOD_US}"))
-                    .map_err(refused)
-            }
-        }
+        let action = format_args!("give a control group {quota} of {PERIOD_US} µs");
+        written.map_err(LabError::refused(action))
     }
 
     /// Moves a process with all its threads into the group. Children that it starts later belong to
@@ -89,11 +79,8 @@ impl CpuQuota {
     ///
     /// [`LabError::Kernel`] if the kernel refuses, also if the process does not exist.
     pub fn take(&self, pid: u32) -> Result<(), LabError> {
-        let refused = |source| LabError::Kernel {
-            action: format!("put process {pid} into a control group"),
-            source,
-        };
-        move_to(pid, &self.folder).map_err(refused)
+        let action = format_args!("put process {pid} into a control group");
+        move_to(pid, &self.folder).map_err(LabError::refused(action))
     }
 
     /// Returns the time during which the quota throttled the group since its creation, summed over
@@ -103,12 +90,9 @@ impl CpuQuota {
     ///
     /// [`LabError::Kernel`] if the time cannot be read.
     pub fn throttled(&self) -> Result<Duration, LabError> {
-        let refused = |source| LabError::Kernel {
-            action: "read the times of a control group".to_owned(),
-            source,
-        };
-        let text = fs::read_to_string(self.folder.join("cpu.stat")).map_err(refused)?;
-        throttled_in(&text).ok_or_else(|| refused(io::ErrorKind::InvalidData.into()))
+        let text = fs::read_to_string(self.folder.join("cpu.stat"));
+        text.and_then(|text| throttled_in(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+            .map_err(LabError::refused("read the times of a control group"))
     }
 }
 

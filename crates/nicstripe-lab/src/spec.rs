@@ -107,7 +107,7 @@ impl LinkSpec {
         }
     }
 
-    /// Leaves the cable unplugged until [`Lab::plug`](crate::Lab::plug). Both hosts have the
+    /// Leaves the cable unplugged until [`Lab::heal`](crate::Lab::heal). Both hosts have the
     /// interface, up and with its IPv4 address, but no carrier, and thus no link-local IPv6 address
     /// yet.
     pub fn unplugged(self) -> Self {

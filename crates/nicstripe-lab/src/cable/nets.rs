@@ -1,10 +1,11 @@
 //! Network namespaces of a lab, and the current configuration of its links.
 
-use std::io;
+use std::{fmt, io};
 
 use nicstripe_netlink::{Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request};
 
 use crate::{
+    address::Assigned,
     cable::{relay::Relay, wiring::Wiring},
     error::LabError,
     host::Host,
@@ -22,8 +23,8 @@ use crate::{
 /// link.
 #[derive(Debug)]
 pub(crate) struct Nets {
-    pub(crate) a: Net,
-    pub(crate) b: Net,
+    /// Hosts A and B.
+    pub(crate) hosts: [Net; 2],
     pub(crate) cables: Net,
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
@@ -34,10 +35,7 @@ pub(crate) struct Nets {
 
 impl Nets {
     pub(crate) fn host(&mut self, host: Host) -> &mut Net {
-        match host {
-            Host::A => &mut self.a,
-            Host::B => &mut self.b,
-        }
+        &mut self.hosts[host as usize]
     }
 
     /// Returns true if the middle of this link may drop frames because of their size.
@@ -88,9 +86,11 @@ impl Net {
             netlink,
             next_handle: Handle::FIRST,
         };
-        net.change(message::set_up(LOOPBACK_INDEX, true), 0, || {
-            "set the loopback up".to_owned()
-        })?;
+        net.change(
+            message::set_up(LOOPBACK_INDEX, true),
+            0,
+            "set the loopback up",
+        )?;
         Ok(net)
     }
 
@@ -99,19 +99,16 @@ impl Net {
         &mut self,
         message: Request,
         flags: u16,
-        action: impl FnOnce() -> String,
+        action: impl fmt::Display,
     ) -> Result<(), LabError> {
-        let refused = |source| LabError::Kernel {
-            action: action(),
-            source,
-        };
-        self.netlink.command(&message, flags).map_err(refused)
+        let done = self.netlink.command(&message, flags);
+        done.map_err(LabError::refused(action))
     }
 
     pub(crate) fn queue(
         &mut self,
         message: impl FnOnce(Handle) -> Request,
-        action: impl FnOnce() -> String,
+        action: impl fmt::Display,
     ) -> Result<(), LabError> {
         let handle = self.next_handle;
         self.next_handle = handle.next();
@@ -122,7 +119,7 @@ impl Net {
     pub(crate) fn remove(
         &mut self,
         message: Request,
-        action: impl FnOnce() -> String,
+        action: impl fmt::Display,
     ) -> Result<(), LabError> {
         let absent = [libc::ENOENT, libc::EINVAL, libc::ENODEV];
         match self.netlink.command(&message, 0) {
@@ -134,10 +131,7 @@ impl Net {
             {
                 Ok(())
             }
-            result => result.map_err(|source| LabError::Kernel {
-                action: action(),
-                source,
-            }),
+            result => result.map_err(LabError::refused(action)),
         }
     }
 
@@ -145,38 +139,38 @@ impl Net {
     pub(crate) fn filter(&mut self, end: &End, filter: Request) -> Result<(), LabError> {
         match self.netlink.command(&filter::add_hooks(end.index), NEW) {
             Err(source) if source.raw_os_error() != Some(libc::EEXIST) => {
-                return Err(LabError::Kernel {
-                    action: format!("put hooks on {}", end.name),
-                    source,
-                });
+                return Err(LabError::refused(format_args!("put hooks on {}", end.name))(source));
             }
             _ => {}
         }
-        self.change(filter, NLM_F_CREATE, || {
-            format!("put a filter on {}", end.name)
-        })
+        let action = format_args!("put a filter on {}", end.name);
+        self.change(filter, NLM_F_CREATE, action)
     }
 
     pub(crate) fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
-        self.remove(filter::remove(end.index, slot), || {
-            format!("remove a filter of {}", end.name)
-        })
+        let action = format_args!("remove a filter of {}", end.name);
+        self.remove(filter::remove(end.index, slot), action)
     }
 
     pub(crate) fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
-        self.change(message::set_up(end.index, up), 0, || {
-            format!("set {} {}", end.name, if up { "up" } else { "down" })
-        })
+        let action = format_args!("set {} {}", end.name, if up { "up" } else { "down" });
+        self.change(message::set_up(end.index, up), 0, action)
+    }
+
+    /// Adds an address to an interface. Fails if the interface already has it.
+    pub(crate) fn add_address(&mut self, end: &End, address: Assigned) -> Result<(), LabError> {
+        let action = format_args!("add {address} to {}", end.name);
+        self.change(message::add_address(end.index, address), NEW, action)
     }
 
     pub(crate) fn state(&mut self, end: &End) -> Result<State, LabError> {
         let answer = self.netlink.query(&message::get(end.index), State::parse);
         answer
             .and_then(|state| state.ok_or_else(|| io::ErrorKind::InvalidData.into()))
-            .map_err(|source| LabError::Kernel {
-                action: format!("read the state of {}", end.name),
-                source,
-            })
+            .map_err(LabError::refused(format_args!(
+                "read the state of {}",
+                end.name
+            )))
     }
 
     /// Returns the IPv6 addresses of an interface; none if IPv6 is disabled.
@@ -185,10 +179,8 @@ impl Net {
             Ipv6Address::parse(message).filter(|address| address.interface == end.index)
         };
         let dump = self.netlink.dump(&message::get_ipv6_addresses(), of_end);
-        dump.map_err(|source| LabError::Kernel {
-            action: format!("read the addresses of {}", end.name),
-            source,
-        })
+        let action = format_args!("read the addresses of {}", end.name);
+        dump.map_err(LabError::refused(action))
     }
 }
 

@@ -77,15 +77,13 @@ pub(crate) fn cable_end(host: Host, link: usize) -> End {
 }
 
 pub(crate) fn bus(host: Host) -> End {
-    match host {
-        Host::A => End {
-            name: "busa".to_owned(),
-            index: 5010,
-        },
-        Host::B => End {
-            name: "busb".to_owned(),
-            index: 5011,
-        },
+    let (name, index) = match host {
+        Host::A => ("busa", 5010),
+        Host::B => ("busb", 5011),
+    };
+    End {
+        name: name.to_owned(),
+        index,
     }
 }
 

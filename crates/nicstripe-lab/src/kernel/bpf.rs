@@ -75,11 +75,8 @@ impl Corruptors {
             .into_iter()
             .flatten()
             .map(Corruptor::count);
-        let refused = |source| LabError::Kernel {
-            action: "count the frames that were corrupted".to_owned(),
-            source,
-        };
-        counts.sum::<io::Result<u64>>().map_err(refused)
+        let sum: io::Result<u64> = counts.sum();
+        sum.map_err(LabError::refused("count the frames that were corrupted"))
     }
 }
 

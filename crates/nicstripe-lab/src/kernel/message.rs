@@ -156,7 +156,7 @@ pub(crate) fn add_address(index: u32, address: Assigned) -> Request {
     let request = address_request(libc::RTM_NEWADDR, index, address);
     match address.broadcast() {
         Some(broadcast) => request.address(libc::IFA_BROADCAST, broadcast.into()),
-        None if address.address().is_ipv6() => {
+        None if address.address.is_ipv6() => {
             request.attribute(libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes())
         }
         None => request,
@@ -168,17 +168,17 @@ pub(crate) fn remove_address(index: u32, address: Assigned) -> Request {
 }
 
 fn address_request(kind: u16, index: u32, address: Assigned) -> Request {
-    let family = if address.address().is_ipv6() {
+    let family = if address.address.is_ipv6() {
         libc::AF_INET6
     } else {
         libc::AF_INET
     };
     // struct ifaddrmsg: family, prefix length, flags, scope, index (u32).
     let [i0, i1, i2, i3] = index.to_ne_bytes();
-    let header = [family as u8, address.prefix_len(), 0, 0, i0, i1, i2, i3];
+    let header = [family as u8, address.prefix_len, 0, 0, i0, i1, i2, i3];
     Request::new(kind, &header)
-        .address(libc::IFA_LOCAL, address.address())
-        .address(libc::IFA_ADDRESS, address.address())
+        .address(libc::IFA_LOCAL, address.address)
+        .address(libc::IFA_ADDRESS, address.address)
 }
 
 /// Returns the query for the IPv6 addresses of all interfaces; parse its answers with

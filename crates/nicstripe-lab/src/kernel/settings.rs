@@ -3,7 +3,7 @@
 //! `/proc/sys/net` shows the namespace of the reading thread, so each function here acts on its
 //! caller's namespace.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use crate::error::LabError;
 
@@ -90,13 +90,6 @@ pub(crate) fn make_cables() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Returns the name of the congestion control of new TCP sockets in the calling thread's namespace.
-pub(crate) fn congestion_control() -> io::Result<String> {
-    Ok(fs::read_to_string(path("net.ipv4.tcp_congestion_control"))?
-        .trim()
-        .to_owned())
-}
-
 /// Allows namespaces to use the lab's congestion control. Does nothing unless the calling thread is
 /// in the machine's namespace with the privilege to allow that.
 ///
@@ -123,12 +116,7 @@ fn write_all(settings: &[(&str, &str)]) -> Result<(), LabError> {
 }
 
 fn write(name: &str, value: &str) -> Result<(), LabError> {
-    let failed = |source| LabError::Sysctl {
-        name: name.to_owned(),
-        value: value.to_owned(),
-        source,
-    };
-    fs::write(path(name), value).map_err(failed)
+    Setting::new(name, value)?.write()
 }
 
 fn path(name: &str) -> PathBuf {

@@ -127,15 +127,14 @@ impl LabBuilder {
 /// Builds a lab, and leaves the calling thread in one of its namespaces.
 fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, LabError> {
     settings::allow_congestion_control();
-    let a = host(Host::A, &plan, &mut settings)?;
-    let b = host(Host::B, &plan, &mut settings)?;
-    let congestion_control =
-        settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
+    let hosts = [
+        host(Host::A, &plan, &mut settings)?,
+        host(Host::B, &plan, &mut settings)?,
+    ];
     let cables = Net::create_and_enter()?;
     settings::make_cables()?;
     let mut nets = Nets {
-        a,
-        b,
+        hosts,
         cables,
         wiring: plan.wiring,
         links: plan.links,
@@ -157,7 +156,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     for (link, &spec) in links.iter().enumerate() {
         cable::await_carrier(&mut nets, link, spec, !spec.starts_unplugged)?;
     }
-    Ok(Lab::new(nets, congestion_control))
+    Ok(Lab::new(nets))
 }
 
 /// Creates a host's namespace, and applies those of its settings that exist before its interfaces.

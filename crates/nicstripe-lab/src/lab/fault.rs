@@ -1,12 +1,12 @@
 //! Faults of a cable other than cuts: loss, corruption and blocked ports.
 
 use crate::{
-    cable::{self, wiring::host_end},
+    cable::wiring::{cable_end, host_end},
     error::LabError,
     host::{Direction, Host},
     kernel::{
         bpf::Corruptor,
-        filter::{Share, Transport},
+        filter::{self, Share, Slot, Transport},
         offload,
     },
     lab::Lab,
@@ -41,7 +41,12 @@ impl Lab {
     pub fn lose(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
         self.at_destinations(link, direction, |nets, host| {
-            cable::lose_share(nets, host, link, share)?;
+            let end = cable_end(host, link);
+            if share.is_none() {
+                nets.cables.unfilter(&end, Slot::Loss)?;
+            } else {
+                nets.cables.filter(&end, filter::lose(end.index, share))?;
+            }
             if nets.check_end(host.peer(), link).is_ok() {
                 self.set_segmentation(host.peer(), link, share.is_none())
             } else {
@@ -68,7 +73,9 @@ impl Lab {
         port: u16,
     ) -> Result<(), LabError> {
         self.at_destinations(link, direction, |nets, host| {
-            cable::block(&mut nets.cables, host, link, transport, port)
+            let end = cable_end(host, link);
+            nets.cables
+                .filter(&end, filter::block(end.index, transport, port))
         })
     }
 
@@ -81,12 +88,9 @@ impl Lab {
         on: bool,
     ) -> Result<(), LabError> {
         let interface = host_end(host, link).name;
-        let refused = |source| LabError::Kernel {
-            action: format!("change how {interface} makes frames"),
-            source,
-        };
+        let action = format_args!("change how {interface} makes frames");
         self.on(host, || offload::set_segmentation(&interface, on))?
-            .map_err(refused)
+            .map_err(LabError::refused(action))
     }
 
     /// Flips one bit in a share of a direction's frames, from 0 to 1. The bit is after the headers,
@@ -104,11 +108,13 @@ impl Lab {
     pub fn corrupt(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
         self.at_destinations(link, direction, |nets, host| {
+            let end = cable_end(host, link);
             if share.is_none() {
-                return cable::leave_whole(&mut nets.cables, host, link);
+                return nets.cables.unfilter(&end, Slot::Corruption);
             }
             let corruptor = load(share)?;
-            cable::corrupt(&mut nets.cables, host, link, &corruptor)?;
+            nets.cables
+                .filter(&end, filter::corrupt(end.index, corruptor.program()))?;
             nets.corruptors.add(link, corruptor);
             Ok(())
         })
@@ -128,9 +134,5 @@ impl Lab {
 }
 
 fn load(share: Share) -> Result<Corruptor, LabError> {
-    let refused = |source| LabError::Kernel {
-        action: "load a program that corrupts frames".to_owned(),
-        source,
-    };
-    Corruptor::load(share).map_err(refused)
+    Corruptor::load(share).map_err(LabError::refused("load a program that corrupts frames"))
 }

@@ -2,7 +2,16 @@
 
 use std::net::Ipv6Addr;
 
-use crate::{cable, error::LabError, host::Host, kernel::settings::Setting, lab::Lab};
+use crate::{
+    cable::{
+        self,
+        wiring::{cable_end, host_end},
+    },
+    error::LabError,
+    host::Host,
+    kernel::{message, settings::Setting},
+    lab::Lab,
+};
 
 impl Lab {
     /// Sets a kernel setting of a host, through `/proc/sys` in its namespace.
@@ -35,7 +44,7 @@ impl Lab {
         let address = address.parse()?;
         let mut nets = self.nets();
         nets.check_end(host, link)?;
-        cable::add_address(nets.host(host), host, link, address)
+        nets.host(host).add_address(&host_end(host, link), address)
     }
 
     /// Removes an address from a host's interface: one that the lab configured, or an added one.
@@ -48,7 +57,12 @@ impl Lab {
         let address = address.parse()?;
         let mut nets = self.nets();
         nets.check_end(host, link)?;
-        cable::remove_address(nets.host(host), host, link, address)
+        let end = host_end(host, link);
+        nets.host(host).change(
+            message::remove_address(end.index, address),
+            0,
+            format_args!("remove {address} from {}", end.name),
+        )
     }
 
     /// Sets a host's interface administratively up or down, like `ip link set`. The cable stays
@@ -66,8 +80,8 @@ impl Lab {
     pub fn set_up(&self, host: Host, link: usize, up: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check_end(host, link)?;
-        cable::set_up(nets.host(host), host, link, up)?;
-        if up && cable::is_plugged(&mut nets.cables, host, link)? {
+        nets.host(host).set_up(&host_end(host, link), up)?;
+        if up && nets.cables.state(&cable_end(host, link))?.up {
             return cable::await_carrier(&mut nets, link, spec, true);
         }
         Ok(())
@@ -76,8 +90,8 @@ impl Lab {
     /// Returns the link-local IPv6 address of a host's interface. Its scope is
     /// [`Lab::interface_index`].
     ///
-    /// Returns `None` if the kernel has assigned none: before the cable was first plugged in, or
-    /// with IPv6 disabled.
+    /// Returns `None` if the kernel has assigned none, or a tentative one: before the cable was first
+    /// plugged in, or with IPv6 disabled.
     ///
     /// # Errors
     ///
@@ -85,6 +99,10 @@ impl Lab {
     pub fn link_local(&self, host: Host, link: usize) -> Result<Option<Ipv6Addr>, LabError> {
         let mut nets = self.nets();
         nets.check_end(host, link)?;
-        cable::link_local(nets.host(host), host, link)
+        let addresses = nets.host(host).ipv6_addresses(&host_end(host, link))?;
+        let usable = addresses.into_iter().filter(|found| !found.tentative);
+        Ok(usable
+            .map(|found| found.address)
+            .find(Ipv6Addr::is_unicast_link_local))
     }
 }

@@ -321,16 +321,16 @@ fn a_cable_that_is_plugged_in_later_works_from_then_on() {
             .unwrap()
             .unwrap();
     }
-    lab.plug(1).unwrap();
+    lab.heal(1).unwrap();
     assert_eq!(carriers(&lab), [[true; 2], [true; 2], [false; 2]]);
     let mut pair = Pair::new(&lab, 1);
     connect_by_link_local(&lab, 1, 1);
-    lab.plug(2).unwrap();
+    lab.heal(2).unwrap();
     connect_by_link_local(&lab, 2, 2);
-    lab.unplug(1).unwrap();
+    lab.cut(1).unwrap();
     assert_eq!(carriers(&lab), [[true; 2], [false; 2], [true; 2]]);
     pair.expect([false, false]);
-    lab.plug(1).unwrap();
+    lab.heal(1).unwrap();
     pair.expect([true, true]);
 }
 
