@@ -66,7 +66,8 @@ impl Restic {
             client = self.connect.connect(&address.host, address.port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
-        let repository = Repository::new(Arc::new(Peer::new(client.clone())), address.base);
+        let repository = Repository::new(Arc::new(Peer(client.clone())), address.base);
+        let serve = |guard| Arc::new(Server { repository, guard });
         let stopped = match listening {
             Some(Listening {
                 listener,
@@ -83,27 +84,19 @@ impl Restic {
                         "export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"
                     ));
                 }
-                let server = Arc::new(Server {
-                    repository,
-                    guard: Some(guard),
-                });
                 let served = async {
                     tokio::select! {
-                        () = server.accept(listener) => {}
+                        () = serve(Some(guard)).accept(listener) => {}
                         () = starter::ended() => {}
                     }
                 };
                 until_stopped(served, &mut signals).await
             }
             None => {
-                let server = Arc::new(Server {
-                    repository,
-                    guard: None,
-                });
                 let stream = streams::input(PIPE)
                     .and_then(|input| Ok(tokio::io::join(input, streams::output(PIPE)?)))
                     .map_err(Failure::Output)?;
-                until_stopped(answer(server.serve(stream)), &mut signals).await
+                until_stopped(answer(serve(None).serve(stream)), &mut signals).await
             }
         };
         signals.finish(client.close()).await;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hyper::body::Bytes;
+use hyper::{StatusCode, body::Bytes};
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
@@ -72,31 +72,17 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct ObjectError {
-    /// Kind of the error, which determines the HTTP status.
-    pub(super) kind: Obstacle,
+    /// HTTP status that tells clients what failed. 503 means that a later attempt may succeed: no
+    /// link is connected, or another client writes the same file.
+    pub(super) status: StatusCode,
     /// Description of the error, for the log.
     pub(super) why: String,
 }
 
-/// Kind of a storage error, as far as HTTP clients distinguish it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Obstacle {
-    /// The named file or directory does not exist.
-    Missing,
-    /// A file of that name exists already.
-    Exists,
-    /// The daemon does not grant the right.
-    Refused,
-    NoSpace,
-    /// A later attempt may succeed: no link is connected, or another client writes the same file.
-    Unavailable,
-    Failed,
-}
-
 impl ObjectError {
-    pub(super) fn new(kind: Obstacle, why: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self {
-            kind,
+            status,
             why: why.into(),
         }
     }

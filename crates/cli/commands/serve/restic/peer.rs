@@ -2,26 +2,20 @@
 
 use std::{io, ops::Range};
 
-use hyper::body::Bytes;
+use hyper::{StatusCode, body::Bytes};
 use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, Name, ObjectWriter};
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
-use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
+use super::objects::{Entry, ObjectError, Objects, Pieces, Upload};
 
-/// Storage at the daemon that `client` is connected to.
+/// Storage at the daemon that a client is connected to.
 #[derive(Debug, Clone)]
-pub(super) struct Peer {
-    client: Client,
-}
+pub(super) struct Peer(pub(super) Client);
 
 impl Peer {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
     /// Reads up to [`PIECE`] bytes from the start of a range.
     async fn piece(&self, name: &Name, part: &Range<u64>) -> Result<Vec<u8>, Error> {
-        self.client
+        self.0
             .read(
                 name,
                 Some(part.start..part.end.min(part.start.saturating_add(PIECE))),
@@ -34,7 +28,7 @@ impl Objects for Peer {
     type Upload = ObjectWriter;
 
     async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
-        let entries = self.client.list(Some(directory)).await?;
+        let entries = self.0.list(Some(directory)).await?;
         let entry = |entry: nicstripe::Entry| Entry {
             name: entry.name.file_name().to_owned(),
             size: entry.stat.size,
@@ -44,11 +38,11 @@ impl Objects for Peer {
     }
 
     async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
-        let stat = self.client.stat(name).await?;
+        let stat = self.0.stat(name).await?;
         match stat.kind {
             Kind::File => Ok(stat.size),
             _ => Err(ObjectError::new(
-                Obstacle::Failed,
+                StatusCode::INTERNAL_SERVER_ERROR,
                 format!("\"{name}\" is not a file"),
             )),
         }
@@ -84,7 +78,7 @@ impl Objects for Peer {
     }
 
     fn create(&self, name: &Name) -> ObjectWriter {
-        self.client.create(
+        self.0.create(
             name,
             CopyOptions {
                 parents: true,
@@ -94,11 +88,11 @@ impl Objects for Peer {
     }
 
     async fn remove(&self, name: &Name) -> Result<(), ObjectError> {
-        Ok(self.client.remove(name).await?)
+        Ok(self.0.remove(name).await?)
     }
 
     async fn make_dir(&self, name: &Name) -> Result<(), ObjectError> {
-        Ok(self.client.make_dir(name).await?)
+        Ok(self.0.make_dir(name).await?)
     }
 }
 
@@ -115,15 +109,14 @@ impl Upload for ObjectWriter {
 
 impl From<Error> for ObjectError {
     fn from(error: Error) -> Self {
-        let kind = match error.fail_code() {
-            Some(FailCode::NotFound) => Obstacle::Missing,
-            Some(FailCode::Exists) => Obstacle::Exists,
-            Some(FailCode::Refused) => Obstacle::Refused,
-            Some(FailCode::NoSpace) => Obstacle::NoSpace,
-            _ if error.is_retryable() => Obstacle::Unavailable,
-            _ => Obstacle::Failed,
+        let status = match error.fail_code() {
+            Some(FailCode::NotFound) => StatusCode::NOT_FOUND,
+            Some(FailCode::Exists | FailCode::Refused) => StatusCode::FORBIDDEN,
+            Some(FailCode::NoSpace) => StatusCode::INSUFFICIENT_STORAGE,
+            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(kind, nicstripe::chain(&error))
+        Self::new(status, nicstripe::chain(&error))
     }
 }
 
@@ -132,7 +125,7 @@ impl From<io::Error> for ObjectError {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Error>() {
             Ok(error) => error.into(),
-            Err(error) => Self::new(Obstacle::Failed, nicstripe::chain(&error)),
+            Err(error) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, nicstripe::chain(&error)),
         }
     }
 }

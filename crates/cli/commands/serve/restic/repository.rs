@@ -18,7 +18,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use super::{
     body::{RequestBody, next_bytes},
-    objects::{Entry, ObjectError, Objects, Obstacle, Upload as _},
+    objects::{Entry, ObjectError, Objects, Upload as _},
     range::{RequestedRange, requested_range},
     reply::{self, Reply, ReplyBody},
     target::{Id, Kind, Layout, Target, TargetError},
@@ -259,9 +259,8 @@ impl<O: Objects> Repository<O> {
         }
         let mut results = Vec::new();
         while let Some(result) = tasks.join_next().await {
-            results.push(
-                result.map_err(|error| ObjectError::new(Obstacle::Failed, error.to_string()))??,
-            );
+            let failed = StatusCode::INTERNAL_SERVER_ERROR;
+            results.push(result.map_err(|error| ObjectError::new(failed, error.to_string()))??);
         }
         Ok(results)
     }
@@ -270,7 +269,7 @@ impl<O: Objects> Repository<O> {
 /// Returns an empty list instead of the error for a missing directory.
 fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
     match entries {
-        Err(error) if error.kind == Obstacle::Missing => Ok(Vec::new()),
+        Err(error) if error.status == StatusCode::NOT_FOUND => Ok(Vec::new()),
         entries => entries,
     }
 }
@@ -288,13 +287,7 @@ impl Refusal {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::RemoveAll => StatusCode::NOT_IMPLEMENTED,
             Self::List(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Object(error) => match error.kind {
-                Obstacle::Missing => StatusCode::NOT_FOUND,
-                Obstacle::Exists | Obstacle::Refused => StatusCode::FORBIDDEN,
-                Obstacle::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
-                Obstacle::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-                Obstacle::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-            },
+            Self::Object(error) => error.status,
         }
     }
 

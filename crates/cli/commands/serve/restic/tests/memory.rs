@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use hyper::body::Bytes;
+use hyper::{StatusCode, body::Bytes};
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
-use super::super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
+use super::super::objects::{Entry, ObjectError, Objects, Pieces, Upload};
 
 const PIECE: usize = 100_000;
 
@@ -22,12 +22,12 @@ struct State {
     files: BTreeMap<String, Vec<u8>>,
     directories: BTreeSet<String>,
     /// Error that every call returns, if set.
-    obstacle: Option<Obstacle>,
+    obstacle: Option<StatusCode>,
 }
 
 impl Memory {
     /// Makes every later call fail with this error; `None` lets calls succeed again.
-    pub(super) fn fail(&self, obstacle: Option<Obstacle>) {
+    pub(super) fn fail(&self, obstacle: Option<StatusCode>) {
         self.0.lock().unwrap().obstacle = obstacle;
     }
 
@@ -61,7 +61,7 @@ impl Memory {
 }
 
 fn missing() -> ObjectError {
-    ObjectError::new(Obstacle::Missing, "there is nothing")
+    ObjectError::new(StatusCode::NOT_FOUND, "there is nothing")
 }
 
 impl Objects for Memory {
@@ -175,7 +175,7 @@ impl Upload for Written {
     async fn finish(self) -> Result<(), ObjectError> {
         self.memory
             .with(|state| match state.files.contains_key(&self.name) {
-                true => Err(ObjectError::new(Obstacle::Exists, "it is there")),
+                true => Err(ObjectError::new(StatusCode::FORBIDDEN, "it is there")),
                 false => {
                     state.files.insert(self.name, self.bytes);
                     Ok(())
