@@ -77,6 +77,16 @@ pub(crate) struct TargetRequest<'a> {
 }
 
 impl TargetRequest<'_> {
+    /// Returns the error of an operation on the target for its cause.
+    fn error(&self, operation: &'static str) -> impl Fn(io::Error) -> FileError {
+        move |cause| FileError::new(operation, escaped(self.name.as_bytes()), cause)
+    }
+
+    /// Returns the error of an operation that another user of the target prevents.
+    fn busy(&self, operation: &'static str, why: &'static str) -> FileError {
+        self.error(operation)(io::Error::other(why)).with_code(FailCode::Busy)
+    }
+
     /// Returns the permission bits of the finished file; `None` keeps those of the existing file.
     fn final_mode(&self) -> Option<u32> {
         match &self.attributes {
@@ -167,17 +177,16 @@ impl Target {
     /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
     /// zero.
     pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
-        let shown = escaped(request.name.as_bytes());
         let trial = request.options.trial;
         if trial {
-            refuse_interrupted(&request, &shown)?;
+            refuse_interrupted(&request)?;
         }
-        let named = find_named(&request, grid_of(request.offer))
-            .map_err(|cause| FileError::new("look at", &shown, cause))?;
+        let named =
+            find_named(&request, grid_of(request.offer)).map_err(request.error("look at"))?;
         if let Some((opened, have)) = named {
-            return Ok((Self::new(request, opened, false, shown), have));
+            return Ok((Self::new(request, opened, false), have));
         }
-        let existing = refuse_existing(&request, &shown)?;
+        let existing = refuse_existing(&request)?;
         match existing {
             // In a tree a device is an ordinary name: copying a directory must not overwrite disks.
             Some(FileType::BlockDevice) if request.attributes.is_none() => {
@@ -191,8 +200,8 @@ impl Target {
             // A delta replaces the file present when it began, not one that appears later.
             found => request.options.replace |= found.is_some(),
         }
-        let (opened, have) = open_hidden(&request, &shown)?;
-        let mut target = Self::new(request, opened, have.is_empty(), shown);
+        let (opened, have) = open_hidden(&request)?;
+        let mut target = Self::new(request, opened, have.is_empty());
         if trial {
             target.discard();
             target.state = TargetState::Unnamed;
@@ -221,10 +230,9 @@ impl Target {
         request: TargetRequest<'_>,
         state: TargetState,
     ) -> Result<(Self, Vec<Subtree>), FileError> {
-        let shown = escaped(request.name.as_bytes());
         let (part, size) = match state {
-            TargetState::Device => open_device(&request, &shown)?,
-            _ => open_existing(&request, &shown)?,
+            TargetState::Device => open_device(&request)?,
+            _ => open_existing(&request)?,
         };
         let compares = request.options.delta || request.options.in_place;
         let basis = compares.then(|| Basis::of_itself(grid_of(request.offer), size));
@@ -240,14 +248,14 @@ impl Target {
             state,
             spared,
         };
-        let target = Self::new(request, opened, false, shown);
+        let target = Self::new(request, opened, false);
         if state == TargetState::File {
             target.check_space(target.needed().saturating_sub(size))?;
         }
         Ok((target, Vec::new()))
     }
 
-    fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
+    fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool) -> Self {
         let (part, state) = (opened.part, opened.state);
         let direct = match state {
             TargetState::Named => None,
@@ -281,7 +289,7 @@ impl Target {
             is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
             lease: None,
-            shown,
+            shown: escaped(request.name.as_bytes()),
         }
     }
 
@@ -447,46 +455,35 @@ impl Drop for Target {
 
 /// Returns the type of an existing file with the target's name. Fails if the options allow neither
 /// replacing nor overwriting it.
-fn refuse_existing(
-    request: &TargetRequest<'_>,
-    shown: &str,
-) -> Result<Option<FileType>, FileError> {
+fn refuse_existing(request: &TargetRequest<'_>) -> Result<Option<FileType>, FileError> {
     let options = &request.options;
-    let found = exists(&request.dir, request.name)
-        .map_err(|cause| FileError::new("look for", shown, cause))?;
+    let found = exists(&request.dir, request.name).map_err(request.error("look for"))?;
+    let refused = request.error("replace");
     match found {
         None => Ok(None),
         Some(FileType::Directory) => {
-            Err(
-                FileError::new("replace", shown, io::Error::other("it is a directory"))
-                    .with_code(FailCode::NotAFile),
-            )
+            Err(refused(io::Error::other("it is a directory")).with_code(FailCode::NotAFile))
         }
         Some(kind) if options.replace => Ok(Some(kind)),
         Some(FileType::RegularFile) if options.delta || options.in_place => {
             Ok(Some(FileType::RegularFile))
         }
-        Some(_) => Err(FileError::new(
-            "replace",
-            shown,
-            io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"),
-        )),
+        Some(_) => Err(refused(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file of that name exists",
+        ))),
     }
 }
 
 /// Opens the journal and part file of a new file. Returns them with the durable hash-tree nodes.
-fn open_hidden(
-    request: &TargetRequest<'_>,
-    shown: &str,
-) -> Result<(Opened, Vec<Subtree>), FileError> {
-    let error = |operation| move |cause: io::Error| FileError::new(operation, shown, cause);
+fn open_hidden(request: &TargetRequest<'_>) -> Result<(Opened, Vec<Subtree>), FileError> {
     let remove = |name: &OsString| {
         let _ = unlinkat(&request.dir, name, AtFlags::empty());
     };
     let grid = grid_of(request.offer);
     let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-    let file = lock_journal(request, &journal_name, shown)?;
-    let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
+    let file = lock_journal(request, &journal_name)?;
+    let earlier = JournalFile::replay(&file).map_err(request.error("read the journal of"))?;
     let earlier_part = earlier
         .as_ref()
         .map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
@@ -508,7 +505,8 @@ fn open_hidden(
             (
                 part,
                 name,
-                JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?,
+                JournalFile::resume(file, &replayed)
+                    .map_err(request.error("write the journal of"))?,
                 have,
             )
         }
@@ -517,7 +515,7 @@ fn open_hidden(
                 let _ = unlinkat(&request.dir, &name, AtFlags::empty());
             }
             let (part, name, journal) =
-                begin(request, grid, file, shown).inspect_err(|_| remove(&journal_name))?;
+                begin(request, grid, file).inspect_err(|_| remove(&journal_name))?;
             (part, name, journal, Vec::new())
         }
     };
@@ -527,7 +525,7 @@ fn open_hidden(
         .flatten();
     if is_new && !grid.is_open() {
         part.set_len(grid.size)
-            .map_err(error("size"))
+            .map_err(request.error("size"))
             .inspect_err(|_| [&part_name, &journal_name].into_iter().for_each(remove))?;
     }
     let durable = have
@@ -559,9 +557,7 @@ fn begin(
     request: &TargetRequest<'_>,
     grid: Grid,
     file: File,
-    shown: &str,
 ) -> Result<(File, OsString, JournalFile), FileError> {
-    let error = |operation| move |cause| FileError::new(operation, shown, cause);
     let id = JournalId(request.journal_id);
     let header = Header {
         grid,
@@ -569,70 +565,59 @@ fn begin(
         peer_key: request.peer_key,
         id,
     };
-    let journal = JournalFile::start(file, header).map_err(error("write the journal of"))?;
+    let journal =
+        JournalFile::start(file, header).map_err(request.error("write the journal of"))?;
     let name = hidden_name(request.name, &id.0, "part");
-    let part =
-        open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
+    let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL)
+        .map_err(request.error("create"))?;
     Ok((part, name, journal))
 }
 
-fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Result<File, FileError> {
+fn lock_journal(request: &TargetRequest<'_>, name: &OsStr) -> Result<File, FileError> {
     JournalFile::lock(&request.dir, name).map_err(|cause| match cause.kind() {
-        io::ErrorKind::WouldBlock => busy("receive", shown, "another transfer is writing it"),
-        _ => FileError::new("create", shown, cause),
+        io::ErrorKind::WouldBlock => request.busy("receive", "another transfer is writing it"),
+        _ => request.error("create")(cause),
     })
 }
 
 /// Opens a block device that is large enough for the offer. Returns it with its size in bytes.
-fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
+fn open_device(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
     let grid = grid_of(request.offer);
     // Exclusive: the kernel rejects a device that is mounted or otherwise in use.
-    let part = open_part(&request.dir, request.name, OFlags::EXCL).map_err(|cause| match cause
-        .kind()
-    {
-        io::ErrorKind::ResourceBusy => busy(
-            "write",
-            shown,
-            "the device is in use (mounted, or part of another)",
-        ),
-        _ => FileError::new("open", shown, cause),
+    let part = open_part(&request.dir, request.name, OFlags::EXCL);
+    let part = part.map_err(|cause| match cause.kind() {
+        io::ErrorKind::ResourceBusy => {
+            let why = "the device is in use (mounted, or part of another)";
+            request.busy("write", why)
+        }
+        _ => request.error("open")(cause),
     })?;
-    let size =
-        device::size(&part).map_err(|cause| FileError::new("find the size of", shown, cause))?;
+    let size = device::size(&part).map_err(request.error("find the size of"))?;
     if grid.is_open() || size < grid.size {
         let cause = io::Error::other(format!("the device has {size} bytes, {} needed", grid.size));
-        return Err(FileError::new("receive", shown, cause).with_code(FailCode::NoSpace));
+        return Err(request.error("receive")(cause).with_code(FailCode::NoSpace));
     }
     Ok((part, size))
 }
 
 /// Opens the existing file with an exclusive lock. Returns it with its size in bytes.
-fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
-    let written = || busy("write", shown, "another transfer is writing it");
-    let part = open_part(&request.dir, request.name, OFlags::empty())
-        .map_err(|cause| FileError::new("open", shown, cause))?;
+fn open_existing(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
+    let written = || request.busy("write", "another transfer is writing it");
+    let part =
+        open_part(&request.dir, request.name, OFlags::empty()).map_err(request.error("open"))?;
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
     remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
-    let stat = fstat(&part).map_err(|cause| FileError::new("stat", shown, cause.into()))?;
+    let stat = fstat(&part).map_err(|cause| request.error("stat")(cause.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(FileError::new(
-            "write",
-            shown,
-            io::Error::other("it is no longer a regular file"),
-        )
-        .with_code(FailCode::NotAFile));
+        let cause = io::Error::other("it is no longer a regular file");
+        return Err(request.error("write")(cause).with_code(FailCode::NotAFile));
     }
     // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
     if stat.st_mode & SET_ID_BITS != 0 {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
-        fchmod(&part, mode)
-            .map_err(|cause| FileError::new("set the mode of", shown, cause.into()))?;
+        fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
     }
     Ok((part, stat.st_size as u64))
-}
-
-fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
-    FileError::new(operation, shown, io::Error::other(why)).with_code(FailCode::Busy)
 }
 
 /// Deletes journal and part file of an earlier attempt of the same peer.
@@ -673,12 +658,12 @@ pub(crate) fn earlier_source(
 
 /// Rejects a write benchmark if an interrupted copy of this name exists, because both use the same
 /// part file name.
-fn refuse_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
+fn refuse_interrupted(request: &TargetRequest<'_>) -> Result<(), FileError> {
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
     }
     let why = "an interrupted copy to that name can be resumed";
-    Err(FileError::new("try to receive", shown, io::Error::other(why)).with_code(FailCode::Exists))
+    Err(request.error("try to receive")(io::Error::other(why)).with_code(FailCode::Exists))
 }
 
 fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
