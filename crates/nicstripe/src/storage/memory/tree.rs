@@ -59,16 +59,8 @@ impl Default for Dir {
 impl Node {
     fn stat(&self) -> Stat {
         match self {
-            Self::File(content) => Stat {
-                kind: Kind::File,
-                size: content.size,
-                modified: content.modified,
-            },
-            Self::Dir(dir) => Stat {
-                kind: Kind::Dir,
-                size: 0,
-                modified: dir.modified,
-            },
+            Self::File(content) => Stat::new(Kind::File, content.size, content.modified),
+            Self::Dir(dir) => Stat::new(Kind::Dir, 0, dir.modified),
         }
     }
 }

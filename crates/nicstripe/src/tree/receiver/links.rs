@@ -27,7 +27,6 @@ pub(super) struct Link {
     leaf: Leaf,
     to: EntryId,
     path: Name,
-    footprint: usize,
     /// Verdict already sent for the link; `None` while the file itself is undecided.
     verdict: Option<Verdict>,
 }
@@ -89,13 +88,11 @@ impl Receiver {
             xattrs: None,
             ..entry
         };
-        let footprint = entry.footprint();
         self.continue_link(Link {
             entry,
             leaf,
             to,
             path,
-            footprint,
             verdict: None,
         })
     }
@@ -105,7 +102,7 @@ impl Receiver {
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {
             self.waiting_links -= 1;
-            self.footprint -= link.footprint;
+            self.footprint -= link.entry.footprint();
             self.continue_link(link)?;
         }
         Ok(())
@@ -158,7 +155,7 @@ impl Receiver {
 
     fn wait(&mut self, link: Link) {
         self.waiting_links += 1;
-        self.footprint += link.footprint;
+        self.footprint += link.entry.footprint();
         self.links.entry(link.to).or_default().push(link);
     }
 
