@@ -145,8 +145,8 @@ impl Single<'_> {
 struct SingleCopy {
     /// Equivalent tree copy of the one file, with the full name of the target.
     kind: CopyKind,
-    source: FileInfo,
-    found: ExistingFile,
+    source: Stat,
+    found: Found,
     own_name: Name,
     /// Target path or name as printed in messages.
     shown: String,
@@ -154,22 +154,8 @@ struct SingleCopy {
     host: Option<String>,
 }
 
-/// Metadata of a file, used to compare source and target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileInfo {
-    /// True for a regular file. Otherwise size and time are unknown.
-    is_file: bool,
-    size: u64,
-    modified: SystemTime,
-}
-
-/// State of the target path: a file, nothing, or an obstacle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ExistingFile {
-    Nothing,
-    File(FileInfo),
-    Other(Obstacle),
-}
+/// Metadata of a target other than a directory, `None` if there is nothing, or an obstacle.
+type Found = Result<Option<Stat>, Obstacle>;
 
 /// Decision on the target of a single-file copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,11 +189,11 @@ impl SingleCopy {
             source: error,
         };
         let own_name = own_name(source.file_name().unwrap_or_default().as_bytes())?;
-        let looked = FileInfo::of(&fs::metadata(source).map_err(open)?);
+        let looked = stat_of(&fs::metadata(source).map_err(open)?);
         let (name, found) = match name {
             None => (own_name.clone(), at_daemon(client, &own_name).await?),
             Some(name) => match at_daemon(client, name).await? {
-                ExistingFile::Other(Obstacle::Directory) => {
+                Err(Obstacle::Directory) => {
                     let inside = name
                         .join(own_name.file_name())
                         .map_err(LocationError::from)?;
@@ -235,7 +221,7 @@ impl SingleCopy {
     }
 
     async fn of_get(client: &Client, name: &Name, target: &Path) -> Result<Self, Failure> {
-        let source = FileInfo::at_daemon(&client.stat(name).await?);
+        let source = client.stat(name).await?;
         let own_name = own_name(name.file_name())?;
         let is_directory = target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir();
         let target = if is_directory {
@@ -261,13 +247,11 @@ impl SingleCopy {
 
     fn judge(&self, options: CopyOptions) -> Result<Judgement, TargetError> {
         match &self.found {
-            ExistingFile::Nothing => Ok(Judgement::Copy(Verdict::Create)),
-            ExistingFile::Other(Obstacle::NoParent(_)) if options.parents => {
-                Ok(Judgement::Copy(Verdict::Create))
-            }
-            ExistingFile::Other(obstacle) => Err(self.error(obstacle.clone())),
-            ExistingFile::File(_) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
-            ExistingFile::File(found) => Ok(self.source.judge(found)),
+            Ok(None) => Ok(Judgement::Copy(Verdict::Create)),
+            Err(Obstacle::NoParent(_)) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
+            Err(obstacle) => Err(self.error(obstacle.clone())),
+            Ok(Some(_)) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
+            Ok(Some(found)) => Ok(judge(&self.source, found)),
         }
     }
 
@@ -299,32 +283,25 @@ impl SingleCopy {
     }
 }
 
-impl FileInfo {
-    fn of(metadata: &fs::Metadata) -> Self {
-        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Self {
-            is_file: metadata.is_file(),
-            size: metadata.len(),
-            modified,
-        }
-    }
+/// Returns what the daemon would of a file here.
+fn stat_of(metadata: &fs::Metadata) -> Stat {
+    let kind = if metadata.is_file() {
+        Kind::File
+    } else {
+        Kind::Other
+    };
+    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    Stat::new(kind, metadata.len(), modified)
+}
 
-    fn at_daemon(stat: &Stat) -> Self {
-        Self {
-            is_file: stat.kind == Kind::File,
-            size: stat.size,
-            modified: stat.modified,
-        }
-    }
-
-    /// Compares two files as a tree copy does, except that the content decides if only the times
-    /// differ: the target of a copy without `-p` has the time of that copy.
-    fn judge(&self, found: &Self) -> Judgement {
-        match self.is_file && found.is_file && self.size == found.size {
-            false => Judgement::Differs,
-            true if is_same_time(self.modified, found.modified) => Judgement::Same,
-            true => Judgement::Compare,
-        }
+/// Compares two files as a tree copy does, except that the content decides if only the times
+/// differ: the target of a copy without `-p` has the time of that copy.
+fn judge(source: &Stat, found: &Stat) -> Judgement {
+    let are_files = source.kind == Kind::File && found.kind == Kind::File;
+    match are_files && source.size == found.size {
+        false => Judgement::Differs,
+        true if is_same_time(source.modified, found.modified) => Judgement::Same,
+        true => Judgement::Compare,
     }
 }
 
@@ -344,42 +321,38 @@ fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
 }
 
 /// Returns the state of a target path at the daemon.
-async fn at_daemon(client: &Client, name: &Name) -> Result<ExistingFile, Failure> {
+async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     let error = match client.stat(name).await {
-        Ok(stat) if stat.kind == Kind::Dir => return Ok(ExistingFile::Other(Obstacle::Directory)),
-        Ok(stat) => return Ok(ExistingFile::File(FileInfo::at_daemon(&stat))),
+        Ok(stat) if stat.kind == Kind::Dir => return Ok(Err(Obstacle::Directory)),
+        Ok(stat) => return Ok(Ok(Some(stat))),
         Err(error) => error,
     };
     for count in 1..name.components().len() {
         let parent = Name::new(name.components().take(count)).map_err(LocationError::from)?;
         match client.stat(&parent).await {
             Ok(stat) if stat.kind == Kind::File => {
-                let obstacle = Obstacle::NotADirectory(parent.to_string());
-                return Ok(ExistingFile::Other(obstacle));
+                return Ok(Err(Obstacle::NotADirectory(parent.to_string())));
             }
             Ok(_) => {}
             Err(error) if error.is_not_found() => {
-                let obstacle = Obstacle::NoParent(parent.to_string());
-                return Ok(ExistingFile::Other(obstacle));
+                return Ok(Err(Obstacle::NoParent(parent.to_string())));
             }
             Err(error) => return Err(error.into()),
         }
     }
     if error.is_not_found() {
-        Ok(ExistingFile::Nothing)
+        Ok(Ok(None))
     } else {
         Err(error.into())
     }
 }
 
 /// Returns the state of a local target path.
-fn existing_at(path: &Path) -> ExistingFile {
-    if let Ok(metadata) = fs::symlink_metadata(path) {
-        return if metadata.is_dir() {
-            ExistingFile::Other(Obstacle::Directory)
-        } else {
-            ExistingFile::File(FileInfo::of(&metadata))
-        };
+fn existing_at(path: &Path) -> Found {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return Err(Obstacle::Directory),
+        Ok(metadata) => return Ok(Some(stat_of(&metadata))),
+        Err(_) => {}
     }
     let mut parents: Vec<&Path> = path
         .ancestors()
@@ -388,11 +361,11 @@ fn existing_at(path: &Path) -> ExistingFile {
         .collect();
     parents.reverse();
     match parents.into_iter().find(|parent| !parent.is_dir()) {
-        None => ExistingFile::Nothing,
+        None => Ok(None),
         Some(parent) if fs::symlink_metadata(parent).is_ok() => {
-            ExistingFile::Other(Obstacle::NotADirectory(shown(parent)))
+            Err(Obstacle::NotADirectory(shown(parent)))
         }
-        Some(parent) => ExistingFile::Other(Obstacle::NoParent(shown(parent))),
+        Some(parent) => Err(Obstacle::NoParent(shown(parent))),
     }
 }
 
@@ -461,12 +434,9 @@ const MUCH: u64 = 256 << 20;
 mod tests {
     use super::*;
 
-    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> FileInfo {
-        FileInfo {
-            is_file: true,
-            size,
-            modified: SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds),
-        }
+    fn looked(size: u64, seconds: u64, nanoseconds: u32) -> Stat {
+        let modified = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        Stat::new(Kind::File, size, modified)
     }
 
     #[test]
@@ -479,14 +449,11 @@ mod tests {
             (looked(5, 99, 0), Judgement::Compare),
             (looked(6, 100, 7), Judgement::Differs),
             (
-                FileInfo {
-                    is_file: false,
-                    ..looked(5, 100, 7)
-                },
+                Stat::new(Kind::Other, 5, source.modified),
                 Judgement::Differs,
             ),
         ] {
-            assert_eq!(source.judge(&found), expected, "{found:?}");
+            assert_eq!(judge(&source, &found), expected, "{found:?}");
         }
     }
 
@@ -496,8 +463,8 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("file"), "").unwrap();
         let shown = |name: &str| path(name).display().to_string();
-        assert_eq!(existing_at(&path("new")), ExistingFile::Nothing);
-        let other = ExistingFile::Other;
+        assert_eq!(existing_at(&path("new")), Ok(None));
+        let other = Err::<Option<Stat>, _>;
         assert_eq!(
             existing_at(&path("a/b/new")),
             other(Obstacle::NoParent(shown("a")))
@@ -507,10 +474,7 @@ mod tests {
             other(Obstacle::NotADirectory(shown("file")))
         );
         assert_eq!(existing_at(folder.path()), other(Obstacle::Directory));
-        assert!(matches!(existing_at(&path("file")), ExistingFile::File(_)));
-        assert_eq!(
-            existing_at("not-there-at-all".as_ref()),
-            ExistingFile::Nothing
-        );
+        assert!(matches!(existing_at(&path("file")), Ok(Some(_))));
+        assert_eq!(existing_at("not-there-at-all".as_ref()), Ok(None));
     }
 }
