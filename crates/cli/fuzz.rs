@@ -6,7 +6,7 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
 use crate::{
-    commands::cp::lists::FilesFrom,
+    commands::cp::lists::names_in,
     connect::location::Location,
     text::quantity::{Size, Speed, parse_rate, parse_size, parse_time},
 };
@@ -61,12 +61,7 @@ fn names(bytes: &[u8]) {
         return;
     };
     let from0 = from0 & 1 == 1;
-    match (FilesFrom {
-        path: "list".into(),
-        from0,
-    })
-    .names(list)
-    {
+    match names_in(list, "list".as_ref(), from0) {
         Ok(names) => assert!(names.len() <= list.len()),
         Err(error) => drop(error.to_string()),
     }

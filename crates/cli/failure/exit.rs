@@ -316,8 +316,8 @@ mod tests {
                 },
                 11,
             ),
-            (PlanError::Directory { path: path() }.into(), 11),
-            (PlanError::NotADirectory { path: path() }.into(), 11),
+            (PlanError::Directory(path()).into(), 11),
+            (PlanError::NotADirectory(path()).into(), 11),
             (
                 Failure::Interrupted {
                     stop: Stop::Interrupt,
@@ -334,13 +334,7 @@ mod tests {
             ),
             (PeersError::Unknown { text: "x".into() }.into(), 1),
             (PlanError::BothLocal.into(), 2),
-            (
-                PlanError::RemoteDirectory {
-                    text: "nas:".into(),
-                }
-                .into(),
-                11,
-            ),
+            (PlanError::RemoteDirectory("nas:".into()).into(), 11),
             (
                 ListError::Read {
                     path: path(),

@@ -345,14 +345,11 @@ mod tests {
     fn a_directory_is_copied_by_the_command_with_r() {
         let recurse = "to copy the directory: nicstripe cp -r 'a b' nas:";
         assert_eq!(
-            hint_of(PlanError::Directory { path: "a b".into() }).as_deref(),
+            hint_of(PlanError::Directory("a b".into())).as_deref(),
             Some(recurse)
         );
         assert_eq!(
-            hint_of(PlanError::RemoteDirectory {
-                text: "nas:".into()
-            })
-            .as_deref(),
+            hint_of(PlanError::RemoteDirectory("nas:".into())).as_deref(),
             Some(recurse)
         );
         let no_file = || Error::Peer {
@@ -400,15 +397,9 @@ mod tests {
 
     #[test]
     fn what_is_special_about_pipes_and_patterns_is_explained() {
-        let text = hint_of(PlanError::PipeToDirectory {
-            text: "nas:x/".into(),
-        })
-        .unwrap();
+        let text = hint_of(PlanError::PipeToDirectory("nas:x/".into())).unwrap();
         assert_eq!(text, "give it a name, as in nas:x/NAME");
-        let text = hint_of(PlanError::IdleInclude {
-            pattern: "*.c".into(),
-        })
-        .unwrap();
+        let text = hint_of(PlanError::IdleInclude("*.c".into())).unwrap();
         assert!(
             text.ends_with("--exclude '*' --include '*/' --include '*.c'"),
             "{text}"

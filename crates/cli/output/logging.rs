@@ -44,13 +44,9 @@ pub(crate) enum LogFormat {
 ///
 /// `NICSTRIPE_LOG` is not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
-    let filter = match env::var(LOG_VARIABLE) {
-        Ok(text) if !text.is_empty() => LogFilter {
-            key: LOG_VARIABLE,
-            text,
-        }
-        .parse()?,
-        _ => EnvFilter::new("warn"),
+    let filter = match LogFilter::from_env() {
+        Some(filter) => filter.parse()?,
+        None => EnvFilter::new("warn"),
     };
     let lines = Lines {
         time: false,
@@ -138,6 +134,15 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
+    /// Returns the filter of the environment variable, if it is set.
+    pub(crate) fn from_env() -> Option<Self> {
+        let text = env::var(LOG_VARIABLE)
+            .ok()
+            .filter(|text| !text.is_empty())?;
+        let key = LOG_VARIABLE;
+        Some(Self { key, text })
+    }
+
     /// Parses the filter.
     ///
     /// # Errors
@@ -162,7 +167,7 @@ impl LogFilter {
 }
 
 /// Environment variable that holds the log filter.
-pub(crate) const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
+const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
 
 fn is_coloured() -> bool {
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -111,29 +111,21 @@ fn shown_name(path: &Path) -> String {
 
 /// Returns the local paths of the sources. Rejects remote sources.
 fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
-    let is_mixed = sources
-        .iter()
-        .any(|source| matches!(source, Location::Local(_)));
-    let local = sources.into_iter().map(|source| match source {
-        Location::Local(path) => Ok(path),
-        Location::Remote(_) if is_mixed => Err(PlanError::MixedSources),
-        _ => Err(PlanError::BothRemote),
-    });
-    local.collect()
+    let local = |source| match source {
+        Location::Local(path) => Some(path),
+        _ => None,
+    };
+    all_of(sources, local, PlanError::BothRemote)
 }
 
 /// Returns the remote paths of the sources. Rejects local sources, and sources at different
 /// daemons.
 fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
-    let is_mixed = sources
-        .iter()
-        .any(|source| matches!(source, Location::Remote(_)));
-    let remote = sources.into_iter().map(|source| match source {
-        Location::Remote(remote) => Ok(remote),
-        _ if is_mixed => Err(PlanError::MixedSources),
-        _ => Err(PlanError::BothLocal),
-    });
-    let remote = remote.collect::<Result<Vec<_>, _>>()?;
+    let remote = |source| match source {
+        Location::Remote(remote) => Some(remote),
+        _ => None,
+    };
+    let remote = all_of(sources, remote, PlanError::BothLocal)?;
     match remote
         .iter()
         .find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port))
@@ -143,6 +135,22 @@ fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
             other: other.to_string(),
         }),
         None => Ok(remote),
+    }
+}
+
+/// Returns the sources on one machine. Rejects sources on both; `none` is the error if all are on
+/// the other.
+fn all_of<T>(
+    sources: Vec<Location>,
+    take: impl FnMut(Location) -> Option<T>,
+    none: PlanError,
+) -> Result<Vec<T>, PlanError> {
+    let count = sources.len();
+    let taken: Vec<T> = sources.into_iter().filter_map(take).collect();
+    match taken.len() {
+        len if len == count => Ok(taken),
+        0 => Err(none),
+        _ => Err(PlanError::MixedSources),
     }
 }
 
@@ -167,9 +175,9 @@ fn get(source: Remote, target: PathBuf) -> Result<(Remote, CopyKind), Failure> {
 fn file_of(source: &Remote) -> Result<Name, PlanError> {
     match &source.path {
         RemotePath::File(name) => Ok(name.clone()),
-        RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory {
-            text: source.to_string(),
-        }),
+        RemotePath::Root | RemotePath::Directory(_) => {
+            Err(PlanError::RemoteDirectory(source.to_string()))
+        }
     }
 }
 
@@ -250,9 +258,7 @@ fn check_sources(
         .enumerate()
         .find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
     match twice {
-        Some(name) => Err(PlanError::SameName {
-            name: escaped(name),
-        }),
+        Some(name) => Err(PlanError::SameName(escaped(name))),
         None => Ok(()),
     }
 }
@@ -285,7 +291,7 @@ fn pipe(
         .or(cp.preserve.then_some("-p"))
         .or(cp.inplace.then_some("--inplace"));
     if let Some(option) = option.or(cp.delta.then_some("--delta")) {
-        return Err(PlanError::PipeWith { option }.into());
+        return Err(PlanError::PipeWith(option).into());
     }
     match (sources.remove(0), target) {
         (Location::Pipe, Location::Remote(target)) => match &target.path {
@@ -294,8 +300,7 @@ fn pipe(
                 Ok((target, kind))
             }
             RemotePath::Root | RemotePath::Directory(_) => {
-                let text = target.to_string();
-                Err(PlanError::PipeToDirectory { text }.into())
+                Err(PlanError::PipeToDirectory(target.to_string()).into())
             }
         },
         (Location::Remote(source), Location::Pipe) => {
@@ -309,9 +314,7 @@ fn pipe(
 fn own_name(path: &Path) -> Result<&[u8], PlanError> {
     path.file_name()
         .map(OsStr::as_bytes)
-        .ok_or_else(|| PlanError::NoName {
-            path: path.to_owned(),
-        })
+        .ok_or_else(|| PlanError::NoName(path.to_owned()))
 }
 
 #[cfg(test)]

@@ -27,12 +27,9 @@ pub(crate) fn document(end: End<'_>, view: &View, dry_run: bool) -> Object {
     Object::default()
         .with("schema", SCHEMA)
         .and(outcome(end.failure, end.hint))
-        .and(
-            Object::default()
-                .with("resumable", end.failure.is_some_and(Failure::is_resumable))
-                .with("peer_key", peer.map(|(key, _)| key.to_string()))
-                .with("peer_name", peer.and_then(|(_, name)| name.as_ref())),
-        )
+        .with("resumable", end.failure.is_some_and(Failure::is_resumable))
+        .with("peer_key", peer.map(|(key, _)| key.to_string()))
+        .with("peer_name", peer.and_then(|(_, name)| name.as_ref()))
         .and(match end.report {
             Some(report) => of_report(report, dry_run),
             None => of_view(view, end.elapsed),
@@ -111,33 +108,27 @@ fn of_failure(failure: &FailedEntry) -> Object {
 fn of_link(report: &LinkReport) -> Object {
     let kernel = &report.kernel;
     link_ends(&report.link)
-        .and(
-            Object::default()
-                .with("bytes", report.bytes)
-                .with("goodput_bps", report.goodput.0)
-                .with("theory_bps", report.theory.map(|rate| rate.0))
-                .with("retransmitted_bytes", kernel.retransmitted_bytes)
-                .with("rtt_us", kernel.rtt.map(micros)),
-        )
+        .with("bytes", report.bytes)
+        .with("goodput_bps", report.goodput.0)
+        .with("theory_bps", report.theory.map(|rate| rate.0))
+        .with("retransmitted_bytes", kernel.retransmitted_bytes)
+        .with("rtt_us", kernel.rtt.map(micros))
         .and(link_state(&report.state))
-        .and(
-            Object::default()
-                .with("verified", report.verified)
-                .with("interface_bytes", report.interface_bytes)
-                .with("path_mtu", report.path_mtu)
-                .with("failures", report.failures)
-                .with("damaged", report.damaged)
-                .with("busy_us", kernel.busy.map(micros))
-                .with("rwnd_limited_us", kernel.rwnd_limited.map(micros))
-                .with("sndbuf_limited_us", kernel.sndbuf_limited.map(micros))
-                .with("starved_us", kernel.starved.map(micros)),
-        )
+        .with("verified", report.verified)
+        .with("interface_bytes", report.interface_bytes)
+        .with("path_mtu", report.path_mtu)
+        .with("failures", report.failures)
+        .with("damaged", report.damaged)
+        .with("busy_us", kernel.busy.map(micros))
+        .with("rwnd_limited_us", kernel.rwnd_limited.map(micros))
+        .with("sndbuf_limited_us", kernel.sndbuf_limited.map(micros))
+        .with("starved_us", kernel.starved.map(micros))
 }
 
 /// Returns the object of a link in a copy that failed: only its progress is known.
 fn of_progress(link: &LinkProgress) -> Object {
     link_ends(&link.link)
-        .and(Object::default().with("bytes", link.bytes))
+        .with("bytes", link.bytes)
         .and(link_state(&link.state))
 }
 

@@ -17,14 +17,14 @@ pub(crate) enum PlanError {
     #[error("no target: expected SRC and DST")]
     NoTarget,
     /// The local source of a copy is a directory, and `-r` is missing.
-    #[error("{path:?} is a directory: copying it needs -r")]
-    Directory { path: PathBuf },
+    #[error("{0:?} is a directory: copying it needs -r")]
+    Directory(PathBuf),
     /// The local source of a copy is a FIFO, which has no size and may never have a writer.
-    #[error("{path:?} is a FIFO: expected a file")]
-    Fifo { path: PathBuf },
+    #[error("{0:?} is a FIFO: expected a file")]
+    Fifo(PathBuf),
     /// The local target of a copy ends with a slash and is not a directory.
-    #[error("{path:?} is not a directory")]
-    NotADirectory { path: PathBuf },
+    #[error("{0:?} is not a directory")]
+    NotADirectory(PathBuf),
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
     #[error("source and target are both remote: expected one of them on this machine")]
@@ -38,11 +38,11 @@ pub(crate) enum PlanError {
         url: u16,
     },
     /// A source has no file name, such as `..`.
-    #[error("{path:?} has no file name to keep")]
-    NoName { path: PathBuf },
+    #[error("{0:?} has no file name to keep")]
+    NoName(PathBuf),
     /// A source at the daemon is a directory, and `-r` is missing.
-    #[error("\"{text}\" is a directory: copying it needs -r")]
-    RemoteDirectory { text: String },
+    #[error("\"{0}\" is a directory: copying it needs -r")]
+    RemoteDirectory(String),
     #[error("sources are both local and remote: expected all on one machine")]
     MixedSources,
     /// The sources are at different daemons.
@@ -54,8 +54,8 @@ pub(crate) enum PlanError {
         other: String,
     },
     /// Two sources would have the same name in the target directory.
-    #[error("two sources are named \"{name}\": expected different names in the target")]
-    SameName { name: String },
+    #[error("two sources are named \"{0}\": expected different names in the target")]
+    SameName(String),
     #[error("--files-from cannot be used with several SRC: expected one")]
     FilesFromSources,
     #[error("--delete needs -r")]
@@ -70,29 +70,29 @@ pub(crate) enum PlanError {
     )]
     DeleteContent,
     /// A pattern in a remote source matches no name.
-    #[error("no file on the daemon matches \"{pattern}\"")]
-    NoMatch { pattern: String },
+    #[error("no file on the daemon matches \"{0}\"")]
+    NoMatch(String),
     /// A pattern in a remote source matches more names than one request may contain.
-    #[error("more than 1,024 names match \"{pattern}\"")]
-    ManyMatches { pattern: String },
+    #[error("more than 1,024 names match \"{0}\"")]
+    ManyMatches(String),
     /// A pattern of `--include` or `--exclude` is invalid.
-    #[error("invalid pattern \"{}\" of --include or --exclude", shown(pattern))]
-    Pattern { pattern: String },
+    #[error("invalid pattern \"{}\" of --include or --exclude", shown(.0))]
+    Pattern(String),
     /// `--include` comes before any `--exclude`, as in rsync, and has no effect.
     #[error(
         "--include \"{}\" has no effect: expected an --exclude before it, since the last match counts",
-        shown(pattern)
+        shown(.0)
     )]
-    IdleInclude { pattern: String },
+    IdleInclude(String),
     /// `-` is one of several sources.
     #[error("standard input or output cannot be one of several sources")]
     PipeAmongOthers,
-    #[error("{option} cannot be used with standard input or output")]
-    PipeWith { option: &'static str },
+    #[error("{0} cannot be used with standard input or output")]
+    PipeWith(&'static str),
     /// Standard input is the source and the target is a directory, so that the file would have no
     /// name.
-    #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
-    PipeToDirectory { text: String },
+    #[error("\"{0}\" is a directory, and standard input has no name: expected HOST:NAME")]
+    PipeToDirectory(String),
     /// `--json` or `--json-stream` was given with standard output as the target.
     #[error("--json and --json-stream cannot be used with standard output as the target")]
     JsonToPipe,
@@ -101,11 +101,11 @@ pub(crate) enum PlanError {
 impl CommandError for PlanError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Directory { .. }
-            | Self::Fifo { .. }
-            | Self::NotADirectory { .. }
-            | Self::RemoteDirectory { .. }
-            | Self::NoMatch { .. } => Exit::Files,
+            Self::Directory(_)
+            | Self::Fifo(_)
+            | Self::NotADirectory(_)
+            | Self::RemoteDirectory(_)
+            | Self::NoMatch(_) => Exit::Files,
             _ => Exit::Usage,
         }
     }
@@ -114,22 +114,20 @@ impl CommandError for PlanError {
         Some(match self {
             Self::BothLocal => "write a remote path as HOST:PATH, as in nas:backup/".into(),
             Self::BothRemote => "run the command on one of the two machines".into(),
-            Self::RemoteDirectory { .. } | Self::Directory { .. } => {
-                NextStep::Recurse.text(invocation)
-            }
-            Self::NotADirectory { .. } => NextStep::Create.text(invocation),
-            Self::Fifo { path } => format!(
+            Self::RemoteDirectory(_) | Self::Directory(_) => NextStep::Recurse.text(invocation),
+            Self::NotADirectory(_) => NextStep::Create.text(invocation),
+            Self::Fifo(path) => format!(
                 "to copy data from the FIFO: {}",
                 invocation.reading_standard_input(path)
             ),
-            Self::PipeToDirectory { text } => {
+            Self::PipeToDirectory(text) => {
                 format!("give it a name, as in {}", quoted(format!("{text}NAME")))
             }
-            Self::IdleInclude { pattern } => format!(
+            Self::IdleInclude(pattern) => format!(
                 "to copy only what matches: --exclude '*' --include '*/' --include {}",
                 quoted(pattern)
             ),
-            Self::ManyMatches { .. } => {
+            Self::ManyMatches(_) => {
                 "copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into()
             }
             _ => return None,

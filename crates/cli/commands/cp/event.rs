@@ -3,8 +3,9 @@
 use std::ffi::{OsStr, OsString};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict};
+use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress};
 
+use super::listing::words;
 use crate::{
     output::json::{Object, link_ends, link_state, seconds},
     text::shown,
@@ -73,11 +74,8 @@ fn is_size_known(progress: &Progress) -> bool {
 
 fn of_link(link: &LinkProgress) -> Object {
     link_ends(&link.link)
-        .and(
-            Object::default()
-                .with("bytes", link.bytes)
-                .with("goodput_bps", link.rate.0),
-        )
+        .with("bytes", link.bytes)
+        .with("goodput_bps", link.rate.0)
         .and(link_state(&link.state))
 }
 
@@ -95,26 +93,10 @@ fn of_entry(name: &Name, outcome: &EntryOutcome) -> Object {
         .with("event", "entry")
         .with("name", shown)
         .with("name_base64", name_base64)
-        .with("outcome", outcome_word(outcome))
+        .with("outcome", words(outcome).in_json)
         .with("bytes", bytes)
         .with("code", code)
         .with("text", text)
-}
-
-fn outcome_word(outcome: &EntryOutcome) -> &'static str {
-    match outcome {
-        EntryOutcome::Copied {
-            verdict: Verdict::Replace,
-            ..
-        } => "replaced",
-        EntryOutcome::Copied { .. } => "copied",
-        EntryOutcome::Skipped(Verdict::Newer) => "newer",
-        EntryOutcome::Skipped(_) => "unchanged",
-        EntryOutcome::Special => "special",
-        EntryOutcome::Deleted => "deleted",
-        EntryOutcome::Failed { .. } => "failed",
-        _ => "unknown",
-    }
 }
 
 /// Name and version of the schema. The version is raised when a field or event is removed or
@@ -125,7 +107,7 @@ pub(crate) const SCHEMA: &str = "nicstripe-cp-event/1";
 mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, FailCode, LinkState, trust::PublicKey};
+    use nicstripe::{BitRate, FailCode, LinkState, Verdict, trust::PublicKey};
     use serde_json::{Value, to_value};
 
     use super::*;

@@ -94,13 +94,11 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Vec<Name>, Failure>
             }
         }
         if found.len() > MOST_MATCHES {
-            let pattern = name.to_string();
-            return Err(PlanError::ManyMatches { pattern }.into());
+            return Err(PlanError::ManyMatches(name.to_string()).into());
         }
     }
     if found.is_empty() {
-        let pattern = name.to_string();
-        return Err(PlanError::NoMatch { pattern }.into());
+        return Err(PlanError::NoMatch(name.to_string()).into());
     }
     Ok(found)
 }

@@ -2,45 +2,51 @@
 
 use nicstripe::{EntryOutcome, Name, Verdict};
 
-/// Options for the printed lines of tree entries.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Listing {
-    pub(crate) dry_run: bool,
-    /// True if skipped entries are printed too.
-    pub(crate) skipped: bool,
+use super::arguments::OutputArgs;
+
+/// Returns the line of a tree entry without a newline. Control characters in its name are escaped.
+///
+/// A failed entry has no line, since the errors are printed at the end. A skipped one has a line
+/// with `-vv`.
+pub(super) fn line(wishes: OutputArgs, name: &Name, outcome: &EntryOutcome) -> Option<String> {
+    let words = words(outcome);
+    let is_silent = match outcome {
+        EntryOutcome::Skipped(_) => wishes.verbose < 2,
+        _ => words.printed.is_empty(),
+    };
+    let word = if wishes.dry_run {
+        words.in_dry_run
+    } else {
+        words.printed
+    };
+    (!is_silent).then(|| format!("{word} {name}"))
 }
 
-impl Listing {
-    /// Returns the line of a tree entry without a newline. Control characters in its name are
-    /// escaped.
-    ///
-    /// A failed entry has no line, since the errors are printed at the end.
-    pub(crate) fn line(self, name: &Name, outcome: &EntryOutcome) -> Option<String> {
-        let word = match (outcome, self.dry_run) {
-            (
-                EntryOutcome::Copied {
-                    verdict: Verdict::Replace,
-                    ..
-                },
-                false,
-            ) => "replaced",
-            (
-                EntryOutcome::Copied {
-                    verdict: Verdict::Replace,
-                    ..
-                },
-                true,
-            ) => "would replace",
-            (EntryOutcome::Copied { .. }, false) => "copied",
-            (EntryOutcome::Copied { .. }, true) => "would copy",
-            (EntryOutcome::Deleted, false) => "deleting",
-            (EntryOutcome::Deleted, true) => "would delete",
-            (EntryOutcome::Skipped(Verdict::Newer), _) if self.skipped => "newer there:",
-            (EntryOutcome::Skipped(_), _) if self.skipped => "unchanged:",
-            (EntryOutcome::Special, _) => "skipped:",
-            _ => return None,
-        };
-        Some(format!("{word} {name}"))
+/// Words for the outcome of a tree entry. Those printed are empty if it has no line.
+pub(super) struct Words {
+    pub(super) in_json: &'static str,
+    printed: &'static str,
+    in_dry_run: &'static str,
+}
+
+pub(super) fn words(outcome: &EntryOutcome) -> Words {
+    let [in_json, printed, in_dry_run] = match outcome {
+        EntryOutcome::Copied {
+            verdict: Verdict::Replace,
+            ..
+        } => ["replaced", "replaced", "would replace"],
+        EntryOutcome::Copied { .. } => ["copied", "copied", "would copy"],
+        EntryOutcome::Skipped(Verdict::Newer) => ["newer", "newer there:", "newer there:"],
+        EntryOutcome::Skipped(_) => ["unchanged", "unchanged:", "unchanged:"],
+        EntryOutcome::Special => ["special", "skipped:", "skipped:"],
+        EntryOutcome::Deleted => ["deleted", "deleting", "would delete"],
+        EntryOutcome::Failed { .. } => ["failed", "", ""],
+        _ => ["unknown", "", ""],
+    };
+    Words {
+        in_json,
+        printed,
+        in_dry_run,
     }
 }
 
@@ -49,9 +55,19 @@ mod tests {
     use nicstripe::FailCode;
 
     use super::*;
+    use crate::commands::cp::arguments::Progress;
 
     fn line(dry_run: bool, skipped: bool, outcome: &EntryOutcome) -> Option<String> {
-        Listing { dry_run, skipped }.line(&Name::parse(b"a/b\x1b[2J").unwrap(), outcome)
+        let wishes = OutputArgs {
+            quiet: false,
+            verbose: if skipped { 2 } else { 1 },
+            progress: Progress::Auto,
+            stats: false,
+            json: false,
+            json_stream: false,
+            dry_run,
+        };
+        super::line(wishes, &Name::parse(b"a/b\x1b[2J").unwrap(), outcome)
     }
 
     fn copied(verdict: Verdict) -> EntryOutcome {

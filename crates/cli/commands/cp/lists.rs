@@ -15,38 +15,29 @@ use crate::{
     text::shown,
 };
 
-/// List of the paths to copy, given with `--files-from`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FilesFrom {
-    /// Path of the file, or `-` for standard input.
-    pub(crate) path: PathBuf,
-    /// True if each name ends with a NUL byte instead of a newline (`-0`).
-    pub(crate) from0: bool,
+/// Reads the paths to copy from a file of `--files-from`, or from standard input for `-`. Each ends
+/// with a NUL byte instead of a newline if `from0` is set.
+pub(super) fn listed_names(path: &Path, from0: bool) -> Result<Vec<Name>, ListError> {
+    names_in(&read(path)?, path, from0)
 }
 
-impl FilesFrom {
-    pub(crate) fn read(&self) -> Result<Vec<Name>, ListError> {
-        self.names(&read(&self.path)?)
-    }
-
-    pub(crate) fn names(&self, bytes: &[u8]) -> Result<Vec<Name>, ListError> {
-        let end = if self.from0 { 0 } else { b'\n' };
-        let lines = bytes.split(|byte| *byte == end).enumerate();
-        let names = lines.filter_map(|(index, line)| {
-            let line = beneath(if self.from0 {
-                line
-            } else {
-                line.strip_suffix(b"\r").unwrap_or(line)
-            });
-            let wrong = |source| ListError::Name {
-                path: self.path.clone(),
-                number: index + 1,
-                source,
-            };
-            (!line.is_empty()).then(|| Name::parse(line).map_err(wrong))
+pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Vec<Name>, ListError> {
+    let end = if from0 { 0 } else { b'\n' };
+    let lines = bytes.split(|byte| *byte == end).enumerate();
+    let names = lines.filter_map(|(index, line)| {
+        let line = beneath(if from0 {
+            line
+        } else {
+            line.strip_suffix(b"\r").unwrap_or(line)
         });
-        names.collect()
-    }
+        let wrong = |source| ListError::Name {
+            path: path.to_owned(),
+            number: index + 1,
+            source,
+        };
+        (!line.is_empty()).then(|| Name::parse(line).map_err(wrong))
+    });
+    names.collect()
 }
 
 /// Removes the leading `./` of a path that `find .` printed. The path `.` becomes empty.
@@ -151,11 +142,7 @@ mod tests {
     use super::*;
 
     fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, ListError> {
-        let names = FilesFrom {
-            path: "list".into(),
-            from0,
-        }
-        .names(bytes)?;
+        let names = names_in(bytes, "list".as_ref(), from0)?;
         Ok(names.iter().map(ToString::to_string).collect())
     }
 

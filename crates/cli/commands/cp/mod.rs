@@ -49,10 +49,11 @@ use self::{
     closing::Ends,
     copy_kind::CopyKind,
     error::PlanError,
-    plan::Plan,
+    plan::{Plan, tree_options},
     shortfall::Shortfall,
     show::Show,
     single::Single,
+    tree_arguments::TreeArguments,
     watch::{start, watch},
 };
 use crate::{
@@ -91,10 +92,10 @@ impl Cp {
     fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<Report, Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
-        let mut plan = Plan::of(self)?;
+        let plan = Plan::of(self)?;
         self.links.check()?;
-        check_here(&plan)?;
-        let tree = std::mem::take(&mut plan.tree).read()?;
+        check_here(&plan, &self.tree)?;
+        let tree = tree_options(self)?;
         let keeper = self.session.keeper()?;
         runtime::run(self.transfer(plan, tree, keeper, show))
     }
@@ -147,7 +148,7 @@ impl Cp {
 /// Checks the local source or target before connecting.
 ///
 /// Several sources are not checked: if one is missing, the others are still copied.
-fn check_here(plan: &Plan) -> Result<(), Failure> {
+fn check_here(plan: &Plan, tree: &TreeArguments) -> Result<(), Failure> {
     match &plan.kind {
         CopyKind::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         CopyKind::PutTree { sources, .. } => match &sources[..] {
@@ -155,8 +156,8 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
             [source] => check_source(
                 source,
                 fs::symlink_metadata(source),
-                plan.tree.takes_directories(),
-                plan.tree.takes_nodes(),
+                tree.takes_directories(),
+                tree.takes_nodes(),
             ),
             _ => Ok(()),
         },
@@ -180,10 +181,7 @@ fn check_target(plan: &Plan) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     match is_wrong {
-        true => Err(PlanError::NotADirectory {
-            path: target.clone(),
-        }
-        .into()),
+        true => Err(PlanError::NotADirectory(target.clone()).into()),
         false => Ok(()),
     }
 }
@@ -194,21 +192,17 @@ fn check_source(
     takes_directories: bool,
     takes_nodes: bool,
 ) -> Result<(), Failure> {
+    let path = path.to_owned();
     match found {
-        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(PlanError::Directory {
-            path: path.to_owned(),
+        Ok(metadata) if metadata.is_dir() && !takes_directories => {
+            Err(PlanError::Directory(path).into())
         }
-        .into()),
         // Opening a FIFO would wait for a writer.
-        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(PlanError::Fifo {
-            path: path.to_owned(),
+        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => {
+            Err(PlanError::Fifo(path).into())
         }
-        .into()),
         Ok(_) => Ok(()),
-        Err(source) => Err(Failure::Source {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => Err(Failure::Source { path, source }),
     }
 }
 
@@ -230,6 +224,7 @@ async fn carry_out(
     show: &mut Show,
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
+    let is_dry_run = tree.dry_run;
     let begin = || start(client, plan.kind.clone(), plan.options, tree);
     if !plan.kind.is_one_file() {
         return watch(begin()?, show, signals).await;
@@ -240,7 +235,7 @@ async fn carry_out(
         show,
         signals,
     };
-    if plan.dry_run {
+    if is_dry_run {
         return single.run_dry().await;
     }
     match watch(begin()?, single.show, single.signals).await {

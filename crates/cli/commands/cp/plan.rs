@@ -6,8 +6,7 @@ use super::{
     arguments::Cp,
     copy_kind::CopyKind,
     error::PlanError,
-    filters::Filters,
-    lists::{FilesFrom, ListError},
+    lists::{ListError, listed_names},
 };
 use crate::failure::Failure;
 
@@ -20,17 +19,6 @@ pub(crate) struct Plan {
     /// Direction of the copy, sources and target.
     pub(crate) kind: CopyKind,
     pub(crate) options: CopyOptions,
-    /// Options that only tree copies use.
-    pub(crate) tree: TreePlan,
-    pub(crate) dry_run: bool,
-}
-
-/// Options of a tree copy. The files that they name are not read yet.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TreePlan {
-    options: TreeOptions,
-    filters: Filters,
-    files_from: Option<FilesFrom>,
 }
 
 impl Plan {
@@ -47,66 +35,39 @@ impl Plan {
         {
             return Err(PlanError::Ports { option, url }.into());
         }
-        let options = copy_options(cp);
         Ok(Self {
             port: cp.links.port(remote.port),
             host: remote.host,
             kind,
-            options,
-            tree: TreePlan::of(cp, options),
-            dry_run: cp.tree.dry_run,
+            options: copy_options(cp),
         })
     }
 }
 
-impl TreePlan {
-    fn of(cp: &Cp, files: CopyOptions) -> Self {
-        let tree = &cp.tree;
-        let options = TreeOptions {
-            recursive: tree.is_recursive(),
-            update: tree.update,
-            checksum: tree.checksum,
-            owners: tree.archive || tree.owner,
-            numeric_ids: tree.numeric_ids,
-            xattrs: tree.archive || tree.xattrs || tree.acls,
-            nodes: tree.archive || tree.nodes,
-            hard_links: tree.archive || tree.hard_links,
-            delete: tree.delete,
-            dry_run: tree.dry_run,
-            one_file_system: tree.one_file_system,
-            list: (tree.dry_run && !cp.output.quiet) || cp.output.verbose > 0,
-            files,
-            ..TreeOptions::default()
-        };
-        let files_from = tree.files_from.clone().map(|path| FilesFrom {
-            path,
-            from0: tree.from0,
-        });
-        Self {
-            options,
-            filters: tree.filters.clone(),
-            files_from,
-        }
-    }
-
-    /// Returns true if a source may be a directory: with `-r` or `-a`, or with `--files-from`.
-    pub(crate) fn takes_directories(&self) -> bool {
-        self.options.recursive || self.files_from.is_some()
-    }
-
-    /// Returns true if FIFOs, sockets and devices are copied.
-    pub(crate) fn takes_nodes(&self) -> bool {
-        self.options.nodes
-    }
-
-    pub(crate) fn read(self) -> Result<TreeOptions, ListError> {
-        let files_from = self.files_from.map(|list| list.read()).transpose()?;
-        Ok(TreeOptions {
-            filters: self.filters.read()?,
-            files_from,
-            ..self.options
-        })
-    }
+/// Returns the options of a tree copy. Reads the lists and patterns in the files that they name.
+pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
+    let tree = &cp.tree;
+    let files_from = tree.files_from.as_deref();
+    Ok(TreeOptions {
+        recursive: tree.is_recursive(),
+        update: tree.update,
+        checksum: tree.checksum,
+        owners: tree.archive || tree.owner,
+        numeric_ids: tree.numeric_ids,
+        xattrs: tree.archive || tree.xattrs || tree.acls,
+        nodes: tree.takes_nodes(),
+        hard_links: tree.archive || tree.hard_links,
+        delete: tree.delete,
+        dry_run: tree.dry_run,
+        one_file_system: tree.one_file_system,
+        // As typed, the list of names is read before the patterns: both may be standard input.
+        files_from: files_from
+            .map(|path| listed_names(path, tree.from0))
+            .transpose()?,
+        filters: tree.filters.read()?,
+        list: (tree.dry_run && !cp.output.quiet) || cp.output.verbose > 0,
+        files: copy_options(cp),
+    })
 }
 
 fn copy_options(cp: &Cp) -> CopyOptions {
@@ -134,14 +95,10 @@ fn check_options(cp: &Cp) -> Result<(), PlanError> {
         return Err(PlanError::DeleteFilesFrom);
     }
     if let Some(pattern) = tree.filters.first_invalid() {
-        return Err(PlanError::Pattern {
-            pattern: pattern.to_owned(),
-        });
+        return Err(PlanError::Pattern(pattern.to_owned()));
     }
     match tree.filters.idle_include() {
-        Some(pattern) => Err(PlanError::IdleInclude {
-            pattern: pattern.to_owned(),
-        }),
+        Some(pattern) => Err(PlanError::IdleInclude(pattern.to_owned())),
         None => Ok(()),
     }
 }
@@ -157,11 +114,9 @@ pub(crate) mod tests {
     }
 
     fn tree(words: &[&str]) -> TreeOptions {
-        plan(&[words, &["src", "nas:"]].concat())
-            .unwrap()
-            .tree
-            .read()
-            .unwrap()
+        let cp = parse(&[words, &["src", "nas:"]].concat()).unwrap();
+        Plan::of(&cp).unwrap();
+        tree_options(&cp).unwrap()
     }
 
     #[test]

@@ -9,8 +9,7 @@ use super::{
     bars::Bars,
     copy_kind::CopyKind,
     document::{End, document},
-    event, hint,
-    listing::Listing,
+    event, hint, listing,
     view::{Notice, View},
 };
 use crate::{
@@ -206,11 +205,10 @@ impl Show {
     /// Prints the line of a tree entry. Does not redraw the bars, as there may be thousands of
     /// entries per second.
     fn list(&self, name: &Name, outcome: &EntryOutcome) {
-        let listing = Listing {
-            dry_run: self.wishes.dry_run,
-            skipped: self.wishes.verbose > 1,
-        };
-        match (self.wishes.list(), listing.line(name, outcome)) {
+        match (
+            self.wishes.list(),
+            listing::line(self.wishes, name, outcome),
+        ) {
             (List::Results, Some(line)) => self.terminal.result(line),
             (List::Messages, Some(line)) => self.terminal.say(line),
             _ => {}

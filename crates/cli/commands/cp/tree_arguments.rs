@@ -90,6 +90,16 @@ impl TreeArguments {
         self.recursive || self.archive
     }
 
+    /// Returns true if a source may be a directory: with `-r` or `-a`, or with `--files-from`.
+    pub(crate) fn takes_directories(&self) -> bool {
+        self.is_recursive() || self.files_from.is_some()
+    }
+
+    /// Returns true if FIFOs, sockets and devices are copied.
+    pub(crate) fn takes_nodes(&self) -> bool {
+        self.archive || self.nodes
+    }
+
     /// Returns the first typed option that needs a tree copy or a dry run, such as `-r` or `-n`.
     /// Options without effect do not count.
     pub(crate) fn first_option(&self) -> Option<&'static str> {

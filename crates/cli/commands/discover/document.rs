@@ -21,11 +21,8 @@ pub(crate) fn document(
     Object::default()
         .with("schema", SCHEMA)
         .and(outcome(result.as_ref().err(), hint))
-        .and(
-            Object::default()
-                .with("elapsed_s", seconds(elapsed))
-                .list("peers", peers, of_peer),
-        )
+        .with("elapsed_s", seconds(elapsed))
+        .list("peers", peers, of_peer)
 }
 
 /// Returns the object of one daemon, which answered on these cables.

@@ -1,7 +1,7 @@
 //! Settings of `serve`. The command line takes precedence over the configuration file, and the file
 //! over the defaults.
 
-use std::{env, net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
     BenchLimits, DEFAULT_PORT, Limits,
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     connect::arguments::Routes,
     failure::Failure,
-    output::logging::{LOG_VARIABLE, LogFilter, LogFormat},
+    output::logging::{LogFilter, LogFormat},
     text::shown,
 };
 
@@ -68,11 +68,6 @@ impl Settings {
             false => (config.read_only, config.append_only),
         };
         let metrics = args.metrics.as_ref().or(config.metrics.as_ref());
-        let variable = env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
-        let variable = variable.map(|text| LogFilter {
-            key: LOG_VARIABLE,
-            text,
-        });
         Ok(Self {
             root: args
                 .root
@@ -93,7 +88,7 @@ impl Settings {
                 )?),
                 None => None,
             },
-            log_filter: variable.unwrap_or(LogFilter {
+            log_filter: LogFilter::from_env().unwrap_or(LogFilter {
                 key: "log.filter",
                 text: config.log.filter,
             }),

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use nicstripe::{
     BitRate,
     trust::{
-        Access, Added, DialTarget, Identity, LineError, Peer, PeerOptions, Peers, PublicKey,
-        PublicLine,
+        Access, Added, DialTarget, Identity, LineError, Peer, PeerName, PeerOptions, Peers,
+        PublicKey, PublicLine,
     },
 };
 
@@ -158,7 +158,7 @@ fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
 }
 
 fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
-    let name = peer.map_or_else(|| NO_NAME.to_owned(), name_of);
+    let name = shown_name(peer.and_then(|peer| peer.name.as_ref()));
     let rights = peer.map_or_else(String::new, |peer| {
         format!("; it {}", rights(&peer.options))
     });
@@ -166,9 +166,7 @@ fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
     match added {
         Added::New => format!("trusted {name} ({fingerprint}){rights}"),
         Added::Renamed { from } => {
-            let from = from
-                .as_ref()
-                .map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
+            let from = shown_name(from.as_ref());
             format!("renamed {from} ({fingerprint}) to {name}{rights}")
         }
         Added::Unchanged => format!("{name} ({fingerprint}) is already trusted{rights}"),
@@ -190,9 +188,11 @@ fn table(peers: &Peers) -> Vec<String> {
 
 /// Returns the peer's name, or a dash if it has none.
 pub(crate) fn name_of(peer: &Peer) -> String {
-    peer.name
-        .as_ref()
-        .map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
+    shown_name(peer.name.as_ref())
+}
+
+fn shown_name(name: Option<&PeerName>) -> String {
+    name.map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
 }
 
 /// Returns a peer's rights as text for `trust list`, such as `may read, write and replace`.
