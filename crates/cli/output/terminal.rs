@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Write errors are ignored: a user who closed standard error does not want the output.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
-    bars: MultiProgress,
+    pub(crate) bars: MultiProgress,
     format: Arc<AtomicU8>,
 }
 
@@ -55,11 +55,6 @@ impl Terminal {
     pub(crate) fn columns(&self) -> Option<u16> {
         let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
         Some(size.ws_col).filter(|columns| *columns > 0)
-    }
-
-    /// Returns the set of progress bars, which is hidden until [`Terminal::show_bars`].
-    pub(crate) fn bars(&self) -> &MultiProgress {
-        &self.bars
     }
 
     /// Shows the progress bars, and redraws them at most [`REDRAWS_PER_SECOND`] times a second.

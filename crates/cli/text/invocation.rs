@@ -12,7 +12,7 @@ use nicstripe::escaped;
 /// Command line of a process, with the program name as its first word.
 #[derive(Debug, Clone)]
 pub(crate) struct Invocation {
-    words: Vec<OsString>,
+    pub(crate) words: Vec<OsString>,
 }
 
 impl Invocation {
@@ -28,10 +28,6 @@ impl Invocation {
         Self {
             words: words.iter().map(OsString::from).collect(),
         }
-    }
-
-    pub(crate) fn words(&self) -> &[OsString] {
-        &self.words
     }
 
     /// Returns true if the first argument is this subcommand.

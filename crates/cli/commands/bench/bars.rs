@@ -34,7 +34,7 @@ impl Bars {
         }
         for bar in self.bars.drain(rows.len().min(self.bars.len())..) {
             bar.finish_and_clear();
-            self.terminal.bars().remove(&bar);
+            self.terminal.bars.remove(&bar);
         }
     }
 
@@ -42,7 +42,7 @@ impl Bars {
     pub(crate) fn finish(&mut self) {
         self.bars.drain(..).for_each(|bar| bar.finish_and_clear());
         self.terminal
-            .bars()
+            .bars
             .set_draw_target(ProgressDrawTarget::hidden());
     }
 
@@ -50,7 +50,7 @@ impl Bars {
         if index == self.bars.len() {
             let template = if index == 0 { TOTAL } else { LINK };
             let bar = ProgressBar::new(FULL).with_style(style(template));
-            self.bars.push(self.terminal.bars().add(bar));
+            self.bars.push(self.terminal.bars.add(bar));
         }
         let bar = &self.bars[index];
         bar.set_position((row.part * FULL as f64) as u64);

@@ -31,7 +31,7 @@ impl Bars {
     /// Creates the progress bars of a copy, labelled with the name of its source.
     pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
         let total = terminal
-            .bars()
+            .bars
             .add(ProgressBar::no_length().with_style(style(WIDE.total)));
         Self {
             terminal: terminal.clone(),
@@ -78,7 +78,7 @@ impl Bars {
                 .for_each(ProgressBar::abandon);
         }
         self.terminal
-            .bars()
+            .bars
             .set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
@@ -101,7 +101,7 @@ impl Bars {
     fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: Option<u64>) {
         if index == self.links.len() {
             let bar = ProgressBar::no_length().with_style(style(self.layout.link));
-            self.links.push(self.terminal.bars().add(bar));
+            self.links.push(self.terminal.bars.add(bar));
         }
         let bar = &self.links[index];
         set_length(bar, size);

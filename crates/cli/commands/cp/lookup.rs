@@ -28,7 +28,7 @@ pub(super) fn list_existing(invocation: &Invocation) -> Option<String> {
 /// this `cp` has exactly one source, which is remote, and no `--files-from`.
 fn listing(invocation: &Invocation) -> Option<String> {
     let words = invocation
-        .words()
+        .words
         .get(1..)
         .filter(|_| invocation.is_of("cp"))?;
     let CommandLine { cp } = CommandLine::try_parse_from(words).ok()?;

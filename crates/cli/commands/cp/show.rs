@@ -149,11 +149,6 @@ impl Show {
         self.draw();
     }
 
-    /// Redraws values that depend on the time, such as the rate. Must be called every [`TICK`].
-    pub(crate) fn on_tick(&mut self) {
-        self.draw();
-    }
-
     /// Prints the progress as one line, as SIGUSR1 requests.
     pub(crate) fn print_status(&self) {
         self.terminal.say(self.view.status());
@@ -215,7 +210,8 @@ impl Show {
         }
     }
 
-    fn draw(&mut self) {
+    /// Redraws the bars, or prints a line if one is due.
+    pub(crate) fn draw(&mut self) {
         if let Some(bars) = &mut self.bars {
             bars.draw(&self.view);
         }

@@ -68,7 +68,7 @@ pub(super) async fn watch(
                 Some(event) => show.on_event(&event),
                 None => break,
             },
-            _ = ticks.tick() => show.on_tick(),
+            _ = ticks.tick() => show.draw(),
             signal = signals.next() => match (signal, stopped) {
                 (Signalled::Status | Signalled::Reload, _) => show.print_status(),
                 (Signalled::Stop(stop), Some(_)) => stop.at_once(),

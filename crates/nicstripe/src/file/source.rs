@@ -32,13 +32,14 @@ pub(crate) struct Source {
     content: Content,
     name: String,
     /// Identity of the file when it was opened; the size is that of the requested range.
-    identity: SourceIdentity,
+    pub(crate) identity: SourceIdentity,
     chunk_size: ChunkSize,
     start: u64,
     /// Size of the whole file in bytes.
     whole: u64,
-    mode: u32,
-    offering: Offering,
+    /// Permission and set-ID bits.
+    pub(crate) mode: u32,
+    pub(crate) offering: Offering,
     packer: Packer,
     /// Lease for the open descriptors. Declared last, so that it is dropped after the file is
     /// closed.
@@ -196,10 +197,6 @@ impl Source {
         self
     }
 
-    pub(crate) fn identity(&self) -> SourceIdentity {
-        self.identity
-    }
-
     /// Returns the grid of chunks in which the source is sent.
     pub(crate) fn grid(&self) -> Grid {
         Grid::new(self.identity.size, self.chunk_size)
@@ -210,14 +207,6 @@ impl Source {
     pub(crate) fn in_chunks_of(mut self, chunk_size: ChunkSize) -> Self {
         self.chunk_size = chunk_size;
         self
-    }
-
-    pub(crate) fn mode(&self) -> u32 {
-        self.mode
-    }
-
-    pub(crate) fn offering(&self) -> &Offering {
-        &self.offering
     }
 
     /// Returns the number of bytes outside of holes; `None` if the file has no holes.
@@ -432,7 +421,7 @@ mod tests {
             .unwrap()
         };
         let (source, changing) = (open(false), open(true));
-        assert_eq!(source.identity().size, 6);
+        assert_eq!(source.identity.size, 6);
         let mut buffer = BufferPool::default().take();
         source
             .read_chunk(Grid::new(6, ChunkSize::DEFAULT), ChunkId(0), &mut buffer)

@@ -120,13 +120,13 @@ fn read_source(
     bytes: u64,
     stop: &AtomicBool,
 ) -> Result<Moved, FileError> {
-    let size = source.identity().size.min(bytes);
+    let size = source.identity.size.min(bytes);
     if size == 0 {
         return Err(failed("measure", "the file is empty"));
     }
     // The grid covers the whole file: reading part of the last chunk would change how it is hashed,
     // unlike in a copy.
-    let grid = Grid::new(source.identity().size, ChunkSize::DEFAULT);
+    let grid = Grid::new(source.identity.size, ChunkSize::DEFAULT);
     // Dirty pages cannot be dropped.
     let _ = file.sync_data();
     let _ = fadvise(file, 0, None, Advice::DontNeed);

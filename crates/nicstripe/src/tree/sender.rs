@@ -109,28 +109,17 @@ fn run(
     sender.outlet.finish(ended);
 }
 
-/// Record that waits to be packed into a batch, in the order of the walk.
-enum Outgoing {
-    Entry {
-        found: Box<FoundEntry>,
-        /// True if the digest of the file is still being computed.
-        needs_digest: bool,
-    },
-    EndDirectory {
-        id: EntryId,
-        complete: bool,
-    },
-}
-
 struct Sender {
     rules: TreeRules,
     allow_changing: bool,
     compress: bool,
     /// Walk of the sources; `None` once it has ended.
     walk: Option<Walk>,
-    outgoing: VecDeque<Outgoing>,
-    /// Digests of queued files; `None` for a file that cannot be read.
-    digests: HashMap<EntryId, Option<Digest>>,
+    /// Records that wait to be packed into a batch, in the order of the walk.
+    outgoing: VecDeque<Record<'static>>,
+    /// Digests of queued files that need one, once they are computed. A file that cannot be read
+    /// has none.
+    digests: HashMap<EntryId, Option<Option<Digest>>>,
     ledger: Ledger,
     /// ID of the last entry packed into the current batch.
     last_packed: Option<EntryId>,
@@ -248,7 +237,7 @@ impl Sender {
             Some(WalkItem::EndDirectory { id, complete }) => {
                 self.ledger.end_directory(id);
                 self.outgoing
-                    .push_back(Outgoing::EndDirectory { id, complete });
+                    .push_back(Record::EndDirectory { id, complete });
             }
             Some(WalkItem::Special { name }) => {
                 self.outlet.special(Some(&name))?;
@@ -286,42 +275,34 @@ impl Sender {
             self.rules.checksum && announced.kind.is_file() && announced.content.is_none();
         self.ledger.tell(found.entry.id, announced);
         if needs_digest {
+            self.digests.insert(found.entry.id, None);
             self.reads.digest(ReadRequest {
                 id: found.entry.id,
                 location: found.location.clone(),
                 identity: found.identity,
             });
         }
-        self.outgoing.push_back(Outgoing::Entry {
-            found,
-            needs_digest,
-        });
+        self.outgoing
+            .push_back(Record::Entry(Box::new(found.entry)));
     }
 
     /// Packs the next queued record into the batch; returns false if none is ready.
     fn pack_outgoing(&mut self) -> Result<bool, Halt> {
-        match self.outgoing.pop_front() {
-            None => return Ok(false),
-            Some(Outgoing::EndDirectory { id, complete }) => {
-                self.push(&Record::EndDirectory { id, complete })?;
-            }
-            Some(Outgoing::Entry {
-                mut found,
-                needs_digest,
-            }) => {
-                if needs_digest && let Content::File { digest, .. } = &mut found.entry.content {
-                    let Some(computed) = self.digests.remove(&found.entry.id) else {
-                        self.outgoing.push_front(Outgoing::Entry {
-                            found,
-                            needs_digest,
-                        });
-                        return Ok(false);
-                    };
-                    *digest = computed;
-                }
-                self.push(&Record::Entry(Box::new(found.entry)))?;
-            }
+        let Some(mut record) = self.outgoing.pop_front() else {
+            return Ok(false);
+        };
+        if let Record::Entry(entry) = &mut record
+            && let Content::File { digest, .. } = &mut entry.content
+            && let Some(computed) = self.digests.get(&entry.id)
+        {
+            let Some(computed) = *computed else {
+                self.outgoing.push_front(record);
+                return Ok(false);
+            };
+            *digest = computed;
+            self.digests.remove(&entry.id);
         }
+        self.push(&record)?;
         Ok(true)
     }
 

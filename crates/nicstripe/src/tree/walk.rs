@@ -138,10 +138,6 @@ struct FirstName {
 /// File found by the walk, with its metadata; not yet classified.
 struct StatEntry {
     parent: Option<EntryId>,
-    /// Name of the file in its parent directory.
-    leaf: Option<Name>,
-    /// Path of the file relative to the target.
-    name: Option<Name>,
     location: Location,
     stat: Stat,
     /// Content of the file, if the walk had to read it.
@@ -199,12 +195,9 @@ impl Walk {
             directory,
             leaf: leaf.into(),
         };
-        let name = match location.name() {
-            Ok(name) => name,
-            Err(error) => {
-                return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error));
-            }
-        };
+        if let Err(error) = location.name() {
+            return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error));
+        }
         let is_hidden = location.directory.anchor.base.hides(leaf);
         if is_hidden && matches!(selection, Selection::All) {
             return;
@@ -229,8 +222,6 @@ impl Walk {
         }
         let looked = StatEntry {
             parent: Some(parent),
-            leaf: Name::new([leaf]).ok(),
-            name,
             location,
             stat,
             bytes: None,
@@ -257,9 +248,7 @@ impl Walk {
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
             }
             // Beneath a directory everything has a name.
-            _ => self
-                .found
-                .extend(looked.name.map(|name| WalkItem::Special { name })),
+            _ => self.leave_out(&looked),
         }
     }
 
@@ -281,7 +270,7 @@ impl Walk {
         let xattrs = file.as_ref().map(xattrs_of);
         let alone =
             is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
-        self.note_names(&stat, looked.name.clone());
+        self.note_names(&looked);
         self.tell(
             looked,
             Content::File {
@@ -301,7 +290,7 @@ impl Walk {
             .map_err(|error| (code_of(&error), error));
         match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
             Ok(bytes) => {
-                self.note_names(&looked.stat, looked.name.clone());
+                self.note_names(&looked);
                 let content = Content::File {
                     size: bytes.len() as u64,
                     alone: false,
@@ -334,23 +323,30 @@ impl Walk {
         let content = match (self.other_name_of(&stat), node_of(kind, &stat)) {
             (Some(content), _) => content,
             (None, Some(node)) => {
-                self.note_names(&stat, looked.name.clone());
+                self.note_names(&looked);
                 Content::Node(node)
             }
-            (None, None) => {
-                return self
-                    .found
-                    .extend(looked.name.map(|name| WalkItem::Special { name }));
-            }
+            (None, None) => return self.leave_out(&looked),
         };
         self.tell(looked, content, None);
     }
 
+    /// Queues the name of a special file that is not copied.
+    fn leave_out(&mut self, looked: &StatEntry) {
+        let name = looked.location.name().ok().flatten();
+        self.found
+            .extend(name.map(|name| WalkItem::Special { name }));
+    }
+
     /// Records a file with several hard links whose entry is announced next.
-    fn note_names(&mut self, stat: &Stat, path: Option<Name>) {
+    fn note_names(&mut self, looked: &StatEntry) {
+        let stat = &looked.stat;
         // The field's type differs between architectures.
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
-        if let (true, Some(path)) = (self.walk.hard_links && names > 1, path) {
+        if self.walk.hard_links
+            && names > 1
+            && let Ok(Some(path)) = looked.location.name()
+        {
             let id = EntryId(self.next_id);
             self.names_of_files.insert(
                 inode_of(stat),
@@ -414,20 +410,13 @@ impl Walk {
             Ok(xattrs) => (xattrs, None),
             Err(error) => (None, Some(error)),
         };
-        let failed = error.map(|error| WalkItem::Failed {
-            name: looked.name,
-            failure: failure(
-                "read the attributes of",
-                &looked.location,
-                FailCode::Io,
-                error,
-            ),
-        });
+        let operation = "read the attributes of";
+        let failed = error.map(|error| failed(operation, &looked.location, FailCode::Io, error));
         let owner = self.rules.owners.then(|| owner_of(&looked.stat));
         let entry = Entry {
             id,
             parent: looked.parent,
-            name: looked.leaf,
+            name: Name::new([&*looked.location.leaf]).ok(),
             content,
             mode: looked.stat.st_mode & 0o7777,
             mtime: identity.mtime,
@@ -509,11 +498,7 @@ impl Walk {
         if let Some(level) = self.stack.last_mut() {
             level.complete = false;
         }
-        let name = location.name().ok().flatten();
-        self.found.push_back(WalkItem::Failed {
-            name,
-            failure: failure("send", location, code, error),
-        });
+        self.found.push_back(failed("send", location, code, error));
     }
 }
 
@@ -558,15 +543,22 @@ fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-fn failure(
+fn failed(
     operation: &'static str,
     location: &Location,
     code: FailCode,
     error: io::Error,
-) -> FailedEntry {
-    let name = location.label();
-    let text = FileError::new(operation, &name, error).one_line();
-    FailedEntry { name, code, text }
+) -> WalkItem {
+    let label = location.label();
+    let text = FileError::new(operation, &label, error).one_line();
+    WalkItem::Failed {
+        name: location.name().ok().flatten(),
+        failure: FailedEntry {
+            name: label,
+            code,
+            text,
+        },
+    }
 }
 
 /// Returns the failure code of a missing name, which depends on whether the directory or the user's

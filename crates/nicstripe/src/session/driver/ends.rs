@@ -102,7 +102,7 @@ impl Ends {
     /// Returns the size of a transfer in bytes; `None` if it is unknown.
     pub(super) fn size(&self, transfer: TransferId) -> Option<u64> {
         match self.file(transfer) {
-            Some(file) => Some(file.identity().size),
+            Some(file) => Some(file.identity.size),
             None => self.sinks.get(&transfer)?.sink.size(),
         }
     }

@@ -42,9 +42,9 @@ impl FileSource {
     fn offer(&self, transfer: TransferId) -> Offer {
         Offer {
             transfer,
-            source: self.file.identity(),
+            source: self.file.identity,
             chunk_log2: self.file.grid().chunk_size.log2(),
-            mode: self.file.mode() & 0o777,
+            mode: self.file.mode & 0o777,
             kind: None,
             data: self.file.data(),
         }
@@ -53,8 +53,7 @@ impl FileSource {
 
 impl Source for FileSource {
     fn announce(&mut self, at: &mut Scope<'_>) {
-        at.session
-            .prepare(at.transfer, self.file.offering().clone());
+        at.session.prepare(at.transfer, self.file.offering.clone());
         let offer = self.offer(at.transfer);
         let offered = match self.put.take() {
             Some(put) => at.session.put(Put { offer, ..*put }),

@@ -94,7 +94,7 @@ pub(super) struct TreeDir {
     depth: usize,
     /// Length of the directory's path with a trailing slash, in bytes.
     len: usize,
-    key: u64,
+    pub(super) key: u64,
     /// True if the directory is a source itself, false if it lies in one.
     is_source: bool,
     state: Mutex<State>,
@@ -183,12 +183,6 @@ impl TreeDir {
             Some(parent) if !self.is_source => parent.path_beneath_source().join(&self.name),
             _ => PathBuf::new(),
         }
-    }
-
-    /// Returns a keyed hash of the directory's path. Equal paths have equal hashes in this process;
-    /// a peer cannot predict them.
-    pub(super) fn key(&self) -> u64 {
-        self.key
     }
 
     /// Returns the key of a name in this directory, see [`TreeDir::key`].

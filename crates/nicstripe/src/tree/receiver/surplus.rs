@@ -36,28 +36,28 @@ impl AnnouncedNames {
     /// Starts recording the names announced in a directory. Each call requires a call of
     /// [`AnnouncedNames::leave`].
     pub(super) fn enter(&mut self, directory: &TreeDir) {
-        self.0.entry(directory.key()).or_default().0 += 1;
+        self.0.entry(directory.key).or_default().0 += 1;
     }
 
     pub(super) fn insert(&mut self, directory: &TreeDir, name: &OsStr) {
-        if let Some((_, names)) = self.0.get_mut(&directory.key()) {
+        if let Some((_, names)) = self.0.get_mut(&directory.key) {
             names.insert(directory.key_of(name));
         }
     }
 
     fn contains(&self, directory: &TreeDir, name: &OsStr) -> bool {
         self.0
-            .get(&directory.key())
+            .get(&directory.key)
             .is_none_or(|(_, names)| names.contains(&directory.key_of(name)))
     }
 
     /// Releases a directory. Forgets its names when each [`AnnouncedNames::enter`] call has been
     /// matched.
     pub(super) fn leave(&mut self, directory: &TreeDir) {
-        if let Some((users, _)) = self.0.get_mut(&directory.key()) {
+        if let Some((users, _)) = self.0.get_mut(&directory.key) {
             *users -= 1;
             if *users == 0 {
-                self.0.remove(&directory.key());
+                self.0.remove(&directory.key);
             }
         }
     }
@@ -90,7 +90,7 @@ impl Deleter<'_> {
         });
         let (names, dir) = match listed {
             Ok(listed) => listed,
-            Err(error) => return self.fail("list", &shown, error),
+            Err(error) => return self.fail("list", &shown, error).map(drop),
         };
         let surplus = names
             .into_iter()
@@ -115,7 +115,7 @@ impl Deleter<'_> {
             Ok(stat) if stat.st_dev != self.device => return Ok(false),
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(rustix::io::Errno::NOENT) => return Ok(true),
-            Err(error) => return self.fail("delete", shown, error.into()).map(|()| false),
+            Err(error) => return self.fail("delete", shown, error.into()),
         };
         let is_directory = kind == FileType::Directory;
         let is_special =
@@ -144,7 +144,7 @@ impl Deleter<'_> {
                 .map(|()| true),
             // A file was created in it meanwhile: not surplus.
             Err(rustix::io::Errno::NOTEMPTY) => Ok(false),
-            Err(error) => self.fail("delete", shown, error.into()).map(|()| false),
+            Err(error) => self.fail("delete", shown, error.into()),
         }
     }
 
@@ -157,16 +157,14 @@ impl Deleter<'_> {
         shown: &[Vec<u8>],
     ) -> Result<bool, Halt> {
         if shown.len() >= MAX_COMPONENTS {
-            return self
-                .fail("delete", shown, io::Error::other("nested too deep"))
-                .map(|()| false);
+            return self.fail("delete", shown, io::Error::other("nested too deep"));
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let resolve = CONFINED | ResolveFlags::NO_XDEV;
         let listed = openat2(dir, name, flags, Mode::empty(), resolve).map_err(io::Error::from);
         let (names, dir) = match listed.and_then(|dir| Ok((names_in(&dir)?, dir))) {
             Ok(listed) => listed,
-            Err(error) => return self.fail("delete", shown, error).map(|()| false),
+            Err(error) => return self.fail("delete", shown, error),
         };
         let mut is_empty = true;
         for name in names {
@@ -180,11 +178,12 @@ impl Deleter<'_> {
         operation: &'static str,
         shown: &[Vec<u8>],
         error: io::Error,
-    ) -> Result<(), Halt> {
+    ) -> Result<bool, Halt> {
         let name = Name::new(shown.iter().cloned()).ok();
         let shown = shown_path(name.as_ref());
         self.out
-            .fail(None, name, &FileError::new(operation, shown, error))
+            .fail(None, name, &FileError::new(operation, shown, error))?;
+        Ok(false)
     }
 }
 

@@ -51,7 +51,7 @@ impl Sender {
             Done::Content(file) => self.reads.arrived(file),
             Done::Digest { id, digest } => {
                 self.reads.digested();
-                self.digests.insert(id, digest);
+                self.digests.insert(id, Some(digest));
             }
         }
     }

@@ -535,7 +535,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     );
     peer.take_until(|peer| peer.alone.len() == 3);
 
-    assert_eq!(open(&peer, 1).unwrap().identity().size, 5 << 20);
+    assert_eq!(open(&peer, 1).unwrap().identity.size, 5 << 20);
     assert_eq!(open(&peer, 3).unwrap_err().code, FailCode::SourceChanged);
     assert_eq!(open(&peer, 0).unwrap_err().code, FailCode::Protocol);
     let broken = Reason {

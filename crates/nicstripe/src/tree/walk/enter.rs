@@ -35,8 +35,6 @@ impl Walk {
         let dir = anchor.dir().map_err(failed)?;
         let looked = StatEntry {
             parent: None,
-            leaf: None,
-            name: None,
             location: Location::of_anchor(anchor),
             stat: fstat(&*dir).map_err(|error| failed(error.into()))?,
             bytes: None,
@@ -56,26 +54,22 @@ impl Walk {
             return Err((FailCode::Exists, error));
         }
         let failed = |error: io::Error| (code_of_source(&error), error);
-        let name =
-            Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
+        Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
         if anchor.base.hides(leaf) {
             return Err(failed(rustix::io::Errno::NOENT.into()));
         }
         let dir = anchor.dir().map_err(failed)?;
         let stat =
             statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
-        let mut location = Location::beneath_anchor(anchor, leaf);
         let mut looked = StatEntry {
             parent: None,
-            leaf: Some(name.clone()),
-            name: Some(name),
-            location: location.clone(),
+            location: Location::beneath_anchor(anchor, leaf),
             stat,
             bytes: None,
         };
-        if let Some((anchor, stat)) = self.followed(&location, &stat) {
-            location = Location::beneath_anchor(anchor, leaf);
-            (looked.location, looked.stat) = (location, stat);
+        if let Some((anchor, stat)) = self.followed(&looked.location, &stat) {
+            looked.location = Location::beneath_anchor(anchor, leaf);
+            looked.stat = stat;
         }
         self.begin_with(looked, &dir);
         Ok(())
@@ -147,16 +141,11 @@ impl Walk {
                 self.fail_in_level(&looked.location, FailCode::SourceChanged, error);
             }
             Err(error) => {
-                let (name, failure) = (
-                    looked.name.clone(),
-                    failure("read", &looked.location, FailCode::Io, error),
-                );
+                let failed = failed("read", &looked.location, FailCode::Io, error);
                 let id = self.tell(looked, Content::Directory, None);
-                self.found.push_back(WalkItem::Failed { name, failure });
-                self.found.push_back(WalkItem::EndDirectory {
-                    id,
-                    complete: false,
-                });
+                let complete = false;
+                self.found
+                    .extend([failed, WalkItem::EndDirectory { id, complete }]);
             }
         }
     }
@@ -183,14 +172,12 @@ impl Walk {
             }
         };
         let xattrs = self.rules.xattrs.then(|| xattrs_of(&dir));
-        let (name, location, stat) = (looked.name.clone(), looked.location.clone(), looked.stat);
+        let (location, stat) = (looked.location.clone(), looked.stat);
         let id = self.tell(looked, Content::Directory, xattrs);
         if let Some(error) = error {
             complete = false;
-            self.found.push_back(WalkItem::Failed {
-                name,
-                failure: failure("read", &location, FailCode::Io, error),
-            });
+            self.found
+                .push_back(failed("read", &location, FailCode::Io, error));
         }
         let (identity, directory) = (inode_of(&stat), location.as_directory());
         self.stack.push(Level {
