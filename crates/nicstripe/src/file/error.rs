@@ -47,10 +47,11 @@ impl FileError {
     }
 
     pub(crate) fn resumable(self) -> Self {
-        Self {
-            resumable: true,
-            ..self
-        }
+        self.resumable_if(true)
+    }
+
+    pub(crate) fn resumable_if(self, resumable: bool) -> Self {
+        Self { resumable, ..self }
     }
 
     /// Returns the error and its cause in one line, for the peer.

@@ -169,22 +169,17 @@ impl Root {
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        match (self.open_without_links(path, flags), self.links) {
+        match (open_confined(&self.dir, path, flags), self.links) {
             (Err(Errno::LOOP), Links::Refused) => Err(Barred::LinkOfAppender.into()),
             (Err(Errno::LOOP), Links::Followed) => {
                 let path = self.resolved(path)?;
-                self.open_without_links(&path, flags)
-                    .map_err(|error| match error {
-                        Errno::LOOP => Barred::Link.into(),
-                        error => error.into(),
-                    })
+                open_confined(&self.dir, &path, flags).map_err(|error| match error {
+                    Errno::LOOP => Barred::Link.into(),
+                    error => error.into(),
+                })
             }
             (opened, _) => Ok(opened?),
         }
-    }
-
-    fn open_without_links(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        open_confined(&self.dir, path, flags)
     }
 
     /// Resolves the symbolic links in a path and returns the equivalent path without links.
@@ -210,7 +205,7 @@ impl Root {
                 return Err(Errno::NOENT.into());
             }
             path.push(next);
-            let found = self.open_without_links(&path, OFlags::PATH | OFlags::NOFOLLOW)?;
+            let found = open_confined(&self.dir, &path, OFlags::PATH | OFlags::NOFOLLOW)?;
             if FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink {
                 path.pop();
                 let target = OsString::from_vec(readlinkat(&found, "", Vec::new())?.into_bytes());

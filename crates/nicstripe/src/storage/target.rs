@@ -234,7 +234,7 @@ impl StoredTarget {
         };
         self.part
             .write_all_at(bytes, extent.offset)
-            .map_err(|cause| self.with_resumption(self.error("write", cause)))?;
+            .map_err(|cause| self.failed("write", cause))?;
         self.end
             .fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
         Ok(())
@@ -277,7 +277,7 @@ impl StoredTarget {
 
     fn read_back(&self, size: u64) -> Result<Digest, FileError> {
         digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
-            .map_err(|cause| self.with_resumption(self.error("read back", cause)))
+            .map_err(|cause| self.failed("read back", cause))
     }
 
     fn discard(&self, is_closed: &mut bool) {
@@ -290,12 +290,10 @@ impl StoredTarget {
         !self.grid.is_open() && !self.poisoned.load(Ordering::Acquire)
     }
 
-    fn with_resumption(&self, error: FileError) -> FileError {
-        if self.is_resumable() {
-            error.resumable()
-        } else {
-            error
-        }
+    /// Returns the error of an operation after which a later attempt may resume.
+    fn failed(&self, operation: &'static str, cause: io::Error) -> FileError {
+        self.error(operation, cause)
+            .resumable_if(self.is_resumable())
     }
 
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {

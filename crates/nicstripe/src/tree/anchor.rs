@@ -140,12 +140,7 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// Returns the location of the anchor's directory itself.
-    pub(super) fn of_anchor(anchor: Arc<Anchor>) -> Self {
-        Self::beneath_anchor(anchor, &[])
-    }
-
-    /// Returns the location of `leaf` in the anchor's directory.
+    /// Returns the location of `leaf` in the anchor's directory; of that directory if it is empty.
     pub(super) fn beneath_anchor(anchor: Arc<Anchor>, leaf: &[u8]) -> Self {
         Self {
             directory: Arc::new(Directory {

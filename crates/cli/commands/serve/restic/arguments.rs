@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use clap::{ArgGroup, Args};
-use nicstripe::Name;
 
 use crate::{
     connect::{
@@ -47,41 +46,26 @@ pub(crate) struct Restic {
     pub(super) connect: ConnectArgs,
 }
 
-/// Daemon and directory of a repository.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RepositoryAddress {
-    pub(super) host: String,
-    pub(super) port: u16,
-    /// Directory of the repository at the daemon; `None` for the daemon's root.
-    pub(super) base: Option<Name>,
-}
-
 impl Restic {
     /// Parses the daemon and the directory from the arguments.
-    pub(super) fn address(&self) -> Result<RepositoryAddress, Failure> {
-        let no_host = || Failure::Setting {
-            key: "HOST:PATH",
-            why: format!(
-                "no host in {:?}, expected HOST:PATH as in nas:backup",
-                self.repository
-            ),
-        };
-        let Location::Remote(Remote { host, port, path }) = Location::parse(&self.repository)?
-        else {
-            return Err(no_host());
-        };
-        Ok(RepositoryAddress {
-            host,
-            port: self.connect.port(port),
-            base: path.name().cloned(),
-        })
+    pub(super) fn address(&self) -> Result<Remote, Failure> {
+        match Location::parse(&self.repository)? {
+            Location::Remote(remote) => Ok(remote),
+            _ => Err(Failure::Setting {
+                key: "HOST:PATH",
+                why: format!(
+                    "no host in {:?}, expected HOST:PATH as in nas:backup",
+                    self.repository
+                ),
+            }),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use nicstripe::DEFAULT_PORT;
+    use nicstripe::{DEFAULT_PORT, Name};
 
     use super::*;
 
@@ -91,38 +75,24 @@ mod tests {
         restic: Restic,
     }
 
-    fn address(words: &[&str]) -> Result<RepositoryAddress, String> {
-        let typed = Typed::try_parse_from([&["restic"], words].concat())
+    /// Returns host, port and directory that the arguments name.
+    fn address(words: &[&str]) -> Result<(String, u16, Option<Name>), String> {
+        let Typed { restic } = Typed::try_parse_from([&["restic"], words].concat())
             .map_err(|error| error.to_string())?;
-        typed.restic.address().map_err(|failure| failure.one_line())
+        let remote = restic.address().map_err(|failure| failure.one_line())?;
+        let port = restic.connect.port(remote.port);
+        Ok((remote.host, port, remote.path.name().cloned()))
     }
 
     #[test]
     fn what_restic_types_by_itself_is_understood() {
         let found = address(&["--stdio", "--b2-hard-delete", "nas:backup/laptop"]).unwrap();
         let base = Some(Name::parse(b"backup/laptop").unwrap());
-        assert_eq!(
-            found,
-            RepositoryAddress {
-                host: "nas".into(),
-                port: DEFAULT_PORT,
-                base
-            }
-        );
-        assert_eq!(
-            address(&["--stdio", "-P", "99", "nas:"]).unwrap(),
-            RepositoryAddress {
-                host: "nas".into(),
-                port: 99,
-                base: None
-            }
-        );
-        assert_eq!(
-            address(&["--addr", "localhost:0", "nicstripe://nas:98/"])
-                .unwrap()
-                .port,
-            98
-        );
+        assert_eq!(found, ("nas".into(), DEFAULT_PORT, base));
+        let found = address(&["--stdio", "-P", "99", "nas:"]).unwrap();
+        assert_eq!(found, ("nas".into(), 99, None));
+        let found = address(&["--addr", "localhost:0", "nicstripe://nas:98/"]).unwrap();
+        assert_eq!(found.1, 98);
     }
 
     #[test]

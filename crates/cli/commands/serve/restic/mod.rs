@@ -26,7 +26,6 @@ use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
-    arguments::RepositoryAddress,
     password::{PASSWORD, Password, USER},
     peer::Peer,
     repository::Repository,
@@ -34,6 +33,7 @@ use self::{
 };
 use super::own_names::OwnNames;
 use crate::{
+    connect::location::Remote,
     failure::{Failure, exit::Stop},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
@@ -44,14 +44,14 @@ impl Restic {
     /// signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        let address = self.address()?;
+        let remote = self.address()?;
         let keeper = self.connect.keeper()?;
-        runtime::run(self.serve(address, keeper, terminal))
+        runtime::run(self.serve(remote, keeper, terminal))
     }
 
     async fn serve(
         &self,
-        address: RepositoryAddress,
+        remote: Remote,
         keeper: Arc<RouteKeeper>,
         terminal: &Terminal,
     ) -> Result<(), Failure> {
@@ -62,11 +62,13 @@ impl Restic {
             Some(address) => Some(self.listen(address).await?),
             None => None,
         };
+        let port = self.connect.port(remote.port);
         let client = tokio::select! {
-            client = self.connect.connect(&address.host, address.port, keeper) => client?,
+            client = self.connect.connect(&remote.host, port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
-        let repository = Repository::new(Arc::new(Peer(client.clone())), address.base);
+        let base = remote.path.name().cloned();
+        let repository = Repository::new(Arc::new(Peer(client.clone())), base);
         let serve = |guard| Arc::new(Server { repository, guard });
         let stopped = match listening {
             Some(Listening {

@@ -2,37 +2,18 @@
 
 use std::ops::Range;
 
-/// Part of an object that a request asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RequestedRange {
-    /// The whole object, for a request without a range or with an unsupported one.
-    Whole,
-    /// Range of bytes within the object.
-    Part(Range<u64>),
-    /// Range that begins after the end of the object.
-    Nothing,
-}
-
-/// Parses the `Range` header of a request for an object of `size` bytes. Anything but a single byte
-/// range selects the whole object, as the RFC permits.
-pub(super) fn requested_range(header: Option<&str>, size: u64) -> RequestedRange {
-    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))
-    else {
-        return RequestedRange::Whole;
-    };
+/// Parses the `Range` header of a request for an object of `size` bytes. A range that begins after
+/// the end of the object is empty.
+///
+/// Returns `None` for the whole object: without a range, and, as the RFC permits, for anything but a
+/// single byte range.
+pub(super) fn requested_range(header: Option<&str>, size: u64) -> Option<Range<u64>> {
+    let (first, last) = header?.strip_prefix("bytes=")?.split_once('-')?;
     match (number(first), number(last)) {
-        (Some(first), Some(last)) if first <= last => part(first..last.saturating_add(1).min(size)),
-        (Some(first), None) if last.is_empty() => part(first..size),
-        (None, Some(suffix)) if first.is_empty() => part(size.saturating_sub(suffix)..size),
-        _ => RequestedRange::Whole,
-    }
-}
-
-fn part(range: Range<u64>) -> RequestedRange {
-    if range.is_empty() {
-        RequestedRange::Nothing
-    } else {
-        RequestedRange::Part(range)
+        (Some(first), Some(last)) if first <= last => Some(first..last.saturating_add(1).min(size)),
+        (Some(first), None) if last.is_empty() => Some(first..size),
+        (None, Some(suffix)) if first.is_empty() => Some(size.saturating_sub(suffix)..size),
+        _ => None,
     }
 }
 
@@ -50,23 +31,29 @@ mod tests {
     #[test]
     fn one_range_is_understood_and_cut_at_the_end() {
         for (header, expected) in [
-            ("bytes=0-0", RequestedRange::Part(0..1)),
-            ("bytes=2-5", RequestedRange::Part(2..6)),
-            ("bytes=2-99", RequestedRange::Part(2..10)),
-            ("bytes=2-18446744073709551615", RequestedRange::Part(2..10)),
-            ("bytes=9-", RequestedRange::Part(9..10)),
-            ("bytes=-3", RequestedRange::Part(7..10)),
-            ("bytes=-30", RequestedRange::Part(0..10)),
-            ("bytes=10-", RequestedRange::Nothing),
-            ("bytes=10-11", RequestedRange::Nothing),
-            ("bytes=-0", RequestedRange::Nothing),
+            ("bytes=0-0", 0..1),
+            ("bytes=2-5", 2..6),
+            ("bytes=2-99", 2..10),
+            ("bytes=2-18446744073709551615", 2..10),
+            ("bytes=9-", 9..10),
+            ("bytes=-3", 7..10),
+            ("bytes=-30", 0..10),
         ] {
-            assert_eq!(requested_range(Some(header), 10), expected, "{header}");
+            assert_eq!(
+                requested_range(Some(header), 10),
+                Some(expected),
+                "{header}"
+            );
         }
-        assert_eq!(
-            requested_range(Some("bytes=0-"), 0),
-            RequestedRange::Nothing
-        );
+        for (header, size) in [
+            ("bytes=10-", 10),
+            ("bytes=10-11", 10),
+            ("bytes=-0", 10),
+            ("bytes=0-", 0),
+        ] {
+            let range = requested_range(Some(header), size);
+            assert!(range.is_some_and(|range| range.is_empty()), "{header}");
+        }
     }
 
     #[test]
@@ -82,12 +69,8 @@ mod tests {
             "lines=1-2",
             "bytes=99999999999999999999-",
         ] {
-            assert_eq!(
-                requested_range(Some(header), 10),
-                RequestedRange::Whole,
-                "{header}"
-            );
+            assert_eq!(requested_range(Some(header), 10), None, "{header}");
         }
-        assert_eq!(requested_range(None, 10), RequestedRange::Whole);
+        assert_eq!(requested_range(None, 10), None);
     }
 }

@@ -19,7 +19,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use super::{
     body::{RequestBody, next_bytes},
     objects::{Entry, ObjectError, Objects, Upload as _},
-    range::{RequestedRange, requested_range},
+    range::requested_range,
     reply::{self, Reply, ReplyBody},
     target::{Id, Kind, Layout, Target, TargetError},
 };
@@ -185,9 +185,8 @@ impl<O: Objects> Repository<O> {
     async fn load(&self, name: &Name, range: Option<&str>) -> Result<Reply, Refusal> {
         let size = self.objects.size(name).await?;
         let (status, part) = match requested_range(range, size) {
-            RequestedRange::Whole => (StatusCode::OK, 0..size),
-            RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-            RequestedRange::Nothing => {
+            None => (StatusCode::OK, 0..size),
+            Some(part) if part.is_empty() => {
                 let reply = reply::status(StatusCode::RANGE_NOT_SATISFIABLE);
                 return Ok(reply::with(
                     reply,
@@ -195,6 +194,7 @@ impl<O: Objects> Repository<O> {
                     text(format!("bytes */{size}")),
                 ));
             }
+            Some(part) => (StatusCode::PARTIAL_CONTENT, part),
         };
         let len = part.end - part.start;
         let mut reply = reply::status(status);

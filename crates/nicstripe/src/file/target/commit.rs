@@ -63,19 +63,16 @@ impl Target {
             self.sync_last()?;
             return self.settle_name();
         }
-        let keep_part = |error: FileError| {
-            if self.is_resumable() {
-                error.resumable()
-            } else {
-                error
-            }
+        let failed = |operation, cause| {
+            let error = self.error(operation, cause);
+            error.resumable_if(self.is_resumable())
         };
         self.punch_written()
-            .map_err(|cause| keep_part(self.error("make a hole in", cause)))?;
+            .map_err(|cause| failed("make a hole in", cause))?;
         if self.state == TargetState::File {
             self.part
                 .set_len(self.grid.size)
-                .map_err(|cause| keep_part(self.error("size", cause)))?;
+                .map_err(|cause| failed("size", cause))?;
         }
         if self.options.verify {
             self.verify(digest)?;
@@ -83,7 +80,7 @@ impl Target {
         if let Some(attributes) = &self.attributes {
             attributes
                 .apply(&self.part)
-                .map_err(|cause| keep_part(self.error("set the mode of", cause)))?;
+                .map_err(|cause| failed("set the mode of", cause))?;
         }
         self.sync_last()?;
         if self.state != TargetState::Part {

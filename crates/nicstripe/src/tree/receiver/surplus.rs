@@ -173,6 +173,7 @@ impl Deleter<'_> {
         Ok(is_empty)
     }
 
+    /// Reports the failure. Returns false, since the file or directory is still there.
     fn fail(
         &mut self,
         operation: &'static str,

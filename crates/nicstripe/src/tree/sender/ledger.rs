@@ -421,7 +421,7 @@ mod tests {
         };
         Announced::of(&mut FoundEntry {
             entry,
-            location: Location::of_anchor(anchor),
+            location: Location::beneath_anchor(anchor, &[]),
             identity,
             content: None,
         })

@@ -35,7 +35,7 @@ impl Walk {
         let dir = anchor.dir().map_err(failed)?;
         let looked = StatEntry {
             parent: None,
-            location: Location::of_anchor(anchor),
+            location: Location::beneath_anchor(anchor, &[]),
             stat: fstat(&*dir).map_err(|error| failed(error.into()))?,
             bytes: None,
         };
