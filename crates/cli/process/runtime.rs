@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Runs a command on one worker thread per core. Does not wait at the end for background work of
 /// the library.
 pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    finish(threaded()?, command)
+    finish(built(Builder::new_multi_thread(), cores())?, command)
 }
 
 /// Runs a command on the calling thread.
@@ -32,21 +32,14 @@ fn finish<T>(
     result
 }
 
-/// Builds a runtime with one worker thread per core.
-pub(crate) fn threaded() -> Result<Runtime, Failure> {
-    check_threads(cores() + others()).map_err(Failure::Runtime)?;
-    Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::Runtime)
-}
-
 /// Builds a runtime that runs all tasks on the calling thread.
 pub(crate) fn local() -> Result<Runtime, Failure> {
-    check_threads(others()).map_err(Failure::Runtime)?;
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
+    built(Builder::new_current_thread(), 0)
+}
+
+fn built(mut builder: Builder, workers: usize) -> Result<Runtime, Failure> {
+    check_threads(workers + others())
+        .and_then(|()| builder.enable_all().build())
         .map_err(Failure::Runtime)
 }
 
