@@ -410,7 +410,7 @@ impl Receiver {
             parent.pending += 1;
         }
         match spot {
-            Spot::Blocked => self.pass_over(entry),
+            Spot::Blocked => self.pass_over(entry, Verdict::Blocked),
             Spot::Refused(shown, error) => self.refuse(entry, shown, error),
             Spot::Whole => self.on_whole(entry),
             Spot::Leaf(leaf) if entry.content == Content::Directory => {
@@ -471,28 +471,18 @@ impl Receiver {
     }
 
     fn refuse(&mut self, entry: Entry, shown: Option<Name>, error: FileError) -> Result<(), Halt> {
-        self.out.decide(entry.id, Verdict::Refused);
-        if entry.content == Content::Directory {
-            self.block(&entry, Verdict::Refused);
-        }
-        self.note_skipped(&entry);
-        self.note_failed(&entry);
         self.out.fail(Some(entry.id), shown, &error)?;
-        if entry.content == Content::Directory {
-            Ok(())
-        } else {
-            self.settle(entry.parent, true)
-        }
+        self.pass_over(entry, Verdict::Refused)
     }
 
-    /// Skips an entry of a directory that cannot be received. The directory's failure has already
-    /// been reported.
-    fn pass_over(&mut self, entry: Entry) -> Result<(), Halt> {
-        self.out.decide(entry.id, Verdict::Blocked);
+    /// Skips an entry that cannot be received, and all entries of such a directory. The failure has
+    /// already been reported.
+    fn pass_over(&mut self, entry: Entry, verdict: Verdict) -> Result<(), Halt> {
+        self.out.decide(entry.id, verdict);
         self.note_skipped(&entry);
         self.note_failed(&entry);
         if entry.content == Content::Directory {
-            self.block(&entry, Verdict::Blocked);
+            self.insert(&entry, None, verdict, Attributes::default(), true);
             return Ok(());
         }
         self.settle(entry.parent, true)

@@ -29,6 +29,16 @@ use super::{
 };
 use crate::file::{BufferPool, ChunkBuffer, FileError, IoPool, Root};
 
+/// Rules of a recursive walk without further options.
+pub(super) const RECURSIVE: WalkRules = WalkRules {
+    recursive: true,
+    hard_links: false,
+    one_file_system: false,
+    only: None,
+    allow_changing: false,
+    compress: false,
+};
+
 type Result<T> = std::result::Result<T, FileError>;
 
 /// Simulated channel of the sender, connected to the receiver of a tree.

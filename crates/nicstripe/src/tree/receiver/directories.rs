@@ -271,13 +271,9 @@ impl Receiver {
         };
         let verdict = decide(&self.request.rules, &entry, existing.as_ref());
         if verdict == Verdict::Exists {
-            self.out.decide(entry.id, verdict);
-            self.block(&entry, verdict);
-            return self.out.note_failure(
-                shown,
-                FailCode::NotAFile,
-                cannot_make_directory(&leaf.text()),
-            );
+            let text = cannot_make_directory(&leaf.text());
+            self.out.note_failure(shown, FailCode::NotAFile, text)?;
+            return self.pass_over(entry, verdict);
         }
         // Paths that are too long were rejected before.
         let Some(dir) = leaf
@@ -336,18 +332,8 @@ impl Receiver {
         if self.request.rules.delete {
             self.announced.enter(&dir);
         }
-        let directory = Directory {
-            parent: entry.parent,
-            dir: Some(dir),
-            verdict,
-            attributes: self.directory_attributes(&entry, verdict),
-            footprint: entry.footprint(),
-            pending: 0,
-            ended: None,
-            failed: false,
-            is_shared,
-        };
-        self.insert(entry.id, directory);
+        let attributes = self.directory_attributes(&entry, verdict);
+        self.insert(&entry, Some(dir), verdict, attributes, is_shared);
         if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
             return Err(Halt::protocol(
                 "peer exceeded the limit of open directories or attributes",
@@ -374,27 +360,31 @@ impl Receiver {
         }
     }
 
-    /// Records a directory that cannot be received, so that its entries are skipped.
-    pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
+    /// Records an open directory. One without `dir` cannot be received, and its entries are skipped.
+    pub(super) fn insert(
+        &mut self,
+        entry: &Entry,
+        dir: Option<Arc<TreeDir>>,
+        verdict: Verdict,
+        attributes: Attributes,
+        is_shared: bool,
+    ) {
+        let footprint = dir.as_ref().map_or(ENTRY_FOOTPRINT, |_| entry.footprint());
+        self.weight += attributes.weight();
+        self.footprint += footprint;
+        self.open_directories += 1;
         let directory = Directory {
             parent: entry.parent,
-            dir: None,
+            failed: dir.is_none(),
+            dir,
             verdict,
-            attributes: Attributes::default(),
-            footprint: ENTRY_FOOTPRINT,
+            attributes,
+            footprint,
             pending: 0,
             ended: None,
-            failed: true,
-            is_shared: true,
+            is_shared,
         };
-        self.insert(entry.id, directory);
-    }
-
-    fn insert(&mut self, id: EntryId, directory: Directory) {
-        self.weight += directory.attributes.weight();
-        self.footprint += directory.footprint;
-        self.open_directories += 1;
-        self.directories.insert(id, directory);
+        self.directories.insert(entry.id, directory);
     }
 
     fn note_device(&mut self, dir: &Arc<TreeDir>) {

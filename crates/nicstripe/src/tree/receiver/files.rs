@@ -310,16 +310,11 @@ impl Receiver {
     /// Keeps an existing file that differs but may not be replaced. The sender derives the failure
     /// from the verdict.
     pub(super) fn leave(&mut self, entry: Entry, leaf: &Leaf) -> Result<(), Halt> {
-        self.out.decide(entry.id, Verdict::Exists);
-        self.note_skipped(&entry);
-        self.note_failed(&entry);
         let cause = io::Error::new(io::ErrorKind::AlreadyExists, "it exists and differs");
-        self.out.note_failure(
-            leaf.shown(),
-            FailCode::Exists,
-            leaf.error("replace", cause).one_line(),
-        )?;
-        self.settle(entry.parent, true)
+        let text = leaf.error("replace", cause).one_line();
+        self.out
+            .note_failure(leaf.shown(), FailCode::Exists, text)?;
+        self.pass_over(entry, Verdict::Exists)
     }
 
     fn want(&mut self, entry: Entry, leaf: Leaf, verdict: Verdict) -> Result<(), Halt> {

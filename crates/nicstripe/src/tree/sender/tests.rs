@@ -17,6 +17,7 @@ use crate::{
     tree::{
         channel::{Backlog, TreeChannel, WalkProgress},
         options::{EntryOutcome, TreeReport},
+        tests::RECURSIVE,
     },
 };
 
@@ -271,15 +272,6 @@ const QUIET: Duration = Duration::from_millis(200);
 fn create(_: &Entry) -> Verdict {
     Verdict::Create
 }
-
-const RECURSIVE: WalkRules = WalkRules {
-    recursive: true,
-    hard_links: false,
-    one_file_system: false,
-    only: None,
-    allow_changing: false,
-    compress: false,
-};
 
 const CHANGING: WalkRules = WalkRules {
     allow_changing: true,

@@ -13,15 +13,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use tempfile::TempDir;
 
 use super::*;
-
-const RECURSIVE: WalkRules = WalkRules {
-    recursive: true,
-    hard_links: false,
-    one_file_system: false,
-    only: None,
-    allow_changing: false,
-    compress: false,
-};
+use crate::tree::tests::RECURSIVE;
 
 /// Returns each result of a walk as a line of text.
 fn lines(walk: Walk) -> Vec<String> {
