@@ -11,7 +11,7 @@ use nicstripe_proto::{
     load::PingOrder,
     message::{
         BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
-        RunNumber, RunOrder, RunReady,
+        RunNumber, RunOrder,
     },
 };
 use tokio::sync::mpsc;
@@ -274,15 +274,8 @@ impl<C: Client> Control<C> {
             Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _))
                 if ready.run == self.run =>
             {
-                let RunReady {
-                    send_buffer,
-                    receive_buffer,
-                    ..
-                } = ready;
-                loaded.got_buffer = [loaded.got_buffer, send_buffer, receive_buffer]
-                    .into_iter()
-                    .flatten()
-                    .min();
+                let buffers = [loaded.got_buffer, ready.send_buffer, ready.receive_buffer];
+                loaded.got_buffer = buffers.into_iter().flatten().min();
             }
             Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => {
                 return Ok(true);

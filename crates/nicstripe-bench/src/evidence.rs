@@ -98,7 +98,8 @@ impl<'a> Measured<'a> {
             loss: loss(parts),
             loss_alone: loss(&alone),
             round_trip: idle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-            loaded_round_trip: loaded_round_trip(parts),
+            loaded_round_trip: mean(&round_trips(parts))
+                .and_then(|micros| Duration::try_from_secs_f64(micros / 1e6).ok()),
             sender,
             receiver,
             send_buffer: self.buffer(parts, |tcp| tcp.send_buffer_bytes),
@@ -157,12 +158,12 @@ pub(crate) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
         .collect()
 }
 
-fn loaded_round_trip(parts: &[Part<'_>]) -> Option<Duration> {
-    let micros: Vec<f64> = parts
+/// Returns the mean RTT of each load under load, in microseconds.
+pub(crate) fn round_trips(parts: &[Part<'_>]) -> Vec<f64> {
+    parts
         .iter()
         .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
-        .collect();
-    Duration::try_from_secs_f64(mean(&micros)? / 1e6).ok()
+        .collect()
 }
 
 pub(crate) fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {

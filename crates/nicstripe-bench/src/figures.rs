@@ -11,7 +11,7 @@ use nicstripe_proto::{
 };
 
 use crate::{
-    report::{CpuUse, Direction, Ends, Flow, Interval, Limiter, TcpUse},
+    report::{CpuUse, Direction, Flow, Interval, Limiter, TcpUse},
     window::{self, Snapshot, Span},
 };
 
@@ -335,11 +335,7 @@ pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> 
 }
 
 fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Flow {
-    let Loading {
-        way,
-        receiver,
-        sender,
-    } = *loading;
+    let (receiver, sender) = (loading.receiver, loading.sender);
     let window = Window::of(span);
     let first = link.paths.first().copied().unwrap_or_default();
     let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| {
@@ -352,7 +348,7 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
     });
     Flow {
         link: link.id,
-        way,
+        way: loading.way,
         bytes,
         goodput_bps: BitRate::from_bytes_over(bytes, span.length).0,
         interface_sent_bytes: counted(sender, |path| path.interface_sent),
@@ -406,14 +402,6 @@ fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
         rtt_max_us: rtts.iter().max().copied(),
         ..TcpUse::default()
     })
-}
-
-/// Returns the processor time of client and daemon in a window.
-pub(crate) fn cpu(window: Window, client: &Track, daemon: &Track) -> Ends<Option<CpuUse>> {
-    Ends {
-        client: client.cpu(window),
-        daemon: daemon.cpu(window),
-    }
 }
 
 #[cfg(test)]

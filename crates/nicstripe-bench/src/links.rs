@@ -1,11 +1,6 @@
 //! Links of a benchmark: each groups the paths between one pair of interfaces.
 
-use nicstripe_proto::{
-    BitRate, PathId,
-    message::{BenchFacts, BenchInterface},
-    path::all_verified,
-    theory::Theory,
-};
+use nicstripe_proto::{BitRate, PathId, message::BenchFacts, path::all_verified, theory::Theory};
 
 use crate::{
     client::BenchPath,
@@ -127,25 +122,16 @@ fn link_of(
 }
 
 fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
-    let found = facts
-        .interfaces
-        .iter()
-        .find(|interface| interface.name == name);
-    let BenchInterface {
-        driver,
-        duplex,
-        offloads,
-        mtu,
-        line_bps,
-        ..
-    } = found.cloned().unwrap_or_default();
+    let mut interfaces = facts.interfaces.iter();
+    let found = interfaces.find(|interface| interface.name == name);
+    let found = found.cloned().unwrap_or_default();
     InterfaceFacts {
         name: name.to_owned(),
-        mtu,
-        line_bps,
-        driver,
-        duplex,
-        offloads,
+        mtu: found.mtu,
+        line_bps: found.line_bps,
+        driver: found.driver,
+        duplex: found.duplex,
+        offloads: found.offloads,
     }
 }
 
@@ -205,6 +191,8 @@ pub(crate) fn host(facts: &BenchFacts) -> HostFacts {
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_proto::message::BenchInterface;
+
     use super::*;
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);

@@ -392,7 +392,10 @@ fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
         stable: order.progress(loaded) == Progress::Settled,
         flows: figures::flows(&ways, &span, &order.links),
         total_bps: span.total().0,
-        cpu: figures::cpu(window, &loaded.client, &loaded.daemon),
+        cpu: Ends {
+            client: loaded.client.cpu(window),
+            daemon: loaded.daemon.cpu(window),
+        },
         intervals: ways
             .iter()
             .flat_map(|loading| loading.intervals(&order.links))

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use nicstripe_link::{
-    CpuMeter, CpuReading, HostFacts, Interface, InterfaceDetails, InterfaceIndex, counters,
-    interface_details, interfaces,
+    CpuMeter, CpuReading, HostFacts, Interface, InterfaceIndex, counters, interface_details,
+    interfaces,
 };
 use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES, MAX_FACTS};
 
@@ -107,23 +107,18 @@ fn interface_of(name: String, listed: &[Interface]) -> BenchInterface {
             ..BenchInterface::default()
         };
     };
-    let InterfaceDetails {
-        driver,
-        duplex,
-        offloads,
-    } = interface_details(&found.name);
+    let details = interface_details(&found.name);
+    let offloads = details
+        .offloads
+        .map(|names| names.into_iter().map(str::to_owned));
+    let rates = found.speed.into_iter().chain(found.egress_limit);
     BenchInterface {
         name,
-        driver,
-        duplex: duplex.map(str::to_owned),
-        offloads: offloads.map(|offloads| offloads.into_iter().map(str::to_owned).collect()),
+        driver: details.driver,
+        duplex: details.duplex.map(str::to_owned),
+        offloads: offloads.map(Iterator::collect),
         mtu: Some(found.mtu),
-        line_bps: found
-            .speed
-            .into_iter()
-            .chain(found.egress_limit)
-            .map(|rate| rate.0)
-            .min(),
+        line_bps: rates.map(|rate| rate.0).min(),
     }
 }
 

@@ -3,7 +3,7 @@
 use nicstripe_proto::BitRate;
 
 use crate::{
-    evidence::{Measured, rates, sum},
+    evidence::{Measured, rates, round_trips, sum},
     limiter::{self, LinkFinding, Names},
     metrics, repeat,
     report::{
@@ -103,10 +103,6 @@ impl<'a> Measured<'a> {
     fn link(&self, link: &BenchLink) -> LinkSummary {
         let parts = self.parts(Phase::Together, link.id, Direction::ToDaemon);
         let together = Spread::of(&rates(&parts));
-        let trips: Vec<f64> = parts
-            .iter()
-            .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
-            .collect();
         LinkSummary {
             link: link.id,
             alone: Spread::of(&rates(&self.alone(link.id, Direction::ToDaemon))),
@@ -114,7 +110,7 @@ impl<'a> Measured<'a> {
             efficiency: together
                 .and_then(|spread| metrics::efficiency(spread.median(), BitRate(link.theory_bps?))),
             retransmitted_bytes: sum(&parts, |tcp| tcp.retransmitted_bytes),
-            rtt_loaded_us: statistics::mean(&trips).map(|mean| mean.round() as u64),
+            rtt_loaded_us: statistics::mean(&round_trips(&parts)).map(|mean| mean.round() as u64),
             limiter: (!parts.is_empty()).then(|| {
                 limiter::of_link(&self.evidence(link, Direction::ToDaemon, &parts)).limiter
             }),

@@ -136,12 +136,7 @@ impl<C: Client> Runner<C> {
             packets.set(mtu).await?;
         }
         // Some cards take their link down to change the MTU.
-        let patience = Instant::now()
-            + if mtu.is_some() {
-                LINKS_BACK
-            } else {
-                Duration::ZERO
-            };
+        let patience = Instant::now() + mtu.map_or(Duration::ZERO, |_| LINKS_BACK);
         loop {
             let entered = self.try_apart(key, buffer, mtu).await;
             let is_final =
@@ -162,24 +157,18 @@ impl<C: Client> Runner<C> {
         buffer: Option<u64>,
         mtu: Option<u32>,
     ) -> Result<(), C::Error> {
-        let (client, streams) = (
-            self.client.clone(),
-            key.1.and_then(|streams| u8::try_from(streams).ok()),
-        );
-        let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
         let apart = self.apart.insert(Apart {
             key,
-            connecting: Some(connecting),
+            connecting: None,
             client: None,
             entered: None,
         });
-        let client = match apart.connecting.as_mut() {
-            Some(connecting) => connecting
-                .await
-                .unwrap_or_else(|error| Err(self.client.error(Failure::Task(error)))),
-            None => return Ok(()),
-        };
+        let client = self.client.clone();
+        let streams = key.1.and_then(|streams| u8::try_from(streams).ok());
+        let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
+        let connected = apart.connecting.insert(connecting).await;
         apart.connecting = None;
+        let client = connected.unwrap_or_else(|error| Err(self.client.error(Failure::Task(error))));
         let client = apart.client.insert(client?).clone();
         let (mut talk, paths) = Control::begin(client).await?;
         let (_, daemon) = talk.enter(self.id, 0, &self.events).await?;
@@ -236,30 +225,14 @@ fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
         id: path as u32,
         paths: vec![path],
     });
-    let flows = run_of(
-        &LoadOrder {
-            links: each.collect(),
-            ..order.clone()
-        },
-        Duration::ZERO,
-        loaded,
-    )?
-    .flows;
-    let bytes = |path: usize| {
-        flows
-            .iter()
-            .filter(|flow| flow.link as usize == path)
-            .map(|flow| flow.bytes as f64)
-            .sum()
+    let by_path = LoadOrder {
+        links: each.collect(),
+        ..order.clone()
     };
+    let flows = run_of(&by_path, Duration::ZERO, loaded)?.flows;
     let of = |link: &LoadedLink| {
-        jain(
-            &link
-                .paths
-                .iter()
-                .map(|path| bytes(*path))
-                .collect::<Vec<f64>>(),
-        )
+        let flows = link.paths.iter().filter_map(|path| flows.get(*path));
+        jain(&flows.map(|flow| flow.bytes as f64).collect::<Vec<f64>>())
     };
     order.links.iter().filter_map(of).min_by(f64::total_cmp)
 }

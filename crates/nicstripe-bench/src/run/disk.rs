@@ -3,15 +3,11 @@
 use std::{
     os::unix::ffi::OsStrExt as _,
     path::Path,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use nicstripe_proto::{
-    BitRate, Name,
-    message::{DiskDone, DiskOrder},
-    name::printable,
-};
+use nicstripe_proto::{BitRate, Name, message::DiskOrder, name::printable};
 
 use super::{Runner, run_of};
 use crate::{
@@ -164,11 +160,16 @@ impl<C: Client> Flow<C> {
 
     async fn run_here(&mut self, stage: Stage) -> Measured {
         let (file, bytes) = (self.plan.file.clone(), self.bytes);
-        let done = aside(move |stop| match stage {
-            Stage::Read => C::read_stage(&file, bytes, stop),
-            _ => C::write_stage(&file, bytes, stop),
+        // Ends the work if this future is dropped.
+        let stop = StopOnDrop::default();
+        let flag = stop.flag();
+        let done = tokio::task::spawn_blocking(move || match stage {
+            Stage::Read => C::read_stage(&file, bytes, &flag),
+            _ => C::write_stage(&file, bytes, &flag),
         });
-        let moved = done.await.unwrap_or_else(|| Err("internal error".into()))?;
+        let moved = done
+            .await
+            .unwrap_or_else(|_| Err("internal error".into()))?;
         self.systems.client.clone_from(&moved.file_system);
         self.take(stage, moved)
     }
@@ -184,23 +185,17 @@ impl<C: Client> Flow<C> {
             number: 0,
             read: stage == Stage::Read,
         };
-        let DiskDone {
-            bytes,
-            micros,
-            file_system,
-            error,
-            ..
-        } = talk.disk(order, LONGEST).await?;
-        if let Some(error) = error {
+        let done = talk.disk(order, LONGEST).await?;
+        if let Some(error) = done.error {
             return Ok(Err(printable(error.as_bytes())));
         }
-        let file_system = file_system.map(|name| printable(name.as_bytes()));
+        let file_system = done.file_system.map(|name| printable(name.as_bytes()));
         self.systems.daemon.clone_from(&file_system);
         Ok(self.take(
             stage,
             Moved {
-                bytes,
-                elapsed: Duration::from_micros(micros),
+                bytes: done.bytes,
+                elapsed: Duration::from_micros(done.micros),
                 file_system,
             },
         ))
@@ -287,15 +282,6 @@ async fn network<C: Client>(
     Ok(run
         .map(|run| BitRate(run.total_bps))
         .ok_or_else(|| "nothing arrived".into()))
-}
-
-/// Runs blocking work on a separate thread. Sets the work's stop flag if this future is dropped.
-async fn aside<T: Send + 'static>(
-    work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
-) -> Option<T> {
-    let stop = StopOnDrop::default();
-    let flag = stop.flag();
-    tokio::task::spawn_blocking(move || work(&flag)).await.ok()
 }
 
 /// Maximum time for a disk stage at the daemon.

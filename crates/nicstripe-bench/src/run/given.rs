@@ -10,7 +10,7 @@ use nicstripe_proto::{
 use super::Runner;
 use crate::{
     client::Client,
-    evidence::{Measured, median_rate},
+    evidence::{Measured, median_rate, round_trips},
     report::{BenchLink, Direction, Ends, Phase},
     statistics::median,
 };
@@ -49,11 +49,7 @@ impl<C: Client> Runner<C> {
         let parts = Measured::of(&self.report).least_loaded(link.id, self.point_way());
         let theory = link.theory_bps.map(BitRate);
         let rate = theory.or_else(|| median_rate(&parts))?;
-        let round_trips: Vec<f64> = parts
-            .iter()
-            .filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64))
-            .collect();
-        let micros = median(&round_trips).or_else(|| Some(link.rtt_idle?.avg_us))?;
+        let micros = median(&round_trips(&parts)).or_else(|| Some(link.rtt_idle?.avg_us))?;
         Some(rate.bytes_in(Duration::from_nanos((micros * 1e3) as u64)))
     }
 
