@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::window::{Progress, SettleRule};
 use nicstripe_proto::{
     PathId,
     load::PingOrder,
@@ -20,7 +19,8 @@ use crate::{
     client::{BenchCommand, BenchNews, BenchPath, Client, Failure, Session},
     event::BenchEvent,
     figures::{LoadedLink, Loading, Track, snapshots},
-    report::{Direction, Phase},
+    report::{Direction, Ends, Phase},
+    window::{self, Progress},
 };
 
 /// Connection of a benchmark to the session that runs it.
@@ -41,14 +41,11 @@ pub(crate) struct LoadOrder {
     pub(crate) repeat: u32,
     pub(crate) paths: Vec<u16>,
     pub(crate) links: Vec<LoadedLink>,
-    pub(crate) to_daemon: bool,
-    pub(crate) to_client: bool,
     pub(crate) warm_up: Duration,
     pub(crate) longest: Duration,
     pub(crate) interval: Duration,
-    /// Minimum duration after which a settled rate ends the load; `None` runs the load for its full
-    /// time.
-    pub(crate) settle_after: Option<Duration>,
+    /// True if a settled rate ends the load, false if it runs for its full time.
+    pub(crate) settles: bool,
     pub(crate) message_bytes: u32,
     pub(crate) socket_buffer: Option<u64>,
 }
@@ -179,7 +176,7 @@ impl<C: Client> Control<C> {
                 Err(_) => break,
                 Ok(news) => self.take(news, order, began, loaded, Some(events))?,
             };
-            if order.settle_after.is_some() && looked.elapsed() >= LOOK_PAUSE {
+            if order.settles && looked.elapsed() >= LOOK_PAUSE {
                 looked = Instant::now();
                 if order.progress(&loaded.lock().unwrap_or_else(PoisonError::into_inner))
                     != Progress::Going
@@ -201,8 +198,8 @@ impl<C: Client> Control<C> {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let run = RunOrder {
             run: self.run,
-            to_daemon: order.to_daemon,
-            to_client: order.to_client,
+            to_daemon: order.phase.ways().contains(&Direction::ToDaemon),
+            to_client: order.phase.ways().contains(&Direction::ToClient),
             paths: order.paths.clone(),
             longest_ms: millis(order.warm_up + order.longest + order.interval + GRACE),
             interval_ms: millis(order.interval),
@@ -259,17 +256,13 @@ impl<C: Client> Control<C> {
             None => return Err(self.ended()),
             Some(BenchNews::Sample(sample, at)) if sample.run == self.run => {
                 loaded.client.push(sample, micros(at));
-                if order.to_client {
-                    show(loaded.to_client(), order, events);
-                }
+                show(loaded, Direction::ToClient, order, events);
             }
             Some(BenchNews::Said(BenchBody::Sample(sample), at))
                 if sample.run == self.run && sample.paths.len() == order.paths.len() =>
             {
                 loaded.daemon.push(sample, micros(at));
-                if order.to_daemon {
-                    show(loaded.to_daemon(), order, events);
-                }
+                show(loaded, Direction::ToDaemon, order, events);
             }
             Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _))
                 if ready.run == self.run =>
@@ -370,65 +363,60 @@ impl LoadOrder {
             repeat: 1,
             paths: vec![path.0],
             links: Vec::new(),
-            to_daemon: false,
-            to_client: false,
             warm_up: Duration::ZERO,
             longest: Duration::from_secs(600),
             interval: Duration::from_secs(60),
-            settle_after: None,
+            settles: false,
             message_bytes: 1,
             socket_buffer: None,
         }
     }
 
     pub(crate) fn progress(&self, loaded: &Loaded) -> Progress {
-        let rule = SettleRule {
-            least: self.settle_after.unwrap_or(SettleRule::default().least),
-            longest: self.longest,
-        };
-        rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
+        let snapshots = snapshots(&self.ways(loaded), &self.links);
+        window::progress(&snapshots, self.warm_up, self.longest)
     }
 
     pub(crate) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
-        let ways = [
-            (self.to_daemon, loaded.to_daemon()),
-            (self.to_client, loaded.to_client()),
-        ];
-        ways.into_iter()
-            .filter_map(|(is_loaded, loading)| is_loaded.then_some(loading))
-            .collect()
+        let ways = self.phase.ways().iter();
+        ways.map(|way| loaded.loading(*way)).collect()
     }
 }
 
 impl Loaded {
-    fn to_daemon(&self) -> Loading<'_> {
+    fn loading(&self, way: Direction) -> Loading<'_> {
+        let ends = Ends {
+            client: &self.client,
+            daemon: &self.daemon,
+        };
+        let (sender, receiver) = ends.by(way);
         Loading {
-            way: Direction::ToDaemon,
-            receiver: &self.daemon,
-            sender: &self.client,
-        }
-    }
-
-    fn to_client(&self) -> Loading<'_> {
-        Loading {
-            way: Direction::ToClient,
-            receiver: &self.client,
-            sender: &self.daemon,
+            way,
+            receiver,
+            sender,
         }
     }
 }
 
-fn show(loading: Loading<'_>, order: &LoadOrder, events: Option<&mpsc::Sender<BenchEvent>>) {
-    let Some((events, interval)) = events.zip(loading.last_interval(&order.links)) else {
+/// Sends the last interval of a direction as an event, if the load has this direction.
+fn show(
+    loaded: &Loaded,
+    way: Direction,
+    order: &LoadOrder,
+    events: Option<&mpsc::Sender<BenchEvent>>,
+) {
+    let Some(events) = events.filter(|_| order.phase.ways().contains(&way)) else {
         return;
     };
-    let links = order.links.iter().map(|link| link.id).collect();
+    let Some(interval) = loaded.loading(way).last_interval(&order.links) else {
+        return;
+    };
     let _ = events.try_send(BenchEvent::Sample {
         phase: order.phase,
         repeat: order.repeat,
-        way: loading.way,
+        way,
         interval,
-        links,
+        links: order.links.iter().map(|link| link.id).collect(),
     });
 }
 

@@ -11,18 +11,12 @@ use crate::{
 /// Minimum and maximum number of repeats of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RepeatRule {
-    /// Minimum number of repeats, by default 6: fewer have no 95 % confidence interval of the
+    /// Minimum number of repeats, usually 6: fewer have no 95 % confidence interval of the
     /// median, see [`crate::statistics::median_interval`]. 0 counts as 1.
     pub(crate) least: u32,
-    /// Maximum number of repeats, by default 12 (netperf takes 30 at most). Raised to `least` if
+    /// Maximum number of repeats, usually 12 (netperf takes 30 at most). Raised to `least` if
     /// smaller.
     pub(crate) most: u32,
-}
-
-impl Default for RepeatRule {
-    fn default() -> RepeatRule {
-        RepeatRule { least: 6, most: 12 }
-    }
 }
 
 impl RepeatRule {
@@ -273,6 +267,8 @@ mod tests {
         rates.iter().copied().map(BitRate::from_mbit).collect()
     }
 
+    const USUAL: RepeatRule = RepeatRule { least: 6, most: 12 };
+
     const ALL: [Phase; 5] = [
         Phase::Idle,
         Phase::Solo,
@@ -305,7 +301,7 @@ mod tests {
 
     #[test]
     fn six_repeats_that_agree_are_enough_and_twelve_are_the_most() {
-        let rule = RepeatRule::default();
+        let rule = USUAL;
         assert!(!rule.is_met(&mbit(&[940; 5])) && rule.is_met(&mbit(&[940; 6])));
         let wild: Vec<u64> = (0..12).map(|index| 500 + 50 * (index % 6)).collect();
         assert!(!rule.is_met(&mbit(&wild[..11])) && rule.is_met(&mbit(&wild)));
@@ -328,7 +324,7 @@ mod tests {
 
     #[test]
     fn loads_take_turns_and_round_trips_come_first() {
-        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
+        let mut schedule = Schedule::new(&ALL, &[1, 2], USUAL);
         let order = run(&mut schedule, |planned| {
             Some(940 * planned.links.len() as u64)
         });
@@ -393,11 +389,7 @@ mod tests {
 
     #[test]
     fn only_what_scatters_is_repeated_more_often() {
-        let mut schedule = Schedule::new(
-            &[Phase::Solo, Phase::Together],
-            &[1, 2],
-            RepeatRule::default(),
-        );
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], USUAL);
         let order = run(&mut schedule, |planned| match planned.phase {
             Phase::Together => Some(1000 + 300 * u64::from(planned.repeat % 2)),
             _ => Some(940),
@@ -449,20 +441,16 @@ mod tests {
 
     #[test]
     fn one_link_is_not_measured_twice_for_the_same_thing() {
-        let order = run(
-            &mut Schedule::new(&ALL, &[7], RepeatRule::default()),
-            |_| Some(940),
-        );
+        let order = run(&mut Schedule::new(&ALL, &[7], USUAL), |_| Some(940));
         assert_eq!(
             (count(&order, Phase::Solo), count(&order, Phase::Together)),
             (0, 6)
         );
-        let order = run(
-            &mut Schedule::new(&[Phase::Solo], &[7], RepeatRule::default()),
-            |_| Some(940),
-        );
+        let order = run(&mut Schedule::new(&[Phase::Solo], &[7], USUAL), |_| {
+            Some(940)
+        });
         assert_eq!(count(&order, Phase::Solo), 6);
-        assert_eq!(Schedule::new(&ALL, &[], RepeatRule::default()).next(), None);
+        assert_eq!(Schedule::new(&ALL, &[], USUAL).next(), None);
     }
 
     /// Returns the total rate of `links` in Mbit/s, each 940 Mbit/s, where the `sharers` share 1200
@@ -474,11 +462,7 @@ mod tests {
 
     #[test]
     fn links_that_do_not_scale_are_measured_in_pairs() {
-        let mut schedule = Schedule::new(
-            &[Phase::Solo, Phase::Together],
-            &[1, 2, 3, 4],
-            RepeatRule::default(),
-        );
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3, 4], USUAL);
         let order = run(&mut schedule, |planned| {
             Some(shared(&planned.links, &[2, 4]))
         });
@@ -496,11 +480,7 @@ mod tests {
 
     #[test]
     fn of_two_links_the_pair_is_all_and_is_not_measured_again() {
-        let mut schedule = Schedule::new(
-            &[Phase::Solo, Phase::Together],
-            &[1, 2],
-            RepeatRule::default(),
-        );
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], USUAL);
         let order = run(&mut schedule, |planned| {
             Some(shared(&planned.links, &[1, 2]))
         });
@@ -510,11 +490,7 @@ mod tests {
 
     #[test]
     fn where_every_pair_has_room_and_all_have_not_the_pairs_are_measured() {
-        let mut schedule = Schedule::new(
-            &[Phase::Solo, Phase::Together],
-            &[1, 2, 3],
-            RepeatRule::default(),
-        );
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3], USUAL);
         let order = run(&mut schedule, |planned| {
             Some((planned.links.len() as u64 * 940).min(2000))
         });
@@ -523,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_load_that_fails_twice_is_given_up_and_the_others_go_on() {
-        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
+        let mut schedule = Schedule::new(&ALL, &[1, 2], USUAL);
         let order = run(&mut schedule, |planned| {
             (planned.links != [2]).then_some(940)
         });

@@ -133,6 +133,18 @@ pub enum Phase {
     Pair,
 }
 
+impl Phase {
+    /// Returns the directions that carry data in this phase.
+    pub(crate) fn ways(self) -> &'static [Direction] {
+        match self {
+            Self::Idle => &[],
+            Self::Solo | Self::Together | Self::Pair => &[Direction::ToDaemon],
+            Self::Reverse => &[Direction::ToClient],
+            Self::Both => &[Direction::ToDaemon, Direction::ToClient],
+        }
+    }
+}
+
 /// Hardware and system settings of one machine, as visible from nicstripe's process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {

@@ -26,7 +26,7 @@ use crate::{
     report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
     sampler::facts,
     summary::conclude,
-    window::{self, Progress, SettleRule},
+    window::{self, Progress, SETTLING},
 };
 
 /// Maximum time to measure the round trips of one link.
@@ -34,9 +34,6 @@ const PINGING: Duration = Duration::from_secs(5);
 
 /// Size of a round-trip message in bytes.
 const PING_BYTES: u64 = 64;
-
-/// Minimum duration of a load that may end once its rate has settled, see [`BenchPlan::settle`].
-const SETTLING: Duration = Duration::from_secs(3);
 
 /// Time before the end of the duration granted by the daemon in which no load starts.
 const TIME_LEFT: Duration = Duration::from_secs(2);
@@ -338,12 +335,10 @@ impl<C: Client> Runner<C> {
             repeat,
             paths,
             links,
-            to_daemon: phase != Phase::Reverse,
-            to_client: matches!(phase, Phase::Reverse | Phase::Both),
             warm_up: self.plan.warm_up,
             longest: self.plan.load,
             interval: self.plan.interval,
-            settle_after: self.plan.settle.then(|| SettleRule::default().least),
+            settles: self.plan.settle,
             message_bytes: self.plan.message_bytes,
             socket_buffer: self.plan.socket_buffer,
         }

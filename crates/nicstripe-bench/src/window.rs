@@ -112,27 +112,7 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
         .position(|snapshot| snapshot.at >= all_warm)
 }
 
-/// Condition under which a load may end: the last samples have a small slope and deviation, as in
-/// fio's `steadystate`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct SettleRule {
-    /// Minimum length of the window, by default 3 s.
-    pub(crate) least: Duration,
-    /// Maximum length of the window, by default 10 s. The load then ends as
-    /// [`Progress::Unsettled`].
-    pub(crate) longest: Duration,
-}
-
-impl Default for SettleRule {
-    fn default() -> SettleRule {
-        SettleRule {
-            least: Duration::from_secs(3),
-            longest: Duration::from_secs(10),
-        }
-    }
-}
-
-/// State of a load according to its [`SettleRule`].
+/// State of a load, see [`progress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The load must continue.
@@ -143,22 +123,22 @@ pub(crate) enum Progress {
     Unsettled,
 }
 
-impl SettleRule {
-    /// Returns the state of a load from its snapshots so far.
-    ///
-    /// Only the total rate must settle: links with a shared resource may shift rate between them.
-    pub(crate) fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
-        let Some(window) = common(snapshots, warm_up) else {
-            return Progress::Going;
-        };
-        if window.length < self.least.min(self.longest) {
-            return Progress::Going;
-        }
-        match is_settled(&rates(snapshots, window.began)) {
-            true => Progress::Settled,
-            false if window.length >= self.longest => Progress::Unsettled,
-            false => Progress::Going,
-        }
+/// Returns the state of a load from its snapshots so far. It may end once the last samples have a
+/// small slope and deviation, as in fio's `steadystate`, or when its window has the `longest`
+/// length.
+///
+/// Only the total rate must settle: links with a shared resource may shift rate between them.
+pub(crate) fn progress(snapshots: &[Snapshot], warm_up: Duration, longest: Duration) -> Progress {
+    let Some(window) = common(snapshots, warm_up) else {
+        return Progress::Going;
+    };
+    if window.length < SETTLING.min(longest) {
+        return Progress::Going;
+    }
+    match is_settled(&rates(snapshots, window.began)) {
+        true => Progress::Settled,
+        false if window.length >= longest => Progress::Unsettled,
+        false => Progress::Going,
     }
 }
 
@@ -206,6 +186,9 @@ fn slope(values: &[f64]) -> f64 {
     rise / steps().map(|step| step * step).sum::<f64>()
 }
 
+/// Minimum window of a load that may end once its rate has settled, see
+/// [`BenchPlan::settle`](crate::BenchPlan::settle).
+pub(crate) const SETTLING: Duration = Duration::from_secs(3);
 /// Minimum length of a sample: 0.5 s, less a tenth for jitter. Snapshots may be more frequent.
 const LEAST_SAMPLE: Duration = Duration::from_millis(450);
 /// Number of the last samples that must be steady.
@@ -317,13 +300,12 @@ mod tests {
 
     #[test]
     fn a_steady_load_settles_after_three_seconds_and_not_before() {
-        let rule = SettleRule::default();
         assert_eq!(
-            rule.progress(&snapshots(&[vec![FULL; 39]]), SEC),
+            progress(&snapshots(&[vec![FULL; 39]]), SEC, 10 * SEC),
             Progress::Going
         );
         assert_eq!(
-            rule.progress(&snapshots(&[vec![FULL; 40]]), SEC),
+            progress(&snapshots(&[vec![FULL; 40]]), SEC, 10 * SEC),
             Progress::Settled
         );
     }
@@ -338,7 +320,7 @@ mod tests {
             bytes: vec![at(index).as_micros() as u64 * 125],
         };
         let run: Vec<Snapshot> = (0..9).map(snapshot).collect();
-        assert_eq!(SettleRule::default().progress(&run, SEC), Progress::Settled);
+        assert_eq!(progress(&run, SEC, 10 * SEC), Progress::Settled);
     }
 
     #[test]
@@ -355,14 +337,8 @@ mod tests {
             .collect();
         for load in [rises, swings] {
             let run = snapshots(&[load]);
-            assert_eq!(
-                SettleRule::default().progress(&run[..105], SEC),
-                Progress::Going
-            );
-            assert_eq!(
-                SettleRule::default().progress(&run, SEC),
-                Progress::Unsettled
-            );
+            assert_eq!(progress(&run[..105], SEC, 10 * SEC), Progress::Going);
+            assert_eq!(progress(&run, SEC, 10 * SEC), Progress::Unsettled);
         }
     }
 
@@ -373,7 +349,7 @@ mod tests {
             .collect();
         let other: Vec<u64> = one.iter().map(|bytes| FULL * 3 / 2 - bytes).collect();
         assert_eq!(
-            SettleRule::default().progress(&snapshots(&[one, other]), SEC),
+            progress(&snapshots(&[one, other]), SEC, 10 * SEC),
             Progress::Settled
         );
     }
@@ -381,23 +357,19 @@ mod tests {
     #[test]
     fn a_load_that_brings_nothing_is_never_settled() {
         assert_eq!(
-            SettleRule::default().progress(&snapshots(&[vec![0; 50]]), SEC),
+            progress(&snapshots(&[vec![0; 50]]), SEC, 10 * SEC),
             Progress::Going
         );
         assert_eq!(
-            SettleRule::default().progress(&snapshots(&[vec![0; 120]]), SEC),
+            progress(&snapshots(&[vec![0; 120]]), SEC, 10 * SEC),
             Progress::Unsettled
         );
     }
 
     #[test]
     fn a_longest_time_below_the_least_ends_the_load() {
-        let rule = SettleRule {
-            longest: SEC,
-            ..SettleRule::default()
-        };
         assert_eq!(
-            rule.progress(&snapshots(&[vec![FULL; 20]]), SEC),
+            progress(&snapshots(&[vec![FULL; 20]]), SEC, SEC),
             Progress::Unsettled
         );
     }

@@ -69,7 +69,7 @@ impl<C: Client> Runner<C> {
         self.enter_apart(kind, point, buffer).await?;
         let order = LoadOrder {
             longest: point.least.min(self.plan.load),
-            settle_after: None,
+            settles: false,
             socket_buffer: buffer,
             ..self.order(self.point_way().phase(), point.repeat, &[])
         };

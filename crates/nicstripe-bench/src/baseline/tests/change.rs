@@ -65,7 +65,7 @@ fn nothing_is_compared_with_nothing() {
 
 /// Simulates repeats of a rate with normal noise of 1 %, as many as the default rule requires.
 fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
-    let rule = RepeatRule::default();
+    let rule = RepeatRule { least: 6, most: 12 };
     let mut found = Vec::new();
     while !rule.is_met(&found) {
         // The sum of 12 uniform numbers has a deviation of 1.
