@@ -17,13 +17,13 @@ use crate::{
     harness::{Served, within},
 };
 
-/// Returns a benchmark plan with a single sweep that measures each point for 100 ms.
+/// Returns a benchmark plan with a single sweep that measures each point for 40 ms.
 fn sweeping(kind: SweepKind) -> BenchPlan {
     BenchPlan {
         sweeps: vec![kind],
-        load: Duration::from_millis(100),
+        load: Duration::from_millis(40),
         warm_up: Duration::ZERO,
-        interval: Duration::from_millis(25),
+        interval: Duration::from_millis(10),
         budget: Some(Duration::from_secs(40)),
         ..quick(&[])
     }
