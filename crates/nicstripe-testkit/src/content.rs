@@ -1,6 +1,6 @@
 //! Content of test files.
 
-/// Returns `len` pseudo-random bytes without repetition, the same at each call.
+/// Returns `len` pseudo-random bytes without repetition, identical at each call.
 pub fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new()
@@ -15,8 +15,8 @@ pub fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// Returns true if the two byte strings are equal. `assert_eq` would print megabytes if they
-/// differ.
+/// Returns true if the two byte strings are equal. Tests use this function because `assert_eq`
+/// would print megabytes of differing bytes.
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     a == b
 }

@@ -1,11 +1,11 @@
-//! Runs the corpus files of a fuzz target in the tests of its crate.
+//! Replay of a fuzz target's corpus in the tests of its crate.
 
 use std::{fs, path::Path};
 
-/// Runs `run` on every file of `fuzz/corpus/TARGET`, in order of their names. Panics if the file of
-/// a seed is missing or differs from it.
+/// Calls `run` on every file of `fuzz/corpus/TARGET`, in order of their names. Panics if a seed's
+/// file is missing or differs from the seed.
 ///
-/// With `NICSTRIPE_WRITE_SEEDS` set, writes the seeds first.
+/// Writes the seeds first if `NICSTRIPE_WRITE_SEEDS` is set.
 pub fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")

@@ -1,5 +1,5 @@
 //! Tests that need something that a machine may lack, such as a program or a privilege. Such a test
-//! is listed as ignored, with the reason, and never counted as passed.
+//! is listed as ignored, with the reason, and does not count as passed.
 
 use std::{env, os::unix::fs::PermissionsExt as _, path::PathBuf, thread};
 
@@ -8,12 +8,12 @@ pub use libtest_mimic::{Arguments, Completion, Trial, run};
 /// Path of a test and its function, which panics if the test fails.
 pub type Test = (&'static str, fn() -> Completion);
 
-/// Group of tests, and a function that returns the reason why they cannot run, or `None` if they
-/// can.
+/// Group of tests, and a function that returns the reason why the tests cannot run, or `None` if
+/// they can.
 pub type Group = (&'static [Test], fn() -> Option<String>);
 
-/// Creates a `Group`'s list of tests from the names of functions. A function returns nothing, or
-/// a [`Completion`] if it may find that it cannot run.
+/// Creates a `Group`'s list of tests from function names. A function returns nothing, or a
+/// [`Completion`] if it may find that it cannot run.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
@@ -60,7 +60,8 @@ pub fn trial(
     })
 }
 
-/// Returns the completion of an ignored test if one of these programs is not in the search path.
+/// Returns the completion of an ignored test if one of these programs is not in the search path;
+/// `None` if all are.
 pub fn lacks(programs: &[&str]) -> Option<Completion> {
     let missing = programs.iter().find(|program| !is_installed(program))?;
     Some(Completion::ignored_with(format!(
@@ -78,9 +79,10 @@ pub fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|folder| is_program(folder.join(program)))
 }
 
-/// Returns the trials of these groups, all ignored if this process may not make a lab.
+/// Returns the trials of these groups. Ignores all if this process may not create a lab.
 ///
-/// Must run before any thread starts, because a process with threads cannot enter a user namespace.
+/// Must run before any thread starts, because a process with several threads cannot enter a user
+/// namespace.
 #[cfg(all(feature = "programs", target_os = "linux"))]
 pub fn trials_in_a_lab(only_listed: bool, groups: impl IntoIterator<Item = Group>) -> Vec<Trial> {
     let no_lab = if only_listed {
@@ -105,13 +107,13 @@ pub fn none() -> Option<String> {
     None
 }
 
-/// Obstacle of tests that take long: a reason unless `NICSTRIPE_LONG` is set.
+/// Obstacle of tests that take long: the reason to skip them unless `NICSTRIPE_LONG` is set.
 pub fn length() -> Option<String> {
     (!is_long()).then(|| format!("takes long: {LONG}=1 or .ci/run --long runs it"))
 }
 
-/// Returns the arguments of a test program whose tests mostly wait, for cables, disks and timers.
-/// On two cores, five run at a time, unless the command line names a number.
+/// Returns the arguments of a test program whose tests mostly wait for cables, disks and timers.
+/// Runs two tests per core and one more at a time, unless the command line sets a number.
 pub fn waiting() -> Arguments {
     let mut arguments = Arguments::from_args();
     let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -8,8 +8,8 @@ use std::{
 
 use super::program::program;
 
-/// Returns the path of an example program. If it is missing or older than this test, cargo builds
-/// all examples first.
+/// Returns the path of an example program. Lets cargo build all examples first if the program is
+/// missing or older than this test.
 pub fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let path = Path::new(program()).with_file_name("examples").join(name);

@@ -1,4 +1,4 @@
-//! Access to the kernel's IPv4 routes by plain rtnetlink(7), independent of the code that installs
+//! Access to the kernel's IPv4 routes by plain rtnetlink(7), without the code that installs
 //! nicstripe's routes.
 
 use std::net::Ipv4Addr;
@@ -26,7 +26,7 @@ pub fn host_routes() -> Vec<KernelRoute> {
     routes
 }
 
-/// Parses an RTM_NEWROUTE message. `None` unless it is a host route of the main table.
+/// Parses an RTM_NEWROUTE message; `None` unless the route is a host route in the main table.
 fn host_route(message: &Message<'_>) -> Option<KernelRoute> {
     let (header, attributes) = message.split(ROUTE_MESSAGE).unwrap();
     let [family, bits, _, _, table, protocol, ..] = header[..] else {
@@ -43,7 +43,7 @@ fn host_route(message: &Message<'_>) -> Option<KernelRoute> {
     })
 }
 
-/// Netlink socket that receives all changes of a host's IPv4 routes, also of short-lived ones.
+/// Netlink socket that receives all changes of a host's IPv4 routes, including short-lived routes.
 pub struct Watch(NetlinkSocket);
 
 impl Watch {
@@ -73,12 +73,12 @@ pub fn tables() -> Vec<Vec<u8>> {
     routes
 }
 
-/// Adds a host route to the main table of the calling thread's host.
+/// Adds a host route to the main table on the calling thread's host.
 pub fn add(route: KernelRoute) {
     add_prefix(route, 32);
 }
 
-/// Adds a route to the prefix of `bits` bits at the route's destination.
+/// Adds a route to the prefix of `bits` bits that contains the route's destination.
 pub fn add_prefix(route: KernelRoute, bits: u8) {
     let body = route_message(
         bits,
@@ -112,8 +112,8 @@ pub fn switch(interface: u32, on: bool) {
     command(&Request::new(libc::RTM_NEWLINK, &body), 0);
 }
 
-/// Adds a neighbour entry with this hardware address on the calling thread's host, as the kernel
-/// does after an ARP request from `address`.
+/// Adds a neighbour entry with the given hardware address on the calling thread's host, as the
+/// kernel does after an ARP request from `address`.
 pub fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let family = AddressFamily::INET.as_raw().into();
     let body = words([family, interface, libc::NUD_STALE.into()]);
@@ -137,12 +137,13 @@ pub fn hardware(interface: u32) -> Vec<u8> {
         .unwrap()
 }
 
-/// Sends a request that the kernel must acknowledge, from the calling thread's host.
+/// Sends a request from the calling thread's host, and panics unless the kernel acknowledges it.
 pub fn command(request: &Request, flags: u16) {
     Netlink::route().unwrap().command(request, flags).unwrap();
 }
 
-/// Reads all IPv4 routes of the calling thread's host, and returns what `parse` makes of them.
+/// Reads all IPv4 routes of the calling thread's host. Returns the results of `parse` that are not
+/// `None`.
 fn dump<T>(parse: impl FnMut(&Message<'_>) -> Option<T>) -> Vec<T> {
     let request = Request::new(
         libc::RTM_GETROUTE,
@@ -151,7 +152,7 @@ fn dump<T>(parse: impl FnMut(&Message<'_>) -> Option<T>) -> Vec<T> {
     Netlink::route().unwrap().dump(&request, parse).unwrap()
 }
 
-/// Builds the `struct rtmsg` of a request about routes.
+/// Builds the `struct rtmsg` of a route request.
 fn route_message(bits: u8, table: u8, protocol: u8, scope: u8) -> [u8; ROUTE_MESSAGE] {
     let family = u8::try_from(AddressFamily::INET.as_raw()).unwrap();
     let kind = libc::RTN_UNICAST;

@@ -54,8 +54,8 @@ impl Outcome {
         line
     }
 
-    /// Returns the JSON document of `cp --json` or `--json-stream`, validated against its schema
-    /// and the exit code.
+    /// Returns the JSON document of `cp --json` or `--json-stream`. Panics unless it matches its
+    /// schema and the exit code.
     #[track_caller]
     pub fn document(&self) -> Value {
         let last = self
@@ -80,7 +80,7 @@ impl Outcome {
         document
     }
 
-    /// Returns the JSON document of another command than `cp`, validated against its schema.
+    /// Returns the JSON document of a command other than `cp`. Panics unless it matches its schema.
     #[track_caller]
     pub fn document_of(&self, schema: &str) -> Value {
         let document: Value =
@@ -89,7 +89,7 @@ impl Outcome {
         document
     }
 
-    /// Returns the JSON events of `cp --json-stream`, each validated against its schema.
+    /// Returns the JSON events of `cp --json-stream`. Panics unless each event matches its schema.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
         let mut lines: Vec<&str> = self.stdout.lines().collect();

@@ -21,7 +21,7 @@ impl Pair {
         Self::serving(&[], "")
     }
 
-    /// Like `new`, with additional options of `serve`, and with rights of the client in the
+    /// Like `new`, with additional options of `serve`. `trusting` is the client's rights in the
     /// server's peers file.
     pub fn serving(options: &[&str], trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
@@ -40,7 +40,7 @@ impl Pair {
         self.client.start(self.cp_arguments(arguments))
     }
 
-    /// Runs `nicstripe cp` over both links to its end.
+    /// Runs `nicstripe cp` over both links and waits until it exits.
     pub fn cp(&self, arguments: &[&str]) -> Outcome {
         self.start_cp(arguments).finish()
     }
@@ -64,7 +64,7 @@ impl Pair {
         command
     }
 
-    /// Returns the arguments of nicstripe for a `cp` over both links.
+    /// Returns the command-line arguments of a `nicstripe cp` over both links.
     pub fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
         let port = self.daemon.port.to_string();
         let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
@@ -75,7 +75,7 @@ impl Pair {
             .collect()
     }
 
-    /// Kills the daemon, and restarts it on the same port.
+    /// Kills the daemon and restarts it on the same port.
     pub fn restart_daemon(self) -> Self {
         let Self {
             client,
@@ -95,7 +95,7 @@ impl Pair {
 /// Options of a daemon that listens on loopback only, so that no other machine can reach it.
 pub const LOOPBACK: [&str; 2] = ["--interface", "lo"];
 
-/// Two address pairs that form two links: every address of 127.0.0.0/8 is on the loopback
+/// Two address pairs that form two links. Every address of 127.0.0.0/8 is on the loopback
 /// interface.
 pub const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::outcome::Outcome;
 
-/// Child process with its captured output. Killed on drop.
+/// Child process with its captured output. Dropping the value kills the process.
 pub struct Process {
     child: Child,
     output: Arc<Output>,
@@ -28,7 +28,7 @@ impl Process {
         Self::start(command)
     }
 
-    /// Starts a process, and returns the pipe to its standard input.
+    /// Starts a process. Returns the pipe to its standard input as well.
     pub fn spawn_open(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut process = Self::start(command);
@@ -36,15 +36,15 @@ impl Process {
         (process, stdin)
     }
 
-    /// Starts a process that reads `bytes` from standard input.
+    /// Starts a process that receives `bytes` on standard input.
     pub fn spawn_fed(command: Command, bytes: Vec<u8>) -> Self {
         let (process, mut stdin) = Self::spawn_open(command);
-        // Fails if the process ends before it has read everything.
+        // Fails if the process exits before it has read all bytes.
         thread::spawn(move || stdin.write_all(&bytes));
         process
     }
 
-    /// Starts a process whose standard output is read with a pause after every `every` bytes.
+    /// Starts a process, and reads its standard output with a pause after every `every` bytes.
     pub fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
         command.stdin(Stdio::null());
         Self::start_read_by(command, |stdout| Pausing {
@@ -82,7 +82,7 @@ impl Process {
         }
     }
 
-    /// Waits until `count` lines on standard error contain `part`.
+    /// Waits until at least `count` lines on standard error contain `part`.
     pub fn await_lines(&self, part: &str, count: usize) {
         let found = self.output.await_some(|captured| {
             let text = String::from_utf8_lossy(&captured.stderr);
@@ -123,7 +123,7 @@ impl Process {
         )
     }
 
-    /// Waits until a copy with `--json-stream` reports this many bytes.
+    /// Waits until a copy with `--json-stream` reports at least this many bytes.
     pub fn await_bytes(&self, bytes: u64) {
         self.await_event("progress", |event| {
             event["bytes"].as_u64().unwrap() >= bytes
@@ -134,7 +134,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills the process with SIGKILL, and returns its output.
+    /// Kills the process with SIGKILL. Returns its output.
     pub fn kill(self) -> Outcome {
         self.signal(Signal::KILL);
         self.finish()
@@ -148,8 +148,8 @@ impl Process {
         }
     }
 
-    /// Waits until the process ends. Returns standard output separately as bytes, since it need not
-    /// be text.
+    /// Waits until the process exits. Returns standard output separately as bytes, because it may
+    /// not be text.
     pub fn finish_raw(mut self) -> (Outcome, Vec<u8>) {
         self.output
             .await_end()
@@ -221,7 +221,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if the process has already ended.
+        // Both calls fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -249,7 +249,7 @@ impl Read for Pausing {
     }
 }
 
-/// Captured output of a process, and a signal for changes.
+/// Captured output of a process, and a condition variable for changes.
 #[derive(Default)]
 struct Output {
     captured: Mutex<Captured>,
@@ -260,7 +260,7 @@ struct Output {
 struct Captured {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// Number of output streams at their end, 0 to 2.
+    /// Number of output streams that have ended, 0 to 2.
     ended: usize,
 }
 
@@ -290,7 +290,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// The captured output, if the process ended or the deadline passed.
+    /// Returns the captured output if the process exited or the deadline passed.
     fn await_some<T>(&self, find: impl Fn(&Captured) -> Option<T>) -> Result<T, String> {
         let deadline = Instant::now() + DEADLINE;
         let mut captured = self.captured.lock().unwrap();
@@ -319,5 +319,5 @@ impl Captured {
     }
 }
 
-/// Maximum time of every wait: several times the duration of the slowest test on a busy machine.
+/// Timeout of every wait: several times the duration of the slowest test on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);

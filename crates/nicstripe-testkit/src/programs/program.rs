@@ -6,7 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// Returns the path of the `nicstripe` command. Cargo builds it in the directory above that of the
+/// Returns the path of the `nicstripe` command. Cargo builds the command in the directory above the
 /// tests and benches.
 pub fn program() -> &'static str {
     static PATH: LazyLock<String> = LazyLock::new(|| {
@@ -21,7 +21,7 @@ pub(crate) fn temporary_folder() -> PathBuf {
     profile_folder().with_file_name("tmp")
 }
 
-/// Returns `target/debug` or `target/release`, the directory above `deps`, which has the running
+/// Returns `target/debug` or `target/release`: the parent of `deps`, which contains the running
 /// test or bench.
 fn profile_folder() -> PathBuf {
     let own = current_exe().unwrap();

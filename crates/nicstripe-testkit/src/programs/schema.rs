@@ -1,9 +1,8 @@
 //! Validator of JSON documents against the schemas in `docs/schema`, for tests.
 //!
-//! Implements the part of JSON Schema 2020-12 that those files use. An unsupported keyword fails
-//! the test, so that no keyword of the files is ignored. One rule is stricter than the standard:
-//! published schemas allow properties of later versions, but every property that this version
-//! writes must be described.
+//! Implements the part of JSON Schema 2020-12 that those schemas use. An unsupported keyword fails
+//! the test, so that no keyword is silently ignored. One rule is stricter than the standard: the
+//! schemas allow unknown properties for later versions, but the validator rejects them.
 
 use std::{fs, path::Path};
 
@@ -15,7 +14,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Loads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` if the name includes a
+    /// Loads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` if `name` includes a
     /// version.
     pub fn load(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");

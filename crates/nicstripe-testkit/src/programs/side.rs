@@ -1,4 +1,4 @@
-//! One of two simulated machines: its files, its key, and the commands that run on it.
+//! Simulated machine: its files, its key, and the commands that run on it.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use crate::content::{digest, is_same};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Simulated machine: a directory of files, in which commands run, and one of keys and
+/// Simulated machine: a directory of files, in which commands run, and a directory of keys and
 /// configuration.
 pub struct Side {
     folder: TempDir,
@@ -22,15 +22,15 @@ pub struct Side {
 }
 
 impl Side {
-    /// Creates a side whose commands run as plain child processes, with its files in the directory
-    /// for temporary files.
+    /// Creates a side whose commands run as plain child processes, with its files in the system's
+    /// temporary directory.
     pub fn here() -> Self {
         Self::of(tempfile::tempdir().unwrap(), |program| {
             Command::new(program)
         })
     }
 
-    /// Creates a side with its files in `folder`. `start` creates the commands that run on it.
+    /// Creates a side with its files in `folder`. `start` creates the side's commands.
     pub fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
         for (name, mode) in [(FILES, 0o755), (HOME, 0o700)] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    /// Returns a command that runs in the directory of files. Its environment has only the
+    /// Returns a command that runs in the directory of files. Its environment contains only the
     /// directories of this side.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = (self.start)(program.as_ref());
@@ -61,12 +61,12 @@ impl Side {
         Process::spawn(command)
     }
 
-    /// Runs nicstripe with these arguments to its end.
+    /// Runs nicstripe with these arguments until it exits.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome {
         self.start(arguments).finish()
     }
 
-    /// Returns the directory of files, in which commands run.
+    /// Returns the directory of files, which is the working directory of all commands.
     pub fn files(&self) -> PathBuf {
         self.folder.path().join(FILES)
     }
@@ -86,7 +86,7 @@ impl Side {
         self.write_guarded(self.home().join("config.toml"), text);
     }
 
-    /// Writes a file that only its owner may change, whatever the umask is.
+    /// Writes a file that only its owner may change, independent of the umask.
     pub fn write_guarded(&self, name: impl AsRef<Path>, text: &str) {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
@@ -111,7 +111,7 @@ impl Side {
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Returns true if the name exists, also as a broken symbolic link.
+    /// Returns true if the name exists. A broken symbolic link counts.
     pub fn has(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).symlink_metadata().is_ok()
     }
@@ -135,14 +135,15 @@ impl Side {
         line.to_owned()
     }
 
-    /// Adds the key of another side to the peers file. `options` are its rights, and may be empty.
+    /// Adds the key of another side to the peers file. `options` are the rights of the other side;
+    /// may be empty.
     pub fn trust(&self, other: &Self, name: &str, options: &str) {
         let line = format!("{options} {}", other.key());
         self.run(["trust", "add", line.trim(), "--name", name])
             .expect(0);
     }
 
-    /// Panics unless a file has this content, and the JSON report has its digest.
+    /// Panics unless a file has the expected content and the JSON report has the matching digest.
     #[track_caller]
     pub fn check(&self, name: impl AsRef<Path>, expected: &[u8], report: &Value) {
         let name = name.as_ref();
@@ -161,7 +162,7 @@ impl Side {
     }
 }
 
-/// Process of `nicstripe serve` on a side. Killed on drop.
+/// Process of `nicstripe serve` on a side. Dropping the value kills the process.
 pub struct Daemon {
     pub process: Process,
     pub port: u16,
@@ -179,7 +180,7 @@ impl Daemon {
         Self::listening(side.start(["serve", "--port", &port].iter().chain(options)))
     }
 
-    /// Waits until a started `nicstripe serve` listens, and reads its port from the output.
+    /// Waits until a started `nicstripe serve` listens, and parses the port from its output.
     pub fn listening(process: Process) -> Self {
         let line = process.await_stderr("listening on ");
         let digits = line.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
@@ -208,7 +209,7 @@ pub fn text<'a>(document: &'a Value, field: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no text {field} in {document:#}"))
 }
 
-/// Returns the entry in a JSON report for the link on a local interface.
+/// Returns the entry for the link on a local interface in a JSON report. Panics if it is missing.
 #[track_caller]
 pub fn link<'a>(document: &'a Value, interface: &str) -> &'a Value {
     let mut links = document["links"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Generators of TCP and UDP traffic between the hosts of a lab, in one process.
+//! Generators of TCP and UDP traffic between the hosts of a lab, within one process.
 
 use std::{
     io::{self, Read, Write},
@@ -54,7 +54,7 @@ impl Drop for Flow {
     }
 }
 
-/// Returns the rate at which each flow receives payload during `window`, in bits per second.
+/// Returns the payload rate that each flow receives during `window`, in bits per second.
 pub fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
     let before: Vec<u64> = flows.iter().map(Flow::received_bytes).collect();
     let start = Instant::now();
@@ -67,7 +67,7 @@ pub fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
         .collect()
 }
 
-/// Opens a TCP connection over one link; returns the socket of host `from` and that of its peer.
+/// Opens a TCP connection over one link. Returns the sockets of host `from` and of its peer.
 fn connect(lab: &Lab, link: usize, from: Host) -> io::Result<(TcpStream, TcpStream)> {
     let to = from.peer();
     let listener = lab
@@ -97,7 +97,7 @@ fn receive(mut stream: TcpStream, received: &AtomicU64) {
     }
 }
 
-/// Sends `len` bytes with the value `pattern` over one link, and returns the bytes that the peer
+/// Sends `len` bytes with the value `pattern` over one link. Returns the bytes that the peer
 /// received.
 pub fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8) -> Vec<u8> {
     let (mut sender, mut receiver) = connect(lab, link, from).unwrap();
@@ -116,8 +116,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Creates a pair over one link. Both hosts have then resolved each other's hardware address,
-    /// so that each direction can be tested separately.
+    /// Creates a pair over one link. Both hosts resolve each other's hardware address first, so
+    /// that each direction can be tested separately.
     pub fn new(lab: &Lab, link: usize) -> Self {
         let [a, b] = Host::ALL.map(|host| lab.address(host, link).into());
         Self::between(lab, a, b)
@@ -161,7 +161,7 @@ impl Pair {
         [&self.a, &self.b]
     }
 
-    /// Asserts that datagrams from A and from B arrive or are lost, as `passes` states for each
+    /// Panics unless datagrams from A and from B arrive or are lost as `passes` states for each
     /// host.
     pub fn expect(&mut self, passes: [bool; 2]) {
         for (from, passes) in Host::ALL.into_iter().zip(passes) {
@@ -171,7 +171,7 @@ impl Pair {
                 (1, "comes through")
             };
             let came = (0..attempts).any(|_| {
-                // Without a carrier the kernel may refuse to send, which is a valid result too.
+                // The kernel may refuse to send without a carrier, which is a valid result too.
                 let _ = self.send(from, MIN_LEN);
                 self.comes_through(from)
             });
@@ -179,7 +179,7 @@ impl Pair {
         }
     }
 
-    /// Sends a datagram with a payload of `len` bytes, at least 8, and returns true if it arrives.
+    /// Sends a datagram with a payload of `len` bytes, at least 8. Returns true if it arrives.
     /// Panics if the kernel refuses to send it.
     pub fn passes(&mut self, from: Host, len: usize) -> bool {
         self.send(from, len).unwrap();
@@ -193,8 +193,8 @@ impl Pair {
         self.socket(from).send(&bytes)
     }
 
-    /// Returns true if the last datagram from host `from` arrives within 300 ms; ignores earlier
-    /// ones.
+    /// Returns true if the last datagram from host `from` arrives within 300 ms. Ignores earlier
+    /// datagrams.
     fn comes_through(&self, from: Host) -> bool {
         let receiver = self.socket(from.peer());
         let mut bytes = [0; MIN_LEN];
@@ -216,8 +216,8 @@ impl Pair {
         }
     }
 
-    /// Sends `count` datagrams of `len` bytes from A at once, and returns the time between the
-    /// arrivals of the first and the last at B.
+    /// Sends a burst of `count` datagrams of `len` bytes from A to B. Returns the time between the
+    /// first and the last arrival at B.
     pub fn train(&self, count: usize, len: usize) -> Duration {
         let mut buffer = vec![0; len];
         self.b.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -233,10 +233,10 @@ impl Pair {
     }
 }
 
-/// Length of a datagram's sequence number in bytes, the minimum payload.
+/// Length of a datagram's sequence number in bytes, which is the minimum payload.
 const MIN_LEN: usize = 8;
-/// Number of attempts of 300 ms each: the kernel retries an unanswered neighbour solicitation after
-/// a second.
+/// Number of attempts of 300 ms each. The kernel repeats an unanswered neighbour solicitation after
+/// one second.
 const PATIENT: usize = 10;
-/// Maximum time that these tests wait for a datagram or connection.
+/// Timeout for a datagram or a connection.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Metadata to compare in addition to names, types, contents, link targets and times.
+/// Metadata compared in addition to names, types, contents, link targets and times.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Aspects {
     pub modes: bool,
@@ -43,7 +43,7 @@ impl Aspects {
     };
 }
 
-/// Description of a directory tree by path. The empty path is the directory itself.
+/// Description of a directory tree, by path. The empty path is the root directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree(BTreeMap<PathBuf, Thing>);
 
@@ -53,9 +53,9 @@ struct Thing {
     mtime: (i64, i64),
     mode: Option<u32>,
     xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// First path of the same hard-linked file, if it has several.
+    /// First path of the same hard-linked file; `None` if the file has only one path.
     same_as: Option<PathBuf>,
-    /// Offsets and lengths of the file's data extents, if holes are compared.
+    /// Offsets and lengths of the file's data extents; `None` if holes are not compared.
     data: Option<Vec<(u64, u64)>>,
 }
 
@@ -77,7 +77,7 @@ impl Tree {
         tree
     }
 
-    /// Returns the paths in the tree, without the empty path of the directory itself.
+    /// Returns the paths in the tree, without the empty path of the root directory.
     pub fn paths(&self) -> Vec<String> {
         let paths = self.0.keys().filter(|path| !path.as_os_str().is_empty());
         paths
@@ -155,7 +155,7 @@ impl Thing {
 }
 
 /// Returns the paths of the files with final names. Skips journals and part files, which a running
-/// copy may remove at any time.
+/// copy may remove meanwhile.
 pub fn finished_files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -175,7 +175,7 @@ pub fn finished_files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Panics with the first differences if two trees differ.
+/// Panics with the first differences unless two trees are equal.
 #[track_caller]
 pub fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
     assert_same_tree_after("", one, other, aspects);
@@ -224,7 +224,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
 
-/// Returns the extents of a file that are not holes (SEEK_DATA).
+/// Returns the data extents of a file, without holes (SEEK_DATA).
 pub fn data_of(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let mut extents = Vec::new();
@@ -242,7 +242,7 @@ pub fn data_of(path: &Path) -> Vec<(u64, u64)> {
 }
 
 /// Sets the access and modification time of a file or symbolic link to `seconds` after 1970, plus a
-/// fraction.
+/// fixed fraction.
 pub fn age(path: &Path, seconds: u64) {
     let time = Timespec {
         tv_sec: i64::try_from(seconds).unwrap(),
@@ -262,7 +262,7 @@ pub fn plant(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Creates a sparse file. Its only data is one page at each offset in `data`.
+/// Creates a sparse file. Each offset in `data` has one page of data; the rest is a hole.
 pub fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
     use std::os::unix::fs::FileExt;
     let file = File::create(path).unwrap();
@@ -321,7 +321,7 @@ fn set_xattr(path: &Path, name: &str, value: &[u8]) {
         .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
 }
 
-/// Sets an ACL on a file by which user and group 1234 may read it.
+/// Sets an ACL that permits user and group 1234 to read a file.
 pub fn set_acl(path: &Path) {
     set_xattr(path, ACL, &acl());
 }
@@ -329,7 +329,7 @@ pub fn set_acl(path: &Path) {
 /// Extended attribute that holds the access ACL of a file.
 pub const ACL: &str = "system.posix_acl_access";
 
-/// Returns an ACL by which user and group 1234 may read, in the kernel's format
+/// Returns an ACL that permits user and group 1234 to read, in the kernel's format
 /// (linux/posix_acl_xattr.h).
 pub fn acl() -> Vec<u8> {
     let entry = |tag: u16, bits: u16, id: u32| {
@@ -352,8 +352,8 @@ pub fn acl() -> Vec<u8> {
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }
 
-/// Sets the modification times of a tree. Sets those of entries before that of their directory,
-/// which would change again.
+/// Sets the modification times of a tree. Sets those of the entries first, because a change of an
+/// entry would update the time of its directory.
 fn age_all(path: &Path, seconds: u64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         fs::read_dir(path)

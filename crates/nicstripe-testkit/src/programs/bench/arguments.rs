@@ -13,7 +13,7 @@ pub struct CommandLine<A: clap::Args> {
     pub bench: bool,
 }
 
-/// Number and direction of the copies of a bench.
+/// Number and direction of the copies that a bench makes.
 #[derive(Debug, clap::Args)]
 pub struct Copies {
     /// Number of copies of each kind in each direction
@@ -52,7 +52,8 @@ impl Way {
     }
 }
 
-/// Parses a size in bytes: digits and an optional suffix K, M or G (powers of 1024). Rejects 0.
+/// Parses a size in bytes: digits and an optional suffix K, M or G (powers of 1024). Returns an
+/// error for any other text and for 0.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("not a size: {text:?}, expected digits and an optional K, M or G");
     let (digits, shift) = match text.char_indices().last() {

@@ -20,8 +20,9 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// Ballast file in a tmpfs. A thread punches holes into it while other files grow, so that they
-/// reuse its memory. Dropping it stops the thread and removes the file.
+/// Ballast file in a tmpfs. A thread punches holes into the ballast file while other files grow, so
+/// that the other files reuse its memory. Dropping the ballast stops the thread and removes the
+/// file.
 #[derive(Debug)]
 pub struct Ballast {
     path: PathBuf,
@@ -30,8 +31,7 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Creates a ballast file of `size` bytes in `folder`, and starts the thread that punches
-    /// holes.
+    /// Creates a ballast file of `size` bytes in `folder` and starts the thread that punches holes.
     pub fn hold(folder: &Path, size: u64) -> io::Result<Self> {
         let path = folder.join("ballast");
         let mut file = File::create(&path)?;
@@ -63,11 +63,11 @@ impl Drop for Ballast {
     }
 }
 
-/// Punches holes into the ballast file, [`LEAD`] bytes ahead of the growth of other files on its
-/// file system. Returns when the whole file is freed, or when `stop` is set.
+/// Punches holes into the ballast file, [`LEAD`] bytes ahead of the growth of other files on the
+/// same file system. Returns when the whole file is freed or `stop` is set.
 ///
-/// Frees the blocks with an even index first, then the others. The host reclaims pieces of 2 MiB,
-/// which are rare this way.
+/// Frees the blocks with an even index first, then the others: the host reclaims only contiguous
+/// pieces of 2 MiB, which are rare in this order.
 fn make_room(ballast: &File, size: u64, stop: &AtomicBool) -> io::Result<()> {
     let used =
         || fstatvfs(ballast.as_fd()).map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize);

@@ -12,7 +12,7 @@ pub struct Cables {
 }
 
 impl Cables {
-    /// Creates cables from link specifications, for scenarios that the command line cannot express.
+    /// Creates cables from link specifications, for scenarios without a command-line syntax.
     pub fn of(name: impl Into<String>, specs: impl Into<Vec<LinkSpec>>) -> Self {
         Self {
             name: name.into(),
@@ -28,7 +28,8 @@ impl Cables {
         }
     }
 
-    /// Returns the display name: the command-line syntax, such as `2` or `1000+100`, if it has one.
+    /// Returns the display name: the command-line syntax, such as `2` or `1000+100`, if the cables
+    /// have one.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -42,8 +43,8 @@ impl Cables {
         self.specs.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Returns the theoretical goodput of all cables in bits per second, without header overhead;
-    /// `None` if any is unshaped.
+    /// Returns the theoretical goodput of all cables in bits per second, header overhead
+    /// subtracted; `None` if a cable is unshaped.
     pub fn theory(&self) -> Option<f64> {
         self.specs
             .iter()
@@ -51,7 +52,8 @@ impl Cables {
             .sum()
     }
 
-    /// Divides `size` bytes among the cables in proportion to their rates, or evenly if unshaped.
+    /// Divides `size` bytes among the cables in proportion to their rates, or evenly if they are
+    /// unshaped.
     pub fn divide(&self, size: u64) -> Vec<u64> {
         let rate = |spec: &LinkSpec| spec.line_rate().map_or(1, |rate| rate.bits_per_second());
         let total: u128 = self.specs.iter().map(|spec| u128::from(rate(spec))).sum();

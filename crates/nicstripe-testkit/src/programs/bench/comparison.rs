@@ -12,21 +12,21 @@ use super::{
 };
 
 /// Benchmark of several programs in interleaved rounds, so that other load on the machine affects
-/// all alike.
+/// all programs alike.
 #[derive(Debug)]
 pub struct Comparison<'a> {
     pub place: &'a Place,
     pub contenders: &'a [Contender],
-    /// Number of measured rounds, each with one copy per program.
+    /// Number of measured rounds. Each round has one copy per program.
     pub runs: u32,
-    /// Number of rounds before the measured ones, not counted: a virtual machine's first use of
-    /// memory costs extra.
+    /// Number of discarded rounds before the measured ones. The first use of memory in a virtual
+    /// machine takes extra time.
     pub warm_ups: u32,
     /// Error messages of failed nicstripe copies. Failures of other programs are only printed.
     pub failures: Vec<String>,
 }
 
-/// Measured copies of one program; empty if one of its copies failed.
+/// Measured copies of one program. Empty if one of the program's copies failed.
 #[derive(Debug)]
 pub struct Series {
     pub contender: Contender,
@@ -87,7 +87,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// Returns an error if any nicstripe copy failed or differed from its source.
+    /// Returns an error if any nicstripe copy failed or differed from the source.
     pub fn verdict(self) -> Result<()> {
         if self.failures.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! Programs under comparison, and the commands that start each with its best manual configuration.
+//! Programs under comparison, and their commands with the best manual configuration.
 
 use std::{
     fmt, fs,
@@ -22,29 +22,30 @@ use crate::program;
 pub enum Contender {
     /// The program under test: `nicstripe cp` and `nicstripe serve`.
     Nicstripe,
-    /// iperf3, memory to memory, one process per cable, each bound to its interface: the cables'
-    /// capacity.
+    /// iperf3, memory to memory, with one process per cable, bound to the cable's interface.
+    /// Measures the cables' capacity.
     ///
-    /// The client exits when the last bytes are in its socket buffer, before they arrive (2 to 4 MB
-    /// per cable, by the counters), so the result may exceed theory by that much.
+    /// The client exits when the last 2 to 4 MB per cable (by the counters) are in its socket
+    /// buffer, before they arrive. The result may therefore exceed the theoretical goodput.
     Iperf3,
-    /// aria2 at the receiver, from nginx, with four connections per cable.
+    /// aria2 at the receiver and nginx at the sender, with four connections per cable.
     Aria2,
-    /// axel at the receiver, from nginx, with four connections per cable.
+    /// axel at the receiver and nginx at the sender, with four connections per cable.
     Axel,
-    /// rsync to its own daemon, over one TCP connection.
+    /// rsync to an rsync daemon at the receiver, over one TCP connection.
     Rsync,
-    /// GridFTP: 4 connections over a single cable; striped over several, with one data node per
-    /// cable at either end.
+    /// GridFTP with four connections over a single cable. Striped over several cables, with one
+    /// data node per cable at each end.
     Gridftp,
 }
 
 /// Server and client commands for one copy by one program.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Servers, started one after the other before the measurement.
+    /// Servers, started in this order before the measurement.
     pub(crate) servers: Vec<Server>,
-    /// Clients and their hosts, started together. The measurement stops when all have exited.
+    /// Clients and their hosts, started together. The measurement ends when all clients have
+    /// exited.
     pub(crate) clients: Vec<(Host, Command)>,
 }
 
@@ -66,7 +67,7 @@ pub(crate) enum Ready {
 }
 
 impl Contender {
-    /// Returns those of `wanted` that are installed, and prints a line for each missing one.
+    /// Returns the installed programs among `wanted`, and prints a line for each missing one.
     pub fn installed(wanted: &[Self]) -> Vec<Self> {
         let (installed, missing): (Vec<Self>, Vec<Self>) = wanted
             .iter()
@@ -112,7 +113,7 @@ impl Contender {
         self != Self::Iperf3
     }
 
-    /// For nicstripe, parses the report and checks its digest; for other programs, returns `None`.
+    /// Parses nicstripe's report and checks its digest. Returns `None` for other programs.
     pub(crate) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
         if self != Self::Nicstripe {
             return Ok(None);
@@ -161,9 +162,10 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Returns the version output of a program; `None` if it cannot be started.
+/// Returns the version output of a program; `None` if the program cannot be started.
 fn version_of(program: &str) -> Option<String> {
-    // nginx and GridFTP accept a single dash only; the others print at least their name.
+    // nginx and GridFTP accept a flag with a single dash only; the others at least print their
+    // name.
     let flag = if program == "nginx" {
         "-v"
     } else if program.starts_with("globus") {
@@ -204,7 +206,7 @@ fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
     }
 }
 
-/// Completes a nicstripe command to `serve --root` on host B, with that host's files.
+/// Completes a nicstripe command to `serve --root` on host B, with host B's files.
 pub(crate) fn as_daemon(command: Command, place: &Place) -> Command {
     let mut command = as_nicstripe(command, place, Host::B, "serve");
     command.arg("--root").arg(place.files(Host::B));
@@ -253,7 +255,7 @@ pub struct LinkReport {
 }
 
 impl CpReport {
-    /// Parses the last line of `nicstripe cp --json`, which is the report.
+    /// Parses the last line of the output of `nicstripe cp --json`, which is the report.
     pub fn parse(output: &str) -> Result<Self> {
         let last = output
             .lines()
@@ -263,8 +265,8 @@ impl CpReport {
     }
 }
 
-/// Returns one iperf3 server and client per cable. Each transfers bytes in proportion to its
-/// cable's rate.
+/// Returns a plan with one iperf3 server and client per cable. Each client sends bytes in
+/// proportion to its cable's rate.
 fn iperf3(scene: &Scene<'_>) -> Plan {
     let mut plan = Plan {
         servers: Vec::new(),
@@ -303,7 +305,7 @@ fn iperf3(scene: &Scene<'_>) -> Plan {
     plan
 }
 
-/// Returns nginx at the sender and a download client at the receiver.
+/// Returns a plan with nginx at the sender and a download client at the receiver.
 fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
     let folder = scene.place.logs().join("nginx");
     fs::create_dir_all(&folder)?;
@@ -384,7 +386,8 @@ fn connections(scene: &Scene<'_>) -> String {
     (4 * scene.cables.count()).to_string()
 }
 
-/// Returns a plan that pushes with rsync to a daemon at the receiver, over the first cable.
+/// Returns a plan with an rsync daemon at the receiver and an rsync client at the sender, over the
+/// first cable.
 fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     let server = rsync_daemon(&scene.lab, scene.place, scene.to())?;
     let mut client = scene.lab.command(scene.from, "rsync");
@@ -406,8 +409,8 @@ fn rsync(scene: &Scene<'_>) -> Result<Plan> {
     })
 }
 
-/// Returns an rsync daemon command on [`RSYNC_PORT`] that serves the host's files as the module
-/// `to`.
+/// Returns the command of an rsync daemon on [`RSYNC_PORT`] that serves the host's files as the
+/// module `to`.
 pub(crate) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
     let settings = place.logs().join("rsyncd.conf");
     let module = place.files(host);
@@ -425,8 +428,8 @@ pub(crate) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Comma
     Ok(command)
 }
 
-/// Returns a GridFTP server at the receiver and a client with four connections, over the first
-/// cable.
+/// Returns a plan with a GridFTP server at the receiver and a client with four connections, over
+/// the first cable.
 fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     let address = scene.lab.address(scene.to(), 0).to_string();
     let server = gridftp_server(
@@ -451,7 +454,7 @@ fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
     })
 }
 
-/// Returns a striped GridFTP setup: one front end and one data node per cable at each host. The
+/// Returns a plan for striped GridFTP: one front end and one data node per cable at each host. The
 /// client starts a third-party transfer between the front ends.
 fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
     let count = scene.cables.count();
@@ -531,8 +534,8 @@ fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Se
 const NGINX_PORT: u16 = 8080;
 pub(crate) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
-/// Port of the first GridFTP data node; later nodes use the ports above it.
+/// Port of the first GridFTP data node. Each further node uses the next port.
 const GRIDFTP_NODES: u16 = 6001;
 
-/// Prefix of the line that `nicstripe serve` prints on standard error when it listens.
+/// Prefix of the line that `nicstripe serve` prints on standard error once it listens.
 pub const LISTENING: &str = "listening on";

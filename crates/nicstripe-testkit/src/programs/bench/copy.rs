@@ -34,10 +34,10 @@ pub struct Copied {
     pub report: Option<CpReport>,
 }
 
-/// Hooks that a bench runs during and after a copy; `()` does nothing.
+/// Hooks that a bench runs during and after a copy. `()` is the implementation without hooks.
 pub trait Watch {
-    /// Called every few milliseconds from the start of the clients, at `begun`, until all have
-    /// exited or this returns `Break`.
+    /// Called every few milliseconds from the start of the clients, at `begun`, until all clients
+    /// have exited or the hook returns `Break`.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Copied {
         self.cables.iter().map(share).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the copy whose time is closest to the median; `None` without copies.
+    /// Returns the copy whose time is closest to the median; `None` if `runs` is empty.
     pub fn typical(runs: &[Self]) -> Option<&Self> {
         let median = Spread::of(runs, |run| run.wall.as_secs_f64()).median();
         runs.iter().min_by(|a, b| {
@@ -216,7 +216,7 @@ fn start_servers(
     Ok(started)
 }
 
-/// Waits up to [`INTERVAL`] for the clients, and returns true if all have exited.
+/// Waits up to [`INTERVAL`] for the clients to exit. Returns true if all have exited.
 fn has_ended(clients: &[(Host, Process)]) -> Result<bool> {
     let until = Instant::now() + INTERVAL;
     let mut left = clients.iter().map(|(_, client)| {

@@ -1,4 +1,4 @@
-//! Start of `nicstripe serve`, with a wait until it listens.
+//! Start of `nicstripe serve`, including the wait until the daemon listens.
 
 use std::{path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::program;
 
-/// Starts the daemon of host B in a lab, as root.
+/// Starts the daemon of host B in a lab, as root, and waits until the daemon listens.
 pub fn serve_in(lab: &Lab, place: &Place) -> Result<Process> {
     start_daemon(as_daemon(lab.command(Host::B, program()), place), place)
 }
@@ -26,7 +26,7 @@ pub fn start_daemon(command: Command, place: &Place) -> Result<Process> {
     start_daemon_as(command, "serve", &place.logs())
 }
 
-/// Like [`start_daemon`], with a process name and a log folder, so that several daemons can run.
+/// Like [`start_daemon`], with a process name and a log folder, for benches with several daemons.
 pub fn start_daemon_as(command: Command, name: &str, logs: &Path) -> Result<Process> {
     let daemon = Process::spawn(command, name, logs)?;
     daemon.await_line(LISTENING)?;

@@ -1,22 +1,22 @@
 //! Shared parts of the benches: the two hosts, the compared programs, measurements and output.
 //!
-//! `arguments` has command-line arguments, `cables` the cables, `place` the folders and
-//! `sample` the file to copy; a `scene` combines them. `contender` has the commands of
-//! nicstripe and each rival, `daemon` starts nicstripe's daemon and waits until it listens,
-//! `process` supervises the processes, `copy` measures one copy and `comparison` many. A
-//! `stage` measures any other command, and `tree` creates and compares trees. `ballast`
-//! avoids page faults of the virtual machine. `spread` and `table` print.
+//! `arguments` has command-line arguments, `cables` the cables, `place` the folders and `sample`
+//! the file to copy; a `scene` combines them. `contender` has the commands of nicstripe and each
+//! rival, `daemon` starts nicstripe's daemon and waits until it listens, `process` supervises the
+//! processes, `copy` measures one copy, and `comparison` measures many. A `stage` measures any
+//! other command, and `tree` creates and compares trees. `ballast` avoids page faults of the
+//! virtual machine. `spread` and `table` print.
 //!
-//! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail if a copy is
-//! wrong, never for speed: the output shows the threshold next to the value.
+//! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. A bench fails if a copy
+//! is wrong, but never because it is slow: the output shows the threshold next to the value.
 //!
 //! # CPU
 //!
 //! CPU time is the user and system time of a program and its descendants, from `/proc/PID/stat`,
 //! which truncates each number to 10 ms. A copy of 2 GiB therefore appears up to 0.02 s/GB cheaper
 //! than it is; numbers of small copies mean little. Kernel work outside any process (ksoftirqd) is
-//! in the column "others", with all other load on the machine. Repeat the measurement if that is
-//! far from 0.
+//! in the column "others", with all other load on the machine. Repeat the measurement if "others"
+//! is far from 0.
 
 mod arguments;
 mod ballast;
@@ -57,8 +57,8 @@ pub use self::{
     tree::{Contents, Shape, differences},
 };
 
-/// Runs a bench: gains the rights for a lab, parses the command line, and maps an error to an exit
-/// code.
+/// Runs a bench: gains the rights for a lab, parses the command line, and converts an error to an
+/// exit code.
 ///
 /// Returns without a measurement unless `--bench` is given, which `cargo bench` passes and `cargo
 /// test --all-targets` does not.
@@ -71,7 +71,7 @@ pub fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCode {
         println!("nothing measured: run it by `cargo bench`, or with --bench");
         return ExitCode::SUCCESS;
     }
-    // Must come first: a process with threads may not enter a user namespace.
+    // Must come first: a process with several threads cannot enter a user namespace.
     match nicstripe_lab::gain_access()
         .map_err(Error::from)
         .and_then(|()| bench(arguments))
@@ -84,7 +84,8 @@ pub fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCode {
     }
 }
 
-/// Formats kernel version, number of CPUs and program versions, for the line above a table.
+/// Formats the kernel version, the number of CPUs and the program versions, for the line above a
+/// table.
 pub fn circumstances(contenders: &[Contender]) -> String {
     let kernel = rustix::system::uname();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);

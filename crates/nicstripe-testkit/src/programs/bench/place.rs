@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::{ballast::Ballast, error::Result, sample::gib};
 use crate::programs::program::temporary_folder;
 
-/// Temporary folders of both hosts: files, logs, and keys that trust each other. Removed when
-/// dropped.
+/// Temporary folders of both hosts: files, logs, and keys that trust each other. Dropping the value
+/// removes the folders.
 #[derive(Debug)]
 pub struct Place {
     base: TempDir,
@@ -22,7 +22,7 @@ pub struct Place {
 
 impl Place {
     /// Creates the folders in /dev/shm, to exclude the disk from the measurement. `room` is the
-    /// maximum number of bytes in use at a time, [ballast](Self::ballast) included.
+    /// maximum number of bytes in use at any time, [ballast](Self::ballast) included.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Place {
     }
 
     /// Creates the folders in `folder`, by default in cargo's temporary folder for benches. `room`
-    /// is the maximum number of bytes in use at a time.
+    /// is the maximum number of bytes in use at any time.
     pub fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
         Self::within(folder.unwrap_or(&temporary_folder()), room)
     }
@@ -78,12 +78,12 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns the temporary folder that contains those of both hosts.
+    /// Returns the temporary folder that contains the folders of both hosts.
     pub fn base(&self) -> &Path {
         self.base.path()
     }
 
-    /// Returns a host's folder of sent and received files.
+    /// Returns a host's folder for sent and received files.
     pub fn files(&self, host: Host) -> PathBuf {
         self.base.path().join(format!("files-{host}"))
     }
@@ -99,7 +99,7 @@ impl Place {
     }
 
     /// Creates a ballast of `size` bytes for the next received file; `None` if the folders are on a
-    /// disk.
+    /// disk, which needs no ballast.
     pub fn ballast(&self, size: u64) -> Result<Option<Ballast>> {
         Ok(if self.is_in_memory {
             Some(Ballast::hold(self.base.path(), size)?)
@@ -122,7 +122,7 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the folders that killed benches left, which may hold gigabytes of memory.
+/// Removes the folders of benches that were killed. Such folders may hold gigabytes of memory.
 fn remove_leftovers(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -137,13 +137,14 @@ fn remove_leftovers(folder: &Path) {
                 .ok()
         });
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Fails for another user's folder, which then stays.
+            // Fails if the folder belongs to another user. The folder then stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Returns the bytes of memory available without swapping (MemAvailable in proc_meminfo(5)).
+/// Returns the bytes of memory available without swapping (MemAvailable in proc_meminfo(5)); `None`
+/// if `/proc/meminfo` cannot be read.
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::error::Result;
 
-/// Child process in its own process group, which is terminated on drop.
+/// Child process in its own process group. Dropping the value terminates the group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -31,15 +31,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command in a new process group, with its output in files in `logs`. `name` is used
-    /// for these files and in messages.
+    /// Starts a command in a new process group, with its output in files in `logs`. `name` appears
+    /// in the names of these files and in messages.
     pub fn spawn(command: Command, name: &str, logs: &Path) -> Result<Self> {
         let output = File::create(Self::stdout_of(name, logs))?;
         Self::spawn_between(command, name, logs, Stdio::null(), output.into())
     }
 
     /// Like [`spawn`](Self::spawn), with the given standard input and output.
-    /// [`output`](Self::output) does not apply.
+    /// [`output`](Self::output) cannot read the output.
     pub fn spawn_between(
         mut command: Command,
         name: &str,
@@ -81,7 +81,7 @@ impl Process {
     }
 
     /// Waits up to `time` for the exit, and returns true if the process has exited. Does not reap
-    /// it, so that its CPU time stays readable.
+    /// the process, so that its CPU time stays readable.
     pub fn has_ended_within(&self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -94,7 +94,7 @@ impl Process {
         }
     }
 
-    /// Waits for the exit of the process, without reaping it.
+    /// Waits for the exit of the process without reaping it.
     ///
     /// # Errors
     ///
@@ -181,8 +181,8 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the CPU time so far of the process and its descendants, except those whose parents
-    /// exited without waiting for them.
+    /// Returns the CPU time that the process and its descendants have used so far. Excludes
+    /// descendants whose parents exited without waiting for them.
     pub fn cpu(&self) -> Result<Duration> {
         let stats = all_stats()?;
         let mut family = vec![self.pid.as_raw_nonzero().get()];
@@ -216,7 +216,7 @@ impl Process {
         Some([field("VmHWM:")?, field("RssAnon:")?])
     }
 
-    /// Formats the last three lines of standard error, for an error message.
+    /// Returns the last three lines of standard error, for an error message.
     fn said(&self) -> String {
         let text = fs::read_to_string(&self.stderr).unwrap_or_default();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
@@ -229,7 +229,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // All of this fails if it was already reaped, which is fine.
+        // Fails if the process was already reaped, which is harmless.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process_group(self.pid, Signal::TERM);
             let _ = self.has_ended_within(STOP_TIMEOUT);
@@ -239,12 +239,12 @@ impl Drop for Process {
     }
 }
 
-/// Peak memory of a process in bytes.
+/// Peak memory of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// Peak resident set size (VmHWM), which includes the program's code.
+    /// Peak resident set size (VmHWM) in bytes. Includes the program's code.
     pub resident: u64,
-    /// Peak anonymous memory (RssAnon), from samples.
+    /// Peak anonymous memory (RssAnon) in bytes, from samples.
     pub own: u64,
 }
 
@@ -263,7 +263,7 @@ impl Peak {
 /// Fields of `/proc/PID/stat` that the benches use (proc_pid_stat(5)).
 struct Stat {
     parent: i32,
-    /// User and system time in clock ticks, including waited-for children.
+    /// User and system time in clock ticks, including children that the process has waited for.
     ticks: u64,
 }
 
@@ -271,7 +271,7 @@ fn all_stats() -> io::Result<BTreeMap<i32, Stat>> {
     let pids = fs::read_dir("/proc")?
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // Processes that end meanwhile have no entry.
+    // A process that has ended meanwhile has no entry.
     Ok(pids
         .filter_map(|pid: i32| {
             Some((
@@ -304,7 +304,7 @@ pub fn busy() -> Result<Duration> {
         .split_ascii_whitespace()
         .flat_map(str::parse)
         .collect();
-    // user, nice, system, idle, iowait, irq, softirq; idle and iowait do not count.
+    // Columns: user, nice, system, idle, iowait, irq, softirq. Idle and iowait are not busy time.
     let ticks: u64 = fields
         .iter()
         .take(7)
@@ -328,11 +328,11 @@ fn has_listener(table: &str, port: u16) -> bool {
 const LISTEN: &str = "0A";
 
 /// Clock ticks per second in `/proc` (`USER_HZ`): 100 on every architecture that Rust's standard
-/// library is built for.
+/// library supports.
 const TICKS_PER_SECOND: u32 = 100;
 
-/// Start-up timeout of a server: some milliseconds suffice, a loaded machine needs more.
+/// Start-up timeout of a server. A start takes milliseconds, on a loaded machine longer.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time that a process has between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL in which a process can exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -37,7 +37,7 @@ impl Sample {
         })
     }
 
-    /// Describes an existing source file, and computes its digest.
+    /// Describes an existing source file and computes its digest.
     pub fn of(path: PathBuf) -> Result<Self> {
         let (size, digest) = (fs::metadata(&path)?.len(), digest_of(&path)?);
         Ok(Self { path, size, digest })
@@ -63,8 +63,8 @@ impl Sample {
         Ok(fs::remove_file(self.path)?)
     }
 
-    /// Compares a copy with the source byte by byte, and its digest by `b3sum` if that is
-    /// installed.
+    /// Compares a copy with the source byte by byte, and compares its digest by `b3sum` if `b3sum`
+    /// is installed.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl Sample {
             .is_ok()
     }
 
-    /// Compares the hexadecimal digest `found` with the source's; `who` is the program that
-    /// computed it.
+    /// Compares the hexadecimal digest `found` with the source's digest. `who` is the program that
+    /// computed `found`.
     pub fn check_digest(&self, found: &str, who: &str) -> Result<()> {
         match found == self.digest.to_hex().as_str() {
             true => Ok(()),
@@ -134,7 +134,7 @@ fn digest_of(path: &Path) -> Result<Hash> {
     Ok(hasher.finalize())
 }
 
-/// Returns the lengths of the blocks in which `size` bytes are read or written.
+/// Returns the lengths of the blocks in which a file of `size` bytes is read or written.
 fn blocks(size: u64) -> impl Iterator<Item = usize> {
     let last = usize::try_from(size % BLOCK as u64)
         .ok()

@@ -6,7 +6,7 @@ use nicstripe_lab::{Host, Lab, LabBuilder};
 
 use super::{cables::Cables, error::Result, place::Place, sample::Sample};
 
-/// Setup of one copy. Each copy has a new lab, so that earlier ones cannot affect it.
+/// Setup of one copy. Each copy has a new lab, so that earlier copies cannot affect it.
 #[derive(Debug)]
 pub struct Scene<'a> {
     pub lab: Lab,
@@ -46,7 +46,7 @@ impl<'a> Scene<'a> {
         )
     }
 
-    /// Like [`build`](Self::build), with a lab of the caller.
+    /// Like [`build`](Self::build), with a lab from the caller.
     pub fn in_lab(
         lab: LabBuilder,
         cables: &'a Cables,
@@ -79,7 +79,7 @@ impl<'a> Scene<'a> {
         Ok(self.place.files(self.to()).join(self.sample.name()?))
     }
 
-    /// Returns the bytes received on each cable since the lab was built, by the receiver's
+    /// Returns the bytes received on each cable since the lab was built, from the receiver's
     /// interface counters.
     pub fn received_bytes(&self) -> Result<Vec<u64>> {
         let counters = self.lab.counters()?;

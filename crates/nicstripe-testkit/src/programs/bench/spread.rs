@@ -15,8 +15,8 @@ impl Spread {
         Self { values }
     }
 
-    /// Returns the median, for an even number of runs the mean of the two middle values; NaN
-    /// without runs.
+    /// Returns the median, or NaN without values. For an even number of values, this is the mean of
+    /// the two middle ones.
     pub fn median(&self) -> f64 {
         let middle = self.values.len() / 2;
         match self.values[..] {
@@ -28,12 +28,12 @@ impl Spread {
         }
     }
 
-    /// Formats the median with this number of decimals.
+    /// Formats the median with the given number of decimals.
     pub fn middle(&self, decimals: usize) -> String {
         format!("{:.decimals$}", self.median())
     }
 
-    /// Formats median, minimum and maximum as `9.21 (9.19–9.25)`; only the value for a single run.
+    /// Formats median, minimum and maximum as `9.21 (9.19–9.25)`. A single value has no range.
     pub fn print(&self, decimals: usize) -> String {
         match self.values[..] {
             [least, .., greatest] => format!(

@@ -1,4 +1,4 @@
-//! Measurement of any command against a daemon on the other host.
+//! Measurement of a command against a daemon on the other host.
 
 use std::{
     path::Path,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::program;
 
-/// New lab with the daemon of nicstripe or rsync on host B, for measuring commands on host A.
+/// New lab with a nicstripe or rsync daemon on host B, for measuring commands on host A.
 #[derive(Debug)]
 pub struct Stage<'a> {
     pub lab: Lab,
@@ -40,15 +40,14 @@ pub struct Measured {
     pub own: Vec<[u64; 2]>,
     /// Traffic counters of each cable during the command.
     pub cables: Vec<LinkCounters>,
-    /// Standard output of the command; empty if redirected.
+    /// Standard output of the command. Empty if it was redirected.
     pub output: String,
     /// Standard error of the command.
     pub errors: String,
 }
 
 impl<'a> Stage<'a> {
-    /// Builds a lab and starts the daemon of nicstripe or rsync in it. Keeps the files of earlier
-    /// stages.
+    /// Builds a lab and starts the nicstripe or rsync daemon. Keeps the files of earlier stages.
     pub fn build(cables: &Cables, place: &'a Place, contender: Contender) -> Result<Self> {
         let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
         let daemon = match contender {
@@ -79,7 +78,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Returns a `nicstripe cp` or `rsync` command on host A with these arguments.
+    /// Returns a `nicstripe cp` or `rsync` command on host A with the arguments `words`.
     pub fn client(&self, words: &[&str]) -> Command {
         let mut command = match self.contender {
             Contender::Rsync => self.lab.command(Host::A, "rsync"),
@@ -94,7 +93,7 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// Returns the remote path of `path` on host B, in the syntax of nicstripe or rsync.
+    /// Returns the remote form of `path` on host B, in the syntax of nicstripe or rsync.
     pub fn remote(&self, path: &str) -> String {
         let address = self.lab.address(Host::B, 0);
         match self.contender {
@@ -103,7 +102,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs a command of [`client`](Self::client) to its end and measures it.
+    /// Runs a command from [`client`](Self::client) until it exits, and measures it.
     ///
     /// # Errors
     ///
@@ -184,8 +183,8 @@ impl Measured {
         CpReport::parse(&self.output)
     }
 
-    /// Returns the growth of the peak anonymous memory of command and daemon in bytes, from the
-    /// second quarter of the samples to the last; negative if it shrank.
+    /// Returns the growth of the anonymous memory of the command and the daemon in bytes: the peak
+    /// of the last quarter of the samples minus that of the second quarter.
     pub fn growth(&self) -> [i64; 2] {
         let quarter = self.own.len() / 4;
         let most = |samples: &[[u64; 2]], end: usize| {

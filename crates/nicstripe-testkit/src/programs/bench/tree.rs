@@ -24,7 +24,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Creates the tree in `root`, identical in each run except for the modification times.
+    /// Creates the tree in `root`. The tree is identical in each run, except for the modification
+    /// times.
     pub fn plant(self, root: &Path) -> Result<()> {
         fs::create_dir_all(root)?;
         let mut stream = Hasher::new().finalize_xof();
@@ -40,7 +41,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns an upper bound of the tree's disk usage in bytes, with blocks of 4 KiB and directory
+    /// Returns an upper bound of the tree's disk usage in bytes: blocks of 4 KiB and directory
     /// entries.
     pub fn room(self) -> u64 {
         self.files * (self.size.next_multiple_of(4096) + 1024)
@@ -50,9 +51,9 @@ impl Shape {
 /// Number and total size of the files of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contents {
-    /// Number of regular files; each hard link counts.
+    /// Number of regular files. Each hard link counts.
     pub files: u64,
-    /// Total size of the regular files in bytes; a hard-linked file counts once.
+    /// Total size of the regular files in bytes. A file with several hard links counts once.
     pub bytes: u64,
 }
 
@@ -81,7 +82,7 @@ impl Contents {
 }
 
 /// Returns the first differences of two trees: names, types, contents, sizes, modes, owners, times,
-/// extended attributes and hard links. The list is cut off at about `MOST_SHOWN`.
+/// extended attributes and hard links. The comparison stops after about `MOST_SHOWN` differences.
 pub fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
     let mut comparison = Comparison {
         found: Vec::new(),
@@ -94,7 +95,7 @@ pub fn differences(one: &Path, other: &Path) -> Result<Vec<String>> {
 
 struct Comparison {
     found: Vec<String>,
-    /// First path of each hard-linked file by device and inode, for each tree.
+    /// First path of each hard-linked file, by device and inode, for each of the two trees.
     first_names: [BTreeMap<(u64, u64), PathBuf>; 2],
     blocks: [Vec<u8>; 2],
 }
@@ -188,7 +189,7 @@ impl Comparison {
                     .clone()
             })
         });
-        // Hard links from outside the tree do not count.
+        // Ignores hard links from outside the tree.
         if ours.as_deref().unwrap_or(path) != theirs.as_deref().unwrap_or(path) {
             self.found.push(format!("{}: hard links", path.display()));
         }
@@ -220,7 +221,7 @@ fn describe(path: &Path) -> Result<Metadata> {
 /// Returns mode, owner, modification time and size of two entries as text.
 fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]); 4] {
     let both = |text: fn(&Metadata) -> String| [text(one), text(other)];
-    // Directory sizes depend on the file system.
+    // The size of a directory depends on the file system.
     let size = |metadata: &Metadata| {
         if metadata.is_dir() {
             String::new()
@@ -242,7 +243,7 @@ fn properties(one: &Metadata, other: &Metadata) -> [(&'static str, [String; 2]);
     ]
 }
 
-/// Returns the sorted entry names of a directory.
+/// Returns the entry names of a directory, sorted.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let mut names = fs::read_dir(path)?
         .map(|entry| Ok(entry?.file_name()))
@@ -251,9 +252,9 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Returns the user extended attributes and ACLs of a file; empty if the file system has none.
+/// Returns the user extended attributes and ACLs of a file. Empty if the file system supports none.
 fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    // Most files have none, and then no buffer is needed.
+    // Most files have no attributes and need no buffer.
     if llistxattr(path, &mut [0_u8; 0]).unwrap_or(0) == 0 {
         return Ok(BTreeMap::new());
     }

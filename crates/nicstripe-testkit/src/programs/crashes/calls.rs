@@ -1,4 +1,5 @@
-//! Fault injection into single file system calls of the receiver: kill, error or short write.
+//! Fault injection into single file system calls of the receiver: a kill, an error or a short
+//! write.
 
 use super::{
     case::{Case, Way},
@@ -7,7 +8,7 @@ use super::{
 };
 use crate::{Outcome, Process, number};
 
-/// Series of copies, each with the same fault in another system call.
+/// Series of copies. Each copy has the same fault in another system call.
 pub struct Sweep<'a> {
     pub case: Case,
     pub which: Which,
@@ -19,17 +20,17 @@ pub struct Sweep<'a> {
 
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Number of counted system calls in a copy without a fault.
+    /// Number of counted system calls in a copy without faults.
     pub calls: usize,
     /// Number of system calls with an injected fault.
     pub hits: usize,
-    /// Number of copies that failed because of the fault. The others tolerated it.
+    /// Number of copies that failed because of the fault. The other copies tolerated it.
     pub failed: usize,
 }
 
 impl Sweep<'_> {
-    /// Runs one copy per `step`th system call, with the fault injected there. Panics if a file is
-    /// damaged or a rerun fails.
+    /// Runs one copy per `step`th system call, with the fault injected into that call. Panics if a
+    /// file is damaged or a rerun fails.
     pub fn run(mut self, step: usize) -> Swept {
         let calls = self.attempt(0).calls.len();
         let mut swept = Swept {
@@ -56,7 +57,7 @@ impl Sweep<'_> {
         swept
     }
 
-    /// Runs one copy with the fault in call number `at`, and a rerun if the copy failed.
+    /// Runs one copy with the fault in call number `at`. Reruns the copy if it failed.
     fn attempt(&mut self, at: usize) -> Attempt {
         let (case, plan) = (
             self.case,
@@ -99,13 +100,14 @@ impl Sweep<'_> {
                 && hit
                     .as_ref()
                     .is_some_and(|hit| hit.contains("sync") && hit.ends_with("*part"));
-            // Data must not count as durable after its sync has failed.
+            // Data whose sync failed must not count as durable.
             assert!(
                 !is_poisoned || !case.is_file() || number(&rerun.document(), "resumed_bytes") == 0,
                 "{context}\nthen: {rerun}"
             );
         }
-        // A journal that cannot be removed is obsolete, and stays until the name is used again.
+        // A journal that cannot be removed is obsolete. It stays until another copy to the same
+        // name.
         if matches!(self.fault, Fault::Fail(_) | Fault::FailFrom(_))
             && hit.as_ref().is_some_and(|hit| hit.starts_with("unlinkat"))
         {
@@ -132,7 +134,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Panics unless a failed copy has the right exit code and error message.
+    /// Panics unless a failed copy has the expected exit code and error message.
     fn check_failure(&self, context: &str, outcome: &Outcome) {
         let code = outcome.status.code();
         if self.fault == Fault::Kill {

@@ -12,7 +12,7 @@ use crate::{
     tree::{Aspects, age, assert_same_tree_after, plant},
 };
 
-/// Kind of copy to interrupt, such as one of [`CASES`].
+/// Kind of copy to interrupt, such as those in [`CASES`].
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
@@ -31,7 +31,7 @@ pub enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// Single file with this size in bytes.
+    /// Single file; its size in bytes.
     File(usize),
     Tree,
 }
@@ -52,11 +52,10 @@ const fn case(
     }
 }
 
-/// Size in bytes of a file for which the receiver syncs twice during the copy: it syncs every 16
-/// MiB.
+/// Size in bytes of a file that the receiver syncs twice during the copy, once every 16 MiB.
 const LONG: usize = (36 << 20) + 99;
 
-/// Size in bytes of a file with three chunks, the last of them shorter.
+/// Size in bytes of a file with three chunks. The last chunk is shorter.
 const SHORT: usize = (512 << 10) + 77;
 
 /// Kinds of copies that the tests interrupt.
@@ -104,8 +103,8 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// Copies of files so large that a rerun after a late kill must resume: retransmitting them would
-/// exceed the limit.
+/// Copies of files so large that a rerun after a late kill must resume: retransmitting the whole
+/// file would exceed `MOST_LOST`.
 pub const VAST: &[Case] = &[
     case("put-vast", Way::Put, What::File(VAST_LEN), &[], false),
     case("get-vast", Way::Get, What::File(VAST_LEN), &[], false),
@@ -195,7 +194,7 @@ impl Case {
         }
     }
 
-    /// Panics unless each target file has the new content and no temporary file is left.
+    /// Panics unless each target file has the new content and no temporary file remains.
     #[track_caller]
     pub fn check_end(&self, field: &Field, context: &str) {
         let (from, to) = self.sides(field);
@@ -220,7 +219,8 @@ impl Case {
         assert_eq!(to.names(), ["source"], "{context}");
     }
 
-    /// Removes the journals at the target, and preserves the times of their directories.
+    /// Removes the journals in the target folder, and preserves the modification times of their
+    /// directories.
     pub fn remove_journals(&self, field: &Field) {
         let found = walk(&self.receiver(field).files());
         for path in found
@@ -262,7 +262,7 @@ impl Case {
         }
     }
 
-    /// Returns the old content of a target file, in which some chunks equal the new ones.
+    /// Returns the old content of a target file. Some of its chunks equal the new ones.
     fn old(&self, new: &[u8]) -> Vec<u8> {
         let every = if self.options.contains(&"-f") {
             1
@@ -276,7 +276,7 @@ impl Case {
     }
 }
 
-/// `cp` option with which an interrupted copy may leave a mixture of old and new data.
+/// `cp` option that writes in place. An interrupted copy may leave a mixture of old and new data.
 const IN_PLACE: &str = "--inplace";
 
 fn is_hidden(name: &str) -> bool {

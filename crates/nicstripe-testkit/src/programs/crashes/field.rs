@@ -17,8 +17,7 @@ use crate::{
     program,
 };
 
-/// Client and daemon sides that trust each other, with the port that the daemon uses after each
-/// kill.
+/// Client and daemon that trust each other. The daemon uses the same port after each restart.
 pub struct Field {
     pub client: Side,
     pub server: Side,
@@ -31,7 +30,8 @@ impl Field {
         Self::between(Side::here(), Side::here())
     }
 
-    /// Like `new`, but the programs lack the capabilities with which root ignores permission bits.
+    /// Like `new`, but the programs run without the capabilities that let root ignore permission
+    /// bits.
     pub fn without_privilege() -> Self {
         let side = || {
             Side::of(tempfile::tempdir().unwrap(), |program| {
@@ -63,7 +63,7 @@ impl Field {
         }
     }
 
-    /// Starts the daemon unless it is running.
+    /// Starts the daemon unless the daemon is running.
     pub fn start_daemon(&mut self) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &LOOPBACK));
@@ -76,8 +76,8 @@ impl Field {
         }
     }
 
-    /// Restarts the daemon under strace(1), which delays each sync. Returns `None` if strace is
-    /// missing.
+    /// Restarts the daemon under strace(1), which delays each sync by `time`. Returns `None` if
+    /// strace is missing.
     pub fn start_slow_to_sync(&mut self, time: Duration) -> Option<Process> {
         self.kill_daemon();
         Command::new("strace")
@@ -87,7 +87,7 @@ impl Field {
             .ok()?;
         let mut command = self.server.command("strace");
         let delay = format!("inject=fdatasync:delay_enter={}", time.as_micros());
-        // With -D the child is the daemon, and strace ends with it.
+        // With -D, the child is the daemon, and strace exits with the daemon.
         command.args([
             "-D",
             "-f",
@@ -116,8 +116,8 @@ impl Field {
         self.start_cp(case, &["--json"]).finish()
     }
 
-    /// Starts a copy and traces its receiver. If that is the daemon, restarts it and returns the
-    /// client as well.
+    /// Starts a copy and traces its receiver. Restarts the daemon and returns the client as well if
+    /// the daemon is the receiver.
     #[cfg(target_arch = "x86_64")]
     pub fn start_traced(
         &mut self,

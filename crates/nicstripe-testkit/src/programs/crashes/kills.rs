@@ -1,5 +1,5 @@
-//! Kills the client, the daemon or both by SIGKILL at random moments of a copy, several times,
-//! until the copy is complete.
+//! Kills of the client, the daemon or both by SIGKILL at random moments of a copy, until the copy
+//! is complete.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use nicstripe_sim::Rng;
 
 use crate::Outcome;
 
-/// Target of a kill: the client, the daemon, or both.
+/// Process to kill: the client, the daemon, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     Client,
@@ -37,17 +37,16 @@ pub struct Round {
 #[derive(Debug, Default, Clone)]
 pub struct Figures {
     pub rounds: u32,
-    /// Number of killed clients that were running, and of daemons killed while a client was
-    /// running.
+    /// Number of clients killed while running, and of daemons killed while a client was running.
     pub clients: u32,
     pub daemons: u32,
-    /// Number of copies that a client completed without a rerun after the daemon was restarted.
+    /// Number of copies that a client completed after a restart of the daemon, without a rerun.
     pub continued: u32,
     /// Number of reruns that resumed from durable data.
     pub resumed: u32,
-    /// Number of copies that were complete at the kill, before the client could report it.
+    /// Number of copies that were complete at the kill, but not yet reported by the client.
     pub unheard: u32,
-    /// Maximum bytes of a copy that the client had reported as arrived and that a kill lost.
+    /// Maximum number of bytes that a kill lost although the client had reported them as received.
     pub lost: u64,
 }
 
@@ -69,7 +68,7 @@ impl Figures {
 }
 
 impl Round {
-    /// Returns the round that a seed determines. One in forty copies a file of [`VAST`].
+    /// Returns the round that `seed` determines. One round in forty copies a file of [`VAST`].
     pub fn of(seed: u64, only: Option<Case>) -> Self {
         let mut random = Rng::new(seed);
         let drawn = if random.below(40) == 0 {
@@ -91,7 +90,7 @@ impl Round {
     }
 }
 
-/// Client and daemon of several rounds, and the duration of each copy without kills.
+/// Client and daemon of several rounds, and the duration of each kind of copy without kills.
 pub struct Runner {
     field: Field,
     took: BTreeMap<&'static str, Duration>,
@@ -149,15 +148,15 @@ impl Runner {
     /// Reruns an interrupted copy until it succeeds.
     fn finish(&mut self, case: &Case, mut outcome: Outcome) {
         for _ in 0..MOST_RERUNS {
-            // The killed copy was complete, but no process lived to report it. The content is
-            // checked next.
+            // The killed copy was complete, but the client was killed before it could report that.
+            // The content is checked next.
             let is_unheard = outcome.status.code() == Some(11)
                 && outcome.stderr.contains("a file of that name exists");
             self.figures.unheard += u32::from(is_unheard);
             if outcome.status.success() || is_unheard {
                 return;
             }
-            // A client that loses its daemon during the handshake reports that it did not connect.
+            // A client that loses the daemon during the handshake reports that it cannot connect.
             assert!(
                 matches!(outcome.status.code(), Some(5 | 10 | 30)),
                 "{}: {outcome}",
@@ -172,7 +171,7 @@ impl Runner {
         );
     }
 
-    /// Records how many of the bytes received before a kill were kept and resumed by the next run.
+    /// Records how many of the bytes received before a kill the next run resumed.
     fn note_kept(&mut self, case: &Case, killed: Option<Outcome>, next: &Outcome) {
         // A copy in place compares the existing file instead of resuming.
         let Some(killed) = killed.filter(|_| case.is_file() && !case.name.contains("in-place"))
@@ -182,7 +181,7 @@ impl Runner {
         let Some(kept) = most(next, "started", "resumed_bytes") else {
             return;
         };
-        // The daemon had received and renamed the whole file; nothing is left to send.
+        // The daemon had received and renamed the whole file. Nothing remains to be sent.
         if most(next, "started", "size_bytes") == Some(0) {
             self.figures.unheard += 1;
             return;
@@ -213,7 +212,7 @@ impl Runner {
     }
 }
 
-/// Returns the maximum of `field` over all JSON events named `event`.
+/// Returns the maximum of `field` over all JSON events named `event`; `None` without such an event.
 pub fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
     let lines = outcome
         .stdout
@@ -227,8 +226,9 @@ pub fn most(outcome: &Outcome, event: &str, field: &str) -> Option<u64> {
 
 const STREAM: [&str; 1] = ["--json-stream"];
 
-/// Maximum number of reruns of a copy. A daemon killed while a client starts costs one.
+/// Maximum number of reruns of a copy. A daemon that is killed while a client starts costs one
+/// rerun.
 const MOST_RERUNS: usize = 4;
 
-/// Maximum bytes that a kill may lose, as documented: 64 MiB plus the bytes in flight.
+/// Documented maximum number of bytes that a kill may lose: 64 MiB plus the bytes in flight.
 pub const MOST_LOST: u64 = 72 << 20;

@@ -1,9 +1,9 @@
 //! Tracer of a program's system calls on the files of one directory. It can make one call fail or
-//! write less, or kill the program at that call.
+//! write less, or kill the program at the start of that call.
 //!
 //! Uses ptrace(2) like strace(1). The fault injection of strace counts the calls of each thread
 //! separately, and cannot select files with random names. This tracer numbers the calls of all
-//! threads by their start, from 1.
+//! threads in the order of their starts, from 1.
 
 use std::{
     collections::HashMap,
@@ -37,14 +37,14 @@ pub enum Fault {
     Kill,
     /// Skips the call and returns this error.
     Fail(Errno),
-    /// Skips the call and returns this error, also for all later writes, syncs and calls that
-    /// create files.
+    /// Skips the call and returns this error. Later writes, syncs and calls that create files fail
+    /// likewise.
     FailFrom(Errno),
     /// Halves the length of a write. Other calls are unaffected.
     Short,
 }
 
-/// Selection of the system calls that the tracer counts.
+/// System calls that the tracer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// All calls on files of the traced directory.
@@ -53,15 +53,15 @@ pub enum Which {
     Changes,
     /// Calls that make data durable, such as fsync(2).
     Syncs,
-    /// Calls whose printed form is exactly this text: the call's name, a space and the file.
+    /// Calls with exactly this printed form: the call's name, a space and the file.
     Shown(&'static str),
 }
 
-/// Fault, and the system call to inject it into.
+/// Fault, and the system call into which the tracer injects it.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub which: Which,
-    /// Position of the call among the counted ones, from 1; 0 injects no fault.
+    /// Position of the call among the counted ones, from 1. With 0, no fault is injected.
     pub at: usize,
     pub fault: Fault,
 }
@@ -69,13 +69,13 @@ pub struct Plan {
 /// System calls seen by the tracer.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Printed forms of the counted calls, with their files.
+    /// Printed form of each counted call: its name and file.
     pub calls: Vec<String>,
-    /// Printed form of the call into which the fault was injected.
+    /// Printed form of the call into which the fault was injected; `None` if no call was reached.
     pub hit: Option<String>,
 }
 
-/// Traced program. Killed on drop.
+/// Traced program. Dropping the value kills the program.
 pub struct Traced {
     pid: Pid,
     command: String,
@@ -91,7 +91,7 @@ impl Traced {
         let [stdout, stderr] =
             [STDOUT, STDERR].map(|name| File::create(output.path().join(name)).unwrap());
         let folder = folder.canonicalize().unwrap();
-        // Only the tracing thread sees the stops of its tracee.
+        // The kernel reports the stops of a tracee only to the thread that traces it.
         let tracer = thread::spawn(move || {
             let child = waiting(&command, stdout.into(), stderr.into()).unwrap();
             let leader = Pid::from_raw(child.id() as i32);
@@ -114,7 +114,7 @@ impl Traced {
         }
     }
 
-    /// Waits for a line on standard error that contains `part`. Returns `None` if the program ends
+    /// Waits for a line on standard error that contains `part`. Returns `None` if the program exits
     /// first.
     pub fn await_stderr(&self, part: &str) -> Option<String> {
         let until = Instant::now() + DEADLINE;
@@ -152,7 +152,7 @@ impl Traced {
         self.tracer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until the program ends, and returns its output and the traced calls.
+    /// Waits until the program exits. Returns its output and the traced calls.
     pub fn finish(mut self) -> (Outcome, Seen) {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
@@ -177,7 +177,7 @@ impl Traced {
         )
     }
 
-    /// Kills the program if it is running, and returns the traced calls.
+    /// Kills the program if it is still running. Returns the traced calls.
     pub fn end(self) -> Seen {
         self.kill();
         self.finish().1
@@ -211,8 +211,8 @@ pub fn obstacle() -> Option<String> {
         .map(|error| format!("ptrace is not allowed here: {error}"))
 }
 
-/// Starts a shell that waits for a line of input and then executes the program, so that the tracer
-/// can attach before.
+/// Starts a shell that waits for a line of input and then executes the program. The tracer attaches
+/// to the shell before it sends the line.
 fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<Child> {
     let mut shell = Command::new("/bin/sh");
     shell
@@ -237,9 +237,9 @@ fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<C
 /// State of a thread of the traced program.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
-    /// The thread is in no system call; its next stop is the start of one.
+    /// The thread is in no system call. Its next stop is the start of one.
     Nothing,
-    /// The thread is in a system call; its next stop is the end of it.
+    /// The thread is in a system call. Its next stop is the end of the call.
     Calling { fails: Option<Errno> },
 }
 
@@ -252,7 +252,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Traces the program until it ends.
+    /// Traces the program until it exits.
     fn run(mut self, mut child: Child) -> (Seen, ExitStatus) {
         ptrace::seize(
             self.leader,
@@ -264,8 +264,8 @@ impl Tracer {
         ptrace::interrupt(self.leader).unwrap();
         let mut go = child.stdin.take();
         loop {
-            // Waits only for this thread's tracees: other threads of this process wait for their
-            // own children.
+            // Waits only for the tracees of this thread: other threads of this process wait for
+            // their own children.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD));
             match status {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.leader => {
@@ -291,7 +291,7 @@ impl Tracer {
         }
     }
 
-    /// Resumes a stopped thread until its next system call. Ignores a thread that was killed
+    /// Resumes a stopped thread until its next system call. Ignores a thread that has been killed
     /// meanwhile.
     fn go_on(thread: Pid, signal: Option<nix::sys::signal::Signal>) {
         let _ = ptrace::syscall(thread, signal);
@@ -311,7 +311,8 @@ impl Tracer {
         }
     }
 
-    /// Handles the start of a system call. Returns the error that the call must fail with, if any.
+    /// Handles the start of a system call. Returns the error with which the call must fail; `None`
+    /// without a fault.
     fn on_call(&mut self, thread: Pid) -> Option<Errno> {
         let registers = ptrace::getregs(thread).ok()?;
         let call = CALLS
@@ -353,7 +354,7 @@ impl Tracer {
         None
     }
 
-    /// Returns the path of the file that a call works on; `None` if it is not in the traced
+    /// Returns the path of the file that a call works on; `None` if the file is not in the traced
     /// directory.
     fn subject(
         &self,
@@ -400,7 +401,8 @@ fn change(thread: Pid, how: impl FnOnce(&mut libc::user_regs_struct)) {
     }
 }
 
-/// Returns half the length of a write. Rounds a large one to whole blocks, which direct I/O needs.
+/// Returns half the length of a write. Rounds the half of a large write down to whole blocks, as
+/// direct I/O requires.
 fn half(len: u64) -> u64 {
     let half = len / 2;
     if half >= BLOCK {
@@ -410,7 +412,7 @@ fn half(len: u64) -> u64 {
     }
 }
 
-/// Reads a C string from the memory of the traced program.
+/// Reads a C string from the memory of the traced program; `None` if the memory cannot be read.
 fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
     let memory = File::open(format!("/proc/{thread}/mem"))
         .ok()
@@ -487,12 +489,12 @@ impl Call {
     }
 }
 
-/// Argument of a call that identifies its file, by index.
+/// Argument of a call that identifies its file, by the argument's index.
 #[derive(Clone, Copy)]
 enum About {
-    /// File descriptor of the file itself.
+    /// File descriptor of the file.
     Descriptor(usize),
-    /// File descriptor of a directory; the next argument is the file name in it.
+    /// File descriptor of a directory. The next argument is the file name in the directory.
     Name(usize),
 }
 
@@ -547,7 +549,7 @@ const CALLS: &[Call] = &[
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// Block size in bytes to which halved writes are rounded, the largest of all disks.
+/// Block size in bytes to which halved writes are rounded. No disk has larger blocks.
 const BLOCK: u64 = 4096;
 
 /// Maximum duration of each wait for the traced program.

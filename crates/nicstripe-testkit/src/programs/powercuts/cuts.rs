@@ -28,8 +28,8 @@ pub struct Plan<'a> {
     /// Number of power cuts per recorded log.
     pub per_log: u32,
     pub amount: Amount,
-    /// Interval, in cuts, at which interrupted copies are rerun, in addition to cuts where a
-    /// journal claims durable chunks; 0 for never.
+    /// Interval, in cuts, at which interrupted copies are rerun; 0 disables reruns. Copies are also
+    /// rerun after each cut with a journal that claims durable chunks.
     pub again_every: usize,
 }
 
@@ -40,13 +40,13 @@ pub struct Outcome {
     /// Number of cuts with at least one violation.
     pub bad_cuts: u32,
     pub findings: Findings,
-    /// Number of lost blocks, and of blocks written since the last flush.
+    /// Number of lost blocks, and number of blocks written since the last flush.
     pub blocks: [u64; 2],
     /// Number of interrupted copies that were rerun.
     pub again: u64,
     /// Number of reruns of interrupted copies that failed.
     pub again_failed: u64,
-    /// Bytes that successful reruns did not send again.
+    /// Bytes that successful reruns did not retransmit.
     pub kept: u64,
 }
 
@@ -61,13 +61,14 @@ impl Outcome {
 struct Recording {
     disk: Disk,
     history: History,
-    /// Log position at which the copies start; before it, only the empty file system was written.
+    /// Log position at which the copies start. The entries before it created the empty file system.
     begin: Position,
     end: Position,
 }
 
 impl Plan<'_> {
-    /// Records logs of copies, and simulates power cuts of each log until `cuts` of them are made.
+    /// Records logs of copies, and simulates power cuts of each log until `cuts` power cuts are
+    /// made.
     pub fn carry_out(&self, rng: &mut Rng) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         while outcome.cuts < self.cuts {
@@ -147,8 +148,8 @@ impl Plan<'_> {
         outcome.blocks[1] += lost.of as u64;
         let mounted = match self.kind.mount(recording.disk.path(), &self.room.targets()) {
             Ok(mounted) => mounted,
-            // A corrupt file system keeps nothing; without syncs from above it still flushes its
-            // own journal.
+            // A file system that cannot be mounted has lost everything. It should survive even
+            // without sync calls, because it flushes its own journal.
             Err(error) => {
                 return Ok(Findings {
                     notes: vec![error.to_string()],
@@ -177,22 +178,22 @@ impl Plan<'_> {
         Ok(findings)
     }
 
-    /// Reruns an interrupted copy, and returns the bytes that it did not send again.
+    /// Reruns an interrupted copy. Returns the bytes that the rerun did not retransmit.
     ///
     /// # Errors
     ///
     /// The copy fails, or its result is wrong.
     fn run_again(&self, daemons: &Daemons<'_>, copy: &Copy, mounted: &Mounted) -> Result<u64> {
         let mut copy = copy.clone();
-        // The limit only kept the copy running until the cut.
+        // The limit only kept the copy running until the power cut.
         if let Some(at) = copy.options.iter().position(|option| option == "--bwlimit") {
             copy.options.drain(at..at + 2);
         }
         if !copy.options.iter().any(|option| option == "--force") {
-            // The file may have got its name just before.
+            // The file may have been renamed to its final name just before the power cut.
             copy.options.push("--force".to_owned());
         }
-        // Recreates the folder, which its creator would do.
+        // Recreates the folder, as its creator would do after a power cut.
         if let Some(folder) = Path::new(&copy.target).parent() {
             fs::create_dir_all(mounted.folder.join(folder))?;
         }
@@ -212,8 +213,8 @@ impl Plan<'_> {
 }
 
 impl Recording {
-    /// Returns `count` cut positions in ascending order: half of them at or right after
-    /// acknowledgements, each used equally often, the rest at random.
+    /// Returns `count` cut positions in ascending order. Half of them are at or right after
+    /// acknowledgements, each used equally often; the rest are random.
     fn positions(&self, count: usize, rng: &mut Rng) -> Vec<Position> {
         let acknowledgements = self.history.acknowledgements();
         let first = rng.below(acknowledgements.len() as u64) as usize;
@@ -235,7 +236,7 @@ impl Recording {
     }
 }
 
-/// Upper bound of the distance between an acknowledgement and a cut right after it, in log entries.
+/// Maximum distance, in log entries, between an acknowledgement and a cut right after it.
 const SOON: u64 = 8;
 
 /// Timeout of a rerun on a loaded machine.

@@ -1,9 +1,9 @@
 //! Simulated disk that logs its writes and flushes: one file, served by FUSE, below a loop device.
 //!
-//! After logging, [`Disk::lose_power`] can simulate any number of power failures: it sets the
-//! content to that after a failure at a position in the log. Writes before the last flush are
-//! durable; of later writes the disk keeps the part that [`Loss`] defines. Anything written after a
-//! power failure is discarded by the next.
+//! After logging, [`Disk::lose_power`] can simulate any number of power failures. It sets the
+//! disk's content to the state after a failure at a given log position. Writes before the last
+//! flush are durable. [`Loss`] defines which of the later writes the disk keeps. Each simulated
+//! failure discards everything written after the one before it.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use fuser::{
 };
 use nicstripe_sim::Rng;
 
-/// Simulated disk. Dropping it unmounts its FUSE file system, which must not be in use.
+/// Simulated disk. Dropping it unmounts its FUSE file system, which must not be in use by then.
 pub struct Disk {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -38,21 +38,20 @@ pub struct Disk {
 pub enum Loss {
     /// Loses all writes since the last flush.
     All,
-    /// Loses the writes after a random moment, and a part of the one in progress.
+    /// Loses the writes after a random moment, and a part of the write in progress.
     Tail,
     /// Loses about half of the blocks of 4 KiB, at random: a disk's cache does not preserve order.
     ///
-    /// Sectors of 512 bytes are not used: ext4 and btrfs do not always survive that, and then
-    /// cannot be mounted.
+    /// The unit is not the sector of 512 bytes: ext4 and btrfs do not always survive the loss of
+    /// single sectors, and then cannot be mounted.
     Blocks,
 }
 
-/// Position in the log: number of preceding entries, which are writes and flushes.
+/// Position in the log: the number of preceding entries (writes and flushes).
 pub type Position = usize;
 
 impl Disk {
-    /// Serves `image` as the only file of a FUSE file system mounted on `folder`, and starts
-    /// logging.
+    /// Serves `image` as the only file of a FUSE file system mounted on `folder`. Starts logging.
     pub fn serve(image: &Path, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let image = File::options().read(true).write(true).open(image)?;
@@ -80,12 +79,12 @@ impl Disk {
         })
     }
 
-    /// Returns the path of the served file, for a loop device.
+    /// Returns the path of the served file, to which a loop device can be attached.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the position of the current end of the log.
+    /// Returns the position of the log's end.
     pub fn position(&self) -> Position {
         self.shared.lock().log.len()
     }
@@ -95,14 +94,14 @@ impl Disk {
         self.shared.lock().logged_bytes
     }
 
-    /// Stops logging, and returns the end of the log.
+    /// Stops logging, and returns the position of the log's end.
     pub fn stop_logging(&self) -> Position {
         let mut state = self.shared.lock();
         state.is_logging = false;
         state.log.len()
     }
 
-    /// Sets the disk's content to that after a power failure at `position`. Positions must not
+    /// Sets the disk's content to the state after a power failure at `position`. Positions must not
     /// decrease between calls.
     ///
     /// Waits until the loop device is released. Returns the number of lost blocks.
@@ -169,7 +168,7 @@ impl Disk {
         }
     }
 
-    /// Formats the number of logged writes and flushes and the written MiB.
+    /// Formats the number of logged writes and flushes, and the MiB written.
     pub fn summary(&self) -> String {
         let state = self.shared.lock();
         let flushes = state
@@ -193,12 +192,12 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Number of blocks that a power failure lost, and of those at risk.
+/// Number of blocks that a power failure lost, and number of blocks at risk.
 #[derive(Clone, Copy, Debug)]
 pub struct Lost {
     /// Number of blocks that the power failure lost.
     pub lost: usize,
-    /// Number of blocks written since the last flush.
+    /// Number of blocks at risk: written since the last flush.
     pub of: usize,
 }
 
@@ -209,7 +208,7 @@ struct Piece {
     range: std::ops::Range<usize>,
 }
 
-/// Splits a logged write at block boundaries; empty for a flush.
+/// Splits a logged write at block boundaries. Returns nothing for a flush.
 fn pieces(entry: Position, logged: &Entry) -> Vec<Piece> {
     let Entry::Write { offset, bytes } = logged else {
         return Vec::new();
@@ -269,7 +268,7 @@ impl Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Image with the durable content: all writes before the flush at `applied`.
+    /// Image with the durable content: all writes before the flush at log position `applied`.
     image: File,
     /// Blocks whose current content differs from the image.
     overlay: Overlay,
@@ -310,7 +309,7 @@ fn write_over(image: &File, overlay: &mut Overlay, offset: u64, bytes: &[u8]) ->
     Ok(())
 }
 
-/// Returns the index of the block at `offset`, and the offset within the block.
+/// Returns the index of the block that contains `offset`, and the offset within the block.
 fn block_and_start(offset: u64) -> (u64, usize) {
     (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
 }
@@ -345,7 +344,7 @@ impl State {
 }
 
 /// FUSE server of the disk's file. Hole punching and similar operations are unsupported; the loop
-/// device works without them.
+/// device does not need them.
 struct Server(Arc<Shared>);
 
 impl Filesystem for Server {
@@ -369,7 +368,7 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.0.lock().users += 1;
-        // Bypasses the page cache: each write arrives immediately as a message.
+        // Bypasses the page cache, so that each write arrives at once as a FUSE message.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -440,7 +439,7 @@ impl Filesystem for Server {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // On close, which programs do not expect to make data durable.
+        // FUSE sends this on close(2), from which programs do not expect durability.
         reply.ok();
     }
 }
@@ -448,7 +447,7 @@ impl Filesystem for Server {
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "disk";
 
-/// Validity of attributes in the kernel's cache; they never change.
+/// Time for which the kernel may cache attributes, which never change.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// Size of a block in bytes. A power failure keeps or loses a write to a block as a whole.
@@ -457,5 +456,5 @@ const BLOCK: usize = 4096;
 /// Unit of `st_blocks` in stat(2), in bytes.
 const SECTOR: u64 = 512;
 
-/// Timeout for the release of the loop device by a kernel thread, which takes milliseconds.
+/// Timeout for the release of the loop device by a kernel thread. A release takes milliseconds.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! History of the copies, and the permitted file system content after a power cut.
+//! History of the copies, and the file system content that they permit after a power cut.
 
 use std::{
     collections::BTreeMap,
@@ -10,23 +10,24 @@ use std::{
 use super::disk::Position;
 use crate::bench::Way;
 
-/// State of a path: file, directory, symbolic link or nothing.
+/// Content of a path: a file, a directory, a symbolic link or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Thing {
-    /// No object at this path.
+    /// No file at this path.
     Absent,
     Directory,
     Link(PathBuf),
     File {
         len: u64,
         digest: blake3::Hash,
-        /// Modification time in seconds and nanoseconds; `None` if the copy does not preserve it.
+        /// Modification time in seconds and nanoseconds; `None` if the copy does not preserve the
+        /// time.
         mtime: Option<(i64, i64)>,
     },
 }
 
 impl Thing {
-    /// Reads the state of a path: content digest, length and modification time of a file.
+    /// Reads the state of a path. For a file: digest, length and modification time.
     pub fn at(path: &Path) -> io::Result<Self> {
         let metadata = match path.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Absent),
@@ -58,7 +59,7 @@ impl Thing {
         }
     }
 
-    /// Returns true if `found` equals this; the time is ignored if this has none.
+    /// Returns true if `found` equals `self`. Ignores the time if `self` has none.
     pub fn is(&self, found: &Self) -> bool {
         match (self, found) {
             (Self::File { mtime: None, .. }, found) => *self == found.clone().without_time(),
@@ -67,11 +68,11 @@ impl Thing {
     }
 }
 
-/// One run of `nicstripe cp`.
+/// Run of `nicstripe cp`.
 #[derive(Clone, Debug)]
 pub struct Copy {
-    /// Index of the worker that ran the copy. A worker runs one copy after the other, on paths that
-    /// no other worker uses.
+    /// Index of the worker that ran the copy. A worker runs its copies one after the other, on
+    /// paths that no other worker uses.
     pub worker: usize,
     pub way: Way,
     /// Options of `cp`, without addresses and ports.
@@ -85,12 +86,12 @@ pub struct Copy {
     /// True for `--inplace`, which may leave mixed content when interrupted.
     pub is_in_place: bool,
     pub started: Position,
-    /// Log position at which success was known; `None` if the copy was killed.
+    /// Log position at which the client reported success; `None` if the copy was killed.
     pub acknowledged: Option<Position>,
 }
 
 impl Copy {
-    /// Returns true if the copy's success was known before the power cut.
+    /// Returns true if the client reported the copy's success before the power cut.
     fn is_acknowledged_at(&self, cut: Position) -> bool {
         self.acknowledged
             .is_some_and(|acknowledged| acknowledged <= cut)
@@ -106,10 +107,10 @@ pub struct History {
 /// Permitted states of a path after a power cut.
 #[derive(Debug)]
 pub struct Expected<'a> {
-    /// Result of the last acknowledged copy; `Absent` without one.
+    /// Result of the last acknowledged copy; `Absent` if no copy was acknowledged.
     pub durable: &'a Thing,
     pub is_acknowledged: bool,
-    /// Earlier states of this path, which must not reappear.
+    /// Earlier states of the path, which must not reappear.
     pub earlier: Vec<&'a Thing>,
     /// Results of copies that were not acknowledged before the cut.
     pub pending: Vec<&'a Thing>,
@@ -150,7 +151,8 @@ impl History {
         expected
     }
 
-    /// Returns the copies interrupted by a power cut: the last of each worker, unless acknowledged.
+    /// Returns the copies that a power cut interrupted: the last copy of each worker, unless
+    /// acknowledged.
     pub fn interrupted(&self, cut: Position) -> Vec<&Copy> {
         let mut last = BTreeMap::new();
         for copy in self.copies.iter().filter(|copy| copy.started <= cut) {
@@ -179,7 +181,7 @@ impl<'a> Expected<'a> {
         (self.durable, self.is_acknowledged, self.may_be_mixed) = (thing, true, false);
     }
 
-    /// Compares the state found with the permitted states.
+    /// Compares the state `found` with the permitted states.
     pub fn judge(&self, found: &Thing) -> Verdict {
         let is_allowed = self.durable.is(found) || self.pending.iter().any(|thing| thing.is(found));
         if is_allowed || (self.may_be_mixed && *found != Thing::Absent) {
@@ -198,14 +200,15 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Result of comparing a path with its permitted states.
+/// Result of comparing the state of a path with the permitted states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Right,
-    /// Result of an acknowledged copy is missing, or the object that it replaced has reappeared.
+    /// The result of an acknowledged copy is missing, or the object that it replaced has
+    /// reappeared.
     Lost,
-    /// Path of an acknowledged copy has content that was never copied to it.
+    /// The path of an acknowledged copy has content that no copy wrote to it.
     Wrong,
-    /// Path has content that was never copied to it, while a copy to it was in progress.
+    /// The path has content that no copy wrote to it, and a copy was in progress at the power cut.
     Partial,
 }

@@ -28,9 +28,9 @@ pub struct Findings {
     pub lost: u64,
     pub wrong: u64,
     pub partial: u64,
-    /// Number of chunks that journals claim to be durable in part files.
+    /// Number of chunks that journals record as durable in part files.
     pub claimed: u64,
-    /// Number of journals with a false claim.
+    /// Number of journals with a false record.
     pub false_claims: u64,
     /// Descriptions of the violations, one sentence each.
     pub notes: Vec<String>,
@@ -59,7 +59,7 @@ impl Findings {
         let expected = history.expected(cut);
         for (path, expected) in &expected {
             findings.acknowledged += u64::from(expected.is_acknowledged);
-            // Unreadable content is not the copied content.
+            // Content that cannot be read counts as different.
             let found = Thing::at(&folder.join(path));
             let verdict = found
                 .as_ref()
@@ -93,9 +93,9 @@ impl Findings {
         Ok(findings)
     }
 
-    /// Checks by hashes that the part file has all chunks that the journal claims to be durable.
+    /// Checks by hashes that the part file has all chunks that the journal records as durable.
     fn check_journal(&mut self, path: &Path) -> Result<()> {
-        // Not a journal, or not complete: it claims nothing.
+        // Not a journal, or incomplete: records nothing.
         let Ok(replayed) = journal::replay(&fs::read(path)?) else {
             return Ok(());
         };
@@ -104,7 +104,7 @@ impl Findings {
         };
         let file = File::open(&part)?;
         if file.metadata()?.len() != replayed.header.grid.size {
-            // The receiver starts from nothing.
+            // The receiver starts from the beginning.
             return Ok(());
         }
         self.claimed += replayed.tree.covered_chunks();
@@ -121,7 +121,7 @@ impl Findings {
     }
 }
 
-/// Returns true if the file's chunks below a subtree have the subtree's hash.
+/// Returns true if the file's chunks below a subtree hash to the subtree's value.
 fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bool> {
     let grid = replayed.header.grid;
     let mut tree = HashTree::new(grid);
@@ -139,8 +139,8 @@ fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bo
     Ok(tree.subtrees().eq([subtree]))
 }
 
-/// Returns the path of a journal's part file, whose name has a tag derived from the journal's id;
-/// `None` if there is no such file.
+/// Returns the path of a journal's part file; `None` if it does not exist. The name of the part
+/// file has a tag derived from the journal's ID.
 fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4]
         .iter()
@@ -156,7 +156,7 @@ fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Kind of file by its name: journal or part file of an unfinished copy, or any other file.
+/// Kind of file, by its name: journal or part file of an unfinished copy, or any other file.
 enum Kind {
     Plain,
     Part,
@@ -174,7 +174,7 @@ impl Kind {
     }
 }
 
-/// Lists all paths below a folder, relative to it, except `lost+found`.
+/// Lists all paths below a folder, relative to the folder, except `lost+found`.
 fn list(folder: &Path, beneath: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder.join(beneath))? {
         let entry = entry?;

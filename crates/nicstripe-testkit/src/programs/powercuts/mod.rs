@@ -1,4 +1,4 @@
-//! Power cuts of a simulated disk during copies; `benches/powercuts` describes them.
+//! Power cuts of a simulated disk during copies. `benches/powercuts` describes the method.
 
 pub mod cuts;
 pub mod disk;

@@ -9,8 +9,8 @@ use std::{
 use super::volume::Kind;
 use crate::trial::is_installed;
 
-/// Returns the reason why power cuts cannot be simulated on this machine with these file systems;
-/// `None` if they can. `more` is another required program.
+/// Returns the reason why this machine cannot simulate power cuts on these file systems; `None` if
+/// it can. `more` is an additional required program.
 pub fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root may mount".to_owned());
@@ -25,7 +25,7 @@ pub fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<String> {
     if let Some(obstacle) = kinds.iter().find_map(|kind| kind.obstacle()) {
         return Some(obstacle);
     }
-    // A container's root may lack access to these, and to namespaces.
+    // Root in a container may lack access to these devices and to namespaces.
     for device in ["/dev/fuse", "/dev/loop-control"] {
         if let Err(error) = File::options().read(true).write(true).open(device) {
             return Some(format!("cannot open {device}: {error}"));
@@ -42,7 +42,7 @@ pub fn obstacle(kinds: &[Kind], more: Option<&'static str>) -> Option<String> {
 }
 
 /// Returns a command that runs a program in new mount and PID namespaces. The program, its children
-/// and their mounts also end if this process is killed.
+/// and their mounts end if this process is killed.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command

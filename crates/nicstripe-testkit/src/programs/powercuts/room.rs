@@ -21,22 +21,22 @@ pub struct Room {
     base: PathBuf,
 }
 
-/// Sync system calls of the receiver that strace(1) replaces by an immediate success.
+/// Sync system calls of the receiver that strace(1) skips, reporting success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Skipped {
     None,
-    /// All system calls that make data durable: those below, and others.
+    /// All system calls that make data durable, including those below.
     All,
-    /// fsync(2), which makes a single file durable before its rename, and its directory afterwards.
+    /// fsync(2), which makes a file durable before its rename, and the file's directory afterwards.
     Fsync,
-    /// fdatasync(2), which makes data and journal durable while a file is received.
+    /// fdatasync(2), which makes data and journal durable during reception.
     Fdatasync,
     /// syncfs(2), which makes many small files and all names of a tree durable.
     Syncfs,
 }
 
 impl Skipped {
-    /// Returns the names of the skipped system calls in strace's syntax.
+    /// Returns the names of the system calls to skip, in strace's syntax.
     pub fn calls(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -55,7 +55,7 @@ impl Room {
         }
     }
 
-    /// Returns the path of the disk's image, which has the empty file system at first.
+    /// Returns the path of the disk's image, which at first contains an empty file system.
     pub fn image(&self) -> PathBuf {
         self.base.join("image")
     }
@@ -88,7 +88,8 @@ impl Room {
         self.base.join("logs")
     }
 
-    /// Returns a nicstripe command with the keys of a host, below strace if sync calls are skipped.
+    /// Returns a nicstripe command with the keys of a host. The command runs under strace if sync
+    /// calls are skipped.
     fn nicstripe(&self, host: Host, skipped: Skipped) -> Command {
         let mut command = match skipped {
             Skipped::None => Command::new(program()),
@@ -207,7 +208,7 @@ fn local(folder: &Path, name: &str) -> String {
     folder.join(name).to_string_lossy().into_owned()
 }
 
-/// Links of each copy as pairs of local and remote address. All addresses of 127.0.0.0/8 are on the
-/// loopback interface.
+/// Links of each copy, as pairs of local and remote address. All addresses of 127.0.0.0/8 are on
+/// the loopback interface.
 const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
 const PEER: &str = "127.0.1.2";

@@ -13,7 +13,7 @@ use crate::{bench::Result, trial::is_installed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// ext4 with its default `data=ordered`: only metadata is journaled, and data is written before
-    /// it.
+    /// the metadata.
     Ext4,
     Xfs,
     Btrfs,
@@ -33,7 +33,8 @@ impl Kind {
         (!is_installed(program)).then(|| format!("{program} is not installed"))
     }
 
-    /// Returns the mkfs program and its options, which leave no initialization to a kernel thread.
+    /// Returns the mkfs program and its options, which prevent later initialization by a kernel
+    /// thread.
     fn maker(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Ext4 => (
@@ -90,7 +91,7 @@ impl Mounted {
         self.is_mounted = false;
         run(Command::new("umount").arg(&self.folder))?;
         if self.kind == Kind::Btrfs {
-            // The kernel caches the device and state of this file system.
+            // The kernel caches the device and its state.
             run(Command::new("btrfs").args(["device", "scan", "--forget"]))?;
         }
         Ok(())
@@ -100,8 +101,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Lazily, because it may still be in use after an error. The mount namespace cleans up
-            // the rest.
+            // Lazily, because the file system may still be in use after an error. The end of the
+            // mount namespace cleans up.
             let _ = Command::new("umount")
                 .arg("--lazy")
                 .arg(&self.folder)
@@ -127,6 +128,6 @@ fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Size of the disk in bytes; XFS needs at least 300 MiB. Blocks that were never written take no
-/// space.
+/// Size of the disk in bytes. XFS needs at least 300 MiB. Blocks that were never written use no
+/// space on the host.
 const SIZE: u64 = 512 << 20;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::bench::{Process, Result, Way};
 
-/// Condition that ends the copies of a recording.
+/// Condition that ends a recording.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
     /// Random steps until `bytes` were written to the disk or `time` has passed.
@@ -27,7 +27,7 @@ pub enum Amount {
     EachOnce,
 }
 
-/// Runs the workers until the amount is reached, and returns their copies.
+/// Runs the workers until `amount` is reached. Returns their copies.
 pub fn run(
     room: &Room,
     disk: &Disk,
@@ -83,7 +83,8 @@ pub fn run(
     })
 }
 
-/// Kind of copy that a worker makes next. Replaced by `File` if its precondition is not met.
+/// Kind of copy that a worker makes next. The worker makes a `File` copy if the precondition of
+/// another kind is not met.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     File,
@@ -111,11 +112,11 @@ struct Worker<'a> {
     disk: &'a Disk,
     daemons: &'a Daemons<'a>,
     rng: Rng,
-    /// Number of names used so far, which makes each name unique.
+    /// Number of names created so far, which makes each new name unique.
     made: u32,
-    /// Target and source paths of copied single files.
+    /// Target and source path of each copied single file.
     files: Vec<[String; 2]>,
-    /// Target and source paths of trees that were copied.
+    /// Target and source path of each copied tree.
     trees: Vec<[String; 2]>,
     copies: Vec<Copy>,
 }
@@ -138,7 +139,7 @@ impl Worker<'_> {
             Step::Tree => self.copy_tree(),
             Step::Update if !self.trees.is_empty() => self.update_tree(),
             Step::TreeThatIsThere => self.copy_tree_that_is_there(),
-            // The traced program would outlive strace.
+            // The traced program would outlive a killed strace.
             Step::Interruption if !self.daemons.are_traced() => self.interrupt(),
             _ => self.copy_file(),
         }
@@ -150,7 +151,7 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// Creates a source file of random length, and returns its copy to a new path.
+    /// Creates a source file of random length. Returns its copy to a new path.
     fn new_file(&mut self) -> Result<Copy> {
         let source = self.name("file");
         let len = match self.rng.below(100) {
@@ -168,7 +169,7 @@ impl Worker<'_> {
         }
         let mut options = self.flavour();
         if len >= 16 << 20 {
-            // Slow enough for several syncs of the journal, one a second.
+            // Slow enough for several syncs of the journal, which happen once a second.
             options.extend(["--bwlimit".to_owned(), "6M".to_owned()]);
         }
         let mut target = self.name("target");
@@ -178,14 +179,14 @@ impl Worker<'_> {
         }
         let mut copy = self.single(options, source, target)?;
         if let Some(folder) = folder {
-            // Created just before by another program: a durable file needs a durable path.
+            // Another program created the folder just before. A durable file needs a durable path.
             fs::create_dir(self.room.targets().join(&folder))?;
             copy.things.push((folder.into(), Thing::Directory));
         }
         Ok(copy)
     }
 
-    /// Writes a sparse file: 128 KiB of data, then a hole, in each 256 KiB.
+    /// Writes a sparse file. Each 256 KiB consist of 128 KiB of data and a hole.
     fn write_sparse(&mut self, path: &Path, len: u64) -> Result<()> {
         let file = File::create(path)?;
         file.set_len(len)?;
@@ -196,7 +197,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Changes a part of a copied file, and copies it again to the same target.
+    /// Changes part of a copied file, and copies the file again to the same target.
     fn replace_file(&mut self) -> Result<()> {
         let index = self.rng.below(self.files.len() as u64) as usize;
         let [target, before] = self.files[index].clone();
@@ -258,7 +259,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns random options of `cp` that change how a file is received.
+    /// Returns random options of `cp` that change the way a file is received.
     fn flavour(&mut self) -> Vec<String> {
         let flavours: [&[&str]; 6] = [&[], &[], &[], &["-p"], &["--verify"], &["-z"]];
         flavours[self.rng.below(flavours.len() as u64) as usize]
@@ -298,15 +299,15 @@ impl Worker<'_> {
                     let len = self.rng.below(60 << 10);
                     fs::write(&path, self.bytes(len))?;
                 }
-                // Larger ones are separate transfers with a journal.
+                // The receiver makes larger files separate transfers, each with a journal.
                 _ => fs::write(&path, self.bytes(5 << 20))?,
             }
         }
         Ok(())
     }
 
-    /// Returns the copy of a tree to `target`. `gone` lists paths below it that the source no
-    /// longer has.
+    /// Returns the copy of a tree to `target`. `gone` lists the paths below `target` that the
+    /// source no longer has.
     fn tree(
         &mut self,
         more: Vec<String>,
@@ -330,7 +331,7 @@ impl Worker<'_> {
         Ok(self.copy(options, format!("{source}/"), target, things))
     }
 
-    /// Changes, adds and removes files of a copied tree, and copies it again with `--delete`.
+    /// Changes, adds and removes files of a copied tree, and copies the tree again with `--delete`.
     fn update_tree(&mut self) -> Result<()> {
         let index = self.rng.below(self.trees.len() as u64) as usize;
         let [target, before] = self.trees[index].clone();
@@ -365,10 +366,10 @@ impl Worker<'_> {
         self.finish(copy)
     }
 
-    /// Copies a tree to a target that is already identical: nothing is sent, but success claims
-    /// that the target is durable.
+    /// Copies a tree to an identical target. Nothing is sent, but success means that the target is
+    /// durable.
     fn copy_tree_that_is_there(&mut self) -> Result<()> {
-        // Before that anything is permitted: this program's own copy makes no promise.
+        // Any content is permitted before the copy: `replicate` does not sync.
         let copy = Copy {
             is_in_place: true,
             ..self.new_tree()?
@@ -392,14 +393,15 @@ impl Worker<'_> {
             client.kill()?;
         }
         drop(client);
-        // Counts as interrupted even if it had ended, because its result was not read.
+        // Counts as interrupted even if the client had exited, because the client's result was not
+        // read.
         self.copies.push(copy.clone());
         let mut again = Copy {
             started: self.disk.position(),
             ..copy
         };
         if !again.options.iter().any(|option| option == "--force") {
-            // The file may have got its name before the client was killed.
+            // The file may have been renamed to its final name before the client was killed.
             again.options.push("--force".to_owned());
         }
         self.finish(again)
@@ -408,7 +410,7 @@ impl Worker<'_> {
     fn finish(&mut self, mut copy: Copy) -> Result<()> {
         let mut client = self.spawn(&copy)?;
         client.await_end(Instant::now() + COPY_TIMEOUT)?;
-        // All writes before its end are in the log by now.
+        // All writes of the copy are in the log by now.
         copy.acknowledged = Some(self.disk.position());
         client
             .succeeded()
@@ -440,7 +442,7 @@ impl Worker<'_> {
     }
 }
 
-/// Lists the state of all paths below a folder, with `beneath` as their parent path.
+/// Lists the state of all paths below a folder. `beneath` is their parent path in the list.
 fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -454,7 +456,7 @@ fn describe(folder: &Path, beneath: &Path, things: &mut Vec<(PathBuf, Thing)>) -
     Ok(())
 }
 
-/// Copies a tree with its modification times, without any sync.
+/// Copies a tree with its modification times, without a sync.
 fn replicate(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -490,8 +492,8 @@ fn files_beneath(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Maximum number of concurrent workers. A single worker reveals losses that the syncs of another
-/// would hide: on most file systems a sync writes the whole journal.
+/// Maximum number of concurrent workers. On most file systems, a sync writes the whole journal. A
+/// single worker therefore reveals losses that the syncs of another worker would hide.
 const MOST_WORKERS: u64 = 2;
 
 /// Timeout of a copy on a loaded machine.
