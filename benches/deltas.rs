@@ -9,9 +9,9 @@
 //! | inplace | like delta, with `--inplace` | every byte, and the digest |
 //! | sparse | a file of `--sparse-size` with `--data` bytes in extents of 1 MiB, spread evenly | data and the maps of `SEEK_DATA` |
 //!
-//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, old target
-//! and new target. Traffic is the bytes on the cables in both directions, with all headers. Fails
-//! if a copy is wrong, never for speed or traffic.
+//! Source and target are in memory, or in `--disk`. Needs space for three times `--size`: source,
+//! old target and new target. Traffic is the number of bytes on the cables in both directions, with
+//! all headers. Fails if a copy is wrong, never because of speed or traffic.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -124,7 +124,7 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     let new = Sample::of(old.path)?;
     let mut runs = Vec::new();
     for _ in 0..arguments.copies.runs {
-        // Reverts the previous copy.
+        // Reverts the effect of the previous copy.
         if ends.target.exists() {
             fs::remove_file(&ends.target)?;
         }
@@ -147,8 +147,8 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     Ok(row(&case, way, arguments.size, &runs, "≤ 3 %".to_owned()))
 }
 
-/// Changes one page in one of every [`ONE_IN`] extents of a file, and returns the total size of
-/// these extents in bytes.
+/// Changes one page in one of every [`ONE_IN`] extents of a file. Returns the total size of the
+/// changed extents in bytes.
 fn change(path: &Path) -> Result<u64> {
     let file = File::options().write(true).open(path)?;
     let extents = file.metadata()?.len() / EXTENT;
@@ -209,8 +209,8 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
     ))
 }
 
-/// Returns the offsets of the data extents: one per equal part of the file, page-aligned and
-/// pseudo-random within its part.
+/// Returns the offsets of the data extents. Each of equal parts of the file has one extent, at a
+/// pseudo-random page.
 fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     let extents = (arguments.data / DATA_EXTENT).max(1);
     let part = arguments.sparse_size / extents;
@@ -219,7 +219,7 @@ fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
     })
 }
 
-/// Returns the data ranges of a sparse file (`SEEK_DATA`, `SEEK_HOLE`) as start and end offsets.
+/// Returns the data extents of a sparse file (`SEEK_DATA`, `SEEK_HOLE`) as start and end offsets.
 fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     let mut map = Vec::new();
     let mut offset = 0;
@@ -235,12 +235,12 @@ fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
     }
 }
 
-/// Compares size, data ranges and data of a copy with the sparse source; `map` has the source's
-/// data ranges.
+/// Compares size, data extents and data of a copy with the sparse source. `map` is the source's
+/// data extents.
 ///
 /// # Errors
 ///
-/// A size, range or byte differs.
+/// A size, an extent or a byte differs.
 fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
     let (size, found) = (source.metadata()?.len(), copy.metadata()?.len());
     if size != found {
@@ -352,7 +352,7 @@ fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<S
     ]
 }
 
-/// Returns 1 MiB of pseudo-random bytes determined by `number`.
+/// Returns 1 MiB of pseudo-random bytes that depend only on `number`.
 fn content(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     Hasher::new()
@@ -362,7 +362,7 @@ fn content(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns a pseudo-random number below `limit`, determined by the seed; 0 if `limit` is 0.
+/// Returns a pseudo-random number below `limit` that depends only on the seed; 0 if `limit` is 0.
 fn random(seed: u64, limit: u64) -> u64 {
     let mut bytes = [0; 8];
     Hasher::new()
@@ -380,7 +380,7 @@ const BLOCK: usize = 1 << 20;
 /// Size of the extents that `--delta` compares and transfers, in bytes.
 const EXTENT: u64 = 256 << 10;
 
-/// Ratio of all extents to changed ones: 50, which changes 2 %.
+/// Ratio of all extents to changed extents: 50, so that 2 % change.
 const ONE_IN: u64 = 50;
 
 const PAGE: u64 = 4096;

@@ -1,12 +1,12 @@
-//! Copies of real files from disk to disk: a tar of the Rust toolchain, with /usr appended if it is
-//! too short.
+//! Copies of real files from disk to disk: a tar of the Rust toolchain, followed by /usr if the
+//! toolchain is too short.
 //!
 //! `cargo bench --bench disk -- --size 2G --runs 1 --links 1,2,4 --direction put,get --place
 //! /mnt/disk`
 //!
 //! The page cache of the source is dropped before each copy, and the copy is durable when the
-//! command ends. Each copy is compared byte by byte, and with `b3sum` if that is installed. Needs
-//! `tar`, and twice `--size` of disk space.
+//! command exits. Each copy is compared byte by byte, and with `b3sum` if `b3sum` is installed.
+//! Needs `tar`, and disk space for twice `--size`.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -115,9 +115,9 @@ fn archive(path: &Path, size: u64) -> Result<()> {
     }
 }
 
-/// Appends a tar of a folder, truncated to `most` bytes, and returns the number of appended bytes.
+/// Appends a tar of a folder, truncated to `most` bytes. Returns the number of appended bytes.
 fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
-    // Its messages about files that change meanwhile, and about its closed output, do not matter.
+    // tar's messages about files that change meanwhile, and about its closed output, do not matter.
     let mut tar = Command::new("tar")
         .arg("-cC")
         .arg(folder)
@@ -135,7 +135,7 @@ fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
 
 fn copy(cables: &Cables, way: Way, place: &Place, sample: &mut Sample) -> Result<Copied> {
     let scene = Scene::build(cables, place, sample, way.from())?;
-    // Dirty pages would stay in memory.
+    // Dirty pages would stay in the page cache.
     let file = File::open(&scene.sample.path)?;
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -158,7 +158,7 @@ fn row(cables: &Cables, way: Way, runs: &[Copied]) -> Vec<String> {
         Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
         Spread::of(runs, |run| run.cpu_per_gb()[2]).middle(2),
         Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
-        // A copy that differs ends the bench.
+        // A copy that differs would have ended the bench.
         "same".to_owned(),
         if Sample::b3sum_is_installed() {
             "same"

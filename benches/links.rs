@@ -9,14 +9,14 @@
 //! | switch | 2 cables to one switch, in one subnet, the kernel's default settings | without privilege |
 //! | remedied | like switch, without IPv6, with `arp_ignore=1` and `arp_announce=2` | without privilege |
 //! | strict | like switch, without IPv6, `rp_filter=1` | with the right to change routes |
-//! | bare | 3 cables without IPv4, the daemon is addressed by its peer name | without privilege |
+//! | bare | 3 cables without IPv4; the client addresses the daemon by its peer name | without privilege |
 //! | jumbo | 1 cable, MTU 9000 at the hosts and 1500 between them; then 1500 everywhere | without privilege |
 //! | plug | 2 cables, and a third that is plugged in 2 s after the start | without privilege |
 //!
 //! Fails if a copy is wrong, or if the report, the counters or the kernel's routes contradict the
-//! scene: expected are a verified link for each cable with its share, and routes that are removed
-//! at the end. Source and target are in memory: needs three times `--size` times the number of
-//! cables.
+//! scene. Each cable must be a verified link with its share of the file, and nicstripe's routes
+//! must be gone at the end. Source and target are in memory, which must hold three times `--size`
+//! per cable.
 #![forbid(unsafe_code)]
 
 #[allow(dead_code, clippy::unwrap_used, reason = "used by the tests")]
@@ -116,7 +116,7 @@ enum Setup {
     Strict,
     Bare,
     Jumbo,
-    /// Reference for `Jumbo`: MTU 1500 everywhere.
+    /// Reference for `Jumbo`: an MTU of 1500 everywhere.
     #[value(skip)]
     Plain,
     Plug,
@@ -211,13 +211,13 @@ impl Setup {
         }
     }
 
-    /// Measures one copy, and checks that it used the links as the scene expects.
+    /// Measures one copy. Returns an error unless the copy used the links that the scene expects.
     fn run(self, place: &Place, sample: &mut Sample, way: Way) -> Result<Outcome> {
         let cables = self.cables();
         let mut scene = Scene::in_lab(self.lab(&cables), &cables, place, sample, way.from())?;
         scene.rights = self.rights();
         if self == Self::Bare {
-            // Name in the client's list of peers.
+            // Name of host B in the client's list of trusted peers.
             scene.peer = Host::B.to_string();
         }
         let (copied, value) = match self {
@@ -260,8 +260,8 @@ impl Setup {
             let ends_meet = may_cross || link.peer_interface.as_ref() == Some(&link.interface);
             ends_meet && link.verified == Some(true) && link.path_mtu == path_mtu
         };
-        // In one subnet, the first connection may not be a link, but carries data until the links
-        // are up.
+        // In one subnet, the first connection may belong to no link, but carries data until the
+        // links are up.
         let by_first_contact = FIRST_CONTACT.min(size / cables as u64 / 4);
         let links: Vec<&LinkReport> = report
             .links
@@ -283,7 +283,8 @@ impl Setup {
         let of_ipv4 = LinkSpec::gigabit()
             .goodput()
             .map_or(f64::NAN, |rate| rate.bits_per_second() as f64);
-        // Without IPv4 its theory does not apply: the IPv6 header is 20 bytes longer, of 1448.
+        // The theory for IPv4 does not apply: the payload of a packet is 20 of 1448 bytes shorter,
+        // because the IPv6 header is longer.
         if self == Self::Bare {
             of_ipv4 * 1428.0 / 1448.0
         } else {
@@ -303,11 +304,10 @@ impl Setup {
         }
     }
 
-    /// Returns the threshold of the measured value, for 1 GiB per cable (docs/DESIGN.md, section
-    /// 9).
+    /// Returns the threshold of the measured value for 1 GiB per cable (docs/DESIGN.md, section 9).
     fn bar(self) -> &'static str {
         match self {
-            // IPv6, which the switch scene uses, can reach 98.6.
+            // IPv6, which the scene `switch` uses, can reach 98.6.
             Self::Switch => "≥ 97.5",
             Self::Remedied | Self::Strict => "≥ 99",
             Self::Bare => "≥ 98.8",
@@ -330,8 +330,8 @@ fn check_shares(copied: &Copied, way: Way) -> Result<()> {
             cable.at(way.from()).sent_bytes,
             cable.at(way.from().peer()).received_bytes,
         ] {
-            // Headers add 6 %. If a cable's packets arrived by another, it would have almost
-            // nothing and the other one double.
+            // Headers add 6 %. If one cable's packets arrived over another cable, the first would
+            // show almost nothing and the other would show double.
             if !(0.8..1.3).contains(&(bytes as f64 / share)) {
                 return Err(format!(
                     "expected {share:.0} bytes per cable, MB by cable: {}",
@@ -344,7 +344,8 @@ fn check_shares(copied: &Copied, way: Way) -> Result<()> {
     Ok(())
 }
 
-/// Watch that requires nicstripe's host routes on both hosts during a copy, and none afterwards.
+/// Hooks that require nicstripe's host routes on both hosts during a copy, and their absence
+/// afterwards.
 #[derive(Debug, Default)]
 struct RouteWatch {
     /// Maximum number of concurrent routes seen on each host.
@@ -395,13 +396,13 @@ impl Watch for RouteWatch {
     }
 }
 
-/// Watch that plugs in the last cable during a copy, and measures the time until data arrives over
-/// it.
+/// Hooks that plug in the last cable during a copy, and measure the time until data arrives over
+/// this cable.
 #[derive(Debug, Default)]
 struct PlugWatch {
-    /// Time of the plug-in, and the bytes received over the cable before it.
+    /// Time of the plug-in, and the bytes received over the cable before the plug-in.
     plugged: Option<(Instant, u64)>,
-    /// Time from the plug-in until [`DATA`] more bytes arrived.
+    /// Time from the plug-in until [`DATA`] more bytes have arrived; `None` before.
     took: Option<Duration>,
 }
 
@@ -471,28 +472,28 @@ fn row(setup: Setup, way: Way, runs: &[Outcome]) -> Vec<String> {
 const SMALL: u32 = 1500;
 const JUMBO: u32 = 9000;
 
-/// Shaper rate at which packets of 1500 bytes move as on a gigabit cable, although the shaper
-/// assumes packets of 9000 bytes. It charges each packet for 14 bytes of header, but its rate
-/// accounts for the other 24 only once in 9000 bytes. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
+/// Shaper rate at which 1500-byte packets travel as on a gigabit cable, although the shaper is
+/// configured for 9000-byte packets. The shaper charges each packet for 14 bytes of header, but its
+/// rate accounts for the other 24 bytes only once per 9000. 10⁹ × (1514 ÷ 1538) × (9038 ÷ 9014).
 const GIGABIT_OF_SMALL_PACKETS: BitRate = BitRate::from_bits_per_second(987_016_296);
 
-/// Bytes that the first connection may carry without counting as a link: the maximum in flight on a
-/// path.
+/// Maximum number of bytes that the first connection carries without counting as a link: the
+/// maximum in flight on a path.
 const FIRST_CONTACT: u64 = 8 << 20;
 
 /// Protocol number of nicstripe's routes (`rtm_protocol`; docs/DESIGN.md, section 2).
 const OUR_PROTOCOL: u8 = 83;
 
-/// Timeout for the removal of routes. A daemon sees the end of a session within milliseconds; a
-/// loaded machine needs more.
+/// Timeout for the removal of routes. A daemon detects the end of a session within milliseconds, on
+/// a loaded machine later.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time from the start of the client until the cable is plugged in.
 const PLUG_AFTER: Duration = Duration::from_secs(2);
 
-/// Minimum file size of the scene `plug`: two gigabit cables carry it in 5.3 s, which is 2 s until
-/// the plug-in, and time to detect the cable.
+/// Minimum file size of the scene `plug`. Two gigabit cables carry this size in 5.3 s: 2 s until
+/// the plug-in, and the time to detect the cable.
 const LEAST_TO_PLUG: u64 = 1200 << 20;
 
-/// Received bytes from which a cable counts as used for data; handshakes are shorter.
+/// Number of received bytes from which a cable counts as carrying data. Handshakes are shorter.
 const DATA: u64 = 1 << 20;

@@ -2,10 +2,10 @@
 //!
 //! `cargo bench --bench memory -- --size 20G --links 2 --direction put,get --place /mnt/disk`
 //!
-//! The source file is fully allocated, because holes are not sent; the cables are unshaped. Source
-//! and copy are on a disk, and need twice `--size` of space there. The output shows peak resident
-//! memory (VmHWM, including the used part of the program's code) and its anonymous part (RssAnon),
-//! sampled every 20 ms.
+//! The source file is fully allocated, because holes are not sent. The cables are unshaped. Source
+//! and copy are on a disk, which needs free space of twice `--size`. The output shows the peak
+//! resident memory (VmHWM, including the used part of the program's code) and the anonymous memory
+//! (RssAnon), sampled every 20 ms.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -84,8 +84,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Copies the scene's file, and returns the wall-clock time and the peak memory of client and
-/// daemon.
+/// Copies the scene's file. Returns the wall-clock time, and the peak memory of client and daemon.
 fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
     let daemon = start_daemon(serve(scene), scene.place)?;
     let mut command = cp(scene)?;
@@ -114,6 +113,6 @@ fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
 
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Memory threshold of client and daemon in MiB (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a
-/// link, 64 MiB at first).
+/// Memory threshold of client and daemon in MiB (docs/DESIGN.md, section 9: 32 MiB, plus 8 MiB per
+/// link; the original threshold was 64 MiB).
 const BAR: &str = "≤ 64";

@@ -2,10 +2,10 @@
 //!
 //! `cargo bench --bench resume -- --size 2G --runs 3 --links 2 --direction put,get`
 //!
-//! With put the client sends and the daemon receives, with get the other way round. A killed
-//! process is restarted at once; a client whose daemon was killed resumes without a restart.
-//! Retransmitted bytes are counted at the sender's interfaces: all bytes sent, less those of an
-//! undisturbed copy. Fails if a file has the final name before the copy is complete.
+//! With put, the client sends and the daemon receives; with get, the daemon sends. The bench
+//! restarts a killed process at once. A client whose daemon was killed resumes without a restart.
+//! Retransmitted bytes are counted at the sender's interfaces: all bytes sent, minus the bytes of
+//! an undisturbed copy. Fails if a file has its final name before the copy is complete.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -122,7 +122,7 @@ impl Victim {
 struct Attempt<'a> {
     scene: &'a Scene<'a>,
     victim: Victim,
-    /// Bytes on the wire that the sender needs for an undisturbed copy.
+    /// Bytes on the wire that an undisturbed copy costs the sender.
     cost: u64,
 }
 
@@ -133,9 +133,10 @@ struct Outcome {
     size: u64,
     /// File bytes that had arrived before the kill, estimated from the receiver's counters.
     arrived: f64,
-    /// File bytes that did not have to be sent again, by the report of the resumed copy.
+    /// File bytes that were not retransmitted, by the report of the resumed copy.
     kept: u64,
-    /// File bytes sent again, by the sender's counters; may be negative within their precision.
+    /// File bytes that were retransmitted, by the sender's counters. May be negative within the
+    /// counters' precision.
     again: f64,
     /// Time from the restart until every cable carried data.
     flowing: Duration,
@@ -222,7 +223,7 @@ impl Attempt<'_> {
     ///
     /// # Errors
     ///
-    /// The client exits before, or `deadline` passes.
+    /// The client exits first, or `deadline` passes.
     fn await_bytes(
         &self,
         client: &Process,
@@ -231,7 +232,7 @@ impl Attempt<'_> {
     ) -> Result<()> {
         while !is_enough(&self.scene.received_bytes()?) {
             if client.has_ended_within(Duration::ZERO)? {
-                // A successful end would mean that nothing was left to resume.
+                // A successful exit would mean that nothing remained to be resumed.
                 return Err("the copy ended before data flowed on all cables".into());
             }
             if Instant::now() > deadline {
@@ -242,7 +243,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Returns the bytes sent on all cables by the sending host since the lab was built.
+    /// Returns the bytes that the sending host has sent on all cables since the lab was built.
     fn sent(&self) -> Result<u64> {
         Ok(self
             .scene
@@ -294,7 +295,7 @@ fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<Strin
 
 const MIB: f64 = 1_048_576.0;
 
-/// Received bytes from which a cable counts as used for data; handshakes are shorter.
+/// Number of received bytes from which a cable counts as carrying data. Handshakes are shorter.
 const DATA: u64 = 1 << 20;
 
 /// Interval at which the interface counters are polled.

@@ -4,8 +4,8 @@
 //! `cargo bench --bench throughput -- --size 256M --runs 3 --links 1,2,4,1000+100,1000+10
 //! --direction put,get --tools nicstripe,iperf3`
 //!
-//! Source and target are in memory. Each run has new hosts and cables; the received data is
-//! compared with the source. Needs memory of three times `--size` times the number of cables.
+//! Source and target are in memory. Each run has new hosts and cables, and compares the received
+//! data with the source. Needs memory for three times `--size` per cable.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -84,8 +84,8 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Returns the file size in bytes: `--size` per cable if all cables are equal, else `--size` in
-    /// total.
+    /// Returns the file size in bytes: `--size` per cable if all cables are equal, otherwise
+    /// `--size` in total.
     fn size_over(&self, cables: &Cables) -> u64 {
         if cables.are_equal() {
             self.size * cables.count() as u64
@@ -142,8 +142,8 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
     [&first[..], &values].concat()
 }
 
-/// Returns nicstripe's threshold in percent of theory, for 1 GiB per cable (docs/DESIGN.md, section
-/// 9).
+/// Returns nicstripe's threshold in percent of the theoretical goodput, for 1 GiB per cable
+/// (docs/DESIGN.md, section 9).
 fn bar(cables: &Cables) -> &'static str {
     match cables.name() {
         "1" | "2" => "≥ 99.2",

@@ -4,10 +4,10 @@
 //! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools
 //! nicstripe,iperf3,rsync,gridftp`
 //!
-//! Both hosts share this machine's CPUs: the rate is what the CPUs of one machine can move for both
-//! ends, and CPU seconds per GB are the cost of a copy. nicstripe encrypts and hashes; the others
-//! do neither. The first copy by each program is a warm-up. Source and target are in memory. Needs
-//! memory of three times `--size`.
+//! Both hosts share this machine's CPUs. The rate is therefore the maximum at which one machine can
+//! serve both ends, and CPU seconds per GB are the cost of a copy. nicstripe encrypts and hashes;
+//! the other programs do neither. The first copy by each program is a warm-up. Source and target
+//! are in memory, which must hold three times `--size`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

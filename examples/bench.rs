@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .connect(&host)
         .await?;
 
-    // Each link alone, then all of them, three times; one direction only.
+    // Loads each link alone, then all links together, three times, in one direction only.
     let phases = vec![Phase::Idle, Phase::Solo, Phase::Together];
     let mut bench = client.bench(BenchPlan {
         phases,

@@ -18,11 +18,12 @@ use nicstripe::{
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Each of two machines has a key and trusts the other's. The program decides where to store
-    // them.
+    // Each of the two machines has a key and trusts the other's key. The program decides where to
+    // store them.
     let (ours, theirs) = (Identity::generate()?, Identity::generate()?);
 
-    // The program's own socket: any port, an inherited one, one bound to a device.
+    // The program may pass any socket: one with any port, an inherited one, or one bound to a
+    // device.
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let files = MemoryStorage::with_limit(16 << 20);
@@ -57,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         report.size, report.routes_installed
     );
 
-    // The program can access the client's files, and the client those of the program.
+    // The program can access the client's files, and the client can access the program's files.
     assert_eq!(files.contents(&name).as_deref(), Some(text.as_bytes()));
     files.rename(&name, &Name::parse(b"greeting, taken in")?, false)?;
     files.insert(&Name::parse(b"answer")?, b"42")?;
@@ -70,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     println!("got {:?}", std::fs::read_to_string(&fetched)?);
 
-    // A full storage is reported as such, and leaves no partial file.
+    // A full storage is reported as an error and leaves no partial file.
     let endless = client
         .put_pipe(
             std::io::repeat(0),
@@ -98,7 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns a list of trusted peers that holds one key.
+/// Returns a list of trusted peers that contains one key.
 fn trusting(identity: &Identity, name: &str) -> Result<Peers, Box<dyn Error>> {
     let mut peers = Peers::default();
     peers.add(&PublicLine::new(identity.public_key(), name), Some(name))?;

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     let (dir, name) = (Name::parse(b"example")?, Name::parse(b"example/numbers")?);
 
-    // The name does not exist before `finish`; a dropped writer leaves nothing.
+    // The name does not exist before `finish`. Dropping the writer leaves nothing.
     let options = CopyOptions {
         replace: true,
         parents: true,

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
 
     let bars = Bars::new()?;
-    // Keyed by link ends, because links appear while the copy runs.
+    // Keyed by the link's addresses, because links appear while the copy runs.
     let mut links = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     let mut transfer = client.put(
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Progress bars of a copy. Nothing is drawn without a terminal.
+/// Progress bars of a copy. Drawn only on a terminal.
 struct Bars {
     all: MultiProgress,
     file: ProgressBar,

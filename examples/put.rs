@@ -41,7 +41,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ => {}
         }
     }
-    // `Ok` means: the whole file is durable at the other end, under its name, and has this digest.
+    // `Ok` means that the whole file is durable at the daemon, under its final name and with this
+    // digest.
     let report = transfer.finish().await?;
     let digest = report
         .digest

@@ -41,7 +41,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Dropping it would cancel as well; this waits until the received part is durable.
+    // Dropping the transfer would cancel it as well. `finish` also waits until the received part is
+    // durable.
     transfer.cancel();
     match transfer.finish().await {
         Err(error) if error.is_resumable() => println!("interrupted: {error}"),

@@ -1,17 +1,17 @@
-//! Test and measurement of the backup tool of `examples/` with a large tree: traffic of a second
+//! Test and measurement of the backup tool in `examples/` with a large tree: traffic of a second
 //! backup, restore, and kills.
 //!
 //! `cargo bench --bench backup -- --size 5G --kills 50`
 //!
-//! Two hosts are joined by two gigabit cables; files are in memory. A tree is backed up, one file
-//! in a hundred is rewritten, and it is backed up again and restored. Then, before each kill, one
-//! file in a hundred is rewritten, and the tool, or in each third round its daemon, is killed at a
-//! random moment of the next backup. After each kill the repository must be intact, and a backup
-//! whose daemon was killed must succeed. At the end the last tree is restored from the surviving
+//! Two gigabit cables join two hosts; files are in memory. The bench backs up a tree, rewrites one
+//! file in a hundred, backs up the tree again and restores it. Before each kill, the bench rewrites
+//! one file in a hundred. It then kills the tool, or in every third round the tool's daemon, at a
+//! random moment of the next backup. The repository must be intact after each kill, and a backup
+//! whose daemon was killed must succeed. At the end, the last tree is restored from the surviving
 //! repository.
 //!
-//! Fails if a step fails, restored data differs, or the second backup sends more than two percent
-//! of the tree, by the cables' counters.
+//! Fails if a step fails, if restored data differs, or if the second backup sends more than two
+//! percent of the tree, by the cables' counters.
 #![forbid(unsafe_code)]
 
 mod tree;
@@ -56,7 +56,7 @@ fn main() -> std::process::ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     build_example()?;
     let rounds = 2 + u64::from(arguments.kills);
-    // The tree, its backup, and the restored tree.
+    // The tree, its backup and the restored tree.
     let place = Place::in_memory(3 * arguments.size + arguments.size * rounds / 100)?;
     let tree = Tree::plant(&place.files(Host::A).join(SOURCE), arguments.size)?;
     let mut bench = Bench {
@@ -104,8 +104,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs the backup tool with the arguments `words`, and adds a row with time, traffic and last
-    /// line of output to the table.
+    /// Runs the backup tool with the arguments `words`. Adds a table row with time, traffic and the
+    /// last line of output.
     fn step(&self, table: &mut Table, name: &str, words: &[&str]) -> Result<Measured> {
         let measured = self
             .stage
@@ -155,7 +155,7 @@ impl Bench<'_> {
     }
 
     /// Kills the tool or the daemon at random moments of backups, and checks the repository after
-    /// each kill. Returns the number of kills before the backup was complete.
+    /// each kill. Returns the number of kills that hit an incomplete backup.
     fn kill_often(&mut self, arguments: &Arguments, whole: Duration) -> Result<u32> {
         let mut hits = 0;
         for round in 0..arguments.kills {

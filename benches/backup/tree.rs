@@ -1,4 +1,4 @@
-//! Source tree of the backups, and its changes between them.
+//! Source tree of the backups, and the changes between backups.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use blake3::Hasher;
 use nicstripe_testkit::bench::{Result, Shape};
 
-/// Source tree of the backups, in files of 1 MiB.
+/// Source tree of the backups. Each file has 1 MiB.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
@@ -16,7 +16,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree of `size` bytes in `root`, rounded down to whole files, but at least one.
+    /// Creates a tree in `root`. The tree has `size` bytes, rounded down to whole files, but at
+    /// least one file.
     pub(crate) fn plant(root: &Path, size: u64) -> Result<Self> {
         let shape = Shape {
             files: (size / FILE).max(1),
@@ -39,7 +40,8 @@ impl Tree {
         self.shape.files * self.shape.size
     }
 
-    /// Rewrites one file in a hundred with new content. `number` selects the files and the content.
+    /// Rewrites one file in a hundred with new content. `number` determines the files and the
+    /// content.
     pub(crate) fn change(&self, number: u32) -> Result<()> {
         let first = u64::from(number) % PART;
         for index in (first..self.shape.files).step_by(PART as usize) {
@@ -61,7 +63,7 @@ impl Tree {
     }
 }
 
-/// Returns a pseudo-random number determined by seed and round.
+/// Returns a pseudo-random number that depends only on seed and round.
 pub(crate) fn random(seed: u32, round: u32) -> u32 {
     let hash = blake3::hash(&[seed.to_le_bytes(), round.to_le_bytes()].concat());
     let [a, b, c, d, ..] = *hash.as_bytes();
@@ -71,5 +73,5 @@ pub(crate) fn random(seed: u32, round: u32) -> u32 {
 /// Size of each file in bytes.
 const FILE: u64 = 1 << 20;
 
-/// Ratio of all files to those that a change rewrites.
+/// Ratio of all files to the files that a change rewrites.
 const PART: u64 = 100;

@@ -1,4 +1,4 @@
-//! Impairments of cables, hosts and processes, applied to nicstripe and iperf3 alike.
+//! Impairments of cables, hosts and processes, applied equally to nicstripe and iperf3.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,15 +14,15 @@ use rustix::process::{Pid, Signal, kill_process};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Burden {
     pub(crate) cables: Vec<LinkSpec>,
-    /// Shared rate limit for all traffic to host B over all cables; `None` for no limit.
+    /// Shared rate limit of the traffic to host B over all cables; `None` for no limit.
     pub(crate) bus: Option<BitRate>,
-    /// Frame loss probability of each cable in the direction to host B, from 0 to 1.
+    /// Frame loss probability of each cable in the direction to host B, 0 to 1.
     pub(crate) loss: f64,
     /// Kernel parameters: host, name below `/proc/sys`, value.
     pub(crate) sysctls: Vec<(Host, &'static str, &'static str)>,
     /// Host whose programs are stopped (SIGSTOP) five sixths of the time.
     pub(crate) stopped: Option<Host>,
-    /// CPU quota of the programs on host B, in thousandths of a core.
+    /// CPU quota of the programs on host B, in thousandths of a core; `None` for no quota.
     pub(crate) millicores: Option<u32>,
 }
 
@@ -53,8 +53,8 @@ impl Burden {
         Ok(lab)
     }
 
-    /// Moves the `receivers` into a cgroup with the CPU quota. The limit ends when the returned
-    /// quota is dropped; `None` if the case has no quota.
+    /// Moves the `receivers` into a cgroup with the CPU quota. Dropping the returned value ends the
+    /// limit. Returns `None` if the case has no quota.
     pub(crate) fn ration(&self, receivers: &[&Process]) -> Result<Option<CpuQuota>> {
         let Some(millicores) = self.millicores else {
             return Ok(None);
@@ -66,8 +66,9 @@ impl Burden {
         Ok(Some(quota))
     }
 
-    /// Runs `action` while the programs of the stopped host, if any, are stopped five sixths of the
-    /// time. `ends` has the processes of host A and host B.
+    /// Runs `action`, during which the programs of the stopped host are stopped five sixths of the
+    /// time. Does not stop any program if the case has no stopped host. `ends` are the processes of
+    /// hosts A and B.
     pub(crate) fn while_stopped<T>(
         &self,
         ends: [&[&Process]; 2],
@@ -90,7 +91,7 @@ impl Burden {
     }
 }
 
-/// Alternates SIGCONT and SIGSTOP until `is_over` is set; the processes run on return.
+/// Alternates SIGCONT and SIGSTOP until `is_over` is set. The processes run on return.
 fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for (signal, time) in [(Signal::CONT, RUNNING), (Signal::STOP, STOPPED)] {
@@ -103,14 +104,14 @@ fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
 
 fn send(pids: &[Pid], signal: Signal) {
     for pid in pids {
-        // Fails if the process has ended.
+        // Fails if the process has exited.
         let _ = kill_process(*pid, signal);
     }
 }
 
-/// Time stopped in each cycle. In the 50 ms between, a gigabit cable fills a buffer of 6 MiB, and
-/// the window stays closed for the rest of the cycle. With 150 ms the sender's kernel counted 26 %
-/// of the time as limited by the window, too close to the threshold of 20 %. A silent session
-/// becomes suspect after 500 ms.
+/// Stopped time in each cycle. During the running time of 50 ms, a gigabit cable fills a buffer of
+/// 6 MiB, and the window stays closed for the rest of the cycle. With a stopped time of 150 ms, the
+/// sender's kernel counted 26 % of the time as limited by the window, too close to the threshold of
+/// 20 %. A silent session becomes suspect after 500 ms.
 const STOPPED: Duration = Duration::from_millis(250);
 const RUNNING: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use nicstripe::bench::{BenchReport, Limiter, Run};
 use nicstripe_testkit::bench::{Result, Spread, Table};
 
-/// Measured values of all cases, and failures that make the bench fail.
+/// Measured values of all cases, and the failures that make the bench fail.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     rows: Vec<[String; 4]>,
@@ -13,8 +13,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a value measured in several runs. A row whose median does not meet `is_met` is marked
-    /// as missed; `bar` is the threshold as text.
+    /// Adds a value measured in several runs. Marks the row as missed if the median does not meet
+    /// `is_met`. `bar` is the threshold as text.
     pub(crate) fn value(
         &mut self,
         what: &str,
@@ -31,8 +31,8 @@ impl Findings {
         self.row(what, value, "", true);
     }
 
-    /// Adds the number of runs whose diagnosed bottleneck (`found`) is one of `expected`. The row
-    /// is marked as missed unless all are.
+    /// Adds the number of runs whose diagnosed bottleneck (`found`) is one of `expected`. Marks the
+    /// row as missed unless all runs count.
     pub(crate) fn named(&mut self, what: &str, expected: &[Limiter], found: &[Option<Limiter>]) {
         let right = found
             .iter()
@@ -51,8 +51,8 @@ impl Findings {
         self.row(what, value, &names.join(" or "), right == found.len());
     }
 
-    /// Adds the number of times that a condition held, `right` out of `of`. The row is marked as
-    /// missed unless they are equal.
+    /// Adds the number of times that a condition held, `right` out of `of`. Marks the row as missed
+    /// unless the two are equal.
     pub(crate) fn count(&mut self, what: &str, right: usize, of: usize) {
         self.row(what, format!("{right} of {of}"), "all", right == of);
     }
@@ -64,15 +64,15 @@ impl Findings {
             .push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
     }
 
-    /// Adds a failure that makes the bench fail. For errors only, never for speed.
+    /// Adds a failure that makes the bench fail. Used for errors only, never for low speed.
     pub(crate) fn fail(&mut self, failure: impl Into<String>) {
         let failure = failure.into();
         eprintln!("{failure}");
         self.failures.push(failure);
     }
 
-    /// Adds a failure if a report is inconsistent: flows do not add up to their run's total, it is
-    /// incomplete, or a flow has an unknown link.
+    /// Adds a failure if a report is inconsistent: the report is incomplete, a run's flows do not
+    /// add up to its total, or a flow has an unknown link.
     pub(crate) fn check(&mut self, report: &BenchReport) {
         let wrong: Vec<&Run> = report.runs.iter().filter(|run| !adds_up(run)).collect();
         if let Some(run) = wrong.first() {
@@ -95,7 +95,7 @@ impl Findings {
         }
     }
 
-    /// Adds a failure if the measurement of a case returned an error.
+    /// Adds a failure if the measurement of `case` returned an error.
     pub(crate) fn end_of(&mut self, case: impl Debug, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.fail(format!("{case:?}: {error}"));
@@ -119,15 +119,15 @@ impl Findings {
     }
 }
 
-/// Returns true if the bytes of a run's flows match its total rate, within a rounding error of 1
-/// bit/s.
+/// Returns true if the bytes of a run's flows match the run's total rate, within a rounding error
+/// of 1 bit/s.
 fn adds_up(run: &Run) -> bool {
     let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
     let rate = u128::from(bytes) * 8_000_000 / u128::from(run.window_us.max(1));
     u128::from(run.total_bps).abs_diff(rate) <= 1
 }
 
-/// Returns the name of a limiter in the JSON report; `none` if there is no limiter.
+/// Returns the name of a limiter in the JSON report; `none` for no limiter.
 fn name(limiter: &impl serde::Serialize) -> String {
     serde_json::to_value(limiter)
         .ok()

@@ -17,7 +17,7 @@ pub(crate) struct Load {
     pub(crate) retransmits: u64,
     /// CPU time of all clients and servers.
     pub(crate) cpu: Duration,
-    /// Bytes received on all cables in both directions, headers included.
+    /// Bytes received on all cables in both directions, including headers.
     pub(crate) carried: u64,
 }
 
@@ -26,14 +26,14 @@ impl Load {
         self.rates.iter().sum()
     }
 
-    /// Returns CPU seconds per gigabit that the cables carried.
+    /// Returns CPU seconds per gigabit carried by the cables.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 }
 
-/// Runs iperf3 on the cables `links` concurrently for `seconds`, after one second of warm-up. Data
-/// flows from host `from` to the other.
+/// Runs iperf3 on all `links` concurrently for `seconds`, after one second of warm-up. Host `from`
+/// sends.
 pub(crate) fn load(
     lab: &Lab,
     burden: &Burden,
@@ -117,7 +117,7 @@ pub(crate) fn load(
     Ok(load)
 }
 
-/// Returns the bytes received on all cables by both hosts since the lab was built.
+/// Returns the bytes that both hosts have received on all cables since the lab was built.
 pub(crate) fn carried(lab: &Lab) -> Result<u64> {
     Ok(lab
         .counters()?
@@ -130,5 +130,5 @@ fn port(link: usize) -> u16 {
     5201 + u16::try_from(link).unwrap_or(0)
 }
 
-/// Time allowed for the start and end of iperf3, in addition to the measured seconds.
+/// Time for the start and exit of iperf3, in addition to the measured seconds.
 const GRACE: Duration = Duration::from_secs(30);

@@ -51,18 +51,19 @@ pub(crate) fn starved_sender(
     .map(drop)
 }
 
-/// Limits the receive buffer, then the send buffer, to 16 KiB by `tcp_rmem` and `tcp_wmem`, which
-/// also bound programs that set no size.
+/// Limits the receive buffer, then the send buffer, to 16 KiB by `tcp_rmem` and `tcp_wmem`. These
+/// limits also apply to programs that set no size.
 ///
-/// The kernel may report no limited time for a send buffer (`tcp_cwnd_validate` counts only while
-/// nothing is unsent, which Nagle's algorithm prevents; measured with iperf3: 0 of 3.8 s). The
-/// diagnosis therefore uses the buffer's content: less than bandwidth × delay.
+/// The kernel may report no time as limited by the send buffer: `tcp_cwnd_validate` counts such
+/// time only while no data is unsent, and Nagle's algorithm prevents that (measured with iperf3: 0
+/// of 3.8 s). The diagnosis therefore uses the content of the buffer, which is less than bandwidth
+/// × delay.
 pub(crate) fn small_buffer(
     settings: &Settings,
     place: &Place,
     findings: &mut Findings,
 ) -> Result<()> {
-    // With the short round trip between namespaces, 8 KiB carry 98 % and the cable is full.
+    // The short round trip between namespaces lets 8 KiB reach 98 %, and the cable is full.
     let small = |host, name| Burden {
         sysctls: vec![(host, name, "4096 16384 16384")],
         ..Burden::of([LinkSpec::gigabit().with_delay(ONE_WAY)])
@@ -100,10 +101,10 @@ pub(crate) fn cpu(settings: &Settings, place: &Place, findings: &mut Findings) -
     .map(drop)
 }
 
-/// Measures with 0.1 % frame loss.
+/// Measures with a frame loss of 0.1 %.
 ///
-/// With a short RTT, TCP recovers from the loss at a cost of 1 %, and the cable is full. With an
-/// RTT of 10 ms it cannot: the Mathis equation gives 44 Mbit/s.
+/// TCP recovers from the loss at a cost of 1 % if the RTT is short, and the cable is full. It
+/// cannot if the RTT is 10 ms: the Mathis equation gives 44 Mbit/s.
 pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let short = Burden {
         loss: LOSS,
@@ -139,8 +140,8 @@ pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) 
     .map(drop)
 }
 
-/// Measures with an RTT of 10 ms: the cable is full with today's default buffers, but not with
-/// older defaults of 256 KiB.
+/// Measures with an RTT of 10 ms. Today's default buffers fill the cable; the older defaults of 256
+/// KiB do not.
 pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let long = Burden::of([gigabit_of_10_ms()]);
     let of_theory = theory(&long);
@@ -198,7 +199,7 @@ fn plateau(
         findings.fail("10 ms: no sweep of buffers in the report");
         return Ok(());
     };
-    // Delay of the cable without its queue; the report may use a greater one.
+    // Delay of the cable without its queue. The report may use a longer delay.
     let bdp = burden.cables[0]
         .line_rate()
         .map_or(f64::NAN, |rate| rate.bits_per_second() as f64)
@@ -222,8 +223,8 @@ fn plateau(
     Ok(())
 }
 
-/// Adds a failure for each round that names the cable as the limiter although its efficiency is
-/// below [`FULL`].
+/// Adds a failure for each round that reports the cable as the limiter although the cable's
+/// efficiency is below [`FULL`].
 fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     for (bench, _) in rounds {
         let summary = &bench.report.summary;
@@ -240,7 +241,7 @@ fn check_full(rounds: &[(Benched, Load)], findings: &mut Findings) {
     }
 }
 
-/// Impairments with the diagnoses that are acceptable under them.
+/// Impairments, and the diagnoses that are acceptable under them.
 struct Trial {
     what: &'static str,
     burden: Burden,
@@ -248,7 +249,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Measures nicstripe and iperf3 alternately, each round in a new lab, and adds their results.
+    /// Measures nicstripe and iperf3 alternately, each round in a new lab. Adds the results to the
+    /// findings.
     fn run(
         &self,
         settings: &Settings,
@@ -296,8 +298,8 @@ fn gigabit_of_10_ms() -> LinkSpec {
 
 const LOSS: f64 = 0.001;
 
-/// Efficiency (goodput divided by theory) from which a cable counts as full.
+/// Minimum efficiency (goodput divided by theory) of a cable that counts as full.
 const FULL: f64 = 0.97;
 
-/// One-way delay with which a window of 16 KiB allows at most 65 Mbit/s.
+/// One-way delay at which a window of 16 KiB allows at most 65 Mbit/s.
 const ONE_WAY: Duration = Duration::from_millis(1);

@@ -5,8 +5,8 @@
 //!
 //! | case | scenario | threshold |
 //! | --- | --- | --- |
-//! | equal | 1, 2 and 4 gigabit cables, both directions | total within 1 % of iperf3's and 2 % of theory; the links' bytes add up to the total |
-//! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | each alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` named |
+//! | equal | 1, 2 and 4 gigabit cables, both directions | total within 1 % of the total of iperf3 and 2 % of theory; the links' bytes add up to the total |
+//! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | each alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` reported |
 //! | slow-receiver | the daemon is stopped five sixths of the time (SIGSTOP) | `receiver` named |
 //! | starved-sender | the client is stopped five sixths of the time | `sender` named |
 //! | small-buffer | RTT 2 ms; maximum of the receiver's `tcp_rmem`, then of the sender's `tcp_wmem`, is 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
@@ -18,15 +18,16 @@
 //! | unshaped | one cable without a rate limit | CPU time of both ends per Gbit ≤ 2 × that of iperf3 |
 //! | regression | `--noise` benches against a report of the same cable, then one of a cable that is 10 % slower | only the last exits with 41 |
 //!
-//! iperf3 runs as one process per cable and end, each client bound to its device, all concurrently.
-//! It runs after each bench of nicstripe, with the same impairments, so that other load on the
-//! machine affects both. Its rate is the receiver's, without the first second. CPU time is that of
-//! the processes, from `/proc/PID/stat` after their exit (equal to getrusage, truncated to 10 ms),
-//! divided by the cables' counters, so that no program's own figures are compared.
+//! iperf3 runs as one process per cable and host. All run concurrently, each client bound to its
+//! interface. iperf3 runs after each run of `nicstripe bench`, with the same impairments, so that
+//! other load on the machine affects both. The rate of iperf3 is the receiver's, without the first
+//! second. CPU time is read from `/proc/PID/stat` after the exit of the processes (equal to
+//! getrusage, truncated to 10 ms) and divided by the cables' counters. No program's own figures are
+//! compared.
 //!
-//! With `--recorded FILE` nicstripe does not run; its report is read from the file. A missed
-//! threshold is marked; the bench fails if a report is inconsistent, or an exit code differs from
-//! the manual.
+//! With `--recorded FILE`, nicstripe does not run; the bench reads its report from the file. The
+//! output marks a missed threshold. The bench fails only if a report is inconsistent or an exit
+//! code differs from the manual.
 #![forbid(unsafe_code)]
 
 mod burden;

@@ -1,5 +1,5 @@
-//! `nicstripe bench --baseline`: repeated runs on an unchanged cable report no regression, a run on
-//! a slower cable does.
+//! Regression check of `nicstripe bench --baseline`: repeated runs on an unchanged cable report no
+//! regression, a run on a slower cable does.
 
 use std::fs;
 

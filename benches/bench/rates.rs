@@ -12,7 +12,7 @@ use crate::{
     rig::{Benched, Rig},
 };
 
-/// Measures the total rate of equal gigabit cables in both directions, for each number in
+/// Measures the total rate of equal gigabit cables in both directions, for each number of cables in
 /// `--links`.
 pub(crate) fn equal(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     for count in &settings.links {
@@ -125,7 +125,7 @@ pub(crate) fn jumbo(settings: &Settings, place: &Place, findings: &mut Findings)
     Ok(())
 }
 
-/// Returns the points of a report's sweep; empty if the sweep did not run.
+/// Returns the points of a report's sweep. Empty if the sweep did not run.
 pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
     report
         .sweeps
@@ -134,8 +134,8 @@ pub(crate) fn points(report: &BenchReport, kind: SweepKind) -> &[SweepPoint] {
         .map_or(&[], |sweep| &sweep.points)
 }
 
-/// Runs `nicstripe bench` with the arguments `words`. Adds a failure if its report is inconsistent
-/// or its exit code is not 0.
+/// Runs `nicstripe bench` with the arguments `words`. Adds a failure if the report is inconsistent
+/// or the exit code is not 0.
 pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> Result<Benched> {
     let benched = rig.bench(words)?;
     findings.check(&benched.report);
@@ -148,7 +148,7 @@ pub(crate) fn bench(rig: &Rig<'_>, findings: &mut Findings, words: &[&str]) -> R
     Ok(benched)
 }
 
-/// Runs nicstripe and iperf3 alternately. Each round has one bench of nicstripe and one iperf3
+/// Runs nicstripe and iperf3 alternately. Each round has one `nicstripe bench` and one iperf3
 /// measurement in each direction.
 fn rounds(
     rig: &Rig<'_>,
@@ -169,7 +169,7 @@ fn rounds(
 type Round = (Benched, [Load; 2]);
 type Rate = fn(&Round) -> f64;
 
-/// Returns for each direction its name, and the functions that return the total rate of nicstripe
+/// Returns the name of each direction, and the functions that return the total rate of nicstripe
 /// and of iperf3 in bits per second.
 fn ways() -> [(&'static str, Rate, Rate); 2] {
     let to: (_, Rate, Rate) = (
@@ -185,7 +185,7 @@ fn ways() -> [(&'static str, Rate, Rate); 2] {
     [to, from]
 }
 
-/// Total rate to report: its name in the table, and its theoretical goodput in bits per second.
+/// Total rate in the table: its name, and its theoretical goodput in bits per second.
 struct Compared {
     what: String,
     theory: f64,
@@ -221,8 +221,8 @@ impl Compared {
     }
 }
 
-/// Adds the rate of each cable within the total; it must be within `percent` of the cable's
-/// theoretical goodput.
+/// Adds the rate of each cable while all are loaded. The rate must be within `percent` of the
+/// cable's theoretical goodput.
 fn of_each_link(
     case: &str,
     burden: &Burden,
@@ -259,8 +259,8 @@ fn of_each_link(
 /// Counts the points of a sweep that reach 95 % of the fastest point before them, or are marked as
 /// dropouts.
 ///
-/// The required rate is capped at the cable's goodput: its shaper has a burst of 256 KiB, so that
-/// messages up to that size exceed the line rate.
+/// The required rate is capped at the cable's goodput. The cable's shaper allows bursts of 256 KiB,
+/// so messages up to that size exceed the line rate.
 fn rises(points: &[SweepPoint], cable: f64) -> usize {
     let mut most: f64 = 0.0;
     let mut right = 0;
@@ -281,6 +281,6 @@ pub(crate) fn theory(burden: &Burden) -> f64 {
         .sum()
 }
 
-/// Rate limit of the shared bus, frame headers included: 1147.7 Mbit/s of payload, which is 0.61 of
-/// the capacity of two gigabit cables.
+/// Rate limit of the shared bus, frame headers included: 1147.7 Mbit/s of payload, which is 0.61
+/// times the capacity of two gigabit cables.
 const BUS: BitRate = BitRate::mbit(1200);

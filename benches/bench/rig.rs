@@ -24,7 +24,7 @@ pub(crate) struct Rig<'a> {
     pub(crate) burden: &'a Burden,
     settings: &'a Settings,
     place: &'a Place,
-    /// Daemon on host B; `None` with `--recorded`.
+    /// Daemon on host B; `None` with `--recorded`, which needs no daemon.
     daemon: Option<Process>,
     _quota: Option<CpuQuota>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Rig<'a> {
 pub(crate) struct Benched {
     pub(crate) report: BenchReport,
     pub(crate) exit_code: Option<i32>,
-    /// CPU time of client and daemon together.
+    /// CPU time of the client and the daemon together.
     cpu: Duration,
     /// Bytes received on all cables in both directions, headers included.
     carried: u64,
@@ -63,8 +63,8 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Runs `nicstripe bench --json` on host A with additional arguments. With `--recorded`, reads
-    /// the report from the file instead.
+    /// Runs `nicstripe bench --json` on host A with the additional arguments `words`. With
+    /// `--recorded`, reads the report from the file instead.
     ///
     /// # Errors
     ///
@@ -116,12 +116,12 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Runs iperf3 on all cables concurrently, with data from host `from` to the other.
+    /// Runs iperf3 on all cables concurrently. Host `from` sends.
     pub(crate) fn iperf3(&self, from: Host) -> Result<Load> {
         self.iperf3_on(&(0..self.burden.cables.len()).collect::<Vec<_>>(), from)
     }
 
-    /// Like [`iperf3`](Self::iperf3), for the cables with these indexes.
+    /// Like [`iperf3`](Self::iperf3), but only on the cables with the indexes `links`.
     pub(crate) fn iperf3_on(&self, links: &[usize], from: Host) -> Result<Load> {
         iperf::load(
             &self.lab,
@@ -150,7 +150,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Returns the timeout of `nicstripe bench` with the arguments `words`: twice the expected time
-    /// of all loads, plus 60 s and 600 s per sweep.
+    /// of all loads, plus 60 s, plus 600 s per sweep.
     fn time_limit(&self, words: &[&str]) -> Duration {
         let loads = 2 * self.burden.cables.len() + 4;
         let load = Duration::from_secs(u64::from(self.settings.seconds + 2));
@@ -161,13 +161,12 @@ impl<'a> Rig<'a> {
 }
 
 impl Benched {
-    /// Returns CPU seconds per gigabit that the cables carried.
+    /// Returns CPU seconds per gigabit carried by the cables.
     pub(crate) fn cpu_per_gbit(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
     }
 
-    /// Returns the rate of all cables together to the daemon in bits per second; NaN if not
-    /// measured.
+    /// Returns the total rate of all cables to the daemon in bits per second; NaN if not measured.
     pub(crate) fn together(&self) -> f64 {
         self.report
             .summary
@@ -175,7 +174,7 @@ impl Benched {
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the rate of all cables together from the daemon in bits per second; NaN if not
+    /// Returns the total rate of all cables from the daemon in bits per second; NaN if not
     /// measured.
     pub(crate) fn reverse(&self) -> f64 {
         self.report
@@ -184,22 +183,24 @@ impl Benched {
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the rate of one link alone in bits per second, by its index; NaN if not measured.
+    /// Returns the rate of a link while only this link is loaded, in bits per second; NaN if not
+    /// measured.
     pub(crate) fn alone(&self, link: usize) -> f64 {
         self.link(link)
             .and_then(|link| link.alone)
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the rate of one link while all are loaded, in bits per second; NaN if not measured.
+    /// Returns the rate of a link while all links are loaded, in bits per second; NaN if not
+    /// measured.
     pub(crate) fn part(&self, link: usize) -> f64 {
         self.link(link)
             .and_then(|link| link.together)
             .map_or(f64::NAN, |spread| spread.median_bps as f64)
     }
 
-    /// Returns the summary of the link with this index, found by its interface name (index 0 is
-    /// `eth1`).
+    /// Returns the summary of the link with index `link`, found by its interface name (index 0 is
+    /// `eth1`); `None` if the report lacks the link.
     fn link(&self, link: usize) -> Option<&LinkSummary> {
         let interface = format!("eth{}", link + 1);
         let id = self

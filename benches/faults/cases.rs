@@ -36,13 +36,13 @@ pub(crate) enum Case {
     Opposite,
 }
 
-/// Measured value other than the time, with its threshold.
+/// Measured value other than the time, and its threshold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Also {
     pub(crate) of_it: &'static str,
     pub(crate) decimals: usize,
     bar: f64,
-    /// True if the value must be at least `bar`, false if at most.
+    /// True if `bar` is a minimum, false if it is a maximum.
     least: bool,
 }
 
@@ -63,7 +63,7 @@ impl Also {
 /// Result of one copy under a fault.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Seconds that the copy took longer than ideal.
+    /// Time in seconds by which the copy exceeded the ideal time.
     pub(crate) over_ideal: f64,
     /// Values other than the time, in the order of [`Case::also`].
     pub(crate) also: Vec<f64>,
@@ -95,7 +95,7 @@ impl Case {
         Self::Opposite,
     ];
 
-    /// Returns the name that selects this case in `--case`.
+    /// Returns the name of the case on the command line (`--case`).
     pub(crate) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())
@@ -111,7 +111,7 @@ impl Case {
         }
     }
 
-    /// Returns the maximum time over ideal in seconds; `None` for no threshold.
+    /// Returns the maximum time above ideal in seconds; `None` if the case has no threshold.
     pub(crate) fn over_bar(self) -> Option<f64> {
         match self {
             Self::Cut | Self::Flap | Self::Slow => Some(0.5),
@@ -165,7 +165,7 @@ impl Case {
         }
     }
 
-    /// Returns the maximum resident memory of client or daemon in MiB.
+    /// Returns the maximum resident memory of the client or the daemon in MiB.
     pub(crate) fn memory_bar(self) -> f64 {
         32.0 + 8.0 * self.cables().count() as f64
     }
@@ -187,10 +187,10 @@ impl Case {
         }
     }
 
-    /// Injects the fault into a running copy and waits until the copy is complete.
+    /// Injects the fault into a running copy, and waits until the copy is complete.
     fn play(self, mut play: Play<'_>, way: Way, disk: Option<&Disk>) -> Result<Outcome> {
         let lab = &play.scene.lab;
-        // Data and answers have opposite directions.
+        // Answers flow in the opposite direction of the data.
         let [data, answers] = match way {
             Way::Put => [Direction::AToB, Direction::BToA],
             Way::Get => [Direction::BToA, Direction::AToB],
@@ -252,7 +252,7 @@ impl Case {
                 play.until_share(0.1)?;
                 lose_opposite_ends(&play)?;
                 play.watch_for(PAIRING)?;
-                // The replugged interface pairs with a remaining one.
+                // The replugged interface pairs with an interface that remained.
                 OPPOSITE_ENDS
                     .iter()
                     .try_for_each(|&(host, link)| lab.set_plugged_at(host, link, true))?;
@@ -287,8 +287,8 @@ impl Outcome {
     }
 }
 
-/// Measures a case `runs` times in one direction. `corrupt` continues until [`CORRUPTIONS`] frames
-/// have been corrupted.
+/// Measures a case `runs` times in one direction. The case `corrupt` continues until
+/// [`CORRUPTIONS`] frames have been corrupted.
 pub(crate) fn run(
     case: Case,
     way: Way,
@@ -394,8 +394,8 @@ fn once(
     Ok(outcome)
 }
 
-/// Runs `action` when half of the file has arrived. The ideal time assumes `cables` cables for the
-/// rest.
+/// Runs `action` when half of the file has arrived. The ideal time assumes that the rest uses
+/// `cables` cables.
 fn at_half(
     play: &mut Play<'_>,
     action: impl FnOnce(&Play<'_>) -> Result<()>,
@@ -407,14 +407,16 @@ fn at_half(
     Ok(())
 }
 
-/// Unplugs [`OPPOSITE_ENDS`], so that each machine has one working interface, on different cables.
+/// Unplugs [`OPPOSITE_ENDS`], so that each machine has one working interface. The two interfaces
+/// are on different cables.
 fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
     Ok(OPPOSITE_ENDS
         .iter()
         .try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
 }
 
-/// Cuts a cable for 2 s. Measures the time until it carries data again, and the other cable's dip.
+/// Cuts a cable for 2 s. Measures the time until the cable carries data again, and the other
+/// cable's dip.
 fn heal(mut play: Play<'_>) -> Result<Outcome> {
     play.until_share(0.3)?;
     let cut = play.now();
@@ -447,7 +449,7 @@ fn heal(mut play: Play<'_>) -> Result<Outcome> {
 }
 
 /// Simulates a reboot at half of the file: drops all traffic, kills the process with SIGKILL, and
-/// restarts it 3 s later.
+/// restarts the process 3 s later.
 fn reboot(play: &mut Play<'_>, end: usize) -> Result<()> {
     play.until_share(0.5)?;
     let lab = &play.scene.lab;
@@ -472,11 +474,11 @@ fn stop(play: &mut Play<'_>, end: usize) -> Result<()> {
     Ok(())
 }
 
-/// Freezes the receiver's disk for 30 s, and measures the time from the thaw to the full rate.
+/// Freezes the receiver's disk for 30 s. Measures the time from the thaw to the full rate.
 ///
 /// # Errors
 ///
-/// A connection is given up, or memory grows by more than [`GROWTH`].
+/// A connection is abandoned, or memory grows by more than [`GROWTH`].
 fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
     let receiver = match way {
         Way::Put => 1,
@@ -517,13 +519,14 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
 
 /// Number of corrupted frames required for the case `corrupt`.
 const CORRUPTIONS: u64 = 1000;
-/// Probability of corruption of a long frame: one in 50, each a superpacket of up to 64 KiB.
+/// Probability of corruption of a long frame: one in 50. Each long frame is a superpacket of up to
+/// 64 KiB.
 const CORRUPTED: f64 = 0.02;
 
-/// Interfaces to unplug, by host and index: the second of A and the first of B.
+/// Interfaces to unplug, by host and index: the second one of A and the first one of B.
 const OPPOSITE_ENDS: [(Host, usize); 2] = [(Host::A, 1), (Host::B, 0)];
 
-/// Time for nicstripe to pair the remaining interfaces.
+/// Time for nicstripe to pair the interfaces that remain.
 const PAIRING: Duration = Duration::from_secs(2);
 
 const DARK: Duration = Duration::from_secs(60);
@@ -531,12 +534,12 @@ const STOPPED: Duration = Duration::from_secs(5);
 const SWITCHED_OFF: Duration = Duration::from_secs(3);
 const STALL: Duration = Duration::from_secs(30);
 
-/// Permitted growth of the resident memory during a stall, in bytes, for rounding by allocators and
-/// the kernel.
+/// Permitted growth of the resident memory during a stall, in bytes: allocators and the kernel
+/// round up.
 const GROWTH: u64 = 1 << 20;
 
 /// Memory limit of the client and of the daemon in the case `narrow`, in bytes.
 const NARROW: u64 = 128 << 20;
 
-/// Received bytes from which a cable counts as used for data; handshakes are shorter.
+/// Number of received bytes from which a cable counts as carrying data. Handshakes are shorter.
 const DATA: u64 = 1 << 20;

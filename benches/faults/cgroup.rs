@@ -10,8 +10,8 @@ use std::{
 use nicstripe_lab::Host;
 use nicstripe_testkit::bench::{Result, Scene};
 
-/// Memory cgroups of client and daemon. Removed on drop, or by a separate process if this one is
-/// killed.
+/// Memory cgroups of client and daemon. Removed on drop, or by a separate process if this process
+/// is killed.
 pub(crate) struct Groups {
     folders: [PathBuf; 2],
     /// Shell that removes the cgroups when its standard input is closed.
@@ -37,7 +37,7 @@ impl Groups {
             .args(&folders)
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
-        // In its own process group, because it must outlive this process.
+        // In a separate process group, because the shell must outlive this process.
         let mut sweeper = command.process_group(0).spawn()?;
         let lifeline = sweeper.stdin.take();
         let groups = Self {
@@ -71,8 +71,8 @@ impl Groups {
         inside
     }
 
-    /// Returns the peak memory of a cgroup in bytes, page cache included; `end` is 0 for the
-    /// client, 1 for the daemon.
+    /// Returns the peak memory of a cgroup in bytes, page cache included; `None` if the kernel does
+    /// not report it. `end` is 0 for the client, 1 for the daemon.
     pub(crate) fn peak(&self, end: usize) -> Option<u64> {
         let folder = &self.folders[end];
         let text = ["memory.max_usage_in_bytes", "memory.peak"]
@@ -92,7 +92,7 @@ impl Drop for Groups {
     }
 }
 
-/// Returns the parent folder of memory cgroups and the name of their limit file.
+/// Returns the parent folder of memory cgroups, and the name of their limit file.
 fn base() -> Result<(PathBuf, &'static str)> {
     let (old, new) = (
         Path::new("/sys/fs/cgroup/memory"),

@@ -12,8 +12,8 @@ use std::{
 
 use nicstripe_testkit::bench::{Place, Result};
 
-/// Restarts this process in a new mount namespace, with unshare(1). Returns if it is already in
-/// one, or if that is not permitted.
+/// Restarts this process in a new mount namespace, with unshare(1). Returns if the process is
+/// already in one, or if that is not permitted.
 pub(crate) fn enter_own_mounts() {
     let Ok(program) = env::current_exe() else {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn enter_own_mounts() {
     }
 }
 
-/// ext4 disk mounted over a folder. Unmounted on drop, and when the process ends.
+/// ext4 disk mounted over a folder. Unmounted on drop and at the exit of the process.
 pub(crate) struct Disk {
     folder: PathBuf,
     image: PathBuf,
@@ -80,8 +80,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Freezes the disk for `time`, and returns once it is frozen. A separate process thaws it,
-    /// even if this one is killed.
+    /// Freezes the disk for `time`. Returns once the disk is frozen. A separate process thaws the
+    /// disk, even if this process is killed.
     pub(crate) fn freeze(&self, time: Duration) -> Result<Child> {
         let frozen = self.image.with_extension("frozen");
         let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3; : > \"$2\"; sleep \"$1\"; fsfreeze -u /proc/self/fd/3";

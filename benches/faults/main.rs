@@ -13,20 +13,20 @@
 //! | heal | the second cable is cut for 2 s; the file is twice `--size` | data on it ≤ 2 s later, the other's rate dips ≤ 5 % |
 //! | flap | the second cable is cut and healed repeatedly, a second each | ≤ 0.5 s over ideal on the other cable |
 //! | slow | the second cable's rate falls to 1 % at half | ≤ 0.5 s over ideal on the rest |
-//! | corrupt | both cables corrupt data undetected by TCP, until 1,000 frames were corrupted; 8 connections each | every copy is correct |
+//! | corrupt | both cables corrupt data in a way that TCP does not detect, until 1,000 frames are corrupted; 8 connections each | every copy is correct |
 //! | reboot-daemon, reboot-client | all traffic of the machine is dropped, the process is killed, and returns 3 s later | s over ideal |
 //! | stop-daemon, stop-client | the process gets no CPU for 5 s (SIGSTOP) | s over ideal |
 //! | dark | both cables are cut for 60 s | ≤ 2 s over ideal |
-//! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s after; no connection is given up, memory stays constant |
-//! | opposite | two interfaces of each machine at one switch; one end each of the two links is cut at half | ≤ 2 s over ideal |
-//! | crossed | like opposite, then both are plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
+//! | stall | the receiver's disk stalls for 30 s (fsfreeze) | full rate again ≤ 1 s later; no connection is abandoned, memory stays constant |
+//! | opposite | two interfaces of each machine at one switch; one end of each of the two links is cut at half | ≤ 2 s over ideal |
+//! | crossed | like opposite, then both ends are plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
 //! | narrow | 4 cables, client and daemon each in a memory cgroup of 128 MiB, files on a disk | the copy succeeds |
 //!
-//! The ideal time ends when the remaining cables could have carried the rest of the file at theory,
-//! counted from the last event. All cables are gigabit ones. Fails if a copy is wrong or does not
-//! end, and if a connection is given up because of a stall; a missed threshold of speed or memory
-//! is marked. Cases that the kernel or machine does not support (eBPF, a loop device, fsfreeze, a
-//! memory cgroup) are skipped with the reason.
+//! The ideal time ends when the remaining cables, counted from the last event, could have carried
+//! the rest of the file at their theoretical goodput. All cables are gigabit cables. Fails if a
+//! copy is wrong or does not end, or if a connection is abandoned because of a stall. The output
+//! marks a missed threshold of speed or memory. Cases that the kernel or machine does not support
+//! (eBPF, a loop device, fsfreeze, a memory cgroup) are skipped, with the reason.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -65,7 +65,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // In its own mount namespace, so that the mounts are private and end with the process.
+    // In a separate mount namespace, so that the mounts are private and end with the process.
     disk::enter_own_mounts();
     nicstripe_testkit::bench::run(bench)
 }

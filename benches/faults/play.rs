@@ -1,4 +1,4 @@
-//! Monitored copy under faults: received bytes over time, and memory of client and daemon.
+//! Monitored copy under faults: received bytes over time, and the memory of client and daemon.
 
 use std::{
     process::Command,
@@ -19,7 +19,8 @@ pub(crate) struct Start<'a> {
     pub(crate) groups: Option<&'a Groups>,
 }
 
-/// Running copy with its counter samples. An `end` of 0 is the client, 1 the daemon.
+/// Running copy with samples of the interface counters. The argument `end` of its methods is 0 for
+/// the client, 1 for the daemon.
 pub(crate) struct Play<'a> {
     pub(crate) scene: &'a Scene<'a>,
     start: Start<'a>,
@@ -27,14 +28,14 @@ pub(crate) struct Play<'a> {
     daemon: Process,
     begun: Instant,
     deadline: Instant,
-    /// Estimated file bytes per byte on the wire, below 1 because of headers.
+    /// Estimated ratio of file bytes to bytes on the wire, below 1 because of headers.
     scale: f64,
     before: Vec<u64>,
     samples: Vec<Sample>,
     /// Peak memory of the client and the daemon.
     peaks: [Peak; 2],
-    /// Time from the start at which the copy would end if the cables carried their theoretical
-    /// goodput since the last fault.
+    /// Ideal time of the copy: its end if the cables carried their theoretical goodput since the
+    /// last fault.
     ideal: Option<Duration>,
 }
 
@@ -83,8 +84,8 @@ impl<'a> Play<'a> {
         self.begun.elapsed()
     }
 
-    /// Waits up to [`INTERVAL`] for the client, samples the counters, and returns true if the
-    /// client has exited.
+    /// Waits up to [`INTERVAL`] for the client to exit, and samples the counters. Returns true if
+    /// the client has exited.
     pub(crate) fn look(&mut self) -> Result<bool> {
         if Instant::now() > self.deadline {
             return Err("the copy did not end in time".into());
@@ -107,7 +108,7 @@ impl<'a> Play<'a> {
         Ok(ended)
     }
 
-    /// Samples the counters for `time`, and returns true if the client exits within it.
+    /// Samples the counters for `time`. Returns true if the client exits within that time.
     pub(crate) fn watch_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -118,11 +119,12 @@ impl<'a> Play<'a> {
         Ok(false)
     }
 
-    /// Samples the counters until a condition holds; `what` describes it in the error message.
+    /// Samples the counters until a condition holds. `what` describes the condition in the error
+    /// message.
     ///
     /// # Errors
     ///
-    /// The client exits before.
+    /// The client exits before the condition holds.
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<()> {
         while !is_so(self) {
             if self.look()? {
@@ -134,14 +136,14 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Samples the counters until this share of the file, from 0 to 1, has arrived.
+    /// Samples the counters until the given share of the file, from 0 to 1, has arrived.
     pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
         self.until("this much was received", |play| {
             play.arrived() >= share * play.scene.sample.size as f64
         })
     }
 
-    /// Returns the bytes received on a cable at the last sample, headers included.
+    /// Returns the bytes received on a cable up to the last sample, headers included.
     pub(crate) fn received(&self, link: usize) -> u64 {
         self.samples
             .last()
@@ -150,7 +152,7 @@ impl<'a> Play<'a> {
             .unwrap_or(0)
     }
 
-    /// Estimates the received bytes of the file from the counters. Retransmitted data counts twice.
+    /// Estimates the received bytes of the file from the counters. Counts retransmitted data twice.
     pub(crate) fn arrived(&self) -> f64 {
         let received: u64 = self
             .samples
@@ -159,8 +161,8 @@ impl<'a> Play<'a> {
         received as f64 * self.scale
     }
 
-    /// Sets the ideal end of the copy: now, plus the time of the remaining bytes on `cables`
-    /// cables.
+    /// Sets the ideal end of the copy: the current time, plus the time of the remaining bytes on
+    /// `cables` cables.
     pub(crate) fn rest_on(&mut self, cables: f64) {
         let left = (self.scene.sample.size as f64 - self.arrived()).max(0.0);
         let theory =
@@ -192,7 +194,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Returns the peak resident memory so far of the client (`end` 0) or the daemon (`end` 1), in
+    /// Returns the peak resident memory of the client (`end` 0) or the daemon (`end` 1) so far, in
     /// bytes.
     pub(crate) fn peak(&mut self, end: usize) -> u64 {
         let process = if end == 0 { &self.client } else { &self.daemon };
@@ -200,7 +202,7 @@ impl<'a> Play<'a> {
         self.peaks[end].resident
     }
 
-    /// Waits until the client exits, and compares the copy with its source.
+    /// Waits until the client exits. Compares the copy with the source.
     pub(crate) fn end(mut self) -> Result<Played> {
         while !self.look()? {}
         let wall = self.now();
@@ -227,12 +229,12 @@ impl<'a> Play<'a> {
 }
 
 impl Played {
-    /// Returns the seconds that the copy took longer than ideal.
+    /// Returns the time in seconds by which the copy exceeded the ideal time.
     pub(crate) fn over_ideal(&self) -> f64 {
         self.wall.as_secs_f64() - self.ideal.as_secs_f64()
     }
 
-    /// Returns the received bytes per second of a cable over a sliding window, with the end of each
+    /// Returns the rate of a cable in bytes per second over a sliding window, with the end of each
     /// window.
     pub(crate) fn rates(&self, link: usize, window: Duration) -> Vec<(Duration, f64)> {
         let mut first = 0;
@@ -277,12 +279,12 @@ fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) ->
 
 const INTERVAL: Duration = Duration::from_millis(4);
 
-/// Number of counter samples per memory sample, because reading memory costs more.
+/// Number of counter samples per memory sample. Reading memory is more expensive.
 const SAMPLES_A_PEAK: usize = 8;
 
-/// Time allowed for faults, in addition to the timeout of an undisturbed copy.
+/// Additional time for faults, beyond the timeout of an undisturbed copy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Share of file bytes on the wire. TLS records and packets (a superpacket of 64 KiB counts once)
-/// have 0.4 % of headers, measured.
+/// Share of file bytes on the wire. The headers of TLS records and packets are 0.4 % of the bytes,
+/// measured with superpackets of 64 KiB that count as one packet.
 const FILE_SHARE: f64 = 0.996;

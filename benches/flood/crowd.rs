@@ -22,7 +22,7 @@ pub(crate) struct Crowd<'a> {
     pub(crate) clients: u32,
     /// `NICSTRIPE_HOME` folders with the clients' keys, assigned round-robin.
     pub(crate) homes: &'a [PathBuf],
-    /// Session limit of the daemon; `None` for its default.
+    /// Session limit of the daemon; `None` for the daemon's default.
     pub(crate) sessions: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Served {
     pub(crate) failed: usize,
     /// Number of clients that connected more than 2.5 s ([`PATIENCE`]) after their start.
     pub(crate) late: usize,
-    /// Number of late clients that did not report that they wait.
+    /// Number of late clients that did not report that they are waiting.
     pub(crate) silent: usize,
     /// Maximum number of concurrent sessions of the daemon during the load.
     pub(crate) sessions: usize,
@@ -48,12 +48,12 @@ struct Client {
 }
 
 impl Crowd<'_> {
-    /// Starts the daemon and all clients at once. Each copies `sample` to a different name; the
-    /// copies are compared with it.
+    /// Starts the daemon and all clients at once. Each client copies `sample` to a different name.
+    /// Compares the copies with `sample`.
     pub(crate) fn measure(&self, scene: &Scene<'_>, sample: &Sample) -> Result<Served> {
         let settings = scene.place.home(Host::B).config_file();
         if let Some(sessions) = self.sessions {
-            // At most half of the connections may belong to one key.
+            // A key may have at most half of the connections.
             fs::write(
                 &settings,
                 format!(
@@ -112,7 +112,7 @@ impl Crowd<'_> {
             *running += change;
             Some(*running)
         });
-        // A client ends after its session.
+        // A client exits only after the end of its session.
         served.sessions = (running.max().unwrap_or(0).unsigned_abs() as usize).min(self.allowed());
         let _ = fs::remove_file(settings);
         Ok(served)
@@ -166,7 +166,7 @@ fn await_all(clients: &mut [Client]) -> Result<()> {
 struct Story {
     /// Time from the start to the connection; zero without a connection.
     connected: Duration,
-    /// True if the client reported that the daemon queued it.
+    /// True if the client reported that the daemon had queued it.
     is_told: bool,
 }
 
@@ -178,7 +178,7 @@ struct Line {
 
 impl Story {
     fn read(stream: &str) -> Self {
-        // The last line is a document, without a time.
+        // The last line is the report, which has no time.
         let lines: Vec<Line> = stream.lines().flat_map(serde_json::from_str).collect();
         let first = |event: &str| lines.iter().find(|line| line.event == event);
         Self {
@@ -188,7 +188,8 @@ impl Story {
     }
 }
 
-/// Connection time after which a client counts as late. Clients report after 2 s that they wait.
+/// Connection time above which a client counts as late. Clients report after 2 s that they are
+/// waiting.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// Timeout of all clients together.

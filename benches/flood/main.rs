@@ -3,21 +3,21 @@
 //!
 //! `cargo bench --bench flood -- --size 2G --links 2 --strangers 10000`
 //!
-//! The strangers run on the daemon's own host and connect over its loopback interface, so that they
-//! use no capacity of the cables and have any number of addresses. Each reconnects some seconds
-//! after it was rejected. They run in two separate processes, nice 10: both hosts share the
-//! machine's cores, and the strangers' CPU time is not the daemon's. A quarter of them is idle, a
-//! quarter sends a byte per second, a quarter garbage, and a quarter a valid first message, which
-//! costs the daemon a key exchange, and nothing after that.
+//! The strangers run on the daemon's host and connect over its loopback interface. They therefore
+//! use no capacity of the cables and can have any number of addresses. Each stranger reconnects
+//! some seconds after the daemon rejected it. The strangers run in two separate processes with nice
+//! 10: both hosts share the machine's cores, and the strangers' CPU time must not count as the
+//! daemon's. A quarter of the strangers is idle, a quarter sends a byte per second, a quarter sends
+//! garbage, and a quarter sends only a valid first message, which costs the daemon a key exchange.
 //!
-//! Rates are those of whole commands. The daemon is restarted before the flood, so that it knows no
-//! client address.
+//! Rates are averages over whole commands. The daemon is restarted before the flood, so that it has
+//! no record of client addresses.
 //!
 //! `cargo bench --bench flood -- --size 300M --attack
 //! connections,unsaid,sessions,unread,puts,holes,trees`
 //!
-//! measures a **trusted** peer that exhausts the daemon's resources instead. It runs in one process
-//! on the daemon's host, nice 10.
+//! measures a **trusted** peer that exhausts the daemon's resources instead. The peer runs in one
+//! process on the daemon's host, with nice 10.
 //!
 //! `cargo bench --bench flood -- --size 1M --crowd 40,200 --crowd-size 50M`
 //!
@@ -102,7 +102,8 @@ fn main() -> ExitCode {
     if let Some(part) = Part::of_this_process() {
         return part.play();
     }
-    // Outside the lab, where the bench's processes are still reachable.
+    // Must run before the bench enters the lab, because the client could not reach this process
+    // from there.
     let hello = first_message();
     nicstripe_testkit::bench::run(|arguments| bench(arguments, &hello?))
 }
@@ -314,7 +315,8 @@ fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Creates a client identity that the daemon trusts, and returns its `NICSTRIPE_HOME` folder.
+/// Creates a client identity that the daemon trusts. Returns the identity's `NICSTRIPE_HOME`
+/// folder.
 fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
     let folder = scene.place.base().join(name);
     fs::create_dir_all(&folder)?;
@@ -334,7 +336,8 @@ struct Copied {
     rate: f64,
 }
 
-/// Measures `runs` copies of the large file. Each copy is compared with its source and removed.
+/// Measures `runs` copies of the large file. Compares each copy with its source, then removes the
+/// copy.
 fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>> {
     let size = scene.sample.size;
     let mut copied = Vec::new();
@@ -353,8 +356,7 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
     Ok(copied)
 }
 
-/// Copies a file of 1000 bytes to the name `small-{number}`, and returns the command's time in
-/// seconds.
+/// Copies a file of 1000 bytes to the name `small-{number}`. Returns the command's time in seconds.
 fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
     let begun = Instant::now();
     let mut client = Process::spawn(
@@ -380,7 +382,8 @@ fn small_cp(scene: &Scene<'_>, small: &PathBuf, name: &str) -> Command {
     command
 }
 
-/// Returns the number of TCP connections accepted by the daemon's host (`PassiveOpens`, RFC 4022).
+/// Returns the number of TCP connections that the daemon's host has accepted (`PassiveOpens`, RFC
+/// 4022).
 fn accepted(scene: &Scene<'_>) -> Result<u64> {
     let output = scene
         .lab
@@ -406,8 +409,8 @@ fn resident(daemon: &Process) -> Result<u64> {
     Ok(own)
 }
 
-/// Starts the strangers in two processes, because one may lack file descriptors for all
-/// connections.
+/// Starts the strangers in two processes, because a single process may lack file descriptors for
+/// all connections.
 fn flood(
     scene: &Scene<'_>,
     arguments: &Arguments,
@@ -430,7 +433,7 @@ fn flood(
     Ok(vec![spawn(0)?, spawn(1)?])
 }
 
-/// Captures the first TLS record of a real client, which is the same for any daemon.
+/// Captures the first TLS record of a real client. The record is the same for every daemon.
 fn first_message() -> Result<Vec<u8>> {
     use std::io::Read as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -461,10 +464,10 @@ fn first_message() -> Result<Vec<u8>> {
     Ok(hello)
 }
 
-/// Time for most strangers to connect before the measurements.
+/// Time in which most strangers connect, before the measurements.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Time for the daemon to drop the last strangers, whose timeout is 5 s.
+/// Time in which the daemon drops the last strangers. Their timeout is 5 s.
 const RECOVERY: Duration = Duration::from_secs(6);
 
 const MIB: f64 = 1048576.0;

@@ -1,4 +1,4 @@
-//! Child processes of the bench: the same executable with a role in an environment variable.
+//! Child processes of the bench: the same executable, with its role in an environment variable.
 
 use std::process::{Command, ExitCode};
 
@@ -19,12 +19,12 @@ pub(crate) enum Part {
 const PART: &str = "NICSTRIPE_BENCH_PART";
 
 impl Part {
-    /// Returns the role of this process; `None` in the bench itself.
+    /// Returns the role of this process; `None` if the process is the bench itself.
     pub(crate) fn of_this_process() -> Option<Self> {
         serde_json::from_str(&std::env::var(PART).ok()?).ok()
     }
 
-    /// Returns the command that runs this role on the daemon's host, nice 10.
+    /// Returns the command that runs this role on the daemon's host, with nice 10.
     pub(crate) fn command(&self, lab: &Lab) -> Result<Command> {
         let mut command = lab.command(Host::B, "nice");
         command

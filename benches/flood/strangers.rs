@@ -14,22 +14,22 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-/// Group of simulated peers without a trusted key. They run in one process, and each has one
+/// Group of simulated peers without a trusted key. All run in one process, and each has one
 /// connection at a time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Strangers {
     pub(crate) daemon: SocketAddr,
-    /// Second byte N of the peers' source addresses 127.N.x.y. Four peers share an address.
+    /// Second byte N of the peers' source addresses 127.N.x.y. Each address has four peers.
     pub(crate) network: u8,
     pub(crate) count: usize,
-    /// Pause between two connections of a stranger.
+    /// Pause of a stranger between two connections.
     pub(crate) pause: Duration,
     /// File with the first TLS record of a real client.
     pub(crate) hello: PathBuf,
 }
 
 impl Strangers {
-    /// Runs all strangers forever; each reconnects after its connection ends.
+    /// Runs all strangers forever. Each stranger reconnects after its connection ends.
     pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
         tokio::runtime::Builder::new_current_thread()
@@ -42,10 +42,10 @@ impl Strangers {
                     let from =
                         Ipv4Addr::from([127, self.network, (address >> 8) as u8, address as u8]);
                     tokio::spawn(async move {
-                        // Staggered, so that they do not stay in step.
+                        // Staggers the starts, so that the strangers do not synchronize.
                         tokio::time::sleep(pause.mul_f64(number as f64 / 10_000.0)).await;
                         loop {
-                            // Any result is fine.
+                            // The result does not matter: the daemon rejects every stranger.
                             let _ = visit(number, from, daemon, hello).await;
                             tokio::time::sleep(pause).await;
                         }
@@ -56,8 +56,8 @@ impl Strangers {
     }
 }
 
-/// Opens one connection from the address `from` and waits until the daemon closes it. `number`
-/// selects the behavior: idle, a byte per second, garbage, or a valid first message.
+/// Opens a connection from the address `from`, and waits until the daemon closes it. `number`
+/// selects the behavior: idle, one byte per second, garbage, or a valid first message.
 async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;

@@ -27,7 +27,7 @@ use tokio::{
 pub(crate) enum Greed {
     /// Number of connections: 40 idle sessions with 16 connections each.
     Connections,
-    /// Connections that complete the TLS handshake but send no hello.
+    /// Connections that complete the TLS handshake but send no `Hello`.
     Unsaid,
     /// Number of sessions: 100 with one connection each.
     Sessions,
@@ -35,9 +35,9 @@ pub(crate) enum Greed {
     Unread,
     /// Transfers: 8 sessions with 1,000 concurrent puts of small files each.
     Puts,
-    /// Disk space and memory: 32 concurrent puts of files of 15 TiB without data.
+    /// Disk space and memory: 32 concurrent puts of 15 TiB files that consist of holes.
     Holes,
-    /// Directory trees of 10,000 small files: listed, fetched and sent.
+    /// Directory trees of 10,000 small files, which the clients list, fetch and send.
     Trees,
 }
 
@@ -61,12 +61,13 @@ impl Greed {
 pub(crate) struct Attacker {
     pub(crate) greed: Greed,
     pub(crate) daemon: SocketAddr,
-    /// Folder with the attacker's key, list of peers and files.
+    /// Folder with the attacker's key, list of trusted peers and files.
     pub(crate) home: PathBuf,
 }
 
 impl Attacker {
-    /// Creates the files of an attack: the attacker's in `home`, the daemon's in `served`.
+    /// Creates the files of an attack: the attacker's files in `home`, the daemon's files in
+    /// `served`.
     pub(crate) fn prepare(greed: Greed, home: &Path, served: &Path) -> io::Result<()> {
         match greed {
             Greed::Connections | Greed::Unsaid | Greed::Sessions => Ok(()),
@@ -83,7 +84,7 @@ impl Attacker {
         }
     }
 
-    /// Connects all clients of the attack, and reconnects each after the loss of its session,
+    /// Connects all clients of the attack. Reconnects each client after the loss of its session,
     /// forever.
     pub(crate) fn run(self) -> nicstripe_testkit::bench::Result<()> {
         let home = Home::at(&self.home);
@@ -159,7 +160,7 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
     }
 }
 
-/// Sends a file under `names` different names concurrently and repeatedly, until the session ends.
+/// Sends a file under `names` different names, concurrently and repeatedly, until the session ends.
 async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32) -> String) {
     let mut puts = JoinSet::new();
     for index in 0..names {
@@ -176,8 +177,8 @@ async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32
     puts.join_all().await;
 }
 
-/// Lists the daemon's tree, fetches it, or alternately sends two different trees, by `number`
-/// modulo 3. Repeats until the session ends.
+/// Lists the daemon's tree, fetches it, or sends two different trees alternately, depending on
+/// `number` modulo 3. Repeats this until the session ends.
 async fn trees(client: &Client, number: u32, home: &Path) {
     let own = format!("trees-{number}");
     let listing = TreeOptions {
@@ -246,18 +247,18 @@ fn name(text: &str) -> Name {
 /// Behavior of a relay that simulates a misbehaving client.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// Holds back each TLS record until the next one arrives: the handshake completes, but the
-    /// hello never reaches the daemon.
+    /// Holds back each TLS record until the next one arrives. The handshake completes, but the
+    /// `Hello` never reaches the daemon.
     KeepsTheLastRecord,
     /// Stops reading from the daemon after the first [`READ_AT_FIRST`] bytes.
     StopsReading,
 }
 
-/// TCP relay between client and daemon with a [`Fault`].
+/// TCP relay between client and daemon that applies a [`Fault`].
 struct Relay;
 
 impl Relay {
-    /// Starts the relay, and returns its listening host and port.
+    /// Starts the relay. Returns the host and port on which the relay listens.
     async fn start(daemon: SocketAddr, fault: Fault) -> io::Result<(String, u16)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -291,7 +292,7 @@ impl Relay {
 }
 
 async fn pass_but_last(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
-    // The daemon answers the first message before the client sends another.
+    // The daemon answers the first message before the client sends the next one.
     to.write_all(&next_record(&mut from).await?).await?;
     let mut last = next_record(&mut from).await?;
     loop {
@@ -333,7 +334,7 @@ const BAIT: &str = "bait";
 /// Name of the attacker's file of 1,000 bytes.
 const SMALL: &str = "small";
 
-/// Name of the attacker's file of 15 TiB without data.
+/// Name of the attacker's file of 15 TiB that consists of holes.
 const HOLES: &str = "holes";
 
 /// Names of two trees that differ in their modification times. The daemon serves the first.
@@ -342,5 +343,6 @@ const TREES: [&str; 2] = ["tree", "other-tree"];
 /// Pause before a client of the attack reconnects.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read from the daemon before the relay stops: handshake, welcome and first chunks.
+/// Bytes that the relay reads from the daemon before it stops reading: handshake, `Welcome` and
+/// first chunks.
 const READ_AT_FIRST: u64 = 1 << 20;

@@ -1,30 +1,30 @@
-//! Simulated power cuts: checks the files of acknowledged copies, and the claims of the journals.
+//! Simulated power cuts: checks the files of acknowledged copies and the records of the journals.
 //!
 //! `cargo bench --bench powercuts -- --cuts 1000 --control 100 --fs ext4,xfs,btrfs --seed 1`
 //!
-//! A daemon and clients receive files and trees of many kinds concurrently, on a file system whose
-//! disk is simulated by this program, which logs each write and flush. The log is then cut at a
-//! random position or right after an acknowledgement. The disk gets a possible content after a
-//! power failure at that position: all writes before the last flush, and of the later ones none,
-//! the first, or any half. The file system is mounted again, and all paths that ever existed are
-//! checked for:
+//! A daemon and clients concurrently receive files and trees of many kinds, on a file system with a
+//! simulated disk. This program simulates the disk and logs each write and flush. The bench then
+//! cuts the log at a random position or right after an acknowledgement. It gives the disk a content
+//! that a power failure at that position may leave: all writes before the last flush, and of the
+//! later writes none, the first ones, or a random half. It mounts the file system again and checks
+//! all paths that ever existed for these violations:
 //!
-//! - lost: a copy was acknowledged (`cp` had exited with code 0) and is missing, or the replaced
-//!   file has reappeared;
+//! - lost: an acknowledged copy (`cp` had exited with code 0) is missing, or the replaced file has
+//!   reappeared;
 //! - wrong: the path of an acknowledged copy has content that was never copied to it;
 //! - partial: wrong content while it was being copied or replaced, except with `--inplace`;
-//! - false claim: a journal claims that chunks are durable, but by their hashes the part file does
-//!   not have them.
+//! - false claim: a journal records chunks as durable that the part file does not have, by their
+//!   hashes.
 //!
-//! Every few cuts, and if journals claim durable chunks, the interrupted copies are rerun on that
-//! disk: they must succeed with the correct result.
+//! After every few cuts, and after each cut with a journal that records durable chunks, the
+//! interrupted copies are rerun on that disk. They must succeed with the correct result.
 //!
-//! The control is a receiver whose syncs do nothing (by strace(1)): at least 30 % of its cuts must
-//! show a violation, otherwise the bench could not detect a loss. `--skip fsync,fdatasync,syncfs`
-//! shows the purpose of each call.
+//! The control is a receiver whose syncs do nothing, by strace(1). At least 30 % of the control's
+//! cuts must show a violation; otherwise the bench could not detect a loss. `--skip
+//! fsync,fdatasync,syncfs` shows the purpose of each call.
 //!
-//! Requires root: it mounts, in its own namespaces, with loop devices and FUSE, all of which
-//! disappear with it. Fails if anything is lost, wrong, partial or falsely claimed, if a rerun
+//! Requires root, because the bench mounts file systems with loop devices and FUSE. The mounts are
+//! in private namespaces and disappear when the bench exits. Fails on any violation, if a rerun
 //! fails, or if the control shows too few violations.
 #![forbid(unsafe_code)]
 
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reruns this program in new mount and PID namespaces, so that all mounts disappear with it.
+/// Reruns this program in new mount and PID namespaces, so that all mounts disappear when it exits.
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     let strace = (arguments.control > 0).then_some("strace");
     if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {
@@ -269,7 +269,7 @@ fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     row
 }
 
-/// Minimum share of the control's cuts that must show a violation, from 0 to 1.
+/// Minimum share of the control's cuts that must show a violation, 0 to 1.
 const LEAST_BAD_SHARE: f64 = 0.3;
 
 /// Maximum number of printed violations.

@@ -13,14 +13,14 @@ pub(crate) enum Limiter {
     Cables,
     /// CPUs of the machine, which both hosts share.
     Cpu,
-    /// Other load on the machine; the measurement should be repeated.
+    /// Other load on the machine. The measurement should be repeated.
     Others,
-    /// The tool itself: it waits for something other than cables and CPUs, or one of its threads is
-    /// busy.
+    /// The tool itself, which waits for something other than cables and CPUs, or has a thread that
+    /// uses a whole CPU.
     Tool,
 }
 
-/// Determines the bottleneck from the medians of several runs.
+/// Returns the bottleneck, determined from the medians of several runs.
 pub(crate) fn limiter(runs: &[Measured]) -> Limiter {
     let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
     let others = Spread::of(runs, |run| run.cpus()[2]).median();
@@ -46,13 +46,13 @@ impl fmt::Display for Limiter {
     }
 }
 
-/// Share of the cables' capacity from which they count as full, from 0 to 1, averaged over the
-/// whole command.
+/// Minimum share of the cables' capacity, 0 to 1, at which the cables count as full. Averaged over
+/// the whole command.
 const FULL: f64 = 0.93;
 
-/// Number of CPUs kept busy by other load from which a measurement counts as disturbed. Kernel work
-/// for the cables, outside any process, is a third of one CPU at 2 Gbit/s.
+/// Number of CPUs kept busy by other load above which a measurement counts as disturbed. The
+/// kernel's work for the cables, outside any process, takes a third of one CPU at 2 Gbit/s.
 const DISTURBED: f64 = 0.6;
 
-/// Share of all CPUs from which they count as busy, from 0 to 1; the rest is lost to scheduling.
+/// Minimum share of all CPUs, 0 to 1, at which the CPUs count as busy. Scheduling loses the rest.
 const BUSY: f64 = 0.9;

@@ -1,18 +1,17 @@
-//! Speedup of existing tools with nicstripe: each over two cables with it, and over one cable
-//! without.
+//! Speedup of existing tools with nicstripe: two cables with nicstripe versus one cable without.
 //!
 //! `cargo bench --bench roads -- --size 2G --runs 3 --roads
 //! backup,restore,rsync,scp,borg,git,iperf3`
 //!
-//! Without nicstripe, a tool has one gigabit cable, the most that it can use; with nicstripe it has
-//! two. restic uses `serve restic` with nicstripe and sftp without; iperf3 uses `forward`; all
-//! others use ssh, with `dial` as its ProxyCommand. Runs are interleaved, files are in memory, and
-//! each run has new hosts and cables. The result is compared with the source, or checked by the
-//! tool that stores it. Both hosts share the CPUs of one machine; the output shows if they are the
-//! bottleneck.
+//! Without nicstripe, a tool has one gigabit cable, because it cannot use more; with nicstripe, it
+//! has two. restic uses `serve restic` with nicstripe and sftp without. iperf3 uses `forward`. All
+//! other tools use ssh with `dial` as the ProxyCommand. Runs are interleaved, files are in memory,
+//! and each run has new hosts and cables. The result is compared with the source, or checked by the
+//! tool that stores it. Both hosts share the CPUs of one machine; the output shows whether the CPUs
+//! are the bottleneck.
 //!
-//! Needs five times `--size` of memory, and the tools; those that are not installed are skipped.
-//! ssh logs in at the other host as the current user, with a temporary key and configuration.
+//! Needs memory for five times `--size`, and the tools. Tools that are not installed are skipped.
+//! ssh logs in to the other host as the current user, with a temporary key and configuration.
 #![forbid(unsafe_code)]
 
 mod limiter;
@@ -127,7 +126,7 @@ fn bench(arguments: Arguments) -> Result<()> {
 }
 
 impl Series {
-    /// Measures one more run, unless an earlier one failed.
+    /// Measures one more run, unless an earlier run failed.
     fn run(&mut self, round: u32, place: &Place, size: u64) {
         let Ok(runs) = &mut self.runs else { return };
         let Self { road, way, .. } = *self;
@@ -204,5 +203,6 @@ fn age(path: &Path) -> Result<()> {
         .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000))?)
 }
 
-/// Size of each source file in bytes. Backup tools read several files concurrently.
+/// Size of each source file in bytes. Several files are needed because backup tools read them
+/// concurrently.
 const FILE_SIZE: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! Lab with the servers of a tool on host B, and measurement of commands on host A.
+//! Lab with the servers of a tool on host B, for measuring commands on host A.
 
 use std::{
     fmt, fs,
@@ -31,7 +31,7 @@ pub(crate) enum Way {
     Road,
 }
 
-/// Lab with sshd on host B, and nicstripe's daemon if the configuration uses it.
+/// Lab with sshd on host B, and with nicstripe's daemon if the configuration uses nicstripe.
 pub(crate) struct Rig<'a> {
     pub(crate) lab: Lab,
     pub(crate) place: &'a Place,
@@ -46,13 +46,14 @@ pub(crate) struct Rig<'a> {
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
-    /// Total size of the source files in bytes; for iperf3, the bytes that it received.
+    /// Total size of the source files in bytes; for iperf3, the received bytes.
     pub(crate) bytes: u64,
     /// CPU time of host A, of host B, and of the rest of the machine during the command.
     cpu: [Duration; 3],
     /// Bytes received on all cables in the busier direction, headers included.
     carried: u64,
-    /// Capacity of all cables in one direction in bytes per second; infinite if unlimited.
+    /// Capacity of all cables in one direction in bytes per second; infinite if a cable is
+    /// unlimited.
     capacity: f64,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Rig<'a> {
         self.lab.address(Host::B, 0).to_string()
     }
 
-    /// Returns a command on host A, with the bench's keys and with the scratch folder as `HOME`.
+    /// Returns a command on host A with the bench's keys. `HOME` is the scratch folder.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.lab.command(Host::A, program);
         command
@@ -106,7 +107,8 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Returns the folder for caches and received files, which is empty at the start of each run.
+    /// Returns the folder for caches and received files. The folder is empty at the start of each
+    /// run.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.place.base().join("scratch")
     }
@@ -124,15 +126,15 @@ impl<'a> Rig<'a> {
         self.place.files(Host::B).join(name)
     }
 
-    /// Runs a command on host A to its end, without measuring it.
+    /// Runs a command on host A until it exits, without measuring it.
     pub(crate) fn prepare(&self, command: Command, name: &str) -> Result<()> {
         let mut process = Process::spawn(command, name, &self.place.logs())?;
         process.await_end(Instant::now() + time_limit(self.size))?;
         process.succeeded()
     }
 
-    /// Runs a command to its end and measures it. The CPU time includes `helpers` on host A and
-    /// `servers` on host B.
+    /// Runs a command until it exits, and measures it. The CPU time includes `helpers` on host A
+    /// and `servers` on host B.
     pub(crate) fn measure(
         &self,
         command: Command,
@@ -149,7 +151,7 @@ impl<'a> Rig<'a> {
         let far = || {
             Ok::<_, nicstripe_testkit::bench::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?)
         };
-        // The tool's files go to memory that has been used before, as on a physical machine.
+        // Lets the tool's files use memory that has been used before, as on a physical machine.
         let _ballast = self.place.ballast(self.size)?;
         let (near_before, far_before, busy_before, counters_before) =
             (of(helpers)?, far()?, busy()?, self.lab.counters()?);
@@ -192,7 +194,8 @@ impl Measured {
         self.bytes as f64 * 8.0 / self.wall.as_secs_f64()
     }
 
-    /// Returns the used share of the cables' capacity, from 0 to 1. Headers up to Ethernet's count.
+    /// Returns the used share of the cables' capacity, 0 to 1. Headers up to and including Ethernet
+    /// count.
     pub(crate) fn fullness(&self) -> f64 {
         self.carried as f64 / self.wall.as_secs_f64() / self.capacity
     }
@@ -216,8 +219,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// Starts nicstripe's daemon on host B. With `dials`, its list of peers permits host A to reach
-/// sshd and iperf3.
+/// Starts nicstripe's daemon on host B. With `dials`, the daemon's list of peers permits host A to
+/// reach sshd and iperf3.
 fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let peers = place.home(Host::B).peers_file();
     let text = fs::read_to_string(&peers)?;
@@ -247,5 +250,5 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     serve_in(lab, place)
 }
 
-/// Prefix of a public key in the list of peers.
+/// Prefix of a public key in the list of trusted peers.
 const KEY: &str = "nicstripe-ed25519";

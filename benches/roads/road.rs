@@ -1,4 +1,4 @@
-//! Measured tools, and the task of each.
+//! Measured tools, and the task of each tool.
 
 use std::{
     fmt, fs,
@@ -19,7 +19,7 @@ use crate::{
     ssh::SSHD,
 };
 
-/// Tool, and the task with which it is measured.
+/// Tool, together with the measured task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Road {
     /// First backup with restic to a repository on host B.
@@ -64,7 +64,7 @@ impl Road {
         !matches!(self, Self::Backup | Self::Restore)
     }
 
-    /// Measures the task once, and checks its result.
+    /// Measures the task once. Returns an error unless its result is correct.
     pub(crate) fn run(self, rig: &Rig<'_>) -> Result<Measured> {
         rig.clear_scratch()?;
         match self {
@@ -79,7 +79,7 @@ impl Road {
     }
 }
 
-/// Returns name and version of each tool, without duplicates.
+/// Returns the name and version of each tool, without duplicates.
 pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
     let mut programs: Vec<&str> = roads
         .iter()
@@ -89,8 +89,8 @@ pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
         .collect();
     programs.dedup();
     let version = |program: &&str| {
-        // restic has a command for it, ssh prints it on standard error; the first line with a digit
-        // counts.
+        // restic prints the version with a command, ssh prints it on standard error. Uses the first
+        // line with a digit.
         let flag = match *program {
             "restic" => "version",
             "ssh" => "-V",
@@ -221,8 +221,8 @@ fn borg(rig: &Rig<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Measures the clone of a repository with one commit of all files, in a pack that git sends as it
-/// is.
+/// Measures the clone of a repository with one commit of all files, in a pack that git sends
+/// unchanged.
 fn git(rig: &Rig<'_>) -> Result<Measured> {
     let repository = rig.there("source.git");
     let source = rig.place.files(Host::A).join(SOURCE);
@@ -325,7 +325,7 @@ fn remote(rig: &Rig<'_>) -> String {
     format!("{}:{}/", rig.peer(), rig.place.files(Host::B).display())
 }
 
-/// Compares a received tree with the source, and removes it.
+/// Compares a received tree with the source, then removes the received tree.
 ///
 /// # Errors
 ///

@@ -21,7 +21,7 @@ pub(crate) struct Ssh {
 }
 
 impl Ssh {
-    /// Starts sshd. `by_dial` makes the client connect through `nicstripe dial`.
+    /// Starts sshd. The client connects through `nicstripe dial` if `by_dial` is set.
     pub(crate) fn start(lab: &Lab, place: &Place, by_dial: bool) -> Result<Self> {
         let folder = place.base().join("ssh");
         if !folder.exists() {
@@ -35,7 +35,7 @@ impl Ssh {
             path("user.pub")
         );
         fs::write(path("sshd_config"), settings)?;
-        // sshd's privilege separation directory; Debian creates it with the service.
+        // sshd's privilege separation directory, which Debian creates with the service.
         fs::create_dir_all("/run/sshd")?;
         let mut command = lab.command(Host::B, SSHD);
         command.args(["-D", "-e", "-f", &path("sshd_config")]);
@@ -57,12 +57,12 @@ impl Ssh {
         Ok(Self { daemon, config })
     }
 
-    /// Returns the CPU time of sshd and of all its logins.
+    /// Returns the CPU time of sshd and all its login sessions.
     pub(crate) fn cpu(&self) -> Result<std::time::Duration> {
         self.daemon.cpu()
     }
 
-    /// Returns the `ssh` command with its configuration, in shell syntax.
+    /// Returns the `ssh` command with its configuration file, in shell syntax.
     pub(crate) fn command(&self) -> String {
         format!("ssh -F {}", self.config.display())
     }

@@ -30,7 +30,7 @@ pub(crate) fn small(arguments: &Arguments) -> Figures {
         "CPU s, both",
     ]);
     for way in &arguments.direction {
-        // Source, target, ballast.
+        // Source, target and ballast.
         let place = arguments.place(3 * shape.room())?;
         shape.plant(&source(&place, *way))?;
         let contents = Contents::of(&source(&place, *way))?;
@@ -94,7 +94,7 @@ pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
             way: *way,
             into: Into::SameTree,
         };
-        // First copy, which the measured runs find unchanged.
+        // First copy. The measured runs find its files unchanged.
         comparison.copy(Contender::Nicstripe)?;
         let series = comparison.run()?;
         for (contender, runs) in &series {
@@ -167,7 +167,7 @@ pub(crate) fn empty(arguments: &Arguments) -> Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Into {
     Nothing,
-    /// Identical tree that an earlier copy left.
+    /// Identical tree from an earlier copy.
     SameTree,
 }
 
@@ -204,7 +204,7 @@ impl Comparison<'_> {
         Ok(series)
     }
 
-    /// Measures one copy of the tree, and compares the target with the source.
+    /// Measures one copy of the tree. Compares the target with the source.
     fn copy(&self, contender: Contender) -> Result<Measured> {
         if self.into == Into::Nothing {
             self.place.clear(self.way.from().peer())?;
@@ -239,7 +239,7 @@ impl Comparison<'_> {
         Ok(measured)
     }
 
-    /// Checks the number of files in nicstripe's report; does nothing for other programs.
+    /// Checks the number of files in nicstripe's report. Does nothing for other programs.
     ///
     /// # Errors
     ///
@@ -272,8 +272,8 @@ fn shown(contender: Contender, cables: &Cables) -> String {
     format!("{contender}, {cables}")
 }
 
-/// Formats the ratio of nicstripe's and rsync's median times; empty for other programs, and without
-/// rsync.
+/// Formats the ratio of nicstripe's and rsync's median times. Empty for programs other than
+/// nicstripe, and if rsync was not measured.
 fn beside_rsync(
     series: &[(Contender, Vec<Measured>)],
     contender: Contender,

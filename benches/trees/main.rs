@@ -1,5 +1,5 @@
-//! Copies of trees and pipes: nicstripe over all cables, and an rsync daemon over one, the most
-//! that it can use.
+//! Copies of trees and pipes: nicstripe over all cables, and an rsync daemon over one, because
+//! rsync cannot use more.
 //!
 //! `cargo bench --bench trees -- --case small,unchanged,empty,real,pipe --links 2 --runs 3
 //! --direction put,get --disk /mnt/disk`
@@ -12,10 +12,11 @@
 //! | real | `put -a` and `get -a`; every entry compared | each `--tree PATH`, or the Rust toolchain, /usr/share and a clone of this checkout |
 //! | pipe | `tar c TREE \| nicstripe cp - host:x.tar` and back; a reader of 20 MB/s | the first `--tree`, or the toolchain |
 //!
-//! Source and target are in memory, or in `--disk`. The cables are shaped; theory is their goodput.
-//! Each run has new hosts and cables; the programs are interleaved. This program compares source
-//! and target entry by entry; the case `real` also runs `diff -r`, and `rsync -n --itemize-changes`
-//! in both directions, if installed. Fails if anything differs, never for speed.
+//! Source and target are in memory, or in `--disk`. The cables are shaped; theory is their
+//! theoretical goodput. Each run has new hosts and cables; the programs are interleaved. The bench
+//! compares source and target entry by entry. The case `real` also runs `diff -r` and, in both
+//! directions, `rsync -n --itemize-changes`, if installed. Fails if anything differs, never because
+//! of speed.
 #![forbid(unsafe_code)]
 
 mod generated;
@@ -147,7 +148,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the cables that a program uses: the first for rsync, all for nicstripe.
+    /// Returns the cables that a program uses: all for nicstripe, the first for rsync.
     fn cables_of(&self, contender: Contender) -> Cables {
         match contender {
             Contender::Rsync => Cables::of("1", &self.links.specs[..1]),
@@ -155,8 +156,8 @@ impl Arguments {
         }
     }
 
-    /// Returns the paths of `--tree`, by default trees that most machines with this checkout have.
-    /// `aside` is a folder for created trees.
+    /// Returns the paths of `--tree`. The default is trees that most machines with this checkout
+    /// have. `aside` is a folder for trees to create.
     fn trees(&self, aside: &Path) -> Result<Vec<PathBuf>> {
         if !self.tree.is_empty() {
             return Ok(self.tree.clone());
@@ -165,7 +166,8 @@ impl Arguments {
     }
 }
 
-/// Clones this checkout's repository into `aside`, without build output, and returns its path.
+/// Clones this checkout's repository into `aside`, without build output. Returns the path of the
+/// clone.
 fn checkout(aside: &Path) -> Result<PathBuf> {
     let clone = aside.join("checkout");
     let status = Command::new("git")
@@ -188,7 +190,8 @@ fn toolchain() -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
-/// Copies a tree to `target` with `cp -a`, so that it does not change during the bench.
+/// Copies a tree to `target` with `cp -a`, so that the copied tree does not change during the
+/// bench.
 fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     let mut command = Command::new("cp");
     let status = command
@@ -209,7 +212,7 @@ fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// The trees differ; the error names the first differences.
+/// The trees differ. The error lists the first differences.
 fn check_same(one: &Path, other: &Path) -> Result<()> {
     let found = differences(one, other)?;
     if found.is_empty() {
@@ -229,7 +232,7 @@ fn percent_of_theory(bytes: u64, wall: Duration, cables: &Cables) -> f64 {
     100.0 * bytes as f64 * 8.0 / wall.as_secs_f64() / cables.theory().unwrap_or(f64::NAN)
 }
 
-/// Returns a path as UTF-8 text.
+/// Returns a path as UTF-8 text, or an error if the path is not UTF-8.
 fn as_text(path: &Path) -> Result<&str> {
     path.to_str()
         .ok_or_else(|| format!("the path is not UTF-8: {path:?}").into())

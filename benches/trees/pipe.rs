@@ -17,8 +17,8 @@ use nicstripe_testkit::bench::{
 
 use crate::{Arguments, Figures, cells, copy_aside, percent_of_theory, time_limit, toolchain};
 
-/// Measures copies of a tar archive from a pipe to the daemon, and back into a pipe. Returns the
-/// table of results.
+/// Measures copies of a tar archive from a pipe to the daemon, and from the daemon into a pipe.
+/// Returns the table of results.
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let tree = arguments
         .tree
@@ -74,7 +74,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Measures `tar c | nicstripe cp - host:x.tar`, and checks the received archive.
+    /// Measures `tar c | nicstripe cp - host:x.tar`. Checks the received archive.
     fn there(&self) -> Result<Measured> {
         self.place.clear(Host::B)?;
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
@@ -96,8 +96,8 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Measures `nicstripe cp host:x.tar -` into a reader of at most `rate` bytes per second, and
-    /// checks the received archive.
+    /// Measures `nicstripe cp host:x.tar -` into a reader of at most `rate` bytes per second.
+    /// Checks the received archive.
     fn back(&self, rate: Option<u64>) -> Result<Measured> {
         let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
         let (reader, writer) = io::pipe()?;
@@ -123,8 +123,8 @@ impl Scene<'_> {
         Ok(measured)
     }
 
-    /// Truncates the archive at the daemon to [`SLOW_SIZE`], because a slow reader would need
-    /// minutes for all of it.
+    /// Truncates the daemon's archive to [`SLOW_SIZE`], because a slow reader would need minutes
+    /// for the whole archive.
     fn shorten(&mut self) -> Result<()> {
         let path = self.place.files(Host::B).join(ARCHIVE);
         File::options()
@@ -165,7 +165,7 @@ impl Scene<'_> {
             mib(|run| run.peaks[0].resident).print(1),
             mib(|run| run.peaks[1].resident).print(1),
             growth.print(1),
-            // A lost link ends the case.
+            // A lost link would have ended the case.
             "none".to_owned(),
         ])
     }
@@ -191,8 +191,8 @@ impl Read for Paced {
     }
 }
 
-/// Starts `tar` of a tree with its output in a pipe. The output is deterministic for an unchanged
-/// tree.
+/// Starts `tar` of a tree with its output in a pipe. The output for an unchanged tree is
+/// deterministic.
 fn start_tar(tree: &Path) -> Result<Child> {
     Ok(Command::new("tar")
         .arg("-cC")
@@ -212,7 +212,7 @@ fn succeeded(mut tar: Child) -> Result<()> {
     }
 }
 
-/// Reads to the end, and returns the BLAKE3 digest and the number of bytes.
+/// Reads to the end. Returns the BLAKE3 digest and the number of bytes.
 fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
     let mut hasher = Hasher::new();
     let mut block = vec![0; BLOCK];
@@ -228,7 +228,7 @@ fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
 ///
 /// # Errors
 ///
-/// A link was lost, or the number of links is not that of the cables.
+/// A link was lost, or the numbers of links and cables differ.
 fn check_links(measured: &Measured) -> Result<()> {
     let cables = measured.cables.len();
     let states: Vec<&str> = measured
@@ -271,6 +271,6 @@ const BLOCK: usize = 64 << 10;
 /// Rate of the slow reader in bytes per second.
 const SLOW: u64 = 20_000_000;
 
-/// Maximum size of the archive for the slow reader in bytes: 13 s, far more than client and daemon
-/// may hold in memory.
+/// Maximum size of the archive for the slow reader in bytes: 13 s of reading, and far more than
+/// client and daemon may hold in memory.
 const SLOW_SIZE: u64 = 256 << 20;

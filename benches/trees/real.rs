@@ -34,8 +34,8 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let aside = tempfile::tempdir()?;
     for tree in arguments.trees(aside.path())? {
         let weighed = Contents::of(&tree)?;
-        // The reference tree, both copies and the ballast; small files take more space in blocks
-        // than in bytes.
+        // The reference tree, both copies and the ballast. Small files use more space in blocks
+        // than they have bytes.
         let place = arguments.place(4 * (weighed.bytes + 4096 * weighed.files))?;
         let scene = Scene::set(&tree, &place)?;
         let mut runs = [Vec::new(), Vec::new()];
@@ -73,7 +73,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Copies the tree to the daemon and back, and compares each copy with the source. Returns the
+    /// Copies the tree to the daemon and back. Compares each copy with the source. Returns the
     /// measurements of both copies.
     fn run(&self, arguments: &Arguments, means: &Means) -> Result<[Measured; 2]> {
         let (there, back) = (
@@ -129,7 +129,7 @@ fn row(arguments: &Arguments, scene: &Scene<'_>, way: &str, runs: &[Measured]) -
             percent_of_theory(contents.bytes, run.wall, &arguments.links)
         })
         .middle(1),
-        // A difference ends the case.
+        // A difference would have ended the case.
         "none".to_owned(),
     ])
 }
@@ -163,7 +163,7 @@ impl Means {
         }
         if self.rsync {
             for (from, to) in [(one, other), (other, one)] {
-                // A slash at the end selects the content.
+                // A trailing slash selects the content of the directory.
                 let [from, to] = [from, to].map(|path| path.join(""));
                 prints_nothing(
                     Command::new("rsync")
@@ -180,7 +180,7 @@ impl Means {
 ///
 /// # Errors
 ///
-/// The command failed, or printed something; the error has its first output.
+/// The command failed or printed something. The error contains the command's first output.
 fn prints_nothing(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

@@ -1,4 +1,4 @@
-//! Reads chunks of backed-up files from the daemon, in order.
+//! Ordered reads of the chunks of backed-up files from the daemon.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ impl Repo {
     }
 }
 
-/// Stream of chunks in the requested order. Adjacent chunks of a pack are read as one part, and
+/// Stream of chunks in the requested order. Reads adjacent chunks of a pack as one part, and
 /// several parts concurrently.
 #[derive(Debug)]
 pub(crate) struct Content {
@@ -33,13 +33,13 @@ pub(crate) struct Content {
     parts: VecDeque<(Place, Vec<u32>)>,
     reading: VecDeque<Reading>,
     part: Vec<u8>,
-    /// Offset of the next chunk in the current part, and the lengths of its remaining chunks in
-    /// bytes, the last one first.
+    /// Offset of the next chunk in the current part. `lens` has the lengths of the remaining chunks
+    /// in bytes, the last one first.
     at: usize,
     lens: Vec<u32>,
 }
 
-/// Running read of a part, and the lengths of its chunks in bytes.
+/// Read in progress: the task that reads a part, and the lengths of the part's chunks in bytes.
 type Reading = (JoinHandle<Result<Vec<u8>>>, Vec<u32>);
 
 impl Content {
@@ -76,7 +76,7 @@ impl Content {
         })
     }
 
-    /// Returns the next chunk. Fails unless its hash is `expected`.
+    /// Returns the next chunk, or an error if its hash is not `expected`.
     pub(crate) async fn next(&mut self, expected: &Hash) -> Result<&[u8]> {
         while self.lens.is_empty() {
             self.read_ahead()?;

@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::Result;
 
-/// BLAKE3 hash of a chunk, or of a repository file.
+/// BLAKE3 hash of a chunk or a repository file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub(crate) struct Hash(
@@ -20,7 +20,8 @@ impl Hash {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Parses a file name, which is a hash in hexadecimal digits.
+    /// Parses a file name, which is a hash in hexadecimal digits. Returns an error for any other
+    /// name.
     pub(crate) fn named(hex: &[u8]) -> Result<Self> {
         Ok(Self(*blake3::Hash::from_hex(hex)?.as_bytes()))
     }
@@ -30,7 +31,8 @@ impl Hash {
     }
 }
 
-/// Packs that one backup added, each with the hashes and lengths of its chunks in order.
+/// Index of one backup: the packs that the backup added, with the hashes and lengths of their
+/// chunks in order.
 #[derive(Debug, Default, Encode, Decode)]
 pub(crate) struct Index {
     #[n(0)]
@@ -46,8 +48,8 @@ pub(crate) struct Snapshot {
     pub(crate) files: u64,
     #[n(2)]
     pub(crate) bytes: u64,
-    /// Hashes of the chunks that hold the manifest: a sequence of [`Node`]s, each directory before
-    /// its entries.
+    /// Hashes of the chunks that contain the manifest: a sequence of [`Node`]s, each directory
+    /// before its entries.
     #[n(3)]
     pub(crate) manifest: Vec<Hash>,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Snapshot {
 /// File, directory or symbolic link in a backup.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Node {
-    /// Path relative to the backed-up directory; empty for the directory itself.
+    /// Path relative to the backed-up directory. Empty for that directory itself.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub(crate) path: Vec<u8>,
     #[n(1)]
@@ -77,14 +79,14 @@ pub(crate) enum Kind {
     Link(#[cbor(n(0), with = "minicbor::bytes")] Vec<u8>),
 }
 
-/// Location of a chunk: its pack, and the range of bytes in it.
+/// Location of a chunk: its pack, and its byte range in the pack.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) pack: Hash,
     pub(crate) bytes: Range<u64>,
 }
 
-/// Locations of all chunks by hash. They take about 130 bytes of memory per chunk, which holds
+/// Locations of all chunks, by hash. A location uses about 130 bytes of memory; its chunk holds
 /// about half a megabyte of files.
 pub(crate) type Places = HashMap<Hash, Place>;
 

@@ -63,7 +63,7 @@ struct Args {
     pack_size: u32,
 }
 
-/// Subcommand, with the repository as `HOST:DIR`.
+/// Subcommand. `repo` is the repository as `HOST:DIR`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Create a repository
@@ -130,7 +130,7 @@ async fn run(args: Args) -> Result<()> {
 }
 
 /// Retries a call until it succeeds, fails permanently, or has failed for [`PATIENCE`]. The client
-/// itself waits for lost links; the retries cover a restart of the daemon.
+/// itself waits for lost links; the retries are for a restart of the daemon.
 async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(
     call: impl Fn() -> F,
 ) -> Result<T, nicstripe::Error> {
@@ -149,6 +149,6 @@ async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(
     }
 }
 
-/// Maximum time that the daemon may be unreachable, and the pause between attempts.
+/// Maximum time during which the daemon may be unreachable, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(500);

@@ -40,8 +40,8 @@ impl Repo {
         };
         let packing = spawn_blocking(move || packer.run());
 
-        // Packs are sent concurrently, each over all links; the packer waits if the maximum is in
-        // flight.
+        // Sends packs concurrently, each over all links. The packer waits while the maximum number
+        // is in flight.
         let mut index = Index::default();
         let mut sending: JoinSet<Result<Hash>> = JoinSet::new();
         let mut sent = 0;
@@ -58,7 +58,8 @@ impl Repo {
             done??;
         }
         let snapshot = packing.await??;
-        // All packs are durable, so that the index and then the snapshot may refer to them.
+        // All packs are durable at this point. The index may refer to the packs, and then the
+        // snapshot to the index.
         if !index.packs.is_empty() {
             self.put(INDEXES, minicbor::to_vec(&index)?).await?;
         }
@@ -73,14 +74,14 @@ impl Repo {
     }
 }
 
-/// Concatenated chunks that are sent as one file.
+/// Concatenated chunks, sent as one file.
 #[derive(Debug, Default)]
 struct Pack {
     bytes: Vec<u8>,
     chunks: Vec<(Hash, u32)>,
 }
 
-/// Reader of a directory that fills packs with new chunks, on its own thread. An unchanged
+/// Reader of a directory that fills packs with new chunks on a separate thread. An unchanged
 /// directory gives identical packs.
 #[derive(Debug)]
 struct Packer {
@@ -157,7 +158,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Splits a file's content into chunks, packs the new ones, and returns the hashes of all.
+    /// Splits a file's content into chunks, and packs the new chunks. Returns the hashes of all
+    /// chunks.
     fn content(&mut self, from: impl Read) -> Result<Vec<Hash>> {
         let mut chunks = Vec::new();
         for chunk in StreamCDC::new(from, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX) {
@@ -181,7 +183,7 @@ impl Packer {
         if pack.bytes.is_empty() {
             return Ok(());
         }
-        // The receiver has ended and reports the reason.
+        // Fails if the receiver has ended. The receiver reports the reason.
         self.full
             .blocking_send(pack)
             .map_err(|_| "interrupted".into())
@@ -189,11 +191,11 @@ impl Packer {
 }
 
 /// Minimum, average and maximum chunk size in bytes. Smaller chunks deduplicate better, but each
-/// costs memory and an entry in the manifest.
+/// chunk costs memory and an entry in the manifest.
 const CHUNK_MIN: usize = 128 << 10;
 const CHUNK_AVERAGE: usize = 512 << 10;
 const CHUNK_MAX: usize = 2 << 20;
 
-/// Number of packs sent concurrently: while one becomes durable, the others keep the links busy.
-/// Each is in memory, together with one being filled and one queued: 100 MiB in all.
+/// Number of packs sent concurrently. While one pack becomes durable, the others keep the links
+/// busy. Memory holds these packs, one being filled and one queued: 100 MiB in all.
 const PACKS_AT_ONCE: usize = 4;

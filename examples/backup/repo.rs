@@ -1,4 +1,4 @@
-//! Access to a repository at a daemon, whose files are named by the hash of their content.
+//! Access to a repository at a daemon. Each file's name is the hash of its content.
 
 use std::collections::HashMap;
 
@@ -84,7 +84,7 @@ impl Repo {
         Ok(())
     }
 
-    /// Writes a file and returns the hash of its content, which is its name. An existing file of
+    /// Writes a file. Returns the hash of its content, which is also its name. An existing file of
     /// that name counts as success.
     pub(crate) async fn put(&self, kind: &[u8], bytes: Vec<u8>) -> Result<Hash> {
         let hash = Hash::of(&bytes);
@@ -95,7 +95,7 @@ impl Repo {
         }
     }
 
-    /// Reads a file, and verifies that the hash of its content is its name.
+    /// Reads a file. Returns an error if the hash of the content differs from the name.
     pub(crate) async fn get(&self, kind: &[u8], hash: &Hash) -> Result<Vec<u8>> {
         let name = self.name(kind, hash)?;
         let bytes = retried(|| self.client.read(&name, None)).await?;

@@ -40,9 +40,10 @@ impl Repo {
     }
 }
 
-/// Creates the directory `folder` with all files of a manifest. Runs on its own thread.
+/// Creates the directory `folder` with all files of a manifest. Runs on a separate thread.
 fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<()> {
-    // Writes only into directories created here, so that a manifest cannot escape from the folder.
+    // Writes only into directories created here, so that a manifest cannot write outside the
+    // folder.
     let mut made = HashSet::new();
     for node in nodes {
         let path = Path::new(OsStr::from_bytes(&node.path));
@@ -62,7 +63,8 @@ fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<
             made.insert(path);
         }
     }
-    // A directory gets its mode and its time after its entries, since the mode may forbid writing.
+    // Sets the mode and the time of a directory after creating its entries, because the mode may
+    // forbid writing.
     for node in nodes
         .iter()
         .rev()

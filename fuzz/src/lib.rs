@@ -1,17 +1,16 @@
-//! Shared code of the fuzz targets.
+//! Code shared by the fuzz targets.
 
 #[doc(hidden)]
 pub use {cap::Cap, libfuzzer_sys};
 
-/// Maximum bytes allocated by the code under test: far above the need of a valid input, far below a
-/// harmful amount.
+/// Maximum number of bytes that the code under test may allocate: far above the need of a valid
+/// input, far below a harmful amount.
 ///
-/// Nothing is kept between executions, so that a leak of one byte per execution would reach the
-/// limit as well.
+/// Executions share no state, so a leak of one byte per execution would also reach the limit.
 pub const MOST_HEAP: usize = 16 << 20;
 
-/// Makes a fuzz target of a function over bytes. It must not panic, hang or allocate more than
-/// [`MOST_HEAP`].
+/// Defines a fuzz target that passes its input to a function over bytes. The function must not
+/// panic, hang or allocate more than [`MOST_HEAP`].
 #[macro_export]
 macro_rules! target {
     ($run:path) => {

@@ -3,8 +3,8 @@
 //!
 //! Runs one TCP stream per link, both ends in this process, with 300 ms of ramp-up and two seconds
 //! of measurement. Prints the median and range of the goodput as a share of theory, and this
-//! process's CPU time per 10⁹ bytes. The kernel does its network work in the context of the sending
-//! or receiving thread, so this is nearly all of it.
+//! process's CPU time per 10⁹ bytes. This CPU time includes nearly all of the kernel's network
+//! work, which runs in the context of the sending or receiving thread.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 
@@ -74,8 +74,8 @@ mod measure {
         (rate, (cpu_seconds() - before) / (bytes / 1e9))
     }
 
-    /// Returns the user and system time of this process in seconds, from fields 14 and 15 of
-    /// proc_pid_stat(5), which are in hundredths of a second.
+    /// Returns the user and system time of this process in seconds (fields 14 and 15 of
+    /// proc_pid_stat(5), in hundredths of a second).
     fn cpu_seconds() -> f64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,11 +1,11 @@
 //! Netlink socket and message framing: builds requests, and parses messages and attributes.
 //!
 //! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host
-//! byte order. The parsers never panic and never reject a message for an unknown part: malformed
-//! data ends the iteration.
+//! byte order. The parsers never panic, and accept messages with unknown parts. Malformed data ends
+//! the iteration.
 //!
-//! A typed decoder that rejects a whole message because a newer kernel changed one attribute would
-//! hide an interface.
+//! A typed decoder would reject a whole message because a newer kernel changed one attribute, and
+//! thereby hide an interface.
 #![cfg(target_os = "linux")]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -27,8 +27,8 @@ use rustix::{
     },
 };
 
-/// Netlink socket that sends one request at a time and waits for the reply. It acts on the
-/// namespace in which it was opened, whichever thread uses it.
+/// Netlink socket that sends one request at a time and waits for the reply. The socket acts on the
+/// network namespace in which it was opened, whichever thread uses it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: NetlinkSocket,
@@ -55,9 +55,9 @@ impl Netlink {
         })
     }
 
-    /// Dumps all objects of the requested type, and returns those that `parse` accepts.
+    /// Dumps all objects of the requested type. Returns the results of `parse` that are not `None`.
     ///
-    /// Repeats a dump that the kernel marks as interrupted by a change.
+    /// Repeats the dump if the kernel marks it as interrupted by a change.
     pub fn dump<T>(
         &mut self,
         request: &Request,
@@ -77,7 +77,7 @@ impl Netlink {
         ))
     }
 
-    /// Queries one object, and returns the result of `parse`.
+    /// Queries one object. Returns the result of `parse`.
     pub fn query<T>(
         &mut self,
         request: &Request,
@@ -88,13 +88,14 @@ impl Netlink {
         Ok(parsed)
     }
 
-    /// Sends a command and waits for the kernel's acknowledgement or error.
+    /// Sends a command and waits for the kernel's acknowledgement. Returns the kernel's error
+    /// otherwise.
     pub fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
         self.exchange(request, flags | NLM_F_ACK, |_| ()).map(drop)
     }
 
-    /// Sends a request and passes each answer to `on_message`. Returns true if a change interrupted
-    /// the dump.
+    /// Sends a request and passes each reply message to `on_message`. Returns true if a change
+    /// interrupted the dump.
     fn exchange(
         &mut self,
         request: &Request,
@@ -136,7 +137,7 @@ pub struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
     /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). A
-    /// `protocol` of `None` means rtnetlink. Safe between fork and exec.
+    /// `protocol` of `None` selects rtnetlink. Safe between fork and exec.
     pub fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
         let socket =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
@@ -144,8 +145,9 @@ impl NetlinkSocket {
         Ok(Self(socket))
     }
 
-    /// Sends an encoded request with [`NLM_F_ACK`], and waits for the kernel's acknowledgement or
-    /// error. Allocates nothing, so it is safe between fork and exec.
+    /// Sends an encoded request with [`NLM_F_ACK`] and waits for the kernel's acknowledgement.
+    /// Returns the kernel's error otherwise. Safe between fork and exec because it does not
+    /// allocate.
     pub fn command(&self, request: &[u8]) -> io::Result<()> {
         self.send(request)?;
         let mut buffer = [0; ERROR_LEN];
@@ -156,18 +158,18 @@ impl NetlinkSocket {
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // A datagram without a destination goes to the kernel. Netlink accepts all of it or
-        // nothing.
+        // A datagram without a destination goes to the kernel. Netlink accepts the whole datagram
+        // or nothing.
         retry_on_intr(|| rustix::net::send(&self.0, datagram, SendFlags::empty()))?;
         Ok(())
     }
 
-    /// Receives the next datagram from the kernel; skips those of other processes.
+    /// Receives the next datagram from the kernel. Skips datagrams from other processes.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if the kernel dropped multicast messages for this socket, and `InvalidData` if the
-    /// datagram does not fit.
+    /// Returns `ENOBUFS` if the kernel dropped multicast messages for this socket, and
+    /// `InvalidData` if the datagram exceeds the buffer.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let len = loop {
             let (_, len, sender) =
@@ -210,8 +212,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Starts a request of type `kind` with its fixed part, whose length must be a multiple of four
-    /// bytes.
+    /// Creates a request of type `kind` with its fixed part `body`. The length of `body` must be a
+    /// multiple of four bytes.
     pub fn new(kind: u16, body: &[u8]) -> Self {
         debug_assert_eq!(body.len() % ALIGNMENT, 0);
         let mut bytes = vec![0; HEADER_LEN];
@@ -233,7 +235,7 @@ impl Request {
         }
     }
 
-    /// Encodes the request as a datagram with these header flags and this sequence number.
+    /// Encodes the request as a datagram with the given header flags and sequence number.
     pub fn encode(&self, flags: u16, sequence: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let len = u32::try_from(bytes.len()).expect("a request is a few hundred bytes");
@@ -252,7 +254,7 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Appends an attribute to `bytes`, and pads it to four bytes.
+/// Appends an attribute to `bytes`, padded to four bytes.
 pub fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len())
         .expect("these attributes are a few bytes");
@@ -275,15 +277,15 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Splits the body into its fixed part of `len` bytes and the attributes after it; `None` if it
-    /// is shorter.
+    /// Splits the body into its fixed part of `len` bytes and the attributes after it; `None` if
+    /// the body is shorter than `len`.
     pub fn split(&self, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
         let (fixed, rest) = self.body.split_at_checked(len)?;
         Some((fixed, Attributes::new(rest)))
     }
 
-    /// Returns the result that an error, acknowledgement or end-of-dump message carries: a negative
-    /// errno, or zero for success.
+    /// Returns the result in an error, acknowledgement or end-of-dump message. The message contains
+    /// a negative errno, or zero for success.
     fn outcome(&self) -> io::Result<()> {
         match i32_at(self.body, 0).unwrap_or(0) {
             0 => Ok(()),
@@ -322,7 +324,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 /// Iterator over the kind and value of netlink attributes, in a message or nested in another
-/// attribute. The kind is without the flag bits.
+/// attribute. The flag bits of the kind are cleared.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a>(&'a [u8]);
 
@@ -332,7 +334,7 @@ impl<'a> Attributes<'a> {
         Self(bytes)
     }
 
-    /// Returns the value of the first attribute of this kind, if any.
+    /// Returns the value of the first attribute of this kind; `None` without one.
     pub fn find(self, kind: u16) -> Option<&'a [u8]> {
         { self }.find_map(|(found, value)| (found == kind).then_some(value))
     }
@@ -353,7 +355,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Converts the error of an expired receive timeout to `TimedOut`: the kernel reports it as
+/// Converts the error of an expired receive timeout to `TimedOut`. The kernel reports a timeout as
 /// `EAGAIN`, like a nonblocking socket without data.
 fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::WouldBlock {
@@ -365,22 +367,22 @@ fn name_timeout(error: io::Error) -> io::Error {
     )
 }
 
-/// Reads a byte at an offset; `None` if it is beyond the end.
+/// Reads the byte at `offset`; `None` if `offset` is beyond the end.
 pub fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
     bytes.get(offset).copied()
 }
 
-/// Reads a 16-bit integer at an offset; `None` if it is beyond the end.
+/// Reads a 16-bit integer at `offset`; `None` if the integer extends beyond the end.
 pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads a 32-bit integer at an offset; `None` if it is beyond the end.
+/// Reads a 32-bit integer at `offset`; `None` if the integer extends beyond the end.
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads a 64-bit integer at an offset; `None` if it is beyond the end.
+/// Reads a 64-bit integer at `offset`; `None` if the integer extends beyond the end.
 pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
@@ -389,17 +391,17 @@ fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Decodes a text attribute up to its NUL terminator; replaces bytes that are not UTF-8.
+/// Decodes a text attribute up to its NUL terminator. Replaces invalid UTF-8 by U+FFFD.
 pub fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(value)).into_owned()
 }
 
-/// Returns the bytes before the first NUL, or all bytes without one.
+/// Returns the bytes before the first NUL; all bytes if there is no NUL.
 pub fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Decodes an IP address from an attribute of four or sixteen bytes.
+/// Decodes an IP address from an attribute of four or sixteen bytes; `None` for any other length.
 pub fn ip(value: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Some(Ipv4Addr::from(octets).into());
@@ -409,11 +411,11 @@ pub fn ip(value: &[u8]) -> Option<IpAddr> {
         .map(|octets| Ipv6Addr::from(octets).into())
 }
 
-/// Timeout for an answer of the kernel (picked by eye). The kernel answers within the system call
+/// Timeout for a reply of the kernel (picked by eye). The kernel replies within the system call
 /// unless another process holds the RTNL lock.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum attempts for a dump that changes keep interrupting (picked by eye; one retry is already
-/// rare).
+/// Maximum number of attempts for a dump that changes keep interrupting (picked by eye; a single
+/// retry is already rare).
 const DUMP_ATTEMPTS: usize = 8;
 /// Length of the buffer for one datagram, in bytes. The kernel fills at most 32 KiB of a dump
 /// buffer (`netlink_dump`, net/netlink/af_netlink.c).
@@ -426,24 +428,24 @@ const ERROR_LEN: usize = 2048;
 const ALIGNMENT: usize = 4;
 const HEADER_LEN: usize = 16;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
-/// Mask of an attribute's kind without its two upper bits, which flag "nested" and "network byte
+/// Mask that selects an attribute's kind. The two upper bits flag "nested" and "network byte
 /// order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Flag that marks a message to the kernel as a request.
+/// Header flag that marks a message to the kernel as a request.
 pub const NLM_F_REQUEST: u16 = 0x001;
-/// Flag of a request that the kernel acknowledges.
+/// Request flag: the kernel acknowledges the request.
 pub const NLM_F_ACK: u16 = 0x004;
 const NLM_F_DUMP_INTR: u16 = 0x010;
 const NLM_F_DUMP: u16 = 0x300;
-/// Flag of a request that fails if the object exists.
+/// Request flag: the request fails if the object exists.
 pub const NLM_F_EXCL: u16 = 0x200;
-/// Flag of a request that creates an object if it is missing.
+/// Request flag: the kernel creates the object if it is missing.
 pub const NLM_F_CREATE: u16 = 0x400;
-/// Flag of a request that replaces an object.
+/// Request flag: the kernel replaces the object if it exists.
 pub const NLM_F_REPLACE: u16 = 0x100;
 
 #[cfg(test)]
@@ -513,7 +515,7 @@ mod tests {
         assert!(outcome(&message(0)).is_ok());
     }
 
-    /// Parses all messages and attributes, up to 1000 of each. Must not panic.
+    /// Parses all messages and attributes, up to 1000 of each. Panics if a parser panics.
     fn walk(bytes: &[u8]) {
         for message in Messages::new(bytes).take(1000) {
             let _ = message

@@ -1,8 +1,8 @@
 //! Benchmarks of chunk hashing, the hash tree and the journal (CPU time): `cargo bench -p
 //! nicstripe-proto --bench hash`.
 //!
-//! One chunk is hashed repeatedly, so it is in a CPU cache, like a chunk that has just been
-//! received.
+//! The benchmark hashes one chunk repeatedly. The chunk is therefore in a CPU cache, like a chunk
+//! that has just been received.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -70,7 +70,7 @@ fn main() {
 /// Measures the hashing of a file's chunks. Returns the rate in GB/s.
 fn hash(chunk_size: ChunkSize) -> f64 {
     let bytes = vec![0x5a; usize::try_from(chunk_size.bytes()).unwrap_or(0)];
-    // One chunk more than are hashed, so that none is a whole file.
+    // The file has one chunk more than are hashed, so that no chunk is a whole file.
     let chunks = HASHED_BYTES / chunk_size.bytes();
     let grid = Grid::new((chunks + 1) * chunk_size.bytes(), chunk_size);
     let mut stopwatch = Stopwatch::default();
@@ -82,12 +82,12 @@ fn hash(chunk_size: ChunkSize) -> f64 {
     1.0 / stopwatch.nanoseconds()
 }
 
-/// Returns arrival orders of chunks: the name of each, and the sequence of chunk indices.
+/// Returns arrival orders of chunks: a name, and the sequence of chunk indices.
 fn orders() -> [(&'static str, Vec<u64>); 3] {
     let four_paths = (0..CHUNKS / 128).flat_map(|round| {
         (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step))
     });
-    // An odd factor visits all residues of a power of two.
+    // An odd multiplier visits all residues of a power of two.
     let scattered = (0..CHUNKS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) % CHUNKS);
     [
         ("in order", (0..CHUNKS).collect()),
@@ -154,7 +154,7 @@ fn lay_out() -> Stopwatch {
     stopwatch
 }
 
-/// Number of bytes hashed per measurement, which takes about 0.1 s.
+/// Number of bytes hashed per measurement. A measurement takes about 0.1 s.
 const HASHED_BYTES: u64 = 256 << 20;
 
 /// Number of chunks of the simulated file, which has 16 GiB.
@@ -162,14 +162,14 @@ const CHUNKS: u64 = 1 << 16;
 const GRID: Grid = Grid::new(CHUNKS * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
 const ID: JournalId = JournalId([3; 16]);
 
-/// Threshold for hashing in GB/s. Both ends hash; 1.05 s/GB is the CPU budget of a copy (picked by
-/// eye).
+/// Threshold for hashing in GB/s. Both ends hash. The CPU budget of a copy is 1.05 s/GB for both
+/// ends (picked by eye).
 const HASH_BAR: &str = "≥ 5: 0.4 of 1.05 CPU s/GB of both ends";
 
 /// Threshold per chunk or record in nanoseconds: 1 % of the 210 µs that 256 KiB take at 10 Gbit/s
 /// (picked by eye).
 const BAR: &str = "≤ 2100: 1 % of a core at 10 Gbit/s";
 
-/// Threshold per replayed journal record in nanoseconds: a file of 1 TiB has 4.2 million chunks
-/// (picked by eye).
+/// Threshold per replayed journal record in nanoseconds. A file of 1 TiB has 4.2 million chunks,
+/// and its replay may take 1 s (picked by eye).
 const REPLAY_BAR: &str = "≤ 238: 1 s for a file of 1 TiB";

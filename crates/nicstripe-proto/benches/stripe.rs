@@ -2,8 +2,8 @@
 //! stripe`.
 //!
 //! Chunks have 256 KiB, and each path has one full assignment of 32 chunks in flight. A gigabit
-//! link needs 477 chunks per second, one of 10 Gbit/s 4768: 1 % of a core is 21 µs or 2.1 µs per
-//! chunk.
+//! link needs 477 chunks per second, and a 10 Gbit/s link needs 4768. With a budget of 1 % of a
+//! core, this is 21 µs or 2.1 µs per chunk.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -81,8 +81,8 @@ struct Steady {
     acknowledge_single: Stopwatch,
 }
 
-/// Measures steady transfers: each round acknowledges the assignment of every path and assigns the
-/// next.
+/// Measures steady transfers. Each round acknowledges the assignment of every path and assigns the
+/// next chunks.
 fn steady(paths: u16) -> Steady {
     let now = now();
     let (mut striper, mut carried) = full(paths, ROUNDS, now);
@@ -115,7 +115,7 @@ fn steady(paths: u16) -> Steady {
     steady
 }
 
-/// Measures hedges by the only idle path at the end of a transfer.
+/// Measures hedges that the only idle path makes at the end of a transfer.
 fn hedges(paths: u16, later: Duration) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let begun = now();
@@ -137,7 +137,7 @@ fn hedges(paths: u16, later: Duration) -> Stopwatch {
     stopwatch
 }
 
-/// Measures queries of the time at which the only idle path may hedge.
+/// Measures the query for the time at which the only idle path may hedge.
 fn hedge_times(paths: u16) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let (mut striper, carried) = full(paths, 0, now());
@@ -150,8 +150,8 @@ fn hedge_times(paths: u16) -> Stopwatch {
     stopwatch
 }
 
-/// Creates a striper in which each path has one assignment in flight and `rounds` more are queued.
-/// Returns it with the assignments.
+/// Creates a striper in which each path has one assignment in flight. Chunks for `rounds` more
+/// assignments are queued. Returns the striper and the assignments.
 fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     let mut chunks = ChunkSet::new();
     chunks.insert(ChunkRange::new(
@@ -165,8 +165,8 @@ fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     (striper, carried)
 }
 
-/// Returns the load of a path. Path 0 is idle and slow, so that it hedges only late chunks; the
-/// others are gigabit links with a full assignment in flight.
+/// Returns the load of a path. Path 0 is idle and slow, so that it hedges only late chunks. The
+/// other paths are gigabit links with a full assignment in flight.
 fn load(path: PathId) -> PathLoad {
     let (in_flight, rate) = if path.0 == 0 {
         (0, BitRate::from_mbit(1))
@@ -180,7 +180,7 @@ fn load(path: PathId) -> PathLoad {
     }
 }
 
-/// Reverses ascending times, because the maximum time gives the minimum rate.
+/// Reverses ascending times to ascending rates: the longest time gives the lowest rate.
 fn reversed<const N: usize>(mut values: [f64; N]) -> [f64; N] {
     values.reverse();
     values
@@ -191,18 +191,18 @@ const CHUNK_BYTES: u64 = 256 * 1024;
 /// Number of rounds in a transfer: 2 GiB per path.
 const ROUNDS: u64 = 256;
 
-/// Number of simulated ends of a transfer, with hedges for the chunks of one assignment each.
+/// Number of simulated ends of a transfer. Each end has hedges for the chunks of one assignment.
 const ENDS: u64 = 64;
 const HEDGES: u64 = LARGEST_ASSIGNMENT;
 
-/// Ages of the chunks in flight: at the first all count as late, at the second none.
+/// Ages of the chunks in flight: at `LATE` all chunks count as late, at `SOON` none.
 const LATE: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(1);
 
-/// Threshold per chunk in nanoseconds: a thousandth of the 210 µs that a chunk takes at 10 Gbit/s
-/// (picked by eye).
+/// Threshold per chunk in nanoseconds: 0.1 % of the 210 µs that a chunk takes at 10 Gbit/s (picked
+/// by eye).
 const BAR: &str = "≤ 210: 0.1 % of a core at 10 Gbit/s";
 
-/// Threshold per hedge in nanoseconds: a hundredth of the 2.1 ms that a chunk takes at 1 Gbit/s
-/// (picked by eye).
+/// Threshold per hedge in nanoseconds: 1 % of the 2.1 ms that a chunk takes at 1 Gbit/s (picked by
+/// eye).
 const HEDGE_BAR: &str = "≤ 21000: 1 % of a chunk at 1 Gbit/s";

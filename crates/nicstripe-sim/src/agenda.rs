@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Key of an agenda entry: its time, and a sequence number that keeps the insertion order.
+/// Key of an agenda entry: its time, and a sequence number that preserves the insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     at: Duration,
@@ -33,7 +33,7 @@ impl<T> Agenda<T> {
         key
     }
 
-    /// Removes an entry. Does nothing if it was already taken or cancelled.
+    /// Removes an entry. Does nothing if the entry was already taken or cancelled.
     pub(crate) fn cancel(&mut self, key: Key) {
         self.entries.remove(&key);
     }
@@ -43,7 +43,8 @@ impl<T> Agenda<T> {
         self.entries.keys().next().map(|key| key.at)
     }
 
-    /// Removes and returns the earliest entry with its time, unless that is after `limit`.
+    /// Removes the earliest entry and returns it with its time; `None` if the queue is empty or the
+    /// time is after `limit`.
     pub(crate) fn take_until(&mut self, limit: Duration) -> Option<(Duration, T)> {
         let first = self.entries.first_entry()?;
         if first.key().at > limit {

@@ -19,8 +19,8 @@ impl Message for Vec<u8> {
 /// Event of a simulated network, returned by [`next`](Iterator::next).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<M> {
-    /// The connection is open at this end, which may now send. The connecting end gets this event
-    /// first, the other end before any data.
+    /// The connection is open at this end, which may now send. The connecting end receives this
+    /// event first, the other end before any data.
     Opened {
         /// Link of the connection.
         link: LinkId,
@@ -36,15 +36,15 @@ pub enum Event<M> {
         /// The delivered message.
         message: M,
     },
-    /// The send buffer has room again after it was full.
+    /// The send buffer has space again after it was full.
     Writable {
         /// Link of the connection.
         link: LinkId,
-        /// End whose send buffer has room.
+        /// End whose send buffer has space.
         end: End,
     },
-    /// The connection, or the attempt to connect, has ended at this end. No more of its data
-    /// arrives.
+    /// The connection, or the attempt to connect, has ended at this end. No more of the
+    /// connection's data arrives.
     Closed {
         /// Link of the connection.
         link: LinkId,
@@ -65,9 +65,9 @@ pub enum Event<M> {
 pub enum CloseReason {
     /// The link lost its carrier.
     CarrierLost,
-    /// The other end closed the connection. All data that it had sent was delivered.
+    /// The other end closed the connection. All data that the other end had sent was delivered.
     PeerClosed,
-    /// The other end opened a new connection over the link.
+    /// The other end opened a new connection over the same link.
     Replaced,
     /// The link had no carrier when the connection was attempted.
     NoCarrier,
@@ -82,12 +82,12 @@ pub enum Fault {
     Silence(LinkId, End),
     /// End of a cut or silence; see [`Network::heal`](crate::Network::heal).
     Heal(LinkId),
-    /// New rate in bits per second of data from one end; see
+    /// New rate, in bits per second, of data from one end; see
     /// [`Network::set_rate`](crate::Network::set_rate).
     SetRate(LinkId, End, u64),
 }
 
-/// Error of [`Network::offer`](crate::Network::offer), with the message that was not accepted.
+/// Error of [`Network::offer`](crate::Network::offer). Contains the message that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused<M> {
     /// The send buffer is full. [`Event::Writable`] follows, unless the connection ends first.
@@ -116,7 +116,7 @@ impl<M> fmt::Display for Refused<M> {
 
 impl<M: fmt::Debug> std::error::Error for Refused<M> {}
 
-/// One direction of a link, identified by the end that sends.
+/// Direction of a link, identified by the end that sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) link: LinkId,
@@ -136,12 +136,12 @@ pub(crate) enum Due {
         generation: u64,
         bytes: u64,
     },
-    /// TCP retransmits the data dropped by a silence that has ended.
+    /// TCP retransmits the data that an ended silence dropped.
     Resumes(Route),
-    /// The handshake completes at the connecting end, which may then send.
+    /// The handshake completes at the connecting end, which may now send.
     HandshakeDone(LinkId),
-    /// A connection ends at `end` because its link lost the carrier or another connection replaced
-    /// it, not by a message.
+    /// A connection ends at `end` because the link lost its carrier or another connection replaced
+    /// it. No message causes this.
     Closes {
         link: LinkId,
         end: End,
@@ -152,7 +152,8 @@ pub(crate) enum Due {
     Fault(Fault),
 }
 
-/// Returns the time of TCP's next retransmission at or after `now`, in a silence since `since`.
+/// Returns the time of TCP's next retransmission at or after `now`, in a silence that began at
+/// `since`.
 ///
 /// The first retransmission is due `first_timeout` after `since`. The interval then doubles, up to
 /// [`LONGEST_TIMEOUT`] (RFC 6298, section 5.5).

@@ -47,12 +47,13 @@ impl<T> ops::IndexMut<End> for PerEnd<T> {
     }
 }
 
-/// Identifier of a link in its network: its index in the order of creation.
+/// Identifier of a link in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) usize);
 
 impl LinkId {
-    /// Returns the index of the link, counted from 0 in the order of creation, for use in arrays.
+    /// Returns the index of the link, for use in arrays. Indexes start at 0, in the order of
+    /// creation.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -87,7 +88,7 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// Creates a configuration with this rate and one-way propagation delay in each direction.
+    /// Creates a configuration with the same rate and one-way propagation delay in both directions.
     ///
     /// A direction with rate 0 transmits nothing.
     pub fn new(rate_bits_per_second: u64, delay: Duration) -> LinkConfig {
@@ -109,7 +110,7 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the maximum random delay of a message, which is added to the propagation delay.
+    /// Sets the jitter: the maximum random delay of a message, added to the propagation delay.
     pub fn jitter(mut self, most: Duration) -> LinkConfig {
         self.jitter = most;
         self
@@ -117,8 +118,8 @@ impl LinkConfig {
 
     /// Sets the size of each end's send buffer in bytes.
     ///
-    /// The buffer accepts a message while it holds fewer bytes than this, so the last message may
-    /// exceed the size. 0 counts as 1: one message at a time.
+    /// The buffer accepts a message while it holds fewer bytes than its size, so the last message
+    /// may exceed the size. 0 counts as 1: one message at a time.
     pub fn send_buffer(mut self, bytes: u64) -> LinkConfig {
         self.send_buffer = bytes.max(1);
         self
@@ -126,13 +127,14 @@ impl LinkConfig {
 
     /// Sets the send window in bytes, which limits the unacknowledged data of each direction.
     ///
-    /// A message larger than the window is sent when no other is in flight.
+    /// A message larger than the window is sent once no other message is in flight.
     pub fn window(mut self, bytes: u64) -> LinkConfig {
         self.window = bytes;
         self
     }
 
-    /// Sets the time from a [`cut`](crate::Network::cut) until both ends detect it.
+    /// Sets the time after a [`cut`](crate::Network::cut) until both ends detect the loss of the
+    /// carrier.
     pub fn carrier_detection(mut self, after: Duration) -> LinkConfig {
         self.carrier_detection = after;
         self
@@ -145,8 +147,8 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the timeout of the first retransmission, which then doubles up to 120 s. With zero,
-    /// silenced data is retransmitted as soon as the link is healed.
+    /// Sets the timeout of the first retransmission. The timeout then doubles, up to 120 s. With
+    /// zero, silenced data is retransmitted as soon as the link is healed.
     pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
         self.retransmission_timeout = first;
         self
@@ -165,11 +167,11 @@ impl LinkConfig {
 pub struct Traffic {
     /// Bytes accepted for sending, over all connections of the link.
     pub accepted_bytes: u64,
-    /// Bytes delivered to the other end, over all connections of the link. The rest is in flight or
-    /// lost.
+    /// Bytes delivered to the other end, over all connections of the link. The other accepted bytes
+    /// are unsent, in flight or lost.
     pub delivered_bytes: u64,
     /// Bytes in the send buffer of the latest connection.
     pub unsent_bytes: u64,
-    /// Bytes of the latest connection that have left the send buffer and are not acknowledged.
+    /// Bytes of the latest connection that have left the send buffer and are not yet acknowledged.
     pub unacknowledged_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Simulated network: all links and the virtual clock.
+//! Simulated network: all links, and the virtual clock.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::{
 /// Simulated network: two ends, the links between them, and a virtual clock. The crate
 /// documentation describes the model.
 ///
-/// Iterates over [`Event`]s; the iterator ends when no event is left. Take one event with `next()`,
-/// respond to it, then take the next: all methods act at the time of the latest event. A [`LinkId`]
-/// of another network may cause a panic.
+/// Iterates over [`Event`]s and ends when no event remains. Take one event with `next()`, respond
+/// to it, then take the next: all methods act at the time of the latest event. A [`LinkId`] of
+/// another network may cause a panic.
 #[derive(Debug)]
 pub struct Network<M> {
     now: Duration,
     agenda: Agenda<Due>,
-    /// Events that occurred at the time `now` and were not returned yet.
+    /// Events that occurred at the time `now` and have not been returned yet.
     ready: VecDeque<Event<M>>,
     links: Vec<Link<M>>,
     rng: Rng,
@@ -34,7 +34,7 @@ struct Link<M> {
     pipes: PerEnd<Pipe<M>>,
     views: PerEnd<View>,
     handshake: Option<Handshake>,
-    /// Number of connection attempts on this link, which identifies the latest one.
+    /// Number of connection attempts on this link. The latest attempt has this number.
     generation: u64,
 }
 
@@ -54,7 +54,7 @@ struct Handshake {
 }
 
 impl<M: Message> Network<M> {
-    /// Creates a network without links, at time zero. Equal seeds give equal jitter.
+    /// Creates a network without links, at time zero. Equal seeds produce equal jitter.
     pub const fn new(seed: u64) -> Network<M> {
         Network {
             now: Duration::ZERO,
@@ -68,8 +68,8 @@ impl<M: Message> Network<M> {
     /// Adds a link that has a carrier but no connection.
     pub fn add_link(&mut self, config: LinkConfig) -> LinkId {
         let link = LinkId(self.links.len());
-        // Each direction has a separate random generator, so that traffic on one does not affect
-        // another.
+        // Each direction has a separate random generator, so that traffic in one direction does not
+        // affect the jitter of another.
         let pipes = PerEnd::new(|from| {
             Pipe::new(
                 Route { link, from },
@@ -99,8 +99,8 @@ impl<M: Message> Network<M> {
         self.now
     }
 
-    /// Returns the next event if it occurs at or before `limit`. Otherwise advances the time to
-    /// `limit` and returns `None`. For callers that manage deadlines without timers.
+    /// Returns the next event if it occurs at or before `limit`; otherwise advances the time to
+    /// `limit` and returns `None`. Suits callers that manage deadlines without timers.
     pub fn next_until(&mut self, limit: Duration) -> Option<Event<M>> {
         let event = self.take_event(limit);
         if event.is_none() {
@@ -109,8 +109,8 @@ impl<M: Message> Network<M> {
         event
     }
 
-    /// Returns the time at which the state of the network changes next, for callers with a clock of
-    /// their own. That change need not cause an event.
+    /// Returns the time of the network's next state change; `None` if none is scheduled. A state
+    /// change may cause no event. Suits callers with a clock of their own.
     pub fn next_at(&self) -> Option<Duration> {
         if self.ready.is_empty() {
             self.agenda.next_at()
@@ -119,14 +119,14 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Schedules an [`Event::Timer`] at the time `at`, or at the current time if `at` is in the
+    /// Schedules an [`Event::Timer`] for the time `at`, or for the current time if `at` is in the
     /// past.
     pub fn set_timer(&mut self, at: Duration, token: u64) {
         self.agenda.add(at.max(self.now), Due::Timer(token));
     }
 
-    /// Schedules a fault at the time `at`. If `at` is in the past, the fault is applied before the
-    /// next event is returned.
+    /// Schedules a fault for the time `at`. Applies the fault before the next event if `at` is in
+    /// the past.
     pub fn schedule(&mut self, at: Duration, fault: Fault) {
         self.agenda.add(at.max(self.now), Due::Fault(fault));
     }
@@ -143,14 +143,15 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Starts to open a connection over `link`. The end `by` later gets [`Event::Opened`] or
+    /// Starts to open a connection over `link`. The end `by` later receives [`Event::Opened`] or
     /// [`Event::Closed`].
     ///
-    /// [Closes](Network::close) an existing connection of `by` first. If the other end still has a
-    /// connection when the new one arrives, it gets [`CloseReason::Replaced`] just before the new
-    /// one opens; if it is connecting at this moment, it gets that event immediately. Without a
-    /// carrier the attempt fails with [`CloseReason::NoCarrier`]. On a silent link the attempt
-    /// waits until the link is healed or [`close`](Network::close) cancels it.
+    /// [Closes](Network::close) an existing connection of `by` first. The other end receives
+    /// [`CloseReason::Replaced`] if it still has a connection when the new one arrives, just before
+    /// the new connection opens. If the other end is itself connecting at that moment, it receives
+    /// the event immediately. The attempt fails with [`CloseReason::NoCarrier`] if the link has no
+    /// carrier. On a silent link, the attempt waits until the link is healed or
+    /// [`close`](Network::close) cancels the attempt.
     pub fn connect(&mut self, link: LinkId, by: End) {
         self.close(link, by);
         let state = &mut self.links[link.0];
@@ -187,11 +188,11 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Closes the connection at `end`, or cancels its attempt to connect. `end` gets no event for
-    /// this.
+    /// Closes the connection at `end`, or cancels the attempt of `end` to connect. `end` receives
+    /// no event.
     ///
-    /// Data that `end` has sent is still delivered; then the other end gets
-    /// [`CloseReason::PeerClosed`]. Data that is sent to `end` is lost.
+    /// Data that `end` has sent is still delivered; then the other end receives
+    /// [`CloseReason::PeerClosed`]. Data in flight to `end` is lost.
     pub fn close(&mut self, link: LinkId, end: End) {
         let state = &mut self.links[link.0];
         match std::mem::replace(&mut state.views[end], View::Idle) {
@@ -207,8 +208,8 @@ impl<M: Message> Network<M> {
         matches!(self.links[link.0].views[end], View::Open(_))
     }
 
-    /// Returns true if a connection is open at `end` and its send buffer has room, so that
-    /// [`offer`](Network::offer) accepts a message.
+    /// Returns true if a connection is open at `end` and its send buffer has space.
+    /// [`offer`](Network::offer) then accepts a message.
     pub fn is_writable(&self, link: LinkId, end: End) -> bool {
         self.is_open(link, end) && !self.links[link.0].pipes[end].is_full()
     }
@@ -217,8 +218,8 @@ impl<M: Message> Network<M> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], which contains the message, if the send buffer is full or no connection is open
-    /// at `from`.
+    /// Returns [`Refused`] with the message if the send buffer is full or no connection is open at
+    /// `from`.
     pub fn offer(&mut self, link: LinkId, from: End, message: M) -> Result<(), Refused<M>> {
         if !self.is_open(link, from) {
             return Err(Refused::NotOpen(message));
@@ -236,9 +237,9 @@ impl<M: Message> Network<M> {
         self.links[link.0].pipes[from].traffic()
     }
 
-    /// Cuts the carrier of a link: all data on it is lost. Both ends are notified after the carrier
-    /// detection time, even if the link is healed earlier, as on a system that watches for carrier
-    /// changes.
+    /// Cuts the carrier of a link. All data on the link is lost. Both ends are notified after the
+    /// carrier detection time, even if the link is healed earlier, as on a system that monitors the
+    /// carrier.
     pub fn cut(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         if !std::mem::replace(&mut state.has_carrier, false) {
@@ -278,8 +279,8 @@ impl<M: Message> Network<M> {
 
     /// Restores the carrier of a cut link, and ends the silence of both directions.
     ///
-    /// A connection that ended because of a cut is not restored. A silenced connection continues
-    /// with TCP's next retransmission.
+    /// A connection that a cut ended is not restored. A silenced connection continues with TCP's
+    /// next retransmission.
     pub fn heal(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         state.has_carrier = true;
@@ -292,8 +293,8 @@ impl<M: Message> Network<M> {
         state.start_handshake(link, self.now, &mut self.agenda);
     }
 
-    /// Changes the rate of data from `from` on `link`, including the message that is being sent.
-    /// With rate 0 nothing is transmitted.
+    /// Changes the rate of data from `from` on `link`, including the message in transmission. A
+    /// rate of 0 stops transmission.
     pub fn set_rate(&mut self, link: LinkId, from: End, bits_per_second: u64) {
         self.links[link.0].pipes[from].set_rate(bits_per_second, self.now, &mut self.agenda);
     }
@@ -366,7 +367,7 @@ impl<M: Message> Network<M> {
                 state.pipes[to].kill(&mut self.agenda);
                 self.on_closes(link, to, generation, CloseReason::PeerClosed);
             }
-            // The end has closed, or has moved to another connection.
+            // The end has closed its connection, or uses a newer one.
             Segment::Message(_) | Segment::Close => {}
         }
     }
@@ -401,8 +402,8 @@ impl<M: Message> Network<M> {
         self.ready.push_back(Event::Opened { link, end });
     }
 
-    /// Notifies `end` that the other end has opened a newer connection, unless that direction is
-    /// silent.
+    /// Notifies `end` that the other end has opened a newer connection, unless the direction to
+    /// `end` is silent.
     fn reject(&mut self, link: LinkId, end: End, generation: u64) {
         let state = &self.links[link.0];
         if !state.pipes[end.other()].is_silent() {
@@ -437,7 +438,7 @@ impl<M: Message> Iterator for Network<M> {
 }
 
 impl<M: Message> Link<M> {
-    /// Starts the timer of a pending handshake, unless a direction is silent.
+    /// Starts the timer of a pending handshake, unless a direction of the link is silent.
     fn start_handshake(&mut self, link: LinkId, now: Duration, agenda: &mut Agenda<Due>) {
         let is_silent = End::BOTH.iter().any(|&end| self.pipes[end].is_silent());
         let Some(handshake) = self
@@ -465,6 +466,6 @@ impl<M: Message> Link<M> {
     }
 }
 
-/// Time from the first to the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC
-/// 6298, section 2).
+/// Interval between the first and the second attempt of a TCP handshake on Linux
+/// (`TCP_TIMEOUT_INIT`; RFC 6298, section 2).
 const SYN_TIMEOUT: Duration = Duration::from_secs(1);

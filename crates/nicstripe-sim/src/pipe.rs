@@ -9,8 +9,8 @@ use crate::{
     rng::Rng,
 };
 
-/// One direction of a link, with the data that its end sends. `connection` is reset with each new
-/// connection; the other fields last as long as the link.
+/// Direction of a link, with the data that its sending end transmits. Each new connection resets
+/// `connection`; the other fields last as long as the link.
 #[derive(Debug)]
 pub(crate) struct Pipe<M> {
     route: Route,
@@ -33,23 +33,23 @@ pub(crate) enum Segment<M> {
 #[derive(Debug)]
 struct Connection<M> {
     generation: u64,
-    /// False once the connection has ended, so that nothing more is transmitted. The send buffer
-    /// still accepts data until the sending end is notified.
+    /// False once the connection has ended. Nothing more is transmitted then, but the send buffer
+    /// accepts data until the sending end is notified.
     alive: bool,
     /// Send buffer: segments whose transmission has not begun.
     queue: VecDeque<Segment<M>>,
     /// Number of bytes in `queue` and `sending`.
     unsent_bytes: u64,
     sending: Option<Sending<M>>,
-    /// Segments in flight, whose last bit has left, oldest first.
+    /// Segments in flight, oldest first: their last bit has left the sender.
     flying: VecDeque<Flying<M>>,
     last_arrival: Duration,
-    /// Number of bytes whose transmission has begun and that are not acknowledged.
+    /// Number of bytes whose transmission has begun and that are not yet acknowledged.
     unacknowledged_bytes: u64,
-    /// Number of bytes that arrived, but whose acknowledgement was lost because the other direction
-    /// was silent.
+    /// Number of bytes that arrived but whose acknowledgement was lost in a silence of the other
+    /// direction.
     held_acknowledgements: u64,
-    /// Time at which silence first blocked or dropped data; `None` while data flows.
+    /// Time at which a silence first blocked or dropped data; `None` while data flows.
     stalled_since: Option<Duration>,
     /// Agenda key of the retransmission after a silence; `None` if none is scheduled.
     resumes: Option<Key>,
@@ -117,7 +117,7 @@ impl<M: Message> Pipe<M> {
         self.connection = Connection::new(generation, true);
     }
 
-    /// Stops the connection: data in flight is lost, and the send buffer keeps its content.
+    /// Stops the connection. Data in flight is lost; the send buffer keeps its content.
     pub(crate) fn kill(&mut self, agenda: &mut Agenda<Due>) {
         let connection = &mut self.connection;
         connection.alive = false;
@@ -178,7 +178,7 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Sends the acknowledgements that were lost while the other direction was silent.
+    /// Resends the acknowledgements that were lost while the other direction was silent.
     pub(crate) fn repeat_acknowledgements(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let bytes = mem::take(&mut self.connection.held_acknowledgements);
         if bytes > 0 {
@@ -197,8 +197,8 @@ impl<M: Message> Pipe<M> {
         self.send_next(now, agenda);
     }
 
-    /// Moves the sent segment into flight and starts the next. Returns true if the send buffer was
-    /// full and now has room.
+    /// Moves the transmitted segment into flight and starts the next one. Returns true if the send
+    /// buffer was full and now has space.
     pub(crate) fn on_sent(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> bool {
         let was_full = self.is_full();
         if let Some(Sending { segment, .. }) = self.connection.sending.take() {
@@ -212,8 +212,8 @@ impl<M: Message> Pipe<M> {
         was_full && !self.is_full()
     }
 
-    /// Removes the segment that arrives, and returns it with the generation of its connection. Its
-    /// acknowledgement is held back if `acknowledgement_is_lost`.
+    /// Removes the segment that arrives, and returns it with the generation of its connection.
+    /// Holds back the acknowledgement if `acknowledgement_is_lost`.
     pub(crate) fn on_arrives(
         &mut self,
         acknowledgement_is_lost: bool,
@@ -247,8 +247,8 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Starts to send the first queued segment, unless another is being sent or silence or the
-    /// window blocks it.
+    /// Starts to send the first queued segment. Does nothing while another segment is being sent,
+    /// or if silence or a full window blocks the direction.
     fn send_next(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let blocked = self.is_blocked();
         let connection = &mut self.connection;
@@ -358,7 +358,8 @@ impl<M> Connection<M> {
     }
 }
 
-/// Returns the transmission time of `bits` at `rate` bits per second; `None` if it is infinite.
+/// Returns the transmission time of `bits` at `rate` bits per second; `None` if the time is
+/// infinite.
 fn time_to_send(bits: u128, rate: u64) -> Option<Duration> {
     let nanos =
         (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);

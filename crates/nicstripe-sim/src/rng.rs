@@ -1,17 +1,17 @@
 //! Platform-independent pseudo-random number generator.
 
-/// SplitMix64, a small pseudo-random number generator. Its output depends only on its seed.
+/// SplitMix64, a small pseudo-random number generator. The output depends only on the seed.
 ///
 /// After Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014),
 /// with the constants of Vigna's `splitmix64.c` (prng.di.unimi.it). All seeds are equally good,
-/// including 0. Not for secrets.
+/// including 0. Not suitable for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// Creates a generator from a seed; equal seeds give equal sequences.
+    /// Creates a generator from a seed. Equal seeds produce equal sequences.
     pub const fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
@@ -26,7 +26,7 @@ impl Rng {
 
     /// Returns a random number below `bound`, or 0 if `bound` is 0.
     ///
-    /// Multiplies without rejection: the probabilities of two numbers may differ by `bound` in 2⁶⁴.
+    /// Multiplies without rejection: the probabilities of two numbers may differ by `bound` ÷ 2⁶⁴.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
@@ -57,7 +57,7 @@ mod tests {
         for _ in 0..7000 {
             seen[rng.below(7) as usize] += 1;
         }
-        // 1000 each expected; the standard deviation is 29.
+        // The expected count is 1000, with a standard deviation of 29.
         assert!(
             seen.iter().all(|count| (850..1150).contains(count)),
             "{seen:?}"

@@ -26,7 +26,7 @@ fn messages_leave_at_the_rate_and_arrive_after_the_delay() {
         )
         .unwrap();
     }
-    // 125 kB at 1 Gbit/s are 1 ms each, and the delay is 1 ms.
+    // 125 kB take 1 ms each at 1 Gbit/s, plus a delay of 1 ms.
     assert_eq!(
         arrivals(&mut net),
         [(start + ms(2), 0), (start + ms(3), 1), (start + ms(4), 2)]
@@ -76,7 +76,7 @@ fn directions_and_links_do_not_slow_each_other() {
         )
         .unwrap();
     }
-    // 100 kbit at 100, 100, 10 and 1 Mbit/s; ties go in the order of the offers.
+    // 100 kbit at 100, 100, 10 and 1 Mbit/s. Simultaneous arrivals keep the order of the offers.
     assert_eq!(
         arrivals(&mut net),
         [(ms(1), 1), (ms(1), 3), (ms(10), 2), (ms(100), 0)]
@@ -109,7 +109,7 @@ fn a_full_send_buffer_refuses_until_it_has_room() {
 
 #[test]
 fn the_window_holds_back_what_is_not_acknowledged() {
-    // Two messages fit in the window; an acknowledgement is back 2 ms after the message left.
+    // Two messages fit in the window. An acknowledgement returns 2 ms after the message left.
     let (mut net, link) = connected(gigabit().window(250_000).send_buffer(1_000_000));
     let start = net.now();
     for number in 0..4 {
@@ -161,7 +161,7 @@ fn a_new_rate_holds_for_the_rest_of_the_message_that_is_leaving() {
     .unwrap();
     net.schedule(start + ms(5), Fault::SetRate(link, End::A, 0));
     net.schedule(start + ms(100), Fault::SetRate(link, End::A, 100 * MBIT));
-    // Half of it in 5 ms, nothing for 95 ms, the rest in 50 ms, and the delay.
+    // Half of the message in 5 ms, nothing for 95 ms, the rest in 50 ms, plus the delay.
     assert_eq!(arrivals(&mut net), [(start + ms(151), 0)]);
 }
 
@@ -222,7 +222,7 @@ fn the_send_buffer_of_a_cut_link_fills_up() {
     {
         accepted += 1;
     }
-    // Up to the message that reaches 128 KiB.
+    // The last accepted message is the one that reaches 128 KiB.
     assert_eq!(accepted, 14);
 }
 
@@ -287,14 +287,14 @@ fn silence_says_nothing_and_ends_with_the_next_retransmission() {
         )
         .unwrap();
     }
-    // Numbers 0 and 1 are on the cable, number 2 half sent.
+    // Messages 0 and 1 are on the cable; message 2 is half sent.
     let silence = start + Duration::from_micros(2500);
     net.schedule(silence, Fault::Silence(link, End::A));
     assert_eq!(run(&mut net), []);
     assert_eq!(net.now(), silence);
     net.schedule(start + ms(700), Fault::Heal(link));
-    // Retransmissions 200, 600 and 1400 ms after the silence began; then 2 ms of delay, and 0.5 ms
-    // more for the half.
+    // Retransmissions are due 200, 600 and 1400 ms after the silence began. Then 2 ms of delay
+    // follow, and 0.5 ms for the other half of message 2.
     let arrival = silence + ms(1402);
     assert_eq!(
         arrivals(&mut net),
@@ -408,7 +408,7 @@ fn a_silent_direction_stops_the_other_one_when_the_window_is_full() {
     assert_eq!(arrivals(&mut net).len(), 2);
     assert_eq!(net.traffic(link, End::A).unacknowledged_bytes, 200_000);
     net.schedule(start + ms(500), Fault::Heal(link));
-    // Acknowledged 1 ms after the link is healed, 0.8 ms to leave, 1 ms to arrive.
+    // Acknowledged 1 ms after the link is healed; 0.8 ms to leave and 1 ms to arrive.
     assert_eq!(
         arrivals(&mut net),
         [(start + Duration::from_micros(502_800), 2)]
@@ -422,7 +422,7 @@ fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
     net.silence(link, End::B);
     net.connect(link, End::A);
     net.schedule(ms(1500), Fault::Heal(link));
-    // TCP retries after 1, 3, 7 s; two round trips are 4 ms.
+    // TCP retries after 1, 3 and 7 s; two round trips take 4 ms.
     assert_eq!(net.next(), Some(Event::Opened { link, end: End::A }));
     assert_eq!(net.now(), ms(3004));
     run(&mut net);
@@ -431,7 +431,7 @@ fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
     net.connect(link, End::A);
     net.close(link, End::A);
     net.schedule(net.now() + ms(10), Fault::Heal(link));
-    // The attempt leaves no trace; the connection that it was to replace ends in order.
+    // The attempt leaves no trace. The connection that it would have replaced ends normally.
     assert_eq!(
         run(&mut net),
         [Event::Closed {
@@ -528,8 +528,8 @@ fn jitter_is_bounded_and_never_reorders() {
         .iter()
         .map(|&(at, number)| at - start - ms(1) - Duration::from_micros(10) * (number as u32 + 1));
     assert!(late.clone().all(|late| late <= ms(3)));
-    // In order, messages wait for the latest before them; of 500, one is almost surely in the last
-    // 10 % of the jitter.
+    // Messages stay in order, so each waits for the latest one before it. One of 500 is almost
+    // surely in the last 10 % of the jitter.
     assert!(late.max() > Some(Duration::from_micros(2700)));
     assert!(
         arrivals.windows(2).any(|pair| pair[0].0 == pair[1].0),
@@ -549,7 +549,7 @@ fn whatever_happens_each_connection_delivers_a_prefix_in_order() {
     let delivered: usize = (0..300)
         .map(|seed| check_trace(seed, Chaos::new(seed, seed ^ 0xff).run()))
         .sum();
-    // About 60 messages per seed; a run without deliveries would prove nothing.
+    // About 60 messages per seed. A run without deliveries would prove nothing.
     assert!(delivered > 300 * 30, "{delivered} messages delivered");
 }
 
@@ -582,7 +582,7 @@ fn a_healed_network_carries_everything_again() {
     }
 }
 
-/// Test state of random calls on a randomly configured network, with a trace of their results.
+/// Test state: a randomly configured network under random calls, with a trace of their results.
 struct Chaos {
     net: Network<Numbered>,
     rng: Rng,
@@ -593,9 +593,9 @@ struct Chaos {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Event(Event<Numbered>),
-    /// Message with this sequence number that the network accepted from this end.
+    /// This end sent the message with this sequence number, and the network accepted it.
     Accepted(LinkId, End, u64),
-    /// Close of the connection by this end.
+    /// This end closed its connection.
     Left(LinkId, End),
 }
 
@@ -678,15 +678,16 @@ impl Chaos {
     }
 }
 
-/// Checks the invariants of a trace, and returns the number of delivered messages.
+/// Checks the invariants of a trace. Returns the number of delivered messages.
 ///
 /// Each end must see one connection after the other. Each connection must deliver the messages that
-/// the other end sent over one connection, from the first one on and without a gap.
+/// the other end sent over one connection, from the first message on and without gaps.
 fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
     let mut delivered_in_all = 0;
     let mut open = BTreeSet::new();
     let mut connections = BTreeMap::new();
-    // Number of a message → the sender's connection, and the messages before it in that connection.
+    // Maps a message's number to the sender's connection and the messages before it in that
+    // connection.
     let mut accepted = BTreeMap::new();
     let mut delivered: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     let mut last_time = Duration::ZERO;

@@ -1,8 +1,8 @@
 //! Measurement and output of this crate's benchmarks.
 
-// Each bench is a separate crate and uses a part of this.
+// Each bench is a separate crate, and uses only a part of this module.
 #![allow(dead_code)]
-// The core bans the clock; a bench needs it.
+// Clippy forbids reading the clock in this crate, but a bench must read it.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ pub(crate) fn now() -> Instant {
 
 /// Accumulated time of many short operations of one kind.
 ///
-/// Each measurement includes two reads of the clock, about 50 ns, so shorter operations must be
-/// measured in batches.
+/// Each measurement includes two reads of the clock, about 50 ns. Shorter operations must therefore
+/// be measured in batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stopwatch {
     total: Duration,
@@ -57,7 +57,7 @@ pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
     values
 }
 
-/// Prints the heading of the table whose rows [`print`] prints.
+/// Prints the heading of the table. [`print`] prints its rows.
 pub(crate) fn print_head() {
     println!("\nMedian (least–greatest) of {SAMPLES}.\n");
     println!(
@@ -73,8 +73,8 @@ pub(crate) fn print_head() {
     );
 }
 
-/// Prints a table row with median, minimum and maximum of the ascending `values`, their unit and
-/// the threshold.
+/// Prints a table row: median, minimum and maximum of the ascending `values`, their unit, and the
+/// threshold.
 pub(crate) fn print(what: &str, values: [f64; SAMPLES], unit: &str, bar: &str) {
     let decimals = if values[SAMPLES / 2] < 100.0 { 2 } else { 0 };
     let value = format!(
