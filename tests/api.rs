@@ -1,10 +1,10 @@
 //! Checks that the public items of the library, with all its features, and of `nicstripe-bench` are
 //! exactly those listed in `docs/api`, one per line.
 //!
-//! Run by `NICSTRIPE_API=check cargo test --test api`, as `.ci/run` does, because rustdoc has to build
-//! both crates. `NICSTRIPE_API=write` rewrites the lists instead. The toolchain determines the version
-//! of rustdoc's JSON format. If the crate `public-api` expects another version, the test is listed as
-//! ignored, with the reason.
+//! Runs only with `NICSTRIPE_API=check cargo test --test api`, as in `.ci/run`, because rustdoc has
+//! to build both crates. `NICSTRIPE_API=write` rewrites the lists instead. The toolchain determines
+//! the version of rustdoc's JSON format. If the crate `public-api` expects another version, the
+//! test is listed as ignored, with the reason.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -72,10 +72,10 @@ fn compare(package: &str) -> Result<Completion, Failed> {
     .into())
 }
 
-/// Runs rustdoc with JSON output, and returns the path of the JSON file.
+/// Runs rustdoc with JSON output. Returns the path of the JSON file.
 ///
-/// This unstable output needs `RUSTC_BOOTSTRAP`. Only rustdoc gets the variable, because cargo
-/// would rebuild everything with it.
+/// The JSON output is unstable and needs `RUSTC_BOOTSTRAP`. Only rustdoc gets the variable, because
+/// cargo would rebuild everything if the variable were set.
 fn document(package: &str) -> Result<PathBuf, Failed> {
     let folder = tempfile::tempdir()?;
     let rustdoc = folder.path().join("rustdoc");
@@ -112,7 +112,7 @@ fn document(package: &str) -> Result<PathBuf, Failed> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
-    // Path of this test: TARGET/PROFILE/deps/api-HASH.
+    // The path of this test is TARGET/PROFILE/deps/api-HASH.
     let program = std::env::current_exe()?;
     let target = program
         .ancestors()

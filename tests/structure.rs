@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum number of files in an import cycle of a crate.
+/// Maximum number of files in an import cycle within a crate.
 const LARGEST_CIRCLE: usize = 6;
 
 /// Root files of the checked crates.
@@ -103,8 +103,8 @@ fn imports_are_read_without_comments_strings_and_tests() {
     assert_eq!(paths, expected);
 }
 
-/// Returns the layer of each folder of the library: its row in the table of `docs/ARCHITECTURE.md`,
-/// counted from the top.
+/// Returns the layer of each folder of the library: the folder's row in the table of
+/// `docs/ARCHITECTURE.md`, counted from the top.
 fn layers() -> BTreeMap<String, usize> {
     let text = read(&repository().join("docs/ARCHITECTURE.md"));
     let section = text
@@ -128,7 +128,7 @@ fn layers() -> BTreeMap<String, usize> {
 /// Import graph: maps each module to the modules that it imports.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Import graph of a crate's files, and its top-level modules.
+/// Import graph of a crate's files, and the crate's top-level modules.
 struct Modules {
     /// Imports between files. Keys are module paths such as `a::b`; the crate root is the empty
     /// string.
@@ -232,7 +232,7 @@ fn is_word(c: char) -> bool {
 }
 
 /// Returns the length in bytes of the string or character literal at the start of `text`; `None` if
-/// there is none.
+/// `text` does not start with a literal.
 fn literal(text: &str) -> Option<usize> {
     let body = text.trim_start_matches(['b', 'c', 'r']);
     let raw = text[..text.len() - body.len()].ends_with('r');
@@ -253,7 +253,7 @@ fn literal(text: &str) -> Option<usize> {
 }
 
 /// Returns the length in bytes of the literal at the start of `text`, including its quotes; `None`
-/// if it is not closed.
+/// if the literal is not closed.
 fn quoted(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -290,7 +290,8 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// Returns the number of tokens in the attribute at the start; 0 if there is none.
+/// Returns the number of tokens in the attribute at the start of `tokens`; 0 if there is no
+/// attribute.
 fn attribute_length(tokens: &[String]) -> usize {
     if tokens.len() < 2 || tokens[0] != "#" || tokens[1] != "[" {
         return 0;
@@ -298,8 +299,8 @@ fn attribute_length(tokens: &[String]) -> usize {
     1 + group_length(&tokens[1..])
 }
 
-/// Returns the number of tokens in the item, enum variant or match arm at the start, including its
-/// attributes.
+/// Returns the number of tokens in the item, enum variant or match arm at the start of `tokens`,
+/// including its attributes.
 fn item_length(tokens: &[String]) -> usize {
     let mut at = 0;
     let mut is_item = false;
@@ -326,7 +327,7 @@ fn item_length(tokens: &[String]) -> usize {
     at
 }
 
-/// Returns the number of tokens in the bracketed group at the start.
+/// Returns the number of tokens in the bracketed group at the start of `tokens`.
 fn group_length(tokens: &[String]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -359,8 +360,8 @@ fn paths(tokens: &[String]) -> Vec<Vec<String>> {
     paths
 }
 
-/// Adds the path at the start to `paths`, unless it is a single word. Returns the number of its
-/// tokens.
+/// Adds the path at the start of `tokens` to `paths`, unless the path is a single word. Returns the
+/// number of tokens in the path.
 fn plain_path(tokens: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = vec![tokens[0].clone()];
     let mut at = 1;
@@ -377,8 +378,8 @@ fn plain_path(tokens: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     at
 }
 
-/// Adds every path of the use tree at the start, prefixed with `above`, to `paths`. Returns the
-/// number of its tokens.
+/// Adds every path of the use tree at the start of `tokens` to `paths`, prefixed with `above`.
+/// Returns the number of tokens in the use tree.
 fn use_tree(tokens: &[String], above: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = above.to_vec();
     let mut at = 0;
@@ -405,8 +406,8 @@ fn use_tree(tokens: &[String], above: &[String], paths: &mut Vec<Vec<String>>) -
     at
 }
 
-/// Returns the module file that `path`, written in `module`, refers to; `None` if it is outside the
-/// crate.
+/// Returns the module file to which `path`, written in `module`, refers; `None` if it is outside
+/// the crate.
 fn absolute(path: &[String], module: &[String], sources: &Sources) -> Option<Vec<String>> {
     let supers = path.iter().take_while(|word| *word == "super").count();
     let mut target = match path[0].as_str() {
@@ -429,7 +430,7 @@ fn absolute(path: &[String], module: &[String], sources: &Sources) -> Option<Vec
     Some(target)
 }
 
-/// Returns the nodes of the largest strongly connected component; empty if the graph has no cycle.
+/// Returns the nodes of the largest strongly connected component. Empty if the graph has no cycle.
 fn largest_circle(graph: &Graph) -> BTreeSet<String> {
     let reached: BTreeMap<_, _> = graph
         .keys()
@@ -449,7 +450,7 @@ fn largest_circle(graph: &Graph) -> BTreeSet<String> {
         .unwrap_or_default()
 }
 
-/// Returns all nodes that can be reached from `node` by at least one import.
+/// Returns all nodes that `node` reaches by at least one import.
 fn reach(node: &str, graph: &Graph) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut next = vec![node];

@@ -9,7 +9,7 @@ use std::{
 use nicstripe_testkit::{Daemon, Process, Side, pair::Pair};
 use rustix::process::Signal;
 
-/// Returns true if a process has a deleted file open whose name contains `image`.
+/// Returns true if a process has a deleted file open and the file's name contains `image`.
 fn writes_without_a_name(process: &Process) -> bool {
     let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd"))
     else {
@@ -17,7 +17,7 @@ fn writes_without_a_name(process: &Process) -> bool {
     };
     let target =
         |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
-    // In the daemon's folder, not in memory.
+    // The image must be in the daemon's folder, not in memory.
     open.filter_map(target).any(|path| {
         path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)")
     })
@@ -169,7 +169,7 @@ fn nothing_is_listed_before_anything_was_measured() {
         .error(&["0badcafe", "bench list"]);
 }
 
-/// Runs a short sweep of `kind` over loopback, and checks the structure of its JSON report but no
+/// Runs a short sweep of `kind` over loopback. Checks the structure of its JSON report, but no
 /// rates.
 #[track_caller]
 fn sweep(kind: &str) {
@@ -200,7 +200,7 @@ fn sweep(kind: &str) {
     };
     assert_eq!(sweep["kind"], kind, "{sweep:#}");
     assert!(!sweep["points"].as_array().unwrap().is_empty(), "{sweep:#}");
-    // Earlier parts may have been cut short as well.
+    // Earlier parts of the bench may also have been cut short.
     assert!(
         report["complete"] == false || sweep["stopped"] != "the time was up",
         "{sweep:#}"

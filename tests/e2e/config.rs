@@ -8,8 +8,8 @@ use nicstripe_testkit::{
 };
 use rustix::process::Signal;
 
-/// Starts a daemon with `config` as the content of its configuration file, and returns it with a
-/// trusted client. `options` are options of `serve`.
+/// Starts a daemon with `config` as its configuration file and with the `serve` options `options`.
+/// Returns the daemon with a trusted client.
 fn pair_with(config: &str, options: &[&str]) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -36,7 +36,7 @@ fn a_daemon_does_what_its_file_says() {
     pair.cp(&["source", "127.0.0.1:"])
         .expect(5)
         .error(&["may only read"]);
-    // `served` does not exist, so that the command line took precedence.
+    // `served` does not exist. The copy succeeds only if the command line takes precedence.
     pair.cp(&["127.0.0.1:there", "."]).expect(0);
     assert!(pair.client.has("there"));
 }
@@ -174,7 +174,8 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
         .configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
     pair.daemon.process.signal(Signal::HUP);
     slow.finish().expect(0);
-    // The session of the slow copy ends a moment after its client, which does not wait for it.
+    // The session of the slow copy ends a moment after the client's exit, because the client does
+    // not wait for it.
     pair.cp(&["small", "127.0.0.1:fourth"]).expect(0);
 }
 
@@ -227,6 +228,6 @@ fn a_peer_without_a_rate_of_its_own_gets_that_of_the_file() {
     pair.server.write("file", content(12 * MIB));
     let begun = std::time::Instant::now();
     pair.cp(&["127.0.0.1:file", "."]).expect(0);
-    // 3 s at 4 MiB/s, less the initial burst of the token bucket.
+    // 3 s at 4 MiB/s, minus the initial burst of the token bucket.
     assert!(begun.elapsed().as_secs_f64() > 1.5, "{:?}", begun.elapsed());
 }

@@ -114,7 +114,7 @@ fn a_directory_takes_the_file_under_its_own_name() {
         pair.cp(&["source", target]).expect(0);
         assert_eq!(pair.server.read(name), b"bytes", "{target}");
     }
-    // As with cp, the slash is optional.
+    // As with cp(1), the slash is optional.
     pair.server.make_dir("other");
     pair.cp(&["source", "127.0.0.1:other"]).expect(0);
     assert_eq!(pair.server.read("other/source"), b"bytes");
@@ -191,7 +191,7 @@ fn of_two_copies_to_one_file_one_finishes_and_one_is_told_so() {
     let pair = Pair::new();
     let bytes = content(32 * MIB);
     pair.client.write("source", &bytes);
-    // Takes longer than the 5 s that the second copy waits for the first.
+    // Takes longer than the 5 s for which the second copy waits for the first.
     let first = pair.start_cp(&[
         "--bwlimit",
         "5M",
@@ -228,7 +228,7 @@ fn the_report_names_each_link_by_its_ends() {
 
 #[test]
 fn a_hard_link_and_a_link_to_the_target_keep_what_they_had() {
-    // Replacing renames a new file into place; it does not write into the old one.
+    // A replacing copy renames a new file to the name and does not write into the old file.
     let pair = Pair::new();
     pair.client.write("source", b"new");
     pair.server.write("target", b"old");

@@ -1,4 +1,4 @@
-//! Tests of a daemon with many trusted clients at once.
+//! Tests of a daemon with many concurrent trusted clients.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Tests that existing chunks and holes are not sent, and that compressible data is compressed.
+//! Tests that existing chunks and holes are not sent and that compressible data is compressed.
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,7 +14,7 @@ use nicstripe_testkit::{
 };
 use serde_json::Value;
 
-/// Returns both directions of a copy: the source side, the target side, and the `cp` arguments.
+/// Returns the source side, the target side and the `cp` arguments of a copy in each direction.
 fn ways(pair: &Pair) -> [(&Side, &Side, [&'static str; 2]); 2] {
     [
         (&pair.client, &pair.server, ["file", "127.0.0.1:file"]),
@@ -38,12 +38,13 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Returns the bytes on the wire from a JSON report, without retransmissions over a second path.
+/// Returns the bytes on the wire from a JSON report, without the bytes retransmitted over a second
+/// path.
 fn sent_once(report: &Value) -> u64 {
     number(report, "wire_bytes").saturating_sub(number(report, "resent_bytes"))
 }
 
-/// Maximum bytes on the wire for three chunks of 256 KiB, with a margin for the messages about
+/// Maximum bytes on the wire for three chunks of 256 KiB, with a margin for messages about the
 /// other chunks.
 const THREE_CHUNKS: u64 = 4 * 256 * 1024;
 
@@ -128,7 +129,7 @@ fn in_place_is_the_old_file_and_delta_a_new_one() {
     pair.client.write("file", &new);
     for (option, is_same_file) in [("--delta", false), ("--inplace", true)] {
         pair.server.write("file", changed(&new));
-        // A process that has the old file open keeps it.
+        // A process that has the old file open keeps reading the old content.
         let old = fs::File::open(pair.server.path("file")).unwrap();
         cp(&pair, &[option], ["file", "127.0.0.1:file"]);
         let inode = |metadata: fs::Metadata| metadata.ino();
@@ -216,7 +217,7 @@ fn text_shrinks_on_the_wire_and_noise_does_not_grow() {
             (&noise, noise.len() as u64 + THREE_CHUNKS),
         ] {
             from.write("file", bytes);
-            // Compression does not help if the cables are not the bottleneck.
+            // Compression would not help if the cables were not the bottleneck.
             let report = cp(&pair, &["-zf", "--bwlimit", "4M"], words);
             to.check("file", bytes, &report);
             assert!(sent_once(&report) <= most, "{most}: {report:#}");

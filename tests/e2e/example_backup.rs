@@ -1,5 +1,4 @@
-//! Tests of `examples/backup`: incremental backup, restore, and kills of the tool and of its
-//! daemon.
+//! Tests of `examples/backup`: incremental backup, restore, and kills of the tool and the daemon.
 
 use std::{
     fs::{self, Permissions},
@@ -27,7 +26,7 @@ fn a_second_backup_sends_what_has_changed_and_each_restores_what_there_was() {
         "{first} of {size}"
     );
 
-    // One file in a hundred, because their sizes vary.
+    // One file in a hundred, with the average size, because the sizes vary.
     for number in [13, 117] {
         write(
             &pair.client.path(format!("tree/{number}")),
@@ -71,7 +70,7 @@ fn of_a_file_that_grows_at_its_front_only_the_first_chunks_are_sent_again() {
     .concat();
     fs::write(folder.join("file"), grown).unwrap();
     let sent = missing(&backup(&pair, &["backup", REPO, "tree"]).expect(0));
-    // At most two chunks of 2 MiB; then the chunk boundaries match again.
+    // At most two chunks of 2 MiB change. After them, the chunk boundaries match again.
     assert!(sent <= (4 << 20) + 64 * 1024, "{sent}");
 }
 
@@ -166,12 +165,12 @@ fn what_is_damaged_or_missing_in_a_repository_is_told() {
         .error(&["is missing"]);
 }
 
-/// Runs the backup tool to its end, over both links.
+/// Runs the backup tool over both links and waits until it exits.
 fn backup(pair: &Pair, arguments: &[&str]) -> Outcome {
     start_backup(pair, arguments).finish()
 }
 
-/// Starts the backup tool with small packs, so that a backup has many.
+/// Starts the backup tool with small packs, so that a backup consists of many packs.
 fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     let mut command = pair.client.command(example("backup"));
     command.args(arguments).args([
@@ -184,7 +183,8 @@ fn start_backup(pair: &Pair, arguments: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// Returns the number of bytes that the backup tool reports as sent: those that the daemon lacked.
+/// Returns the number of bytes that the backup tool reports as sent, which are the bytes that the
+/// daemon lacked.
 #[track_caller]
 fn missing(outcome: &Outcome) -> u64 {
     let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
@@ -195,7 +195,7 @@ fn missing(outcome: &Outcome) -> u64 {
     words[place - 2].parse().unwrap()
 }
 
-/// Returns the paths of all complete packs at the daemon, relative to its directory.
+/// Returns the paths of all complete packs at the daemon, relative to its served directory.
 fn packs(pair: &Pair) -> Vec<PathBuf> {
     let entries = fs::read_dir(pair.server.path("repo/packs")).unwrap();
     let names = entries.map(|entry| Path::new("repo/packs").join(entry.unwrap().file_name()));
@@ -226,8 +226,8 @@ fn read(pair: &Pair, name: &str) -> Tree {
     )
 }
 
-/// Creates a tree of `files` files of many sizes, and some entries with other types, names and
-/// modes. Returns the total size of the files in bytes.
+/// Creates a tree of `files` files of many sizes, and some entries of other types, names and modes.
+/// Returns the total size of the files in bytes.
 fn make_tree(folder: &Path, files: u32) -> u64 {
     fs::create_dir(folder).unwrap();
     let size = make_files(folder, files);
@@ -256,7 +256,7 @@ fn make_files(folder: &Path, files: u32) -> u64 {
     size
 }
 
-/// Writes a file of `len` pseudo-random bytes, which depend on its path and `number`.
+/// Writes a file of `len` pseudo-random bytes. The bytes depend on the path and `number`.
 fn write(path: &Path, number: u32, len: u64) {
     let mut bytes = vec![0; len as usize];
     blake3::Hasher::new()

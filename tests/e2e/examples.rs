@@ -117,7 +117,7 @@ fn progress_is_shown_for_the_file_and_for_each_link() {
         "progress",
         &["file", "127.0.0.1", &port, LINKS[0], LINKS[1]],
     );
-    // Without a terminal there are no bars, only the final lines.
+    // Without a terminal, the example prints only the final lines.
     assert!(
         outcome.stdout.starts_with("8000000 bytes at ") && outcome.stdout.lines().count() == 3,
         "{outcome}"
@@ -156,8 +156,8 @@ fn a_copy_that_is_interrupted_goes_on_where_it_was() {
         .unwrap_or_else(|| panic!("{outcome}"))
         .parse()
         .unwrap();
-    // The example waits for a third of the file. Not all of it may be durable, and more arrived
-    // before the interruption.
+    // The example waits for a third of the file. Not all of that third may be durable, and more may
+    // have arrived before the interruption.
     assert!((1_000_000..40_000_000).contains(&there), "{outcome}");
     assert_eq!(digest(&pair.server.read("file")), digest(&bytes));
     assert_eq!(pair.server.names(), ["file"]);

@@ -1,5 +1,4 @@
-//! Tests of a daemon with default limits against many untrusted clients and against one greedy
-//! peer.
+//! Tests of a daemon with default limits against many untrusted clients and against a greedy peer.
 
 use std::{
     io::Read,
@@ -19,10 +18,10 @@ use nicstripe_testkit::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use tokio::task::JoinSet;
 
-/// Opens a TCP connection from a loopback address that depends on `stranger`, and sends nothing.
+/// Opens a TCP connection from a loopback address that depends on `stranger`. Sends nothing.
 fn idle(stranger: u16, port: u16) -> TcpStream {
     let [high, low] = stranger.to_be_bytes();
-    // Close-on-exec, so that no daemon of another test inherits it.
+    // Close-on-exec, so that no other test's daemon inherits the socket.
     let tcp = socket_with(
         AddressFamily::INET,
         SocketType::STREAM,
@@ -76,7 +75,7 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     cp.finish().expect(0);
     assert_eq!(pair.server.read("second"), b"bytes");
     assert!(pair.server.read("target") == bytes);
-    // The first connection was rejected long ago, without data.
+    // The daemon has rejected the first connection long ago, without sending data.
     let mut first = &strangers[0];
     first
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -84,7 +83,7 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
 
-/// Simulates a greedy peer: 8 sessions with 4 trees and 100 files each, limited to 100 kbit/s. The
+/// Simulates a greedy peer: 8 sessions with 4 trees of 100 files each, limited to 100 kbit/s. The
 /// transfers run until the returned runtime is dropped.
 fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
     for dir in 0..300 {
@@ -178,6 +177,6 @@ fn a_peer_that_takes_all_descriptors_it_can_get_keeps_nobody_from_being_accepted
     );
 }
 
-/// File descriptor limit of the daemon, low enough that the directories of one tree could exhaust
-/// it.
+/// File descriptor limit of the daemon. The limit is so low that the directories of one tree could
+/// exhaust it.
 const DESCRIPTORS: usize = 64;

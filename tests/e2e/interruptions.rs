@@ -1,5 +1,5 @@
-//! Tests of copies interrupted by signals and kills: no target appears too early, and a rerun
-//! resumes.
+//! Tests of copies interrupted by signals and kills: no target has its final name too early, and a
+//! rerun resumes.
 
 use std::{
     thread,
@@ -16,7 +16,8 @@ use rustix::process::Signal;
 /// Size in bytes of a file whose copy takes 2 s at [`PACE`].
 const LEN: usize = 32 * MIB;
 const HALF: u64 = LEN as u64 / 2;
-/// Progress in bytes after 1.5 s of a copy. The receiver syncs every second, so it has synced once.
+/// Progress in bytes after 1.5 s of a copy. The receiver syncs every second and has therefore
+/// synced once.
 const PAST_A_SYNC: u64 = LEN as u64 * 3 / 4;
 const PACE: [&str; 3] = ["--bwlimit", "16M", "--json-stream"];
 
@@ -29,7 +30,7 @@ enum Way {
 impl Way {
     const BOTH: [Self; 2] = [Self::Put, Self::Get];
 
-    /// Creates the source file, and returns the `cp` arguments for source and target.
+    /// Creates the source file. Returns the `cp` arguments for source and target.
     fn prepare(self, pair: &Pair, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => pair.client.write("source", bytes),
@@ -53,7 +54,8 @@ impl Way {
         self.side(pair).has("target")
     }
 
-    /// Repeats the copy without a rate limit. Panics unless it resumes and the target is correct.
+    /// Repeats the copy without a rate limit. Panics unless the repetition resumes and the target
+    /// is correct.
     #[track_caller]
     fn rerun(self, pair: &Pair, arguments: [&str; 2], bytes: &[u8]) {
         let report = pair
@@ -113,7 +115,7 @@ fn the_second_interrupt_ends_the_copy_at_once() {
     let arguments = Way::Get.prepare(&pair, &content(LEN));
     let cp = pair.start_cp(&paced(&arguments));
     cp.await_bytes(HALF / 2);
-    // Users press Ctrl-C twice if the daemon does not answer.
+    // Simulates a user who presses Ctrl-C twice because the daemon does not answer.
     pair.daemon.process.signal(Signal::STOP);
     let begun = Instant::now();
     cp.signal(Signal::INT);
@@ -148,7 +150,7 @@ fn a_killed_daemon_leaves_nothing_under_the_final_name_and_a_rerun_goes_on() {
         pair.daemon.process.signal(Signal::KILL);
         let outcome = cp.finish();
         let document = outcome.document();
-        // The daemon does not return within the client's patience.
+        // The daemon does not return while the client waits.
         assert!(matches!(outcome.status.code(), Some(10 | 30)), "{outcome}");
         assert_eq!(document["resumable"], true, "{outcome}");
         assert!(!way.has_target(&pair));
@@ -185,8 +187,8 @@ fn a_waiting_client_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     }
 }
 
-/// Ends the daemon with a signal during a copy, and restarts it. Panics unless the running client
-/// then completes the copy.
+/// Ends the daemon with a signal during a copy, then restarts the daemon. Panics unless the running
+/// client completes the copy.
 #[track_caller]
 fn goes_on_by_itself(way: Way, signal: Signal) {
     let pair = Pair::new();
@@ -202,7 +204,7 @@ fn goes_on_by_itself(way: Way, signal: Signal) {
     process.signal(signal);
     process.finish();
     cp.await_event("waiting", |_| true);
-    // Longer than the client's pause between two attempts, so that at least one fails.
+    // Longer than the client's pause between two attempts, so that at least one attempt fails.
     thread::sleep(Duration::from_secs(1));
     let daemon = Daemon::start_on(&server, port, &LOOPBACK);
     let report = cp.finish().expect(0).document();
@@ -254,7 +256,7 @@ fn ends_in_order(start: impl FnOnce(&Pair, &[&str]) -> Process) {
         server,
         daemon,
     };
-    // Half a second of data: no periodic sync has come yet, so that the orderly end made it
+    // After half a second of data, no periodic sync has run. The orderly shutdown made the data
     // durable.
     Way::Put.rerun(&pair, arguments, &bytes);
 }
@@ -285,7 +287,7 @@ fn a_daemon_that_stalls_for_a_while_costs_only_that_while() {
     let cp = pair.start_cp(&paced(&arguments));
     cp.await_bytes(LEN as u64 / 8);
     pair.daemon.process.signal(Signal::STOP);
-    // Longer than the silence after which a path counts as lost.
+    // Longer than the period of silence after which a path counts as lost.
     thread::sleep(Duration::from_millis(2500));
     pair.daemon.process.signal(Signal::CONT);
     let report = cp.finish().expect(0).document();

@@ -1,4 +1,4 @@
-//! Tests of `nicstripe links` without a host, and of unknown interfaces.
+//! Tests of `nicstripe links` without a host, and with unknown interfaces.
 
 use nicstripe_testkit::{Side, text};
 
@@ -22,7 +22,7 @@ fn the_loopback_is_listed_and_is_no_link() {
 fn an_interface_to_leave_out_that_is_not_here_is_an_error_with_the_choices() {
     let client = Side::here();
     client.write("source", b"bytes");
-    // Nothing listens on that port. A connection attempt would give another error.
+    // No process listens on that port. A connection attempt would cause another error.
     for command in [
         &["links", "127.0.0.1"][..],
         &["links"],

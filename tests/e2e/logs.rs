@@ -19,8 +19,8 @@ const EVIL: [&[u8]; 5] = [
     b"x result=done error=none \r\rINFO",
 ];
 
-/// Sends files with all malicious names to a daemon that `prepare` starts, and returns its log. A
-/// second copy of each name fails.
+/// Sends files with all malicious names to a daemon that `prepare` starts. Returns the daemon's
+/// log. A second copy to each name fails.
 fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -61,7 +61,7 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
         server,
         ..
     } = pair;
-    // Sessions end a moment after their clients.
+    // A session ends a moment after its client exits.
     (0..11).for_each(|_| drop(process.await_stderr("session ends")));
     std::thread::sleep(std::time::Duration::from_millis(500));
     process.signal(Signal::TERM);

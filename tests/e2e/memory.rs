@@ -7,8 +7,8 @@ use nicstripe_testkit::{
     pair::{MIB, Pair},
 };
 
-/// Size of the copied file in bytes. It is far above all buffers, so that memory use proportional
-/// to it would exceed the limit.
+/// Size of the copied file in bytes. The file is far larger than all buffers, so that a
+/// proportional memory use would exceed the limit.
 const LEN: u64 = 256 * MIB as u64;
 
 /// Maximum peak memory of a process in bytes: 32 MiB plus 8 MiB per link (`docs/DESIGN.md`, section
@@ -18,10 +18,10 @@ const BOUND: u64 = 48 * MIB as u64;
 #[test]
 fn neither_end_takes_memory_with_the_size_of_the_file() {
     let pair = Pair::new();
-    // Stored zeros, because holes would not be sent.
+    // Written as zeros, because holes would not be sent.
     fs::write(pair.client.path("zeros"), vec![0; LEN as usize]).unwrap();
     let cp = pair.start_cp(&["--json-stream", "zeros", "127.0.0.1:"]);
-    // Samples the sender while it still runs; it reached its peak long before.
+    // Samples the sender while it is still running. Its peak was reached long before.
     cp.await_bytes(LEN / 2);
     let sender = cp.peak_memory();
     let report = cp.finish().expect(0).document();

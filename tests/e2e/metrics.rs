@@ -12,7 +12,7 @@ use nicstripe_testkit::{
     pair::{LOOPBACK, MIB, Pair},
 };
 
-/// Starts a client and a daemon with a Prometheus endpoint. Returns both with the endpoint's
+/// Starts a client and a daemon with a Prometheus endpoint. Returns both, and the endpoint's
 /// address.
 fn pair() -> (Pair, String) {
     let pair = Pair::serving(&["--metrics", "127.0.0.1:0"], "");
@@ -27,7 +27,7 @@ fn pair() -> (Pair, String) {
     (pair, address)
 }
 
-/// Sends an HTTP request to the endpoint, and returns the complete response.
+/// Sends an HTTP request to the endpoint. Returns the complete response.
 fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -35,7 +35,7 @@ fn ask(address: &str, request: &str) -> String {
         .unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
-    // A connection that is cut counts as no response.
+    // A connection that the daemon closes early counts as an empty response.
     let _ = stream.read_to_string(&mut answer);
     answer
 }
@@ -75,7 +75,8 @@ fn await_page(address: &str, is_it: impl Fn(&Page) -> bool) -> Page {
     }
 }
 
-/// Samples of an OpenMetrics page. Parsing validates it as promtool and the specification require.
+/// Samples of an OpenMetrics page. The parser validates the page like promtool and the
+/// specification.
 #[derive(Debug)]
 struct Page {
     samples: BTreeMap<String, f64>,
@@ -142,8 +143,8 @@ impl Page {
     }
 }
 
-/// Panics unless a time series belongs to a declared metric family, has the suffix of its type, and
-/// has well-formed labels.
+/// Panics unless a time series belongs to a declared metric family, has a suffix of the family's
+/// type, and has well-formed labels.
 #[track_caller]
 fn check_series(series: &str, types: &BTreeMap<String, String>) {
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
@@ -219,7 +220,7 @@ fn a_copy_shows_in_the_metrics() {
         let bytes = page.value(&format!(
             "nicstripe_payload_bytes_total{{interface=\"lo\",direction=\"{direction}\"}}"
         ));
-        // A chunk may have been sent twice if a link was slow.
+        // A chunk may have been sent twice because a link was slow.
         assert!(
             (8.0..16.0).contains(&(bytes / MIB as f64)),
             "{direction} {bytes}"
@@ -290,7 +291,7 @@ fn who_is_turned_away_is_counted_by_reason() {
     await_page(&address, |page| {
         page.value("nicstripe_greetings_refused_total{reason=\"untrusted_key\"}") >= 1.0
     });
-    // The idle connection is closed after 5 s.
+    // The daemon closes the idle connection after 5 s.
     await_page(&address, |page| {
         page.value("nicstripe_greetings_refused_total{reason=\"timed_out\"}") == 1.0
     });
@@ -362,7 +363,7 @@ fn whatever_is_asked_the_answer_is_short_and_the_daemon_goes_on() {
         head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"),
         "{head}"
     );
-    // Unterminated requests: a long one is rejected, a short one is cut off.
+    // Unterminated requests: the daemon rejects a long one and cuts off a short one.
     let long = ask(
         &address,
         &format!("GET /metrics HTTP/1.1\r\n{}", "x: y\r\n".repeat(2000)),

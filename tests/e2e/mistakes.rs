@@ -84,8 +84,8 @@ fn there_are_enough() {
     assert!(mistakes >= 40, "{mistakes} mistakes in tests/e2e/mistakes");
 }
 
-/// Runs all commands of a transcript, and panics with the lines that differ. With
-/// `NICSTRIPE_MISTAKES=write` it writes the actual output to the transcript instead.
+/// Runs all commands of a transcript. Panics with the lines that differ. Writes the actual output
+/// to the transcript instead if `NICSTRIPE_MISTAKES=write` is set.
 #[track_caller]
 fn check(name: &str, world: World) {
     let path = folder().join(name).with_extension("txt");

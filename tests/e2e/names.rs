@@ -1,4 +1,4 @@
-//! Tests of file names that must not reach a terminal unescaped.
+//! Tests that file names never reach a terminal unescaped.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -7,7 +7,7 @@ use nicstripe_testkit::{
     pair::{MIB, Pair},
 };
 
-/// File name with a terminal escape sequence, line breaks and a byte that is not UTF-8.
+/// File name with a terminal escape sequence, line breaks and a byte that is not valid UTF-8.
 const WILD: &[u8] = b"a\x1b[2J\nb\rc\xff d";
 
 /// [`WILD`] as nicstripe prints it.
@@ -34,7 +34,8 @@ fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
     pair.client.write(name, content(5));
     let exists = cp(&[name, "127.0.0.1:".as_ref()]).expect(11);
     is_plain(&exists);
-    // Escaped once, where the name enters the message, and not again when the message is displayed.
+    // The name is escaped once, when the message is created, and not again when the message is
+    // displayed.
     exists.error(&[ESCAPED]);
 
     let mut missing = WILD.to_vec();

@@ -24,7 +24,7 @@ fn the_bandwidth_limit_is_kept_within_a_tenth_both_ways() {
             .cp(&[&["--bwlimit", "8M", "--json"], &ends[..]].concat())
             .expect(0)
             .document();
-        // 8 MiB/s, over both links together: 1.5 s.
+        // 8 MiB/s over both links together takes 1.5 s.
         let part = number(&report, "goodput_bps") as f64 / (8 * MIB * 8) as f64;
         assert!(
             (0.9..=1.1).contains(&part),
@@ -126,7 +126,7 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
         side.write(name, b"bytes");
         let file = File::options().write(true).open(side.path(name)).unwrap();
         file.set_times(FileTimes::new().set_modified(past)).unwrap();
-        // The set-user-ID bit must not be copied.
+        // The copy must not get the set-user-ID bit.
         file.set_permissions(Permissions::from_mode(0o4775))
             .unwrap();
     }
@@ -145,8 +145,8 @@ fn otherwise_the_receivers_umask_decides_and_the_time_is_now() {
     assert!(written > past + Duration::from_secs(1000), "{written:?}");
 }
 
-/// Returns a nicstripe command that runs with this umask. A shell sets the umask, because setting
-/// it in the test process needs unsafe code.
+/// Returns a nicstripe command that runs with the given umask. A shell sets the umask, because the
+/// test process would need unsafe code.
 fn under_umask(side: &Side, umask: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = side.command("/bin/sh");
     command

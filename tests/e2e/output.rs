@@ -1,4 +1,4 @@
-//! Tests of the output of `cp`: which stream it goes to, and its JSON form.
+//! Tests of the output of `cp`: its streams and its JSON form.
 
 use nicstripe_testkit::{
     Side, content, digest, number,
@@ -25,7 +25,7 @@ fn the_document_has_every_field_of_the_contract() {
             "{field} is missing: {document:#}"
         );
     }
-    // The rate of a loopback interface is unknown, and unknown values are absent.
+    // The rate of a loopback interface is unknown. Reports omit unknown values.
     for field in ["theory_bps", "efficiency", "error"] {
         assert!(document.get(field).is_none(), "{field}: {document:#}");
     }
@@ -111,7 +111,7 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
 #[test]
 fn the_last_line_says_what_was_got_and_what_limited_it() {
     let pair = Pair::new();
-    // Large enough that the second link connects before the end.
+    // Large enough for the second link to connect before the end.
     pair.client.write("source", content(96 * MIB));
     let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
     assert_eq!(outcome.stdout, "");

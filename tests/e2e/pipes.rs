@@ -15,8 +15,8 @@ use nicstripe_testkit::{
 };
 use rustix::process::Signal;
 
-/// Sizes in bytes: zero, around one chunk (256 KiB), and above the retransmit buffer of a pipe (16
-/// MiB).
+/// File sizes in bytes: zero, around one chunk (256 KiB), and above the retransmit buffer of a pipe
+/// (16 MiB).
 const LENGTHS: [usize; 7] = [
     0,
     1,
@@ -143,7 +143,7 @@ fn what_makes_no_sense_with_a_pipe_is_a_usage_error() {
             .error(&["standard output"]);
         assert_eq!(outcome.stdout, "");
     }
-    // Only the daemon knows that it is a directory.
+    // Only the daemon knows that the target is a directory.
     let outcome =
         Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:dir"]), b"bytes".to_vec()).finish();
     assert_ne!(outcome.status.code(), Some(0), "{outcome}");
@@ -194,7 +194,7 @@ fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
     let begun = Instant::now();
     cp.signal(Signal::INT);
     let outcome = cp.finish().expect(130);
-    // The input stays open: its end is not awaited.
+    // The command must not wait for the end of its input, which stays open.
     assert!(
         begun.elapsed() < Duration::from_secs(10),
         "{:?}",
@@ -222,13 +222,13 @@ fn a_client_that_is_killed_leaves_nothing_at_the_daemon() {
 fn an_interrupt_while_output_is_not_taken_ends_it() {
     let pair = Pair::new();
     pair.server.write("source", content(40 * MIB));
-    // `sleep` reads nothing, so that the pipe fills at once.
+    // `sleep` does not read, so the pipe fills at once.
     let script = "{ $cp 127.0.0.1:source - & pid=$!; sleep 1; kill -INT $pid; wait $pid; echo \"exit $?\" >&2; } | sleep 4";
     let command = pair.shell(script);
     let begun = Instant::now();
     let outcome = Process::spawn(command).finish();
-    // A shell without job control makes background processes ignore SIGINT; nicstripe handles it
-    // nevertheless.
+    // A shell without job control makes background processes ignore SIGINT. nicstripe handles
+    // SIGINT nevertheless.
     assert!(outcome.stderr.contains("exit 130"), "{outcome}");
     assert!(
         begun.elapsed() < Duration::from_secs(10),
@@ -277,8 +277,8 @@ fn compressed_pipes_arrive_as_they_were() {
     assert!(is_same(&stdout, &text));
 }
 
-/// Waits up to 10 s until the daemon's directory is empty. The daemon removes the part file of a
-/// client that disconnected.
+/// Waits up to 10 s until the daemon's directory is empty: the daemon removes the part file of a
+/// disconnected client.
 #[track_caller]
 fn await_nothing(pair: &Pair) {
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -93,7 +93,7 @@ fn completions_and_manual_pages_are_printed() {
 fn completions_offer_the_names_of_trusted_machines() {
     let (side, other, third) = (Side::here(), Side::here(), Side::here());
     side.trust(&other, "nas", "");
-    // A name from a peer's line must not be executed.
+    // The shell must not execute a name from the peers file.
     side.trust(&third, "$(touch${IFS}owned)", "");
     side.write("notes.txt", b"");
     let path = format!(
@@ -191,7 +191,7 @@ fn usage_errors_end_with_2_and_touch_nothing() {
         &["completions", "cobol"],
     ] {
         let outcome = side.run(words).expect(2);
-        // An incomplete command shows its help instead.
+        // An incomplete command prints its help instead.
         assert!(
             outcome.stderr.contains("error: ") || outcome.stderr.contains("\nCommands:\n"),
             "{outcome}"

@@ -1,5 +1,5 @@
-//! Tests of daemons that do not run, have an unexpected key, or receive bytes other than a TLS
-//! handshake.
+//! Tests of clients whose daemon does not run, has an unexpected key, or receives bytes other than
+//! a TLS handshake.
 
 use std::{
     io::{Read, Write},
@@ -37,7 +37,7 @@ fn a_service_that_is_no_daemon_is_not_taken_for_one() {
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").unwrap();
-        // Reads the client's data until the client closes.
+        // Reads the client's data until the client closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let outcome = client
@@ -51,7 +51,7 @@ fn a_service_that_is_no_daemon_is_not_taken_for_one() {
 fn an_unknown_host_is_named() {
     let client = Side::here();
     client.write("source", b"bytes");
-    // RFC 6761: no name below .invalid exists.
+    // No name below .invalid exists (RFC 6761).
     client
         .run(["cp", "source", "no-such-host.invalid:"])
         .expect(10)
@@ -90,8 +90,8 @@ fn a_named_link_that_is_not_here_is_an_error_with_the_choices() {
 fn a_named_link_that_cannot_connect_is_an_error_and_no_fallback_to_fewer() {
     let pair = Pair::new();
     pair.client.write("source", content(4 * MIB));
-    // 198.51.100.1 (RFC 5737) is unassigned. The copy lasts 8 s, longer than the 5 s timeout of a
-    // named link's first connection.
+    // 198.51.100.1 is unassigned (RFC 5737). The copy lasts 8 s, longer than the 5 s timeout for
+    // the first connection of a named link.
     let port = pair.daemon.port.to_string();
     let links = [
         "--link",
@@ -130,7 +130,7 @@ fn a_client_whose_key_is_not_trusted_gets_the_line_that_changes_it() {
     let hint = outcome.labelled("hint: ", &["on 127.0.0.1: ", &command]);
     assert!(server.names().is_empty());
 
-    // Following the hint works without a restart.
+    // The command in the hint takes effect without a restart.
     let name = hint.rsplit(' ').next().unwrap();
     server.run(["trust", "add", &key, "--name", name]).expect(0);
     client.run(copy).expect(0);
@@ -169,7 +169,7 @@ fn another_key_under_a_known_name_is_refused() {
     client.trust(&server, "nas", "");
     let daemon = Daemon::start(&server, &LOOPBACK);
     client.write("source", b"bytes");
-    // The daemon's key is trusted as nas, not as the requested host.
+    // The client trusts the daemon's key as nas, not as the requested host.
     client
         .run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"])
         .expect(5)
@@ -202,7 +202,7 @@ fn garbage_and_half_handshakes_get_no_byte_and_disturb_no_copy() {
     for shout in shouts {
         for hangs_up in [false, true] {
             let said = shout_at(pair.daemon.port, shout, hangs_up);
-            // A TLS alert is 7 bytes long and reveals only that this was no handshake.
+            // A TLS alert has 7 bytes and reveals only that the bytes were no handshake.
             assert!(
                 said.len() <= 7,
                 "{said:?} in answer to {} bytes",
@@ -223,26 +223,26 @@ fn silent_connections_are_shown_out_and_then_others_are_let_in() {
     let mut silent: Vec<TcpStream> = (0..300).map(|_| connect(pair.daemon.port)).collect();
     for stream in &mut silent {
         let mut said = Vec::new();
-        // Close or reset within the greeting timeout of 5 s.
+        // The daemon closes or resets the connection within the handshake timeout of 5 s.
         let _ = stream.read_to_end(&mut said);
         assert_eq!(said, b"");
     }
     pair.cp(&["source", "127.0.0.1:"]).expect(0);
 }
 
-/// First 16 bytes of a TLS record with a ClientHello. The rest is never sent.
+/// First 16 bytes of a TLS record with a ClientHello. The test never sends the rest.
 const CLIENT_HELLO: [u8; 16] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 1, 2, 3, 4, 5];
 
 /// Sends `bytes` to the daemon's port, and closes the sending direction if `hangs_up`. Returns the
 /// daemon's response.
 fn shout_at(port: u16, bytes: &[u8], hangs_up: bool) -> Vec<u8> {
     let mut stream = connect(port);
-    // Fails if the daemon has closed already.
+    // Fails if the daemon has already closed the connection.
     let _ = stream.write_all(bytes);
     if hangs_up {
         let _ = stream.shutdown(Shutdown::Write);
     } else if bytes.len() < 32 {
-        // The daemon rightly waits for the rest; this test does not.
+        // The daemon waits for the rest, as it should; this test does not wait.
         return Vec::new();
     }
     let mut said = Vec::new();
@@ -258,7 +258,7 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// Returns a side's public key line without the comment, as printed in hints.
+/// Returns a side's public key line without the comment, as hints print it.
 fn key_of(side: &Side) -> String {
     let line = side.key();
     line.split(' ').take(2).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,5 @@
-//! Tests of a single file and its existing target: reruns, dry runs, missing directories.
+//! Tests of the copy of a single file over an existing target: reruns, dry runs, missing
+//! directories.
 
 use std::{
     fs,
@@ -7,7 +8,7 @@ use std::{
 
 use nicstripe_testkit::{Outcome, Side, content, pair::Pair};
 
-/// Direction of a copy: from the client to the daemon (`put`), or back.
+/// Direction of a copy: from the client to the daemon if `put` is set, otherwise back.
 struct Way {
     put: bool,
 }
@@ -34,8 +35,7 @@ impl Way {
     }
 }
 
-/// Sets the modification time of a file to 12 January 1970, so that it differs from that of its
-/// copy.
+/// Sets the modification time of a file to 12 January 1970, so that it differs from the copy's.
 fn age(side: &Side, name: &str) {
     let file = fs::File::options()
         .write(true)
@@ -84,7 +84,7 @@ fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
             other[0] ^= 1;
             from.write("a", content(100_000));
             to.write("a", &other);
-            // Timestamps of files have a granularity of some milliseconds.
+            // File timestamps have a granularity of some milliseconds.
             age(to, "a");
             let said: Vec<String> = [&["-n"][..], &[]]
                 .map(|options| {
@@ -132,7 +132,7 @@ fn a_dry_run_tells_what_the_same_command_does_without_it() {
             "{foretold}"
         );
         way.cp(&pair, &[], "a", "dir").expect(0);
-        // Both ends report a missing source, too.
+        // Both ends also report a missing source.
         way.cp(&pair, &["-n"], "missing", "dir")
             .expect(11)
             .error(&["missing"]);
@@ -328,7 +328,7 @@ fn a_file_whose_size_says_nothing_is_read_to_its_end() {
 fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
     let pair = serving("/proc/sys/kernel");
     let expected = |name: &str| fs::read(format!("/proc/sys/kernel/{name}")).unwrap();
-    // The second run replaces nothing, because the content is equal.
+    // The second run replaces nothing, because the contents are equal.
     for (source, options) in [
         ("127.0.0.1:keys", ["-r", "-q"]),
         ("127.0.0.1:keys", ["-rc", "-q"]),
@@ -341,7 +341,7 @@ fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
         );
     }
     let pair = Pair::new();
-    // The reported size of a file in /sys is one page.
+    // A file in /sys reports a size of one page.
     pair.cp(&[
         "-r",
         "/proc/sys/kernel/keys",

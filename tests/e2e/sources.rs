@@ -1,4 +1,4 @@
-//! Tests of sources that are missing, are not regular files, or change while they are read.
+//! Tests of sources that are missing, are not regular files, or change during the copy.
 
 use std::{fs, fs::OpenOptions, io::Write};
 
@@ -42,7 +42,7 @@ fn a_directory_is_not_copied_unless_r_is_given() {
 #[test]
 fn what_is_no_regular_file_is_refused_and_not_waited_for() {
     let pair = Pair::new();
-    // A socket is the only special file that needs no privilege or tool.
+    // A socket is the only special file that can be created without privileges or tools.
     for side in [&pair.client, &pair.server] {
         std::os::unix::net::UnixListener::bind(side.path("socket")).unwrap();
     }
@@ -67,14 +67,14 @@ fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
     pair.cp(&["link", "127.0.0.1:"]).expect(0);
     let copied = pair.server.path("link").symlink_metadata().unwrap();
     assert!(copied.is_file() && pair.server.read("link") == b"bytes");
-    // An endless device cannot be copied, whatever path leads to it.
+    // An endless device cannot be copied by any path.
     pair.cp(&["null", "127.0.0.1:"])
         .expect(11)
         .error(&["\"null\"", "regular file"]);
     pair.cp(&["lost", "127.0.0.1:"])
         .expect(11)
         .error(&["\"lost\"", "No such file"]);
-    // With -r the link itself is copied.
+    // With -r, the copy contains the link itself.
     pair.cp(&["-r", "lost", "127.0.0.1:"]).expect(0);
     assert_eq!(
         fs::read_link(pair.server.path("lost")).unwrap().as_os_str(),
@@ -189,8 +189,8 @@ fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
     pair.client.write("other", b"other");
     fs::rename(pair.client.path("other"), pair.client.path("source")).unwrap();
     let outcome = cp.finish();
-    // Unlinking changes ctime, so that a report of a changed source is also correct. A mixture is
-    // not.
+    // Unlinking changes the ctime, so an error about a changed source is also correct. A mixture of
+    // contents is not.
     match outcome.status.code() {
         Some(0) => pair.server.check("target", &bytes, &outcome.document()),
         Some(24) => assert!(!pair.server.has("target"), "{outcome}"),

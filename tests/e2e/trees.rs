@@ -29,8 +29,8 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
     assert_same_tree(&source, &pair.client.path("back"), Aspects::ALL);
     for report in [there, back] {
         let tree = &report["tree"];
-        // 5 plain names, one with spaces, one with control characters, 300 small ones, the sparse
-        // one; the two other names of one file are links.
+        // 5 plain names, one with spaces, one with control characters, 300 small files and the
+        // sparse one. The two other names of one file are hard links.
         assert_eq!(number(tree, "files"), 308, "{report:#}");
         assert_eq!(number(&report, "files"), 308);
         assert_eq!(
@@ -38,7 +38,8 @@ fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
             (3, 2),
             "{report:#}"
         );
-        // The tree itself, deep, deep/a, deep/a/b, deep/a/b/c, many, nothing in it.
+        // The directories are the tree itself, deep, deep/a, deep/a/b, deep/a/b/c, many and
+        // `nothing in it`.
         assert_eq!(number(tree, "directories"), 7, "{report:#}");
         assert_eq!(number(tree, "failed"), 0);
         assert_eq!(tree["dry_run"], false);
@@ -69,7 +70,7 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
     );
     let copy = pair.server.path("src");
     assert_eq!(fs::metadata(copy.join("small")).unwrap().nlink(), 1);
-    // As for a single file: the mode of the source, masked by the receiver's umask.
+    // As for a single file: the mode of the source, reduced by the receiver's umask.
     assert_eq!(
         fs::metadata(copy.join("many/file-001")).unwrap().mode() & 0o7777,
         0o400
@@ -83,7 +84,7 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
                 ..Aspects::NONE
             },
         ),
-        // The mask of an ACL is the group bits of the mode, which the umask would reduce.
+        // The mask of an ACL is the group bits of the mode, which the umask would otherwise reduce.
         (
             "-Xp",
             Aspects {
@@ -142,7 +143,7 @@ fn what_is_the_same_is_not_sent_again() {
         "{outcome}"
     );
 
-    // A new file, and one that is missing from the copy.
+    // A new file, and a file that is missing from the copy.
     plant(&pair.client.path("src"), "deep/new", b"new");
     fs::remove_file(pair.server.path("src/many/file-007")).unwrap();
     let report = pair
@@ -245,7 +246,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
         };
         mode(pair.client.path("src/program"), 0o6755);
         mode(pair.client.path("src/shared"), 0o2775);
-        // The second run finds them unchanged.
+        // The second run finds the files unchanged.
         for _ in 0..2 {
             let outcome = pair
                 .cp(&["-a", "--json", "src/", "127.0.0.1:copy"])
@@ -268,7 +269,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
             (0o755, 0o775)
         };
         assert_eq!((found("copy/program"), found("copy/shared")), expected);
-        // On a download the receiving client decides.
+        // In a download, the receiving client decides.
         mode(pair.server.path("copy/program"), 0o4755);
         for (how, expected) in [("-a", 0o4755), ("-r", 0o755)] {
             pair.cp(&[how, "127.0.0.1:copy", how.trim_matches('-')])
@@ -330,7 +331,7 @@ fn names_that_no_terminal_should_see_are_escaped_everywhere() {
     let stream = pair
         .cp(&["-rvv", "--json-stream", "src", "127.0.0.1:"])
         .expect(0);
-    // A newer target that differs is rejected: the name appears in the list of failures.
+    // A newer target that differs is rejected. Its name appears in the list of failures.
     plant(&pair.server.path("src"), "wild\n", b"");
     plant(&pair.client.path("src"), "wild\n", b"differs");
     let failed = pair.cp(&["-rv", "--json", "src", "127.0.0.1:"]).expect(23);

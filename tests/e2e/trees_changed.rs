@@ -1,4 +1,4 @@
-//! Tests of trees in which some entries fail or change, and of interrupted tree copies: the other
+//! Tests of tree copies in which some entries fail or change, or which are interrupted. The other
 //! entries are copied, and failures are reported.
 
 use std::{
@@ -60,7 +60,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
         &pair.server.path("src"),
         Aspects::NONE,
     );
-    // The other direction.
+    // The same copy in the other direction.
     pair.client.write("src/a", "changed here");
     pair.cp(&["-r", "127.0.0.1:src", "."])
         .expect(23)
@@ -157,7 +157,7 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
     }
 }
 
-/// Creates a tree with 5 files of 6 MiB and 50 small ones. Its copy takes about 2.5 s at [`PACE`].
+/// Creates a tree of 5 files of 6 MiB and 50 small files. A copy takes about 2.5 s at [`PACE`].
 fn plant_large(root: &Path) {
     (0..5).for_each(|index| plant(root, &format!("large-{index}"), content(6 * MIB + index)));
     (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));
@@ -180,7 +180,8 @@ fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
         plant_large(&from.path("src"));
         let cp = pair.start_cp(&[&PACE[..], &words].concat());
         cp.await_bytes(MIB as u64);
-        // Changes all files, because those being read are unknown; completed ones are unaffected.
+        // Changes all files, because the test does not know which files are being read. Completed
+        // files are unaffected.
         for index in 0..5 {
             let mut file = OpenOptions::new()
                 .append(true)

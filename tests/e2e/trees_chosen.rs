@@ -1,5 +1,5 @@
-//! Tests of entry selection, target paths and deletion in tree copies: nothing else is copied or
-//! deleted.
+//! Tests of entry selection, target paths and deletion in tree copies. No other entries are copied
+//! or deleted.
 
 use std::fs;
 
@@ -405,7 +405,7 @@ fn a_dry_run_lists_what_would_be_done_and_does_nothing() {
             "{way:?}: something changed"
         );
 
-        // The run does what the dry run announced.
+        // The run does what the dry run has announced.
         way.cp(&pair, &["-rf", "--delete"], &["src/"], "dst")
             .expect(0);
         assert_eq!(
@@ -486,7 +486,7 @@ fn deleted_is_what_the_source_lacks_in_directories_that_it_has_and_nothing_else(
                 "dst/src",
                 &["dst/src/dir/old", "dst/src/old"],
             ),
-            // A new target has nothing to delete.
+            // A new target has no entries to delete.
             (&["-rf", "--delete"], &["src"], "fresh", &[]),
         ] {
             let pair = Pair::new();

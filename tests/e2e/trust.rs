@@ -1,4 +1,4 @@
-//! Tests of keys, of the peers file, and of the rights that it grants.
+//! Tests of keys, of the peers file, and of the rights that the file grants.
 
 use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
 
@@ -217,7 +217,7 @@ fn symbolic_links_do_not_lead_out_of_the_root() {
         let outcome = pair.cp(&["-f", "source", &format!("127.0.0.1:{name}")]);
         assert!(matches!(outcome.status.code(), Some(5 | 11)), "{outcome}");
     }
-    // A symbolic link is replaced itself; its target stays unchanged.
+    // The copy replaces a symbolic link itself and leaves the link's target unchanged.
     pair.cp(&["-f", "source", "127.0.0.1:file"]).expect(0);
     assert_eq!(
         fs::read_dir(pair.server.path("outside")).unwrap().count(),
@@ -235,7 +235,7 @@ fn a_peers_rate_is_kept() {
         .cp(&["--json", "127.0.0.1:source", "."])
         .expect(0)
         .document();
-    // 64 Mbit/s: 1.57 s for 12 MiB.
+    // 64 Mbit/s takes 1.57 s for 12 MiB.
     let rate = report["goodput_bps"].as_f64().unwrap();
     assert!((57.6e6..=70.4e6).contains(&rate), "{report:#}");
     assert!(is_same(&pair.client.read("source"), &bytes));

@@ -1,5 +1,5 @@
-//! Tests of `dial` and `forward`, which connect standard input and output or a local port to a TCP
-//! service on the daemon's machine.
+//! Tests of `dial` and `forward`, which connect standard input and output, or a local port, to a
+//! TCP service on the daemon's machine.
 
 use std::{
     fs,
@@ -101,7 +101,7 @@ impl Stage {
     }
 }
 
-/// Starts a TCP service that runs `serve` for each connection.
+/// Starts a TCP service that calls `serve` for each connection.
 fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -114,7 +114,7 @@ fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Sends all bytes of a connection back after the client has closed its sending direction.
+/// Echoes all bytes of a connection once the client has closed its sending direction.
 fn answer_at_the_end(mut tcp: TcpStream) {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
@@ -209,7 +209,7 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    // Ends while dial still runs, because dial closes its standard output.
+    // The read ends while dial still runs, because dial closes its standard output.
     let mut greeting = Vec::new();
     child
         .stdout
@@ -233,7 +233,7 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
 fn a_target_that_is_not_in_the_peers_line_is_refused() {
     let stage = Stage::new(service(answer_at_the_end));
     let port = stage.target.rsplit(':').next().unwrap();
-    // Another name of this service is another target.
+    // Another name of the same service is another target.
     let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
     outcome
         .expect(5)
@@ -286,7 +286,7 @@ fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_no
 fn a_service_that_is_reset_resets_the_connection_here() {
     let address = service(|mut tcp| {
         let _ = tcp.read(&mut [0]);
-        // Closed with unread data, so that the kernel sends a reset.
+        // The service closes the connection with unread data, so that the kernel sends a reset.
     });
     let stage = Stage::new(address);
     let (_forward, address) = stage.forward(&stage.target);
@@ -308,7 +308,8 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
         let _here = runtime.enter();
         let socket = tokio_net::TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        // Backlog for all connections at once, so that none is reset if this test accepts slowly.
+        // The backlog has space for all connections at once, so that none is reset if this test
+        // accepts slowly.
         socket.listen(2 * CONNECTIONS as u32).unwrap()
     };
     let stage = Stage::new(listener.local_addr().unwrap());
@@ -317,7 +318,7 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
             let (mut tcp, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let (mut from, mut to) = tcp.split();
-                // Errors of a dropped connection are irrelevant.
+                // Errors of a dropped connection do not matter.
                 let _ = tokio::io::copy(&mut from, &mut to).await;
                 let _ = to.shutdown().await;
             });
@@ -413,12 +414,13 @@ fn raise_open_files() {
 
 const CONNECTIONS: usize = 1000;
 
-/// Number of simultaneous connections: more than a listener's default backlog of 128 and its SYN
-/// queue can hold.
+/// Number of simultaneous connections. A listener's default backlog of 128 and its SYN queue cannot
+/// hold this many.
 const BURST: usize = 300;
 
-/// Number of bytes sent over each connection.
+/// Number of bytes sent over each connection in each direction.
 const EACH: usize = 40_000;
 
-/// Number of bytes sent to a client that does not read: more than all buffers on the path can hold.
+/// Number of bytes sent to a client that does not read. All buffers on the path together hold
+/// fewer.
 const SLOW: usize = 64 * MIB;

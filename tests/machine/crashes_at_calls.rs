@@ -33,7 +33,7 @@ fn a_kill_at_each_change_of_a_short_copy_leaves_what_a_rerun_finishes() {
 
 fn a_kill_at_changes_of_a_tree_leaves_what_a_rerun_finishes() {
     sweep("put-tree", Which::Changes, Fault::Kill, 29);
-    // A symbolic link gets its time before its name.
+    // The time of a symbolic link is set before its rename.
     sweep(
         "get-tree",
         Which::Shown("utimensat source/.link*part"),
@@ -68,7 +68,7 @@ fn a_write_that_takes_only_a_half_is_gone_on_with() {
 
 fn a_file_that_has_its_name_needs_no_second_copy() {
     for case in ["put", "get-over", "put-delta"] {
-        // After the rename, while the journal still exists.
+        // Kills after the rename, while the journal still exists.
         sweep(case, Which::Shown("fsync "), Fault::Kill, 1);
         sweep(
             case,
@@ -108,7 +108,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
         return Completion::ignored_with("a tmpfs has nothing to sync");
     };
     case.prepare(&field);
-    // All entries have their names by then.
+    // All entries have their final names by then.
     let (_, syncs) = watched(&mut field, &case, last + 1);
     if syncs.hit.is_some() {
         let (outcome, syncs) = watched(&mut field, &case, 0);
@@ -123,7 +123,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     Completion::Completed
 }
 
-/// Runs a copy and kills the daemon at the `at`th call of syncfs(2); never if `at` is 0.
+/// Runs a copy and kills the daemon at the `at`th call of syncfs(2); at none if `at` is 0.
 fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     let plan = Plan {
         which: Which::Shown("syncfs "),
@@ -135,7 +135,7 @@ fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     (outcome, daemon.end())
 }
 
-/// Repeats the named copy with `fault` injected at every `step`th system call that `which` selects.
+/// Repeats the named copy with `fault` injected at every `step`th system call selected by `which`.
 fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Swept {
     let case = Case::named(case).unwrap();
     let swept = Sweep {

@@ -1,4 +1,4 @@
-//! Tests that kill processes of a copy, at random moments or while the disk is slow to sync.
+//! Tests that kill the processes of a copy, at random moments or while the disk syncs slowly.
 
 use std::{thread, time::Duration};
 

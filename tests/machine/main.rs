@@ -2,7 +2,7 @@
 //! strace, a privilege, or an unprivileged user. A test with a missing requirement is listed as
 //! ignored, with the reason.
 //!
-//! Run by `cargo test --test machine`. One module per subject; each lists its tests.
+//! Run by `cargo test --test machine`. There is one module per subject, which lists its tests.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

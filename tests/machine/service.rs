@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
 ];
 
-/// Simulated service manager with its notification socket and the received messages.
+/// Simulated service manager: its notification socket, and the messages received so far.
 struct Manager {
     socket: UnixDatagram,
     said: Vec<String>,
@@ -43,7 +43,7 @@ impl Manager {
         Self::start_by(side, command, watchdog)
     }
 
-    /// Like [`Manager::start`], but runs `command` instead of the default daemon.
+    /// Like [`Manager::start`], but runs `command` as the daemon.
     fn start_by(side: &Side, mut command: Command, watchdog: Option<Duration>) -> (Self, Process) {
         let path = side.home().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -63,7 +63,7 @@ impl Manager {
         )
     }
 
-    /// Discards the notifications received so far, and returns their number.
+    /// Discards the notifications received so far. Returns their number.
     fn forget(&self) -> usize {
         self.socket.set_nonblocking(true).unwrap();
         let said = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
@@ -71,7 +71,7 @@ impl Manager {
         said
     }
 
-    /// Waits for a notification in which a line begins with `begins`, and returns the whole
+    /// Waits for a notification that has a line beginning with `begins`. Returns the whole
     /// notification.
     #[track_caller]
     fn await_line(&mut self, begins: &str) -> String {
@@ -79,7 +79,7 @@ impl Manager {
         loop {
             let len = match self.socket.recv(&mut buffer) {
                 Ok(len) => len,
-                // SIGCHLD of a stopped or continued child interrupts it.
+                // SIGCHLD of a stopped or continued child interrupts the call.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => panic!("no {begins}: {error}; said was {:?}", self.said),
             };
@@ -171,12 +171,12 @@ fn the_units_commands_have_the_options_that_it_gives() {
         let options = command.split(' ').filter(|word| word.starts_with("--"));
         options.for_each(|option| assert!(help.contains(option), "{option} of {command}"));
     }
-    // The daemon sends readiness and watchdog messages itself.
+    // The daemon itself sends the readiness and watchdog messages.
     assert!(UNIT.contains("\nType=notify\n") && UNIT.contains("\nWatchdogSec="));
 }
 
-/// Maximum exposure level from `systemd-analyze security`, in tenths. Levels below 2.0 are rated
-/// OK.
+/// Maximum exposure level by `systemd-analyze security`, in tenths. systemd rates levels below 2.0
+/// as OK.
 const MOST_EXPOSURE: &str = "20";
 
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
@@ -184,7 +184,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
         return lack;
     }
     let side = Side::here();
-    // Replaces the installed path with that of the build.
+    // Replaces the installed path by the path of the build.
     let bin = env!("CARGO_BIN_EXE_nicstripe");
     let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} "));
     side.write("nicstripe.service", unit);
@@ -286,7 +286,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     server.configure("[limits]\nshutdown-time = \"800ms\"\n");
     let mut command = server.command("strace");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // With -D the child is the daemon and strace a detached process.
+    // With -D, the child is the daemon, and strace is a detached process.
     command.args([
         "-D",
         "-f",
@@ -325,7 +325,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
         "127.0.0.1:",
     ]);
     cp.await_bytes(12 * MIB as u64);
-    // A stalled disk is not a hang of the program.
+    // A stalled disk must not look like a program that hangs.
     manager.forget();
     manager.await_line("WATCHDOG=1");
     manager.await_line("WATCHDOG=1");
@@ -337,7 +337,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     } = pair;
     client.write("late", b"bytes");
     process.signal(Signal::TERM);
-    // The daemon accepts no new sessions meanwhile.
+    // The daemon accepts no new sessions during the shutdown.
     let port = port.to_string();
     let late = [
         "cp",
@@ -353,13 +353,14 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion 
     process.await_stderr("shutting down; ");
     client.run(late).expect(10);
     process.await_stderr("ended before all received data was durable");
-    // Below 1 s for all sessions, plus a margin for a busy machine; the sync takes 10 s.
+    // All sessions together take less than 1 s, plus a margin for a busy machine. The sync takes 10
+    // s.
     assert!(
         begun.elapsed() < Duration::from_secs(6),
         "{:?}",
         begun.elapsed()
     );
-    // A process in a delayed sync dies late, as with a real disk.
+    // A process in a delayed sync dies only after the sync, as with a real disk.
     process.finish().expect(143);
     assert!(!server.has("file"));
     cp.kill();

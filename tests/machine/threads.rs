@@ -12,7 +12,8 @@ use nicstripe_testkit::{Process, pair::Pair, tests, trial::Test};
 
 pub(crate) const TESTS: &[Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
-/// User ID that no other process uses, so that the process limit counts only the tested command.
+/// User ID that no other process uses, so that the process limit counts only the command under
+/// test.
 pub(crate) const USER: u32 = 64_917;
 
 fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
@@ -29,7 +30,8 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     if is_root {
         give(pair.client.files().parent().unwrap());
     }
-    // The limit includes other processes of a regular user, so that only 1 is certainly too low.
+    // The limit includes the other processes of an ordinary user, so that only 1 is certainly too
+    // low.
     let limits = if is_root { 1..=12 } else { 1..=1 };
     let mut copied = 0;
     for limit in limits {
@@ -48,7 +50,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
             if is_root {
                 command.uid(USER).gid(USER);
             }
-            // A command that hangs fails here by its deadline.
+            // A command that hangs fails here at the deadline.
             let outcome = Process::spawn(command).finish();
             if outcome.status.success() {
                 copied += 1;

@@ -1,4 +1,4 @@
-//! Tests of copied trees by comparison with rsync, which must find nothing to change in either
+//! Tests of tree copies by comparison with rsync, which must find no changes to make in either
 //! direction.
 
 use std::{
@@ -32,8 +32,8 @@ pub(crate) const TESTS: &[Test] = tests![
     acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
 ];
 
-/// Returns the changes that rsync would make to turn either directory into the other; empty if
-/// there are none.
+/// Returns the changes that rsync would make to turn either directory into the other. Empty if the
+/// directories are equal.
 fn differences(one: &Path, other: &Path) -> String {
     let slash = |path: &Path| format!("{}/", path.display());
     let mut said = String::new();
@@ -124,7 +124,7 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     fs::create_dir(&src).unwrap();
-    // Some thousand entries, links and modes from installed packages; the number depends on the
+    // Some thousand entries, links and modes from installed packages. The number depends on the
     // machine.
     let trees = [
         "/etc",
@@ -143,7 +143,7 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
             .output()
             .unwrap();
     }
-    // Files that this user may not read are skipped; the rest suffices.
+    // Files that this user may not read are skipped. The remaining files suffice.
     assert!(
         fs::read_dir(src.join("0")).unwrap().next().is_some(),
         "every machine has an /etc"
@@ -194,7 +194,7 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
         (0, 3),
         "{again:#}"
     );
-    // Without -D, special files are neither copied nor deleted.
+    // Special files are neither copied nor deleted without -D.
     let plain = pair
         .cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"])
         .expect(0)
@@ -219,7 +219,7 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
         .expect(0)
         .document();
     assert_eq!(number(&deleted["tree"], "deleted"), 1, "{deleted:#}");
-    // A special file named on the command line is copied as such, too.
+    // A special file named on the command line is also copied as a special file.
     pair.cp(&["-a", "127.0.0.1:copy", "back"]).expect(0);
     assert!(node(&pair.client.path("one"), FileType::Fifo, 0o600, 0));
     pair.cp(&["-a", "one", "127.0.0.1:"]).expect(0);
@@ -357,8 +357,8 @@ fn first_in(list: &str) -> Option<String> {
         .next()
 }
 
-/// Runs the client in a mount namespace with other user and group IDs than this machine has. The
-/// remote end of rsync uses those of this machine.
+/// Runs the client in a mount namespace with other user and group IDs than this machine's. The
+/// remote end of rsync uses this machine's IDs.
 fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others() -> Completion {
     const DEFAULT_ACL: &str = "system.posix_acl_default";
     if let Some(lack) = lacks(&["rsync", "unshare", "nsenter", "mount"]) {

@@ -1,4 +1,4 @@
-//! Tests of user rights: root's privileges, limits of other users, and supplementary groups.
+//! Tests of user rights: root's privileges, the limits of other users, and supplementary groups.
 
 use std::{
     fs::{self, Permissions},
@@ -72,7 +72,7 @@ fn what_cannot_be_read_fails_and_the_rest_is_copied() -> Completion {
         .error(&["failed"]);
     assert!(outcome.stderr.contains("Permission denied"), "{outcome}");
     assert_eq!(pair.server.read("src/a"), b"bytes");
-    // The content of the unreadable source directory is unknown, so that nothing is deleted.
+    // The content of the unreadable source directory is unknown, so nothing is deleted.
     assert_eq!(pair.server.read("src/closed/keep"), b"bytes");
     fs::set_permissions(
         pair.client.path("src/closed"),
@@ -203,7 +203,7 @@ fn a_part_file_or_journal_of_another_user_is_not_gone_on_with() -> Completion {
     Completion::Completed
 }
 
-/// Runs a daemon as root in a network namespace in which the default port is free, and `trust` as
+/// Runs a daemon as root in a network namespace where the default port is free, and `trust` as
 /// another user.
 fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Completion {
     if let Some(lack) = lacks(&["unshare", "nsenter", "setpriv", "ip"]) {

@@ -31,7 +31,7 @@ fn a_backup_and_a_restore_survive_a_silent_cable() {
 }
 
 /// Calls `lose` with the cable of the first connection during a backup, and with the other cable
-/// during a restore. Panics unless both succeed.
+/// during a restore. Panics unless both operations succeed.
 #[track_caller]
 fn survives(lose: impl Fn(&Lab, usize)) {
     let hosts = hosts_with_a_tree();
@@ -41,7 +41,7 @@ fn survives(lose: impl Fn(&Lab, usize)) {
     lose(&hosts.lab, 0);
     backup.finish().expect(0);
 
-    // A new session connects by the address of this cable.
+    // A new session connects to the address on this cable.
     hosts.lab.heal(0).unwrap();
     hosts.lab.pass(0).unwrap();
     await_reached(&hosts);
@@ -113,7 +113,7 @@ fn read(hosts: &Hosts, name: &str) -> Tree {
     )
 }
 
-/// Starts the backup tool with small packs, so that a backup has many.
+/// Starts the backup tool with small packs, so that a backup consists of many packs.
 fn start(hosts: &Hosts, arguments: &[&str]) -> Process {
     let mut command = hosts.client.command(example("backup"));
     command.args(arguments).args([
@@ -131,7 +131,7 @@ fn run(hosts: &Hosts, arguments: &[&str]) -> Outcome {
 }
 
 /// Waits until the backup tool reaches the daemon over a restored cable. The kernel retries a
-/// silent neighbour once a second.
+/// neighbour that does not answer once a second.
 fn await_reached(hosts: &Hosts) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !start(hosts, &["list", REPO]).finish().status.success() {

@@ -24,8 +24,8 @@ fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// Runs `cp` and `links` with these `--link` options, and returns both outcomes. Panics if the copy
-/// creates its target.
+/// Runs `cp` and `links` with the `--link` options `named`. Returns both outcomes. Panics if the
+/// copy creates its target.
 fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
     hosts.client.write("source", b"bytes");
     let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
@@ -39,8 +39,8 @@ fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
 
 fn a_link_that_is_not_there_is_an_error_that_names_those_that_are() {
     let hosts = Hosts::joined_by(&cables());
-    // An unknown interface, the peer's own address, and an unassigned address; alone and with a
-    // valid one.
+    // An unknown interface, the peer's own address, and an unassigned address, each alone and with
+    // a valid interface.
     for wrong in ["nosuch0", "10.77.2.2", "10.99.0.1"] {
         for named in [&[wrong][..], &["eth1", wrong]] {
             for outcome in both(&hosts, named) {
@@ -97,8 +97,8 @@ fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
             outcome.expect(10).error(&["eth2", part]);
         }
     }
-    // With a working link, the failure shows when the kernel gives up on ARP after 3 s; this copy
-    // takes 5.7 s.
+    // If one link works, the failure shows only when the kernel gives up on ARP after 3 s. This
+    // copy takes 5.7 s.
     hosts.client.write("large", content(128 * MIB));
     let outcome = hosts
         .cp(&[
@@ -121,7 +121,7 @@ fn serve_refuses_interfaces_and_addresses_that_are_not_there() {
             ["--interface", "nosuch0"],
             ["link nosuch0 ", "lo, eth1, eth2"],
         ),
-        // An address of the other host.
+        // An address that belongs to the other host.
         (["--listen", "10.77.1.1"], ["link 10.77.1.1 ", "10.77.1.2"]),
         (["--listen", "10.99.0.1"], ["link 10.99.0.1 ", "10.77.2.2"]),
     ] {
@@ -164,7 +164,7 @@ fn links_of_a_host_that_does_not_trust_us_are_refused() {
             ])
             .expect(5)
     };
-    // First neither trusts the other, then only the client trusts the daemon.
+    // First, neither side trusts the other; then only the client trusts the daemon.
     look().error(&["trust"]);
     stranger.trust(&hosts.server, "b", "");
     look().error(&["does not trust our key"]);
@@ -262,7 +262,7 @@ fn interfaces(survey: &Value) -> Vec<&str> {
     interfaces
 }
 
-/// Returns the reason that `nicstripe links` gives for not using an interface.
+/// Returns the reason that `nicstripe links` gives for not using an interface. Panics without one.
 #[track_caller]
 fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
     let mut unused = survey["unused"].as_array().unwrap().iter();

@@ -1,5 +1,5 @@
-//! Tests of a trusted read-only peer that announces connections but does not make them, from
-//! another host's address and from its own.
+//! Tests of a trusted read-only peer that announces connections but never makes them. The announced
+//! addresses are its own, or those of another host.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -29,7 +29,8 @@ pub(crate) const TESTS: &[Test] = tests![
     a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once,
 ];
 
-/// Address of a third party on the cable of eth1, from which the peer claims to connect to eth2.
+/// Address of a third party on the cable of eth1. The peer claims to connect to eth2 from this
+/// address.
 const OTHERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
 
 /// Address of the peer on the cable of eth1.
@@ -56,7 +57,7 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
         .filter(|route| route.protocol == NICSTRIPE)
         .collect();
     assert!(routes.is_empty(), "{routes:?}");
-    // A burst of 64 plus 16 a second; at least one, because the daemon did ask.
+    // A burst of 64, plus 16 per second. At least one, because the daemon did send a query.
     let most = 64 + 16 * (elapsed.as_secs() + 1);
     assert!(
         (1..=most).contains(&received),
@@ -64,8 +65,8 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
     );
 }
 
-/// Starts a daemon on a host that has two interfaces in one subnet and strict reverse-path
-/// filtering. Returns it with the key of a read-only peer.
+/// Starts a daemon on a host with two interfaces in one subnet and strict reverse-path filtering.
+/// Returns the hosts and the key of a read-only peer.
 fn hosts() -> (Hosts, Key) {
     let lab = Lab::builder()
         .links([LinkSpec::mbit(200).bare(); 2])
@@ -74,7 +75,8 @@ fn hosts() -> (Hosts, Key) {
         .sysctl(Host::B, "net/ipv4/conf/all/rp_filter", "1")
         .build()
         .unwrap();
-    // The peer's host also plays the third party, so that datagrams to it can be counted.
+    // The peer's host also simulates the third party, so that the test can count the datagrams to
+    // it.
     let addresses = [
         (Host::B, 0, DAEMON),
         (Host::B, 1, Ipv4Addr::new(10, 9, 0, 22)),
@@ -102,7 +104,7 @@ fn hosts() -> (Hosts, Key) {
     (hosts, key)
 }
 
-/// Opens a session as a peer that claims to have these addresses.
+/// Opens a session as a peer that claims to have `addresses`.
 fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
     let mut claimed = PeerInterface::new("eth9", 9);
     claimed
@@ -127,7 +129,8 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
     };
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
 
-    // The peer proves that it owns the address and gets a route, but makes no connection.
+    // The peer proves that it owns the address, and the daemon installs a route. The peer makes no
+    // connection.
     let ended = hosts
         .lab
         .on(Host::A, || {
@@ -139,12 +142,13 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
         assert!(Instant::now() < deadline, "no route: {:?}", routes());
         thread::sleep(Duration::from_millis(20));
     }
-    // The session ends without a connection; the probation removes the route.
+    // The session ends without the announced connection. The end of the probation removes the
+    // route.
     drop(ended);
     thread::sleep(PROBATION);
     assert_eq!(routes(), [], "a probation that did not end");
 
-    // It is rejected at once, without a token or another wait.
+    // The daemon rejects the announcement at once, without a token or another probation.
     watch.added();
     hosts
         .lab
@@ -172,7 +176,8 @@ fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
 }
 
 /// Announces a connection from the peer's own address, and answers with the token that the daemon
-/// sends to it. The second message also announces an unproven connection from the third party.
+/// sends to that address. The second message also announces an unproven connection from the third
+/// party.
 fn prove(mut wire: Wire, eth2: u32) -> Wire {
     let socket = UdpSocket::bind((OWN, 0)).unwrap();
     socket.set_read_timeout(Some(WAIT)).unwrap();
@@ -194,8 +199,8 @@ fn prove(mut wire: Wire, eth2: u32) -> Wire {
     wire
 }
 
-/// Announces as many connections from the third party as a message holds, in several sessions.
-/// Returns the number of datagrams that the third party received, and the elapsed time.
+/// Announces the maximum number of connections per message from the third party, in several
+/// sessions. Returns the number of datagrams that the third party received, and the elapsed time.
 fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let third_party = UdpSocket::bind((OTHERS, 0)).unwrap();
     third_party.set_nonblocking(true).unwrap();
@@ -229,9 +234,9 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     (received, begun.elapsed())
 }
 
-/// Maximum wait for a datagram or a route.
+/// Timeout for a datagram or a route.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Time after which the daemon gives up on an announced connection and removes its route, with a
-/// margin.
+/// Time after which the daemon removes the route of an announced connection that has not been made,
+/// with a margin.
 const PROBATION: Duration = Duration::from_secs(11);

@@ -1,5 +1,5 @@
-//! Tests of the first connection if the kernel's route leads over an interface that cannot reach
-//! the peer.
+//! Tests of the first connection if the kernel routes it through an interface that cannot reach the
+//! peer.
 
 use std::{
     sync::Arc,
@@ -18,11 +18,11 @@ pub(crate) const TESTS: &[Test] = tests![
     of_several_addresses_a_silent_one_costs_a_second,
 ];
 
-/// Maximum time until the first data of a copy. The connection timeout is longer, because a host
-/// may have to wake up.
+/// Maximum time until the first data of a copy. The connection timeout is longer than this, because
+/// a host may have to wake up.
 const SOON: Duration = Duration::from_secs(4);
 
-/// Returns a lab with two interfaces per host at one switch, in one IPv4 subnet.
+/// Returns a lab with two interfaces per host at one switch. All are in one IPv4 subnet.
 fn switch() -> Lab {
     Lab::builder()
         .links([LinkSpec::mbit(200); 2])
@@ -32,7 +32,7 @@ fn switch() -> Lab {
         .unwrap()
 }
 
-/// Copies a file to this target. Panics if the first data takes [`SOON`] or longer.
+/// Copies a file to `target`. Panics if the first data takes [`SOON`] or longer.
 fn copies(hosts: &Hosts, target: &str) {
     let begun = Instant::now();
     let cp = hosts.start_cp(&["--json-stream", "-f", "source", target]);
@@ -54,7 +54,7 @@ fn with_our_own_first_cable_unplugged_the_second_reaches_the_peer() {
 fn with_our_own_first_cable_silent_the_second_reaches_the_peer() {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
     hosts.client.write("source", content(16 * MIB));
-    // Nothing arrives at the local eth1.
+    // No packets arrive at the local eth1.
     hosts.lab.drop_silently(0, Direction::BToA).unwrap();
     copies(&hosts, "10.9.0.22:target");
 }
@@ -92,7 +92,7 @@ fn of_several_addresses_a_silent_one_costs_a_second() {
     introduce(&client, &server);
     client.write("source", content(16 * MIB));
     let daemon = Daemon::start(&server, &[]);
-    // The peer answers discovery on that cable, but TCP connections fail.
+    // The peer answers discovery on that cable, but TCP connections over it fail.
     lab.block(0, Direction::AToB, Transport::Tcp, daemon.port)
         .unwrap();
     copies(

@@ -171,7 +171,7 @@ fn a_name_that_nobody_answers_to_is_an_error_that_says_what_was_tried() {
     outcome
         .error(&["b is in the list of peers", "eth1, eth2", "resolver"])
         .hint(&["serve"]);
-    // 3 s for the cables, at most 7 s for the resolver, and as much again for a busy machine.
+    // 3 s for the cables and at most 7 s for the resolver, doubled for a busy machine.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
@@ -228,7 +228,7 @@ fn peers(document: &Value) -> Vec<Value> {
     document["peers"].as_array().unwrap().clone()
 }
 
-/// Returns the local and the remote interface of each cable in a peer's entry of the JSON output.
+/// Returns the local and the remote interface of each cable from a peer's entry in the JSON output.
 fn cables(peer: &Value) -> Vec<(&str, &str)> {
     let cables = peer["cables"]
         .as_array()

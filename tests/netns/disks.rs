@@ -2,7 +2,7 @@
 //! ext4 image, which is mounted in a private mount namespace.
 //!
 //! The tests need unshare(1) and mount(8), and are ignored if these are missing or not permitted.
-//! Other processes cannot see the mount, and it disappears when the daemon exits.
+//! Other processes cannot see the mount, which disappears when the daemon exits.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ pub(crate) const TESTS_WITH_EXT4: &[Test] = tests![
     a_disk_that_loses_what_it_took_is_never_believed,
 ];
 
-/// Returns the reason why the tests with a tmpfs cannot run; `None` if they can.
+/// Returns the reason why the tests with a tmpfs cannot run on this machine; `None` if they can.
 pub(crate) fn obstacle() -> Option<String> {
     let mut command = Command::new("unshare");
     command
@@ -49,7 +49,8 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Returns the reason why the tests with an ext4 image cannot run; `None` if they can.
+/// Returns the reason why the tests with an ext4 image cannot run on this machine; `None` if they
+/// can.
 pub(crate) fn obstacle_to_ext4() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
@@ -67,11 +68,12 @@ pub(crate) fn obstacle_to_ext4() -> Option<String> {
     }
 }
 
-/// Shell script that creates an ext4 image of 64 MiB in the current directory and mounts it over
-/// that directory.
+/// Shell script that creates an ext4 image of 64 MiB in the current directory and mounts the image
+/// over that directory.
 const EXT4: &str = "truncate -s 64M image && mkfs.ext4 -q -F -m 0 image && mount -o loop image .";
 
-/// Creates two hosts, with a daemon on host B whose files are on a tmpfs with these mount options.
+/// Creates two hosts with a daemon on host B. The daemon's files are on a tmpfs with the mount
+/// options `options`.
 fn hosts(options: &str) -> Hosts {
     hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
 }
@@ -99,7 +101,7 @@ fn hosts_on(mount: &str) -> Hosts {
     }
 }
 
-/// Returns the path through `/proc` of a file in the daemon's mount namespace.
+/// Returns the path, through `/proc`, of a file in the daemon's mount namespace.
 fn inside(hosts: &Hosts, name: &str) -> PathBuf {
     let files = hosts.server.files();
     let root = PathBuf::from(format!("/proc/{}/root", hosts.daemon.process.id()));
@@ -144,7 +146,7 @@ fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
         "source",
         "10.77.1.2:target",
     ]);
-    // After a sync, which comes every second.
+    // The receiver has synced by then, because it syncs every second.
     cp.await_bytes(20 * MIB as u64);
     fill(&inside(&hosts, "filler"));
     let outcome = cp.finish().expect(11);
@@ -209,7 +211,7 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
     ]);
     cp.await_bytes(20 * MIB as u64);
     cp.kill();
-    // Fills the space beyond that allocated by the part file.
+    // Fills the space that the part file has not allocated.
     fill(&inside(&hosts, "filler"));
     let report = hosts
         .cp(&["--json", "source", "10.77.1.2:target"])
@@ -246,7 +248,7 @@ fn a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits() {
         hosts.client.write("source", vec![5; size]);
         let outcome = hosts.client.run(words);
         let report = outcome.document_of("nicstripe-bench-report-1");
-        // The file system is not reported for a disk that was not written.
+        // The report omits the file system of a disk that was not written.
         let on_ext4 = report["disk"]["file_systems"]["daemon"] == "ext4";
         assert_eq!(
             (
@@ -286,7 +288,7 @@ fn a_file_system_without_inodes_keeps_nothing() {
     assert_eq!(fs::read_dir(inside(&hosts, "src")).unwrap().count(), 0);
 }
 
-/// Simulates a disk that loses data: writes reach the page cache, but the disk has no space for
+/// Simulates a disk that loses data. Writes reach the page cache, but the disk has no space for
 /// them, and only one sync reports the error. The file system has no journal, because the journal
 /// would fail first.
 fn a_disk_that_loses_what_it_took_is_never_believed() {
@@ -299,7 +301,7 @@ fn a_disk_that_loses_what_it_took_is_never_believed() {
     names
         .iter()
         .for_each(|name| hosts.client.write(name, content(MIB / 2)));
-    // The kernel may report no error the second time.
+    // The kernel may report no error for the second sync.
     for _ in 0..2 {
         let outcome = hosts.cp(&["-r", "src", "10.77.1.2:"]);
         assert!(matches!(outcome.status.code(), Some(11 | 23)), "{outcome}");

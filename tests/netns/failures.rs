@@ -1,4 +1,4 @@
-//! Tests of cables that are cut, or drop all packets silently, during a copy.
+//! Tests of cables that are cut, or that silently drop all packets, during a copy.
 
 use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
 use nicstripe_testkit::{content, link, number, tests, text, trial::Test};
@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
-/// Returns two cables of 50 Mbit/s. Even a busy machine sustains this rate, so that these tests can
+/// Returns two cables of 50 Mbit/s. Even a busy machine sustains this rate, so these tests can
 /// measure times.
 fn links() -> [LinkSpec; 2] {
     [LinkSpec::mbit(50); 2]
@@ -62,10 +62,10 @@ fn a_cable_that_drops_one_way_is_noticed() {
     }
 }
 
-/// Copies over two cables, and makes one of them fail by `lose` after a quarter. Panics unless the
-/// rest arrives over the other, at most twice `allowed` seconds later than ideal.
+/// Copies over two cables, and lets `lose` disable one of them after a quarter. Panics unless the
+/// rest arrives over the other cable, at most twice `allowed` seconds later than ideal.
 ///
-/// The rest takes over 2 s, longer than the silence after which a path counts as lost.
+/// The rest takes over 2 s, longer than the period of silence after which a path counts as lost.
 #[track_caller]
 fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     let hosts = Hosts::joined_by(&links());
@@ -84,12 +84,12 @@ fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
         "{report:#}"
     );
     assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
-    // The time that the design guarantees, doubled for a busy machine.
+    // The maximum time that the design guarantees, doubled for a busy machine.
     within(&report, quarter, 2.0 * allowed);
 }
 
-/// Panics if the copy took longer than 1.1 times the ideal time plus `allowed` seconds. Ideally,
-/// two cables carry `over_both` bytes and one carries the rest.
+/// Panics if the copy took longer than 1.1 times the ideal time plus `allowed` seconds. The ideal
+/// time assumes that two cables carry `over_both` bytes and one cable carries the rest.
 #[track_caller]
 fn within(report: &Value, over_both: usize, allowed: f64) {
     let over_one = number(report, "bytes") as f64 - over_both as f64;
@@ -117,8 +117,8 @@ fn a_healed_cable_carries_data_again() {
         let report = outcome.expect(0).document();
         way.check(&hosts, &bytes, &report);
         assert_eq!(text(link(&report, "eth2"), "state"), "up", "{report:#}");
-        // Less than 28 MiB were left, which eth1 alone carries in 5 s. eth2 must be back in 2 s and
-        // carry half of the remainder.
+        // Less than 28 MiB remained, which eth1 alone would carry in 5 s. eth2 must return within 2
+        // s and carry half of the remainder.
         let again = carried[1].at(way.sender()).sent_bytes;
         assert!(
             again >= 5 * MIB as u64,

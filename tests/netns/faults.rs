@@ -1,4 +1,4 @@
-//! Tests of faults other than cuts: lost and corrupted frames, links that flap, a reboot, a stopped
+//! Tests of faults other than cuts: lost and corrupted frames, flapping links, a reboot, a stopped
 //! process.
 
 use std::{
@@ -26,7 +26,7 @@ pub(crate) const LONG_TESTS: &[Test] = tests![
     after_8_seconds_without_any_cable_it_goes_on,
 ];
 
-/// Tests that load programs into the kernel to corrupt frames.
+/// Tests that load eBPF programs into the kernel to corrupt frames.
 pub(crate) const CORRUPTING_TESTS: &[Test] = tests![
     what_one_cable_corrupts_is_noticed_and_sent_again,
     with_all_cables_corrupting_a_copy_still_ends_right
@@ -64,7 +64,7 @@ fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     );
 }
 
-/// Alternately cuts and restores the second cable, once a second, until `done` is true.
+/// Cuts and restores the second cable alternately, once a second, until `done` is set.
 fn flap(lab: &Lab, done: &AtomicBool) {
     for round in 0.. {
         if round % 2 == 0 {
@@ -97,7 +97,7 @@ fn a_cable_that_loses_frames_is_used_and_not_given_up() {
         assert_eq!(number(&report, "failovers"), 0, "{report:#}");
         let lossy = link(&report, "eth2");
         assert!(number(lossy, "bytes") >= 8 * MIB as u64, "{report:#}");
-        // At least 100 of at least 20,000 frames are lost.
+        // At least 100 of at least 20,000 frames were lost.
         assert!(
             number(lossy, "retransmitted_bytes") >= 50 * 1448,
             "{report:#}"
@@ -142,7 +142,7 @@ fn with_all_cables_corrupting_a_copy_still_ends_right() {
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     cp.await_bytes(8 * MIB as u64);
     for link in 0..2 {
-        // One in 3 MB: each connection delivers that much before it ends.
+        // One error per 3 MB: each connection delivers about that much before it fails.
         hosts.lab.corrupt(link, Direction::AToB, 0.0005).unwrap();
     }
     let report = cp.finish().expect(0).document();
@@ -169,7 +169,8 @@ fn after_8_seconds_without_any_cable_it_goes_on() {
     let healed = Instant::now();
     let report = cp.finish().expect(0).document();
     Way::Get.check(&hosts, &bytes, &report);
-    // Ideally 1.5 s, plus 2 s until both cables carry data again; excludes an exponential back-off.
+    // Ideally 1.5 s, plus 2 s until both cables carry data again. The limit excludes an exponential
+    // back-off.
     assert!(
         healed.elapsed() <= Duration::from_secs(20),
         "{:?}: {report:#}",
@@ -186,7 +187,7 @@ fn reboot(lab: &Lab, kill: impl FnOnce()) {
     (0..2).for_each(|link| lab.pass(link).unwrap());
 }
 
-/// Duration of a simulated reboot, longer than the silence after which a connection ends.
+/// Duration of a simulated reboot. Longer than the period of silence after which a connection ends.
 const SWITCHED_OFF: Duration = Duration::from_millis(1800);
 
 fn a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on() {
@@ -211,7 +212,7 @@ fn a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on() {
         let ends = way.prepare(&hosts, &bytes);
         let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
         cp.await_bytes(bytes.len() as u64 / 2);
-        // Time for a journal record of received data.
+        // Time for the journal to record received data.
         thread::sleep(Duration::from_millis(500));
         reboot(&hosts.lab, || drop(cp.kill()));
         assert!(!hosts.server.has("target") && !hosts.client.has("target"));
@@ -235,7 +236,7 @@ fn a_client_that_stands_still_for_5_seconds_goes_on() {
     stand_still(Way::Get, |_, cp| cp);
 }
 
-/// Stops a process for 5 s with SIGSTOP at half of a copy. Panics unless the copy is correct and
+/// Stops a process with SIGSTOP for 5 s at half of a copy. Panics unless the copy is correct and
 /// ends within 20 s after SIGCONT.
 fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
     let hosts = Hosts::joined_by(&links());
@@ -250,7 +251,7 @@ fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a
     let continued = Instant::now();
     let report = cp.finish().expect(0).document();
     way.check(&hosts, &bytes, &report);
-    // Less than the minutes after which the kernel declares a connection dead.
+    // Far less than the minutes after which the kernel closes an unresponsive connection.
     assert!(
         continued.elapsed() <= Duration::from_secs(20),
         "{:?}: {report:#}",

@@ -15,7 +15,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Creates hosts that are joined by these cables. Client and daemon have no privileges.
+    /// Creates hosts that the cables `links` join. Client and daemon have no privileges.
     pub(crate) fn joined_by(links: &[LinkSpec]) -> Self {
         Self::with(links, Rights::None)
     }
@@ -33,13 +33,13 @@ impl Hosts {
         )
     }
 
-    /// Starts the daemon on host B of this lab. `client` and `server` are the privileges of client
-    /// and daemon.
+    /// Starts the daemon on host B of `lab`. The argument `client` is the client's privileges, and
+    /// `server` the daemon's.
     pub(crate) fn in_lab(lab: Lab, client: Rights, server: Rights) -> Self {
         Self::set_up(lab, client, server, &[])
     }
 
-    /// Starts the daemon with these options of `serve`. Client and daemon have no privileges.
+    /// Starts the daemon with `options` of `serve`. Client and daemon have no privileges.
     pub(crate) fn serving_with(lab: Lab, options: &[&str]) -> Self {
         Self::set_up(lab, Rights::None, Rights::None, options)
     }
@@ -64,7 +64,7 @@ impl Hosts {
             .start([&["cp", "--port", &port], arguments].concat())
     }
 
-    /// Runs `nicstripe cp` with these arguments and the daemon's port to its end.
+    /// Runs `nicstripe cp` with these arguments and the daemon's port, and waits until it exits.
     pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
         self.start_cp(arguments).finish()
     }
@@ -88,9 +88,9 @@ impl Hosts {
 /// Privileges of commands on their simulated host.
 #[derive(Clone, Copy)]
 pub(crate) enum Rights {
-    /// All privileges, as root.
+    /// All privileges, like root.
     All,
-    /// No privileges, as any user.
+    /// No privileges, like an ordinary user.
     None,
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     })
 }
 
-/// Creates a directory for files, in memory if possible, because the tests measure cables and not
-/// disks.
+/// Creates a directory for files, in memory if possible, because the tests measure cables rather
+/// than disks.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -135,8 +135,8 @@ impl Way {
         }
     }
 
-    /// Creates the source file, and returns the `cp` arguments for source and target. The daemon's
-    /// address in them is 10.77.1.2.
+    /// Creates the source file. Returns the `cp` arguments for source and target. They contain the
+    /// daemon's address 10.77.1.2.
     pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
         match self {
             Self::Put => {
@@ -150,7 +150,7 @@ impl Way {
         }
     }
 
-    /// Panics unless the target has this content, and the report its digest.
+    /// Panics unless the target has the content `bytes` and the report has its digest.
     #[track_caller]
     pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
         match self {

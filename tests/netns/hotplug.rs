@@ -1,4 +1,4 @@
-//! Tests of interfaces that appear, vanish and change while a daemon listens or a copy runs.
+//! Tests of interfaces that appear, disappear and change while a daemon listens or a copy runs.
 
 use std::{thread, time::Duration};
 
@@ -29,7 +29,7 @@ fn an_interface_that_appears_is_listened_on_until_it_is_gone() {
     for (name, indices) in [("late0", [9001, 9002]), ("late1", [9003, 9004])] {
         plug_in(&hosts.lab, name, indices);
         await_log(&hosts, "listening", name);
-        // The link is named, so that only this interface is used.
+        // Names the link, so that nicstripe uses only this interface.
         let copied = hosts
             .cp(&["-f", "--link", name, "--json", "source", "10.77.1.2:target"])
             .expect(0)
@@ -62,8 +62,8 @@ fn a_named_interface_is_listened_on_again_when_it_is_back() {
     hosts.cp(&["source", "b:target"]).expect(0);
 }
 
-/// Waits until the daemon logs `what` for the IPv6 address of an interface, which it handles after
-/// IPv4.
+/// Waits until the daemon logs `what` for the IPv6 address of an interface. The daemon handles IPv6
+/// after IPv4.
 #[track_caller]
 fn await_log(hosts: &Hosts, what: &str, interface: &str) {
     hosts
@@ -75,7 +75,7 @@ fn await_log(hosts: &Hosts, what: &str, interface: &str) {
 fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE)]);
     plug_in(&hosts.lab, "late0", [9001, 9002]);
-    // 4 s.
+    // Takes 4 s.
     let bytes = content(160 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&[
@@ -105,7 +105,7 @@ fn a_copy_survives_an_interface_that_comes_back_with_another_index() {
         ("up", 1),
         "{report:#}"
     );
-    // Unknown, because the kernel's counters vanished with the interface.
+    // Unknown, because the kernel's counters disappeared with the interface.
     assert_eq!(
         (link.get("verified"), link.get("interface_bytes")),
         (None, None),
@@ -131,7 +131,7 @@ fn a_link_whose_addresses_change_carries_on_with_the_new_ones() {
         .build()
         .unwrap();
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
-    // 4.1 s on two cables.
+    // Takes 4.1 s on two cables.
     let bytes = content(192 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
@@ -163,7 +163,7 @@ fn a_link_whose_addresses_change_carries_on_with_the_new_ones() {
 
 fn cables_that_flap_all_carry_at_the_end() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(100); 3]);
-    // 5.6 s on three cables.
+    // Takes 5.6 s on three cables.
     let bytes = content(192 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);

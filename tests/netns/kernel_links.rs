@@ -1,5 +1,5 @@
-//! Virtual cables that a test adds and removes at run time, with their interfaces, through
-//! rtnetlink(7). The lab does not manage them.
+//! Virtual cables that a test adds and removes at run time through rtnetlink(7), with their
+//! interfaces. The lab does not manage them.
 
 use std::{
     fs::{self, File},
@@ -13,8 +13,9 @@ use nicstripe_testkit::kernel_routes::{
     NLM_F_CREATE, NLM_F_EXCL, Request, attribute, command, switch,
 };
 
-/// Joins both hosts by another cable without a rate limit. Its two interfaces are both called
-/// `name` and have these indexes. They are up on return, with link-local addresses only.
+/// Joins both hosts by another cable without a rate limit. Both of its interfaces have the name
+/// `name`; their indexes are `indices`. On return, the interfaces are up with link-local addresses
+/// only.
 pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
     let there = lab
         .on(Host::B, || File::open("/proc/thread-self/ns/net"))
@@ -37,7 +38,7 @@ pub(crate) fn plug_in(lab: &Lab, name: &str, indices: [u32; 2]) {
         .attribute(IFLA_LINKINFO, &info);
     lab.on(Host::A, || command(&request, NLM_F_CREATE | NLM_F_EXCL))
         .unwrap();
-    // Neither can be up before both exist.
+    // An interface can be up only once both exist.
     Host::ALL
         .into_iter()
         .zip(indices)

@@ -1,8 +1,8 @@
 //! Tests that kill the client, the daemon or both by SIGKILL while their host routes are installed.
-//! The next start removes all of these routes.
+//! The next start must remove all of these routes.
 //!
-//! `NICSTRIPE_KILLS` sets the number of kills, `NICSTRIPE_SEED` the seed; a failure prints the seed
-//! that reproduces it.
+//! `NICSTRIPE_KILLS` sets the number of kills, and `NICSTRIPE_SEED` the seed. A failure prints the
+//! seed that reproduces it.
 
 use std::{
     env, fs,
@@ -56,7 +56,8 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
     );
 }
 
-/// Kills a client whose host is cut off, so that the daemon detects its end only by silence.
+/// Kills a client on a disconnected host. The daemon can detect the client's end only by the
+/// timeout of a silent connection.
 fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
     let mut stage = Stage::new();
     "vanished".clone_into(&mut stage.context);
@@ -72,12 +73,12 @@ fn what_a_daemon_holds_for_a_client_that_vanished_goes_when_it_is_back() {
         !stage.has_routes(Host::A) && stage.has_routes(Host::B),
         "its own are gone, the daemon's not yet"
     );
-    // The client is back before the timeout of the other cable.
+    // The client returns before the timeout of the other cable.
     stage.lab.pass(0).unwrap();
     stage.start_again(None);
 }
 
-/// Processes to kill, and the time of the kill.
+/// Processes to kill, and the moment of the kill.
 #[derive(Debug, Clone, Copy)]
 struct Kill {
     client: bool,
@@ -89,7 +90,7 @@ struct Kill {
 
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// Time after the start of the client, before or while its routes are installed.
+    /// Time after the start of the client: before or during the installation of its routes.
     Started(Duration),
     /// Time after client and daemon have installed their routes.
     Routed(Duration),
@@ -117,19 +118,19 @@ struct Figures {
     client: u64,
     daemon: u64,
     both: u64,
-    /// Number of kills while nicstripe had a route installed on at least one host.
+    /// Number of kills while nicstripe had routes installed on at least one host.
     with_routes: u64,
-    /// Number of kills that left a route installed until the next start.
+    /// Number of kills that left routes installed until the next start.
     left_over: u64,
 }
 
-/// Two hosts in one subnet with a daemon. Strict reverse-path filtering makes both ends install
-/// host routes.
+/// Two hosts in one subnet, with a daemon. Strict reverse-path filtering forces both ends to
+/// install host routes.
 struct Stage {
     lab: Arc<Lab>,
     client: Side,
     server: Side,
-    /// Running daemon; `None` after it was killed.
+    /// Running daemon; `None` after it has been killed.
     daemon: Option<Daemon>,
     port: u16,
     /// All routes of both hosts before the first copy.
@@ -234,11 +235,11 @@ impl Stage {
             let helper = helper_of(victim).filter(|_| plan.helpers);
             victim.signal(Signal::KILL);
             if let Some(helper) = helper {
-                // The helper may have noticed the end of its user and exited.
+                // The helper may have detected the end of its user and exited.
                 let _ = kill_process(Pid::from_raw(helper.cast_signed()).unwrap(), Signal::KILL);
             }
         }
-        // Each ends once standard error is closed, which includes that of its helper.
+        // Each `finish` returns once standard error is closed, by the process and by its helper.
         killed_daemon.map(|daemon| daemon.process.finish());
         if plan.client {
             cp.finish();
@@ -247,7 +248,7 @@ impl Stage {
         Some(cp)
     }
 
-    /// Panics if a route helper that was not killed has left routes installed.
+    /// Panics if a route helper that was not killed left routes installed.
     fn check_that_helpers_removed_theirs(&self, plan: Kill, left_over: [bool; 2]) {
         if !plan.helpers {
             let left_over = [plan.client && left_over[0], plan.daemon && left_over[1]];
@@ -260,7 +261,7 @@ impl Stage {
     }
 
     /// Restarts the daemon if it was killed, interrupts the running copy `cp`, and runs a small
-    /// copy. Panics unless all routes are then as before the first copy.
+    /// copy. Panics unless all routes are then the same as before the first copy.
     fn start_again(&mut self, cp: Option<Process>) {
         if self.daemon.is_none() {
             self.daemon = Some(Daemon::start_on(&self.server, self.port, &[]));
@@ -268,7 +269,7 @@ impl Stage {
         if let Some(cp) = cp {
             cp.signal(Signal::INT);
             let outcome = cp.finish();
-            // The copy may be complete already, or not have a session yet.
+            // The copy may already be complete, or may have no session yet.
             assert!(
                 matches!(outcome.status.code(), Some(0 | 10 | 130)),
                 "{}: {:?} {outcome}",
@@ -333,7 +334,7 @@ impl Stage {
     }
 }
 
-/// Returns all IPv4 routes of both hosts, with every table and attribute, in the kernel's format.
+/// Returns all IPv4 routes of both hosts, with all tables and attributes, in the kernel's format.
 fn tables(lab: &Lab) -> [Vec<Vec<u8>>; 2] {
     Host::ALL.map(|host| lab.on(host, kernel_routes::tables).unwrap())
 }
@@ -349,9 +350,9 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default())
 }
 
-/// Number of foreign routes on each host, each with a different routing protocol number. nicstripe
-/// must not remove them.
+/// Number of foreign routes on each host. Each has a different routing protocol number, and
+/// nicstripe must remove none of them.
 const DECOYS: u8 = 50;
-/// Maximum wait for routes to appear or vanish.
+/// Timeout for routes to appear or disappear.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TARGET: &str = "10.9.0.21:large";

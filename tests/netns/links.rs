@@ -1,5 +1,5 @@
-//! Tests of automatic link setup: hosts in one subnet, interfaces without addresses, cables added
-//! later, and packets that are dropped.
+//! Tests of automatic link setup: hosts in one subnet, interfaces without addresses, cables that
+//! are added later, and dropped packets.
 
 use std::{
     io::{Read as _, Write as _},
@@ -39,7 +39,7 @@ fn in_one_subnet() -> nicstripe_lab::LabBuilder {
     Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet()
 }
 
-/// Copies a file in each direction, and returns the JSON reports of both copies.
+/// Copies a file in each direction. Returns the JSON reports of both copies.
 fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
     hosts.client.write("there", bytes);
     hosts.server.write("back", bytes);
@@ -59,7 +59,7 @@ fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
 }
 
 /// Panics unless the link on each interface is up, verified and joined to the peer's interface of
-/// the same name, and carried 80 to 120 % of an equal share.
+/// the same name. Each link must have carried 80 to 120 % of an equal share.
 #[track_caller]
 fn shared(report: &Value, interfaces: &[&str]) {
     let size = number(report, "bytes") as f64;
@@ -103,7 +103,7 @@ fn one_subnet_on_a_switch_uses_both_cables_by_link_local() {
 
 fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     let bytes = content(24 * MIB);
-    // Several cards race to answer an ARP request, so that flux does not occur each time.
+    // Several interfaces race to answer an ARP request, so ARP flux does not occur each time.
     let (hosts, outcome) = (0..10)
         .map(|_| {
             let hosts = Hosts::in_lab(
@@ -163,7 +163,7 @@ fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
     }
 }
 
-/// Takes all interfaces down and up, to discard ARP entries that the hosts learned earlier.
+/// Sets all interfaces down and up, to discard ARP entries that the hosts learned earlier.
 fn flush_neighbours(hosts: &Hosts) {
     for host in Host::ALL {
         for link in 0..2 {
@@ -245,7 +245,7 @@ fn packets_that_vanish_are_found_and_told() {
         "{report:#}"
     );
     outcome.labelled("warning:", &["eth1", "1500", "jumbo"]);
-    // No report if all packets get through.
+    // The report has no path MTU if all packets arrive.
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE).with_mtu(9000)]);
     hosts.client.write("source", &bytes);
     let report = hosts
@@ -258,7 +258,7 @@ fn packets_that_vanish_are_found_and_told() {
     );
 }
 
-/// Verifies, as a control, that an ordinary TCP connection hangs in an MTU black hole.
+/// Verifies, as a control, that an ordinary TCP connection stalls in an MTU black hole.
 fn a_connection_that_does_not_look_for_them_hangs() {
     let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
     let lab = Lab::builder().link(jumbo).build().unwrap();
@@ -286,7 +286,7 @@ fn a_cable_that_is_plugged_in_joins_the_running_copy() {
         Rights::None,
         Rights::None,
     );
-    // 3.9 s on two cables.
+    // Takes 3.9 s on two cables.
     let bytes = content(184 * MIB);
     hosts.client.write("source", &bytes);
     let cp = hosts.start_cp(&["--json", "source", "10.77.1.2:target"]);

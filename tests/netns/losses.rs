@@ -1,5 +1,5 @@
-//! Tests of interfaces at one switch that fail until no link is left, although each host has one
-//! working interface. The remaining interfaces must be paired again.
+//! Tests of interfaces at one switch that fail until no link remains, although each host has one
+//! working interface. The interfaces that still work must be paired again.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ pub(crate) const LONG_TESTS: &[Test] = tests![
 
 const RATE: u64 = 100;
 
-/// Size of the copied file in bytes. One link carries it in 4.2 s.
+/// Size of the copied file in bytes. One link needs 4.2 s for it.
 const SIZE: usize = 48 * MIB;
 
-/// Returns a lab with two interfaces per host at one switch, in one subnet.
+/// Returns a lab with two interfaces per host at one switch. All are in one subnet.
 fn switch() -> Lab {
     Lab::builder()
         .links([LinkSpec::mbit(RATE); 2])
@@ -50,7 +50,7 @@ enum Pairs {
 /// Starts a copy, and waits until each of its two links has carried data.
 fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
-    // The first link joins the only interfaces that are plugged in.
+    // The first link joins the only two interfaces that are plugged in.
     let first = match pairs {
         Pairs::Straight => 0,
         Pairs::Crossed => 1,
@@ -75,8 +75,7 @@ fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     (hosts, cp)
 }
 
-/// Returns true if each of these local interfaces has carried at least 1 MiB, according to a
-/// progress event.
+/// Returns true if each of the local `interfaces` has carried at least 1 MiB, by a progress event.
 fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     let has_carried = |name: &&str| {
         let links = progress["links"].as_array().unwrap();
@@ -87,8 +86,8 @@ fn carried(progress: &Value, interfaces: &[&str]) -> bool {
     interfaces.iter().all(has_carried)
 }
 
-/// Starts a copy over two links, and calls `lose` to disable one interface of each. Panics unless
-/// data flows again within `bound` and the copy ends correctly.
+/// Starts a copy over two links, and lets `lose` disable one interface of each link. Panics unless
+/// data flows again within `bound` and the copy is correct.
 fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
     for way in Way::BOTH.repeat(runs() as usize) {
         let (hosts, cp) = copying(pairs, way);
@@ -119,14 +118,14 @@ fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
     }
     let taken = begun.elapsed();
     println!("{case}: data again after {taken:.2?}");
-    // 1 MiB takes 0.1 s; the rest is a margin for a busy machine.
+    // 1 MiB takes 0.1 s. The rest is a margin for a busy machine.
     assert!(
         taken < bound + Duration::from_millis(500),
         "{case}: {taken:?}"
     );
 }
 
-/// Returns the number of runs per case, from the environment variable `NICSTRIPE_LOSSES`.
+/// Returns the number of runs per case, set by the environment variable `NICSTRIPE_LOSSES`.
 fn runs() -> u32 {
     std::env::var("NICSTRIPE_LOSSES")
         .ok()
@@ -182,10 +181,10 @@ fn ends_that_fall_silent_are_paired_anew() {
 }
 
 /// Cuts both cables and restores one, with strict reverse-path filtering. The second pair of
-/// interfaces needs host routes at both ends. They must stay installed, because they cannot be
-/// announced while no link exists.
+/// interfaces needs host routes at both ends. The routes must stay installed, because they cannot
+/// be announced while no link exists.
 ///
-/// Measured: 2.25 s, including 0.1 s for the data; without filters 0.1 to 2.3 s, depending on the
+/// Measured: 2.25 s, including 0.1 s for the data. Without filters, 0.1 to 2.3 s, depending on the
 /// moment of the cable's return.
 fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
     for link in [0, 1].repeat(runs() as usize) {
@@ -219,15 +218,15 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
 fn a_blocked_port_closes_no_link_that_works() {
     for _ in 0..2 * runs() {
         let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
-        // Like a firewall that drops all traffic to one port.
+        // Simulates a firewall that drops all traffic to one interface.
         hosts.lab.drop_silently(1, Direction::AToB).unwrap();
         hosts.client.write("source", content(SIZE));
         let outcome = hosts
             .cp(&["--json-stream", "source", "10.9.0.21:target"])
             .expect(0);
         let report = outcome.document();
-        // A link that is closed and reconnected appears once in the report. Another link over eth2
-        // may be tried and replaced.
+        // The report lists a link once even if it is closed and reconnected. nicstripe may try and
+        // replace another link over eth2.
         let links: Vec<_> = outcome
             .events()
             .into_iter()
@@ -250,7 +249,7 @@ fn a_blocked_port_closes_no_link_that_works() {
             .iter()
             .filter(|link| number(link, "bytes") > 0)
             .collect();
-        // The first contact over IPv4 may have carried data for a few milliseconds.
+        // The first contact over IPv4 may have carried data for some milliseconds.
         let used = carrying
             .iter()
             .filter(|link| number(link, "bytes") > 4 * MIB as u64)

@@ -2,8 +2,8 @@
 //! restored, slowed down and lossy.
 //!
 //! Run by `cargo test --test netns`, as root or with unprivileged user namespaces; otherwise every
-//! test is listed as ignored, with the reason. One module per subject; each lists its tests. A test
-//! fails by panicking, and has a deadline on every wait.
+//! test is listed as ignored, with the reason. There is one module per subject, which lists its
+//! tests. A test fails by panicking, and every wait has a deadline.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]

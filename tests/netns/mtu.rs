@@ -1,5 +1,5 @@
-//! Tests of MTUs that the route helper changes for `nicstripe bench`: they are restored whichever
-//! process is killed.
+//! Tests of MTUs that the route helper changes for `nicstripe bench`. The original MTUs must be
+//! restored, whichever process is killed.
 //!
 //! The helper is the real program. The tests act as its client and encode the requests themselves.
 
@@ -93,8 +93,8 @@ impl Drop for Changed {
     }
 }
 
-/// Returns the IPv6 MTU of an interface of host A, which follows the interface's MTU. Unlike
-/// `/sys`, `/proc/sys/net` shows the network namespace of the reader.
+/// Returns the IPv6 MTU of an interface of host A, which follows the interface's MTU.
+/// `/proc/sys/net` shows the network namespace of the reader, while `/sys` does not.
 fn mtu(hosts: &Hosts, interface: &str) -> u32 {
     let path = format!("/proc/sys/net/ipv6/conf/{interface}/mtu");
     hosts
@@ -183,7 +183,7 @@ fn an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start() {
     kill(&mut changed.user);
     assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
     changed.hosts.client.write("source", b"bytes");
-    // This copy changes no MTU itself.
+    // This copy itself changes no MTU.
     changed.hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
     assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
 }
@@ -242,7 +242,7 @@ fn jumbo(rights: bool) -> Hosts {
     }
 }
 
-/// Starts `nicstripe bench` with a sweep of packet sizes and the shortest possible loads.
+/// Starts `nicstripe bench` with a sweep of packet sizes. Each load has the minimum duration.
 fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
     let port = hosts.daemon.port.to_string();
     let bench = [
@@ -279,7 +279,7 @@ fn await_both(hosts: &Hosts, is_it: impl Fn([u32; 2]) -> bool, within: Duration)
 }
 
 /// Returns the points of the only sweep in a report: the packet size in bytes, and true if the rate
-/// was computed instead of measured.
+/// was computed rather than measured.
 fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
     let points = report["sweeps"][0]["points"].as_array().unwrap();
     points
@@ -305,7 +305,7 @@ fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
         (both(&hosts), &report["complete"]),
         ([9000; 2], &true.into())
     );
-    // Each change writes a record file; none is left.
+    // Each change writes a record file. None may remain.
     assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
 }
 
@@ -343,7 +343,7 @@ fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
     assert_eq!(both(&hosts), [9000; 2]);
 }
 
-/// Maximum wait for a bench to set an MTU: one second per measured point, doubled for a busy
+/// Maximum time until a bench sets an MTU: one second per measured point, doubled for a busy
 /// machine.
 const BENCH: Duration = Duration::from_secs(40);
 const DONE: u8 = 0;

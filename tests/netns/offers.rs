@@ -1,5 +1,6 @@
 //! Tests of addresses that a peer must not claim. A real daemon offers addresses of its host in a
-//! real session. The client may change routes and is configured to install one per link.
+//! real session. The client has the right to change routes and is configured to install one per
+//! link.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
@@ -73,12 +74,12 @@ fn no_route_goes_to_an_address_that_is_not_a_neighbours() {
             "{offer}"
         );
     }
-    // A legitimate address as control: the rejections had no other cause.
+    // A legitimate address is the control: it shows that the rejections had no other cause.
     offered(&hosts, "10.77.2.9/24").expect(0);
     assert!(watch.added().contains(&ours("10.77.2.9", eth2)));
 }
 
-/// Runs a copy while the daemon's host has only this address on the second cable.
+/// Runs a copy while the daemon's host has only `address` on the second cable.
 fn offered(hosts: &Hosts, address: &str) -> nicstripe_testkit::Outcome {
     hosts
         .lab
@@ -90,7 +91,7 @@ fn offered(hosts: &Hosts, address: &str) -> nicstripe_testkit::Outcome {
 }
 
 /// Addresses that a hostile host can offer, and the reason why the client's route helper rejects
-/// each. `None` if the client rejects it without asking the helper.
+/// each; `None` if the client rejects the address without a request to the helper.
 const OFFERS: [(&str, Option<&str>); 21] = [
     // Gateways: of the default route, of a network, of a single host.
     ("10.77.2.254/24", Some("gateway")),
@@ -111,12 +112,12 @@ const OFFERS: [(&str, Option<&str>); 21] = [
     ("240.0.0.1/8", None),
     ("127.0.0.53/8", None),
     ("0.1.2.3/8", None),
-    // Not on that cable: on the other one, or public.
+    // Not on that cable: on the other cable, or public.
     ("10.77.1.9/24", None),
     ("10.99.0.1/24", None),
     ("8.8.8.8/24", None),
     ("192.0.2.1/24", None),
-    // Routes to these come from another routing protocol.
+    // Another routing protocol has installed routes to these addresses.
     ("10.77.2.77/24", Some("foreign route (protocol bgp)")),
     ("10.88.0.77/16", Some("foreign route (protocol dhcp)")),
 ];

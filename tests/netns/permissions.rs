@@ -1,7 +1,7 @@
 //! Tests of files and directories that the daemon's user may not access.
 //!
-//! Permission bits do not restrict root. These tests use a lab, because programs on its hosts can
-//! run without root's privileges.
+//! Permission bits do not restrict root. These tests use a lab, because programs on a lab's hosts
+//! can run without root's privileges.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

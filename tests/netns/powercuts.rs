@@ -1,8 +1,8 @@
-//! Tests of a few simulated power cuts, during one copy of each kind; `benches/powercuts` runs
+//! Tests of a few simulated power cuts, during one copy of each kind. `benches/powercuts` runs
 //! thousands.
 //!
-//! Needs root, FUSE, a loop device and mkfs.ext4; the test is ignored otherwise. It runs this
-//! program again in namespaces, so that all mounts end with them.
+//! The test needs root, FUSE, a loop device and mkfs.ext4, and is ignored otherwise. The test runs
+//! this program again in namespaces, so that all mounts end with it.
 
 use std::{
     env,
@@ -26,13 +26,13 @@ use nicstripe_testkit::{
 
 pub(crate) const TESTS: &[Test] = tests![a_power_cut_takes_nothing_that_was_acknowledged];
 
-/// Returns the reason why power cuts cannot be simulated; `None` if they can.
+/// Returns the reason why this machine cannot simulate power cuts; `None` if it can.
 pub(crate) fn obstacle() -> Option<String> {
     namespaces::obstacle(&[Kind::Ext4], None)
 }
 
-/// Returns the working directory if this process was started to simulate the power cuts; `None` in
-/// the test process.
+/// Returns the working directory if this process was started to simulate power cuts; `None` in the
+/// test process.
 pub(crate) fn base() -> Option<PathBuf> {
     env::var_os(BASE).map(PathBuf::from)
 }
@@ -49,13 +49,13 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
     );
 }
 
-/// Simulates the power cuts, inside the namespaces. Panics if data is lost or damaged.
+/// Simulates the power cuts inside the namespaces. Panics if data is lost or damaged.
 pub(crate) fn cut_power(base: &Path) {
     let plan = Plan {
         room: &Room::at(base),
         kind: Kind::Ext4,
         skipped: Skipped::None,
-        // Each copy twice: one cut directly after it, and one at a random point.
+        // Each copy has two cuts: one directly after it, and one at a random point.
         cuts: amount(12, 240),
         per_log: 12,
         amount: Amount::EachOnce,
@@ -73,7 +73,7 @@ pub(crate) fn cut_power(base: &Path) {
     );
 }
 
-/// Random seed for which no copy includes a large file, which would take seconds.
+/// Random seed without large files, whose copies would take seconds.
 const SEED: u64 = 1;
 
 const BASE: &str = "NICSTRIPE_POWER_CUTS";

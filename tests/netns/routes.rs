@@ -1,5 +1,5 @@
-//! Tests of host routes: present during a copy that needs them, and removed afterwards. Foreign
-//! routes stay unchanged.
+//! Tests of host routes: they exist during a copy that needs them, and are removed afterwards.
+//! Foreign routes stay unchanged.
 
 use std::{
     fs,
@@ -97,7 +97,7 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
             format!("10.77.2.2/32 dev eth2  {owner}")
         ]
     );
-    // Routes in use stay.
+    // Cleaning preserves routes in use.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), with_ours(&hosts));
 
@@ -107,14 +107,14 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
-/// Returns the process ID of the route helper that a process started, if any.
+/// Returns the process ID of the route helper that a process started; `None` without a helper.
 pub(crate) fn helper_of(user: &Process) -> Option<u32> {
     let numbers = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
     let is_helper = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // "pid (name) state parent …"; the kernel cuts names to 15 bytes.
+        // Format: "pid (name) state parent …". The kernel truncates names to 15 bytes.
         let parent = stat
             .split_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
@@ -127,7 +127,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Starts a copy and waits until data flows. Panics unless its routes are installed by then.
+/// Starts a copy and waits until data flows. Panics unless the copy's routes are installed by then.
 fn started(hosts: &Hosts) -> Process {
     Way::Put.prepare(hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
@@ -136,7 +136,7 @@ fn started(hosts: &Hosts) -> Process {
     cp
 }
 
-/// Starts a copy and kills it with its route helper, so that its routes stay installed.
+/// Starts a copy and kills it together with its route helper. The copy's routes stay installed.
 fn killed(hosts: &Hosts) {
     let cp = started(hosts);
     kill(helper_of(&cp).unwrap());
@@ -146,7 +146,7 @@ fn killed(hosts: &Hosts) {
 
 fn routes_of_a_killed_copy_go_at_once() {
     let hosts = hosts();
-    // Waits until standard error is closed, which includes that of the helper.
+    // `kill` returns once standard error is closed, by the process and by its helper.
     started(&hosts).kill();
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -156,7 +156,7 @@ fn a_copy_whose_helper_was_killed_ends_as_it_should() {
     let cp = started(&hosts);
     kill(helper_of(&cp).unwrap());
     cp.finish().expect(0);
-    // The routes are orphaned and go at the next start.
+    // The routes have no owner, and the next start removes them.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -218,8 +218,8 @@ fn effective_rights(process: &Path) -> u64 {
 
 const NET_ADMIN: u64 = 1 << 12;
 
-/// Makes host A route to 10.77.2.2 over the first cable, and drop packets from that address on the
-/// second (strict reverse-path filtering).
+/// Makes host A route to 10.77.2.2 over the first cable and drop packets from that address on the
+/// second cable (strict reverse-path filtering).
 fn make_strict(hosts: &Hosts) {
     let astray = KernelRoute {
         destination: hosts.lab.address(Host::B, 1),
@@ -305,7 +305,7 @@ fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
 fn routes_of_a_copy_killed_with_its_helper_go_at_the_next_start() {
     let hosts = hosts();
     killed(&hosts);
-    // This copy installs no routes itself.
+    // This copy itself installs no routes.
     hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
@@ -367,9 +367,9 @@ fn without_being_asked_no_route_is_installed() {
 }
 
 /// Runs a copy in which the peer of `holder` claims 10.9.0.99 at eth2, while `holder` routes to
-/// that address by eth1. With `is_its_own`, the peer's eth1 also answers for the address; otherwise
-/// it could belong to a third party. Returns the routes that nicstripe added on `holder`, and the
-/// report.
+/// that address through eth1. With `is_its_own`, the peer's eth1 also answers for the address;
+/// otherwise the address could belong to a third party. Returns the routes that nicstripe added on
+/// `holder`, and the report.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     let lab = Lab::builder()
         .links([LinkSpec::mbit(200).bare(); 2])
@@ -434,9 +434,9 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
 }
 
 /// Checks that a copy uses the second cable although the kernel has an ARP entry for the peer's
-/// second address on the first interface. It learns such entries from ARP requests, which a host
-/// with several interfaces in one subnet may send from any. Strict reverse-path filtering drops
-/// packets to the wrong interface until the entry expires after 8 s.
+/// second address on the first interface. The kernel learns such entries from ARP requests, which a
+/// host with several interfaces in one subnet may send from any of them. Strict reverse-path
+/// filtering drops packets to the wrong interface until the entry expires after 8 s.
 fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
     for holder in Host::ALL {
         let lab = Lab::builder()

@@ -1,5 +1,5 @@
-//! Tests of a disk that stalls for seconds: the daemon's files are on an ext4 image, which is
-//! frozen (FIFREEZE) during a copy.
+//! Tests of a disk that stalls for seconds. The daemon's files are on an ext4 image, which the
+//! tests freeze (FIFREEZE) during a copy.
 //!
 //! The tests need unshare(1), mount(8), mkfs.ext4(8) and fsfreeze(8), and are ignored if one of
 //! them is missing or not permitted.
@@ -22,7 +22,8 @@ use crate::hosts::{Hosts, MIB, Rights, introduce, side};
 
 pub(crate) const TESTS: &[Test] = tests![a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link];
 
-/// Returns the reason why the tests with a frozen disk cannot run; `None` if they can.
+/// Returns the reason why the tests with a frozen disk cannot run on this machine; `None` if they
+/// can.
 pub(crate) fn obstacle() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mount_point = folder.path().join("mount-point");
@@ -43,7 +44,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Creates two hosts, with a daemon on host B whose files are on an ext4 image.
+/// Creates two hosts with a daemon on host B. The daemon's files are on an ext4 image.
 fn hosts() -> Hosts {
     let lab = Arc::new(
         Lab::builder()
@@ -74,8 +75,8 @@ fn hosts() -> Hosts {
     }
 }
 
-/// Starts a process that freezes a file system for this time. It thaws the file system even if the
-/// test process dies.
+/// Starts a process that freezes a file system for `time`. The process thaws the file system even
+/// if the test process dies.
 fn freeze(folder: &Path, time: Duration) -> Child {
     let script = "exec 3< \"$0\"; fsfreeze -f /proc/self/fd/3 && echo && sleep \"$1\"; fsfreeze -u /proc/self/fd/3";
     let mut command = Command::new("sh");
@@ -121,7 +122,8 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
     }
     assert_eq!(text(&report, "blake3"), digest(&bytes));
     assert!(is_same(&fs::read(folder.join("target")).unwrap(), &bytes));
-    // At most 96 MiB were left, which both cables carry in 2.2 s; doubled for a busy machine.
+    // At most 96 MiB remained, which both cables carry in 2.2 s. The limit is doubled for a busy
+    // machine.
     assert!(
         thawed.elapsed() <= Duration::from_secs(5),
         "{:?} after the stall: {report:#}",
@@ -131,7 +133,7 @@ fn a_disk_that_takes_nothing_for_5_seconds_is_no_dead_link() {
 
 const STALL: Duration = Duration::from_secs(5);
 
-/// Shell script that creates an ext4 image of 300 MiB next to the current directory and mounts it
-/// over that directory.
+/// Shell script that creates an ext4 image of 300 MiB next to the current directory and mounts the
+/// image over that directory.
 const MOUNT: &str =
     "truncate -s 300M ../disk && mkfs.ext4 -q ../disk && mount -o loop ../disk . && cd \"$PWD\"";

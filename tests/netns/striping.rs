@@ -35,7 +35,7 @@ fn four_cables_carry_their_shares_both_ways() {
 /// Copies a file without link options. Panics unless each cable carries its share.
 fn carry_their_shares(links: &[LinkSpec]) {
     let hosts = Hosts::joined_by(links);
-    // 2.1 s on 400 Mbit/s.
+    // Takes 2.1 s at 400 Mbit/s.
     let bytes = content(96 * MIB);
     for way in Way::BOTH {
         let ends = way.prepare(&hosts, &bytes);
@@ -57,7 +57,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
                     "link {index} {end} {part} of its share: {carried:#?}\n{report:#}"
                 );
             }
-            // Acknowledgements return over the same cable: a few per cent of the data.
+            // Acknowledgements return over the same cable, as a few per cent of the data.
             assert!(
                 counters.at(receiver).sent_bytes > 10_000,
                 "link {index}: {carried:#?}"
@@ -73,7 +73,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
     }
 }
 
-/// Panics unless a link is up, verified and joins two interfaces of the same name.
+/// Panics unless a link is up, is verified, and joins two interfaces of the same name.
 #[track_caller]
 fn paired(link: &Value) {
     assert_eq!(
@@ -92,7 +92,7 @@ fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
         .sum();
     let got = number(report, "bytes") as f64 * 8.0 / report["elapsed_s"].as_f64().unwrap();
     let efficiency = got / theory as f64;
-    // `benches/throughput` measures the distance to theory, which depends on the load of the
+    // `benches/throughput` measures the difference from theory, which depends on the load of the
     // machine.
     assert!(
         efficiency <= 1.01,
@@ -117,7 +117,7 @@ fn the_daemon_listens_on_every_interface() {
             hosts.daemon.port
         ));
     }
-    // Each interface answers at its own address.
+    // Each of the daemon's interfaces accepts connections at its own address.
     hosts.client.write("source", b"bytes");
     for index in 0..3 {
         let address = hosts.lab.address(Host::B, index);
@@ -166,7 +166,7 @@ fn a_slow_cable_does_not_set_the_pace_of_a_fast_one() {
             .document();
         way.check(&hosts, &bytes, &report);
         let took = report["elapsed_s"].as_f64().unwrap();
-        // Ideally 2.04 s. A split of the rest in halves would take the slow cable 20 s.
+        // Ideally 2.04 s. If the rest were split in halves, the slow cable would need 20 s.
         assert!(
             took <= 2.0 * ideal + 1.0,
             "{took} s where {ideal} s are ideal: {report:#}"
@@ -222,7 +222,7 @@ fn a_link_that_only_met_the_peer_carries_no_data() {
         (["--link", "eth1"], "10.77.2.2", 0),
     ] {
         let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-        // The link for data comes up later than the one for the first contact.
+        // The link that carries data comes up later than the link of the first contact.
         hosts.lab.drop_silently(used, Direction::Both).unwrap();
         let late = |cp: &Process| {
             cp.await_event("connected", |_| true);
@@ -233,8 +233,7 @@ fn a_link_that_only_met_the_peer_carries_no_data() {
     }
 }
 
-/// Copies to an address. Panics unless the cable with index `used` is the only one that carried
-/// data.
+/// Copies to an address. Panics unless only the cable with index `used` carried data.
 #[track_caller]
 fn only_used(hosts: &Hosts, options: &[&str], address: &str, used: usize) {
     only_used_after(hosts, options, address, used, |_| ());
@@ -261,7 +260,7 @@ fn only_used_after(
     hosts.server.check("target", &bytes, &report);
     for (index, counters) in carried.iter().enumerate() {
         let sent = counters.a.sent_bytes;
-        // The first contact takes some KiB.
+        // The first contact needs some KiB.
         let is_right = if index == used {
             sent >= bytes.len() as u64
         } else {

@@ -47,7 +47,7 @@ fn a_tree_whose_client_was_killed_is_finished_by_a_rerun() {
         cp.await_bytes(HALF);
         cp.kill();
         let report = hosts.cp(&words).expect(0).document();
-        // Completed files are unchanged and not retransmitted.
+        // Completed files are unchanged and are not retransmitted.
         assert!(
             number(&report["tree"], "files") < SMALL + LARGE,
             "{report:#}"
@@ -80,7 +80,7 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
         "10.77.1.2:source",
         "-",
     ]);
-    // Longer than the silence after which a path counts as lost.
+    // Longer than the period of silence after which a path counts as lost.
     let (outcome, stdout) =
         Process::spawn_read_with_pauses(command, 16 * MIB, Duration::from_secs(3)).finish_raw();
     let outcome = outcome.expect(0);
@@ -97,7 +97,7 @@ fn a_reader_that_pauses_loses_no_link_of_a_pipe() {
 }
 
 impl Way {
-    /// Creates a tree on the sending side, and returns the `cp` arguments to copy it.
+    /// Creates a tree on the sending side. Returns the `cp` arguments for a copy of the tree.
     fn plant(self, hosts: &Hosts) -> [&'static str; 4] {
         let root = self.source(hosts).path("tree");
         for index in 0..SMALL {
@@ -116,7 +116,8 @@ impl Way {
         }
     }
 
-    /// Panics unless the copy equals the tree, and no temporary file is left in it or next to it.
+    /// Panics unless the copy equals the tree and no temporary file remains in the copy or next to
+    /// it.
     #[track_caller]
     fn check_tree(self, hosts: &Hosts) {
         let copy = self.target(hosts);

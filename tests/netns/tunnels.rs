@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_connection_through_forward_uses_both_cables
 ];
 
-/// Lab with a TCP service on host B, and a local port on host A that is forwarded to it.
+/// Lab with a TCP service on host B, and a local port on host A that is forwarded to the service.
 struct Stage {
     lab: Arc<Lab>,
     /// Number of bytes that the service and its client have received so far.
@@ -82,7 +82,7 @@ impl Stage {
     }
 }
 
-/// Starts the TCP service on host B. It sends all received bytes back.
+/// Starts the TCP service on host B. The service echoes all received bytes.
 fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
     let listener = lab
         .on(Host::B, || TcpListener::bind("127.0.0.1:0"))
@@ -95,7 +95,7 @@ fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
                 read_counting(&mut tcp, &mut bytes, &got).unwrap();
-                // The client may close early.
+                // Fails if the client has closed the connection early.
                 let _ = tcp
                     .write_all(&bytes)
                     .and_then(|()| tcp.shutdown(Shutdown::Write));
@@ -119,8 +119,8 @@ fn read_counting(tcp: &mut TcpStream, bytes: &mut Vec<u8>, got: &AtomicUsize) ->
 }
 
 fn a_connection_through_forward_survives_one_of_two_cables() {
-    // The cable of the first contact, and the other; on the way to the service, and on the way
-    // back.
+    // Cuts the cable of the first contact, or the other one, on the way to the service or on the
+    // way back.
     for (cable, cut_at) in [
         (0, MOVED / 4),
         (1, MOVED / 4),
@@ -156,7 +156,7 @@ fn a_connection_through_forward_survives_one_of_two_cables() {
 }
 
 fn a_connection_through_forward_uses_both_cables() {
-    // Slow cables, so that the processor is not the bottleneck.
+    // The cables are slow, so that the CPU is not the bottleneck.
     let stage = Stage::new(LinkSpec::mbit(20));
     let before = stage.lab.counters().unwrap();
     let mut tcp = stage.connect();
@@ -173,9 +173,9 @@ fn a_connection_through_forward_uses_both_cables() {
     }
 }
 
-/// Bytes sent in each direction. At 200 Mbit/s they take longer than the silence after which a path
-/// counts as lost.
+/// Bytes sent in each direction. At 200 Mbit/s, this takes longer than the period of silence after
+/// which a path counts as lost.
 const MOVED: usize = 48 * MIB;
 
-/// Maximum time to wait for bytes to arrive.
+/// Timeout for bytes to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);

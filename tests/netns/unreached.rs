@@ -1,7 +1,7 @@
 //! Tests of a trusted peer that cannot be reached: complete output and exit code of a copy.
 //!
-//! The daemon uses its default port, which some cases block by a firewall, so that each case needs
-//! a separate lab; the cases run in parallel.
+//! The daemon uses its default port, which some cases block by a firewall. Each case therefore
+//! needs a separate lab, and the cases run in parallel.
 
 use std::{sync::Arc, thread};
 
@@ -21,8 +21,8 @@ struct Case {
     is_met: bool,
     arguments: &'static [&'static str],
     code: i32,
-    /// Expected output lines. `[..]` matches any text, and `[ADD]` is the command that makes the
-    /// peer trust the local key.
+    /// Expected output lines. `[..]` matches any text, and `[ADD]` matches the command that makes
+    /// the peer trust the local key.
     printed: &'static [&'static str],
 }
 
@@ -101,7 +101,7 @@ fn a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check() {
 
 impl Case {
     /// Runs the case in a new lab. Returns the deviations from the expected output; `None` if there
-    /// are none.
+    /// are no deviations.
     fn difference(&self) -> Option<String> {
         let scene = Scene::new();
         if self.is_met {
@@ -204,7 +204,7 @@ fn pulled(scene: &Scene) -> Option<Daemon> {
     served(scene)
 }
 
-/// Returns true if a line matches the expected one, in which `[..]` is a wildcard.
+/// Returns true if a line matches the expected line, in which `[..]` is a wildcard.
 fn is_like(expected: &str, line: &str) -> bool {
     let Some((head, rest)) = expected.split_once("[..]") else {
         return line == expected;

@@ -1,4 +1,5 @@
-//! Peer that sends arbitrary protocol messages: TLS by plain rustls, and frames built by the test.
+//! Peer that sends arbitrary protocol messages, with TLS by plain rustls and with frames built by
+//! the test.
 
 use std::{
     io::{Read as _, Write as _},
@@ -46,23 +47,23 @@ impl Key {
     }
 }
 
-/// DER prefix that precedes an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410).
+/// DER prefix of an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// Connection to a daemon on which the test created a session.
+/// Connection to a daemon, over which the test has created a session.
 pub(crate) struct Wire {
     tls: StreamOwned<ClientConnection, TcpStream>,
     seq: u64,
     decoder: Decoder,
-    /// Received bytes that do not form a complete frame yet.
+    /// Received bytes that do not yet form a complete frame.
     unread: Vec<u8>,
 }
 
 impl Wire {
-    /// Connects to a daemon from the calling thread's host, and creates a session in which the peer
-    /// claims these interfaces. Accepts any server key.
+    /// Connects to a daemon from the calling thread's host. Creates a session in which the peer
+    /// claims to have `interfaces`. Accepts any server key.
     pub(crate) fn session(
         daemon: SocketAddr,
         key: &Key,
@@ -113,7 +114,7 @@ impl Wire {
         self.tls.flush().unwrap();
     }
 
-    /// Reads and discards messages until `is_it` returns true for a control message.
+    /// Reads and discards messages until `is_it` returns true for one of them.
     pub(crate) fn wait_for(&mut self, is_it: impl Fn(&Message) -> bool) {
         loop {
             if let Frame::Control { body, .. } = self.frame()

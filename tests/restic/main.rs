@@ -1,7 +1,7 @@
-//! Tests of the real restic on `nicstripe serve restic`: it restores the data it stored, even if
-//! the daemon is killed during the backup.
+//! Tests of the real restic on `nicstripe serve restic`. restic must restore the data that it
+//! stored, even if the daemon is killed during the backup.
 //!
-//! Run by `cargo test --test restic`; without restic its tests are listed as ignored, with the
+//! Run by `cargo test --test restic`; without restic, its tests are listed as ignored, with the
 //! reason. `crates/cli/commands/serve/restic` tests the HTTP interface without restic.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]

@@ -43,13 +43,13 @@ pub(crate) const TESTS: &[Test] = tests![
     who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in,
 ];
 
-/// Metadata that restic preserves. It may add or drop holes.
+/// Metadata that restic preserves. restic may add or drop holes.
 const ASPECTS: Aspects = Aspects {
     holes: false,
     ..Aspects::ALL
 };
 
-/// restic on the client's side, with a repository at the daemon.
+/// restic on the client side, with a repository at the daemon.
 struct Restic<'a> {
     side: &'a Side,
     port: u16,
@@ -106,7 +106,7 @@ fn restic(side: &Side, repository: &str) -> Command {
     command
 }
 
-/// Creates files of many sizes, and entries of the other types, to back up.
+/// Creates files of many sizes and entries of the other types, as the source of a backup.
 fn plant_source(side: &Side) {
     plant_everything(&side.path("source"));
     for index in 0..40 {
@@ -119,7 +119,7 @@ fn plant_source(side: &Side) {
     plant(&side.path("source"), "large", content(24 * MIB));
 }
 
-/// Restores the newest snapshot to `target`. Panics if it differs from the source.
+/// Restores the newest snapshot to `target`. Panics if the restored data differs from the source.
 #[track_caller]
 fn check_restored(restic: &Restic<'_>, target: &str) {
     restic
@@ -182,7 +182,7 @@ fn the_folder_at_the_daemon_is_a_repository_by_itself() {
         &pair.server.path("restored/source"),
         ASPECTS,
     );
-    // Data stored at the daemon without nicstripe is also visible through it.
+    // Data stored at the daemon without nicstripe is also visible through nicstripe.
     let mut there = restic(&pair.server, "backup/laptop");
     there.args(["backup", "restored"]);
     Process::spawn(there).finish().expect(0);
@@ -197,7 +197,7 @@ fn a_peer_that_may_only_append_removes_nothing_but_locks() {
     restic.run(&["backup", "source"]).expect(0);
     restic.run(&["backup", "source"]).expect(0);
     assert_eq!(files_beneath(&pair.server.path("backup/laptop/locks")), 0);
-    // restic retries forbidden requests for a long time. Its first removals suffice.
+    // restic retries forbidden requests for a long time. Its first removal requests suffice.
     let forget = restic.start(&["forget", "--keep-last", "1", "--prune"]);
     forget.await_stderr("403");
     forget.kill();
@@ -284,7 +284,7 @@ fn an_address_is_served_as_long_as_whoever_reads_its_line_is_there() {
     }
     thread::sleep(Duration::from_millis(300));
     assert!(server.try_wait().unwrap().is_none());
-    // rustic closes the pipe when it ends.
+    // rustic closes the pipe when it exits.
     drop(stderr);
     let mut status = None;
     await_true("its end", || {
@@ -341,7 +341,8 @@ fn the_line_that_is_printed_is_all_that_restic_needs() {
     .expect(1);
 }
 
-/// Waits until `nicstripe serve restic` prints the repository's URL, and returns it without quotes.
+/// Waits until `nicstripe serve restic` prints the repository's URL. Returns the URL without
+/// quotes.
 fn repository_of(server: &Process) -> String {
     let line = server.await_stdout("export RESTIC_REPOSITORY=");
     line.split_once('=')
@@ -412,8 +413,8 @@ fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     command
 }
 
-/// Waits until `nicstripe serve restic` prints its address in the form that rustic reads, and
-/// returns it.
+/// Waits until `nicstripe serve restic` prints its address in the form that rustic reads. Returns
+/// the address.
 fn address_of(server: &Process) -> String {
     let line = server.await_stderr("Serving restic REST API on ");
     line.strip_prefix("Serving restic REST API on http://")
@@ -436,7 +437,7 @@ fn ask(
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // A rejection may arrive before everything is sent.
+    // Fails if a rejection arrives before the whole body is sent.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -469,7 +470,7 @@ fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
             .count(),
         256
     );
-    // Longer than one request to the daemon.
+    // Longer than one request to the daemon can carry.
     let bytes = content(9 * MIB + 5);
     let id: String = digest(&SHA256, &bytes)
         .as_ref()

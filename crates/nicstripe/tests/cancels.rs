@@ -1,5 +1,5 @@
-//! Tests that drop futures of the library at arbitrary await points: nothing leaks, and interrupted
-//! work can be resumed.
+//! Tests that drop futures of the library at arbitrary await points. Nothing may leak, and
+//! interrupted work must be resumable.
 //!
 //! The environment variable `NICSTRIPE_CANCELS` sets the number of dropped transfers, 400 by
 //! default.
@@ -26,7 +26,8 @@ const USUAL: usize = 400;
 /// Number of dropped transfers between two checks for leaks.
 const ROUND: usize = 100;
 
-/// Number of target names. It is small, so that transfers find part files of earlier ones.
+/// Number of target names. The number is small, so that transfers find part files of earlier
+/// transfers.
 const NAMES: usize = 8;
 
 /// State of a linear congruential pseudo-random number generator with Knuth's constants.
@@ -42,8 +43,8 @@ impl Dice {
     }
 }
 
-/// Polls a future until it is ready, at most `times + 1` times, and drops it. Returns its output if
-/// it was ready.
+/// Polls a future until it is ready, at most `times + 1` times, then drops it. Returns the future's
+/// output; `None` if the future was not ready.
 async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;
@@ -58,7 +59,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     .await
 }
 
-/// Counts of the process's tokio tasks, open files and threads, to detect leaks.
+/// Number of tokio tasks, open files and threads of the process, to detect leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resources {
     tasks: usize,
@@ -78,7 +79,7 @@ impl Resources {
         }
     }
 
-    /// Waits up to 30 s until the process holds no more resources than `self`.
+    /// Waits up to 30 s until the process has no more resources than `self`.
     async fn back_to(self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -107,8 +108,8 @@ fn memory() -> u64 {
         * 1024
 }
 
-/// Creates a temporary directory, in `/dev/shm` if possible, because every completed file is
-/// synced.
+/// Creates a temporary directory, in `/dev/shm` if possible, because the receiver syncs every
+/// completed file.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -124,7 +125,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     fs::write(here.path().join("source"), &bytes).unwrap();
     fs::write(served.path("source"), &bytes).unwrap();
     let mut dice = Dice(1);
-    // The first round creates what stays, such as threads and buffers.
+    // The first round creates long-lived resources, such as threads and buffers.
     drop_some(&client, &here, &mut dice).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (held, before) = (Resources::now(), memory());
@@ -158,7 +159,7 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
             0 => client.put(&here.path().join("source"), Some(name(&target)), options),
             _ => client.get(name("source"), &here.path().join(&target), options),
         };
-        // Each event is one more point at which to drop.
+        // Each event is another point at which the transfer can be dropped.
         for _ in 0..dice.below(6) {
             let _ = polled(transfer.next_event(), dice.below(3)).await;
         }

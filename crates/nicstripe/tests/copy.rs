@@ -179,7 +179,7 @@ async fn an_interrupted_transfer_goes_on_where_it_was() {
     }
     match within(transfer.finish()).await {
         Err(Error::Cancelled { resumable: true }) => {}
-        // A machine this fast leaves nothing to resume.
+        // A very fast machine leaves nothing to resume.
         other => return assert!(other.is_ok() && moved > 0, "{other:?}"),
     }
     assert!(!served.path("target").exists());
@@ -245,7 +245,7 @@ async fn garbage_and_silence_get_no_byte_and_disturb_nobody() {
     let mut garbage = tokio::net::TcpStream::connect(address).await.unwrap();
     garbage.write_all(&content(4096)).await.unwrap();
     let mut answer = Vec::new();
-    // An orderly end or a reset, without data.
+    // An orderly close or a reset, without data.
     let _ = within(garbage.read_to_end(&mut answer)).await;
     assert_eq!(answer, b"");
 
@@ -307,7 +307,7 @@ async fn transfers_that_begin_at_the_same_time_all_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
     let served = Served::start().await;
-    // 1 MB/s for all of them.
+    // 1 MB/s for all copies together.
     let client = within(served.connect_at(2, Some(BitRate(8_000_000))))
         .await
         .unwrap();
@@ -354,7 +354,7 @@ async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
         (600_000, 600_000)
     );
 
-    // An interrupted transfer does not affect the others and can be resumed.
+    // An interrupted transfer does not affect the others, and can be resumed.
     let other = client.put(&large, Some(name("other")), CopyOptions::default());
     long.cancel();
     let error = within(long.finish()).await.unwrap_err();
@@ -425,7 +425,7 @@ impl std::io::Write for Sink {
     }
 }
 
-/// Reader that supplies the given number of bytes, at most 1,000 per call, and then fails.
+/// Reader that returns `self.0` bytes, at most 1,000 per call, and then fails.
 struct Failing(usize);
 
 impl std::io::Read for Failing {
@@ -571,7 +571,7 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     assert_eq!(report.failovers, 0);
 }
 
-/// Reader without an end that supplies at most 2 MB/s.
+/// Endless reader of at most 2 MB/s.
 struct Endless;
 
 impl std::io::Read for Endless {

@@ -47,11 +47,12 @@ fn obstacle() -> Option<String> {
     Loop::over(file.path()).err()
 }
 
-/// Path of a loop device that is attached to a file. Dropping it detaches the device.
+/// Path of a loop device that is attached to a file. Detached on drop.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// Attaches a loop device to a file. Returns the reason if losetup(8) is missing or fails.
+    /// Attaches a loop device to a file. Returns the reason as an error if losetup(8) is missing or
+    /// fails.
     fn over(file: &Path) -> Result<Self, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show"])
@@ -196,8 +197,8 @@ async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
     let disk = here.path().join("disk");
     std::fs::write(&disk, vec![7; SIZE + (8 << 20)]).unwrap();
     let device = Loop::over(&disk).unwrap();
-    // Too large for a batch, so that it is a standalone file. A copy of a single file would write
-    // into the device.
+    // The file is too large for a batch and is therefore a standalone file. A copy of a single file
+    // would write into the device.
     let (tree, bytes) = (here.path().join("tree"), content(6 << 20));
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("sda"), &bytes).unwrap();

@@ -34,7 +34,7 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
     .unwrap();
     assert!(std::fs::read(after.join("target")).unwrap() == content(600_000));
     assert_eq!(std::fs::read_dir(&before).unwrap().count(), 0);
-    // A symbolic link does not lead out of it either.
+    // A symbolic link does not lead out of the directory either.
     std::os::unix::fs::symlink("../source", after.join("out")).unwrap();
     let error = within(
         client
@@ -69,7 +69,7 @@ async fn sockets_that_are_handed_over_are_the_only_ones() {
     let listener = TcpListener::bind("127.0.3.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
-    // Both settings are ignored.
+    // The daemon ignores both settings.
     let builder = Daemon::builder()
         .listeners(vec![listener, everywhere])
         .interfaces(vec!["nonsense".into()])
@@ -152,7 +152,7 @@ async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_are_not_touched_unless_that_was_asked_for() {
-    // All of nicstripe's routes in the kernel's table.
+    // Returns all routes of nicstripe in the kernel's table.
     let state = tempfile::tempdir().unwrap();
     let tables = || {
         nicstripe::routes::list(state.path())

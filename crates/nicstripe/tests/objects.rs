@@ -535,7 +535,7 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
         }
         drop(writer);
     }
-    // The daemon may still be ending the last of them.
+    // The daemon may still be ending the last transfers.
     within(async {
         while !leftovers(served.root.path()).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -616,7 +616,7 @@ async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
     });
     for (number, ask) in asks.collect::<Vec<_>>().into_iter().enumerate() {
         match number % 10 {
-            // An aborted call may take effect or not, and must not block the others.
+            // An aborted call may or may not take effect, and must not block the others.
             9 => ask.abort(),
             _ => within(ask).await.unwrap().unwrap(),
         }
@@ -702,7 +702,7 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
     {
         assert!(std::fs::read(served.path(file)).unwrap() == bytes, "{file}");
     }
-    // The full number of transfers can still run concurrently.
+    // The full number of concurrent transfers is still available.
     let all = (0..nicstripe::MOST_TRANSFERS).map(|number| {
         let client = client.clone();
         let mut writer = client.create(&name(&format!("last-{number}")), CopyOptions::default());

@@ -303,7 +303,8 @@ fn a_file_goes_on_where_it_was_when_its_session_was_killed() {
     let bytes = content(128 << 20);
     let source = file(here.path(), &bytes);
 
-    // Dropping the runtime ends its tasks without a message to the daemon, like a killed process.
+    // Dropping the runtime ends its tasks without a message to the daemon, as if the process were
+    // killed.
     let killed = tokio::runtime::Runtime::new().unwrap();
     killed.block_on(async {
         let client = within(served.connect_at(2, Some(BitRate(800_000_000))))
@@ -567,7 +568,7 @@ async fn an_interrupted_file_from_memory_goes_on_where_it_was() {
     assert!(report.resumed_bytes > 0, "{report:?}");
     assert!(std::fs::read(&back).unwrap() == bytes);
 
-    // Other bytes of the same length and name are another file.
+    // Other bytes of the same length and under the same name are another file.
     let again = CopyOptions {
         replace: true,
         ..CopyOptions::default()

@@ -49,7 +49,8 @@ fn plant(tree: &Path) {
         .unwrap();
 }
 
-/// Returns the differences between two trees by `diff -r` and find(1); empty if they are equal.
+/// Returns the differences between two trees by `diff -r` and find(1). Empty if the trees are
+/// equal.
 fn difference(a: &Path, b: &Path) -> String {
     let list = |tree: &Path| {
         let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";
@@ -176,7 +177,7 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_four_trees_at_once() {
     let served = Served::start().await;
-    // Slow enough that none completes.
+    // Slow enough that no transfer completes.
     let client = within(served.connect_at(1, Some(BitRate(1_000_000))))
         .await
         .unwrap();
@@ -203,7 +204,7 @@ async fn a_session_has_four_trees_at_once() {
         error.to_string().contains("limit of 4 concurrent trees"),
         "{error}"
     );
-    // The others are not affected.
+    // The other transfers are not affected.
     assert!(
         tokio::time::timeout(Duration::from_millis(300), trees.join_next())
             .await

@@ -155,7 +155,7 @@ async fn what_was_written_and_ended_arrives_although_the_client_is_closed() {
     let mut service = within(stage.accepted.recv()).await.unwrap();
     let bytes = vec![7; 200_000];
     let reader = tokio::spawn(async move {
-        // A slow reader.
+        // Simulates a slow reader.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut bytes = Vec::new();
         service.read_to_end(&mut bytes).await.map(|_| bytes)

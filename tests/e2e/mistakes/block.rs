@@ -1,4 +1,4 @@
-//! Block of a transcript: one command line, its output and exit code.
+//! Block of a transcript: a command line, its output and its exit code.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ pub(super) struct Block {
     /// Simulated machine on which the command runs, `laptop` or `nas`.
     pub(super) machine: String,
     pub(super) typed: String,
-    /// Output lines: those of standard error, then those of standard output with a `> ` prefix.
+    /// Output lines: standard error, then standard output with a `> ` prefix.
     pub(super) printed: Vec<String>,
-    /// Exit code of the command; `None` in a new block that was never run.
+    /// Exit code of the command; `None` in a new block that has never run.
     pub(super) code: Option<i32>,
 }
 
@@ -58,8 +58,8 @@ impl Block {
         self.code.is_some_and(|code| code != 0)
     }
 
-    /// Returns a copy of the block with the actual output and exit code. Keeps expected lines with
-    /// `[..]` that match the actual ones.
+    /// Returns a copy of the block with the actual output and exit code. Keeps an expected line
+    /// with `[..]` if it matches the actual line.
     pub(super) fn ran(&self, printed: Vec<String>, code: Option<i32>) -> Self {
         let is_same = printed.len() == self.printed.len();
         let kept = |(index, line): (usize, String)| {
@@ -76,7 +76,8 @@ impl Block {
         }
     }
 
-    /// Returns the block as text, with its differences from `ran` marked; `None` if there are none.
+    /// Returns the block as text, with the differences from `ran` marked; `None` if there are no
+    /// differences.
     pub(super) fn difference(&self, ran: &Self) -> Option<String> {
         if self == ran {
             return None;
@@ -142,7 +143,7 @@ fn code_of(line: &str) -> Option<Option<i32>> {
     }
 }
 
-/// Returns true if a line of output matches the expected one, in which `[..]` is a wildcard.
+/// Returns true if a line of output matches the expected line, in which `[..]` is a wildcard.
 fn is_match(expected: &str, line: &str) -> bool {
     let parts: Vec<&str> = expected.split("[..]").collect();
     let [first, middle @ .., last] = &parts[..] else {

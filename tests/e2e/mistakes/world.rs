@@ -17,7 +17,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Creates both machines and starts the daemon on `nas`. `trusting` contains the options of
+    /// Creates both machines, and starts the daemon on `nas`. `trusting` contains the rights of
     /// `laptop` in the peers file of `nas`.
     pub(super) fn new(trusting: &str) -> Self {
         let (client, server) = (Side::here(), Side::here());
@@ -42,7 +42,7 @@ impl World {
                 .fingerprint()
                 .to_string()
         };
-        // A value that contains another one comes first.
+        // A value that contains another value must come first.
         let placeholders = vec![
             ("[LAPTOP-KEY]", key(&client)),
             ("[NAS-KEY]", key(&server)),
@@ -54,7 +54,7 @@ impl World {
             ("[NAS]", text(server.files())),
             ("[PORT]", daemon.port.to_string()),
             ("[FREE]", free.to_string()),
-            // With the option, because the name alone may be a word of a message.
+            // Together with the option, because the name alone may be a word of a message.
             (
                 "--name [HOSTNAME]",
                 format!(
@@ -114,7 +114,7 @@ impl World {
     }
 }
 
-/// Returns a search path that begins with the directory of the tested program.
+/// Returns a search path that begins with the directory of the program under test.
 fn search_path() -> OsString {
     let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
     let folders = [

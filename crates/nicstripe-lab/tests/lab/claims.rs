@@ -75,7 +75,7 @@ fn a_silent_drop_leaves_the_carrier_and_loses_one_direction() {
         lab.pass(1).unwrap();
         expect([true, true]);
     }
-    // A repeated drop is no error, the directions add up, and a replug does not end a drop.
+    // A repeated drop is no error, the directions add up, and replugging does not end a drop.
     lab.drop_silently(1, Direction::AToB).unwrap();
     lab.drop_silently(1, Direction::AToB).unwrap();
     lab.drop_silently(1, Direction::BToA).unwrap();
@@ -105,7 +105,7 @@ fn counters_tell_which_cable_carried_the_bytes() {
         carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received,
         "{carried:?}"
     );
-    // Acknowledgements: less than a frame per received frame. The other cable carries only
+    // Acknowledgements take less than a frame per received frame. The other cable carries only
     // neighbour discovery.
     assert!(carried[1].a.sent_bytes < received / 10, "{carried:?}");
     assert!(
@@ -250,16 +250,16 @@ fn no_descriptor_or_interface_remains() {
     assert_eq!((namespaces_held(), interfaces()), before);
 }
 
-/// Limits the number of network namespaces in this process's own user namespace, to detect when the
-/// kernel has removed those of a lab.
+/// Limits the number of network namespaces in this process's user namespace. The limit shows when
+/// the kernel has removed the namespaces of a lab.
 fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     if in_first_user_namespace() {
         return Completion::ignored_with(
             "would limit the whole machine's namespaces: tried by all_of_this_holds_without_root",
         );
     }
-    /// Previous limit on network namespaces. It is restored on drop, even if the test fails,
-    /// because later tests need namespaces too.
+    /// Previous limit on network namespaces. Restored on drop, even if the test fails, because
+    /// later tests also need namespaces.
     struct Limit(String);
     impl Drop for Limit {
         fn drop(&mut self) {
@@ -269,7 +269,7 @@ fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     let _limit = Limit(fs::read_to_string(NAMESPACE_LIMIT).unwrap());
     fs::write(NAMESPACE_LIMIT, "3").unwrap();
     let build = || Lab::builder().link(LinkSpec::gigabit()).build();
-    // The kernel cleans up in the background; namespaces of earlier tests count until then.
+    // The kernel cleans up in the background. Until then, the namespaces of earlier tests count.
     let mut lab = None;
     await_rarely("a first lab fits", || {
         build().map(|built| lab = Some(built)).is_ok()
@@ -287,8 +287,9 @@ fn all_of_this_holds_without_root() -> Completion {
     if !in_first_user_namespace() {
         return Completion::ignored_with("runs without root already");
     }
-    // The kernel shapes alike for every user: rates and limits are tested again only in the long form.
-    // Through /proc, because this user may have no access to the program's directory.
+    // The kernel shapes equally for every user, so rates and limits are tested again only in the
+    // long form. Started through /proc, because this user may have no access to the program's
+    // directory.
     let run = Command::new("/proc/self/exe")
         .args(amount(
             &["--skip", "rates::", "--skip", "limits::"][..],
@@ -305,7 +306,7 @@ fn all_of_this_holds_without_root() -> Completion {
         "as uid {NOBODY}:\n{text}{}",
         String::from_utf8_lossy(&run.stderr)
     );
-    // In that run only this test is ignored.
+    // That run ignores only this test.
     if text.contains("; 1 ignored;") {
         return Completion::Completed;
     }
@@ -322,7 +323,7 @@ pub(crate) fn two_links() -> Lab {
         .unwrap()
 }
 
-/// Returns for each link whether hosts A and B see carrier.
+/// Returns for each link whether host A and host B have carrier.
 pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
     (0..lab.links().len())
         .map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap()))
@@ -333,8 +334,8 @@ pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
     lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
 }
 
-/// Returns a host's link-local address from `/proc/net/if_inet6`, which has 32 digits of address,
-/// index, prefix length, scope, flags, name.
+/// Returns a host's link-local address from `/proc/net/if_inet6`. A line has 32 digits of address,
+/// then index, prefix length, scope, flags and name.
 fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
     let name = lab.interface(link);
     let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
@@ -357,7 +358,7 @@ fn effective_capabilities(status: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Returns the number of descriptors of network namespaces that this process has open.
+/// Returns the number of file descriptors of network namespaces that this process has open.
 fn namespaces_held() -> usize {
     let target = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
     let links = fs::read_dir("/proc/self/fd")
@@ -395,9 +396,9 @@ fn await_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits at most 90 s for a condition, with growing pauses between checks. For checks that cost
-/// resources: each attempt to build a lab takes free namespaces, which the kernel must clean up as
-/// well.
+/// Waits at most 90 s for a condition, with growing pauses between checks. Used for checks that
+/// cost resources: each attempt to build a lab uses free namespaces, which the kernel must also
+/// clean up.
 fn await_rarely(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut pause = Duration::from_millis(20);

@@ -31,7 +31,7 @@ fn a_cable_loses_a_share_of_one_direction() {
         [DATAGRAMS; 2]
     );
     let left = arrived(&pairs[1], Host::A);
-    // 1500 of 2000 are expected, with a standard deviation of 19.
+    // The expected count is 1500 of 2000, with a standard deviation of 19.
     assert!(
         (1400..=1600).contains(&left),
         "{left} of {DATAGRAMS} datagrams arrived"
@@ -78,8 +78,8 @@ fn what_is_corrupted_is_taken_by_tcp_and_counted() {
             .map(|byte| u64::from((byte ^ PATTERN).count_ones()))
             .sum();
         let counted = lab.corrupted(1).unwrap() - before;
-        // At least 700 frames, of which a tenth are changed; none with a probability of 10⁻¹⁹. A
-        // second change may restore a bit.
+        // Of at least 700 frames, a tenth are changed; the probability of none is 10⁻¹⁹. A second
+        // change may restore a bit.
         assert!(
             counted > 0 && bits <= counted && bits + 4 >= counted,
             "{bits} bits changed, {counted} frames counted"
@@ -149,8 +149,8 @@ fn a_share_that_is_none_is_refused() {
     ));
 }
 
-/// Sends [`DATAGRAMS`] from host `from`, a few at a time so that no queue overflows, and returns
-/// the number that arrive.
+/// Sends [`DATAGRAMS`] from host `from`, a few at a time so that no queue overflows. Returns the
+/// number of datagrams that arrive.
 fn arrived(pair: &Pair, from: Host) -> usize {
     let [a, b] = pair.sockets();
     let (sender, receiver) = if from == Host::A { (a, b) } else { (b, a) };
@@ -174,7 +174,7 @@ fn arrived(pair: &Pair, from: Host) -> usize {
 }
 
 const DATAGRAMS: usize = 2000;
-/// Number of bytes to send: at least 700 superpackets.
+/// Number of bytes to send, in at least 700 superpackets.
 const BYTES: usize = 48 << 20;
 const PATTERN: u8 = 0x5a;
 const SHARE: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! Tests of limits on a transfer other than its cables: a shared bus, a long delay, a CPU quota.
+//! Tests of transfer limits other than the cables' rates: a shared bus, a long delay, a CPU quota.
 
 use std::{
     fs,
@@ -38,13 +38,13 @@ fn links_that_share_a_bus_carry_less_together_than_alone() {
     lab.share_bus(Host::B, &[0, 1], BUS).unwrap();
     for link in [0, 1] {
         let alone = [Flow::start(&lab, link, Host::A)];
-        // 94 Mbit/s fit into a bus of 120.
+        // 94 Mbit/s fit into a bus of 120 Mbit/s.
         reaches("one alone", 85e6, &alone);
     }
     let both = [0, 1].map(|link| Flow::start(&lab, link, Host::A));
     reaches("both together", 85e6, &both);
     let most = (0..3).map(|_| total(&both)).fold(0.0, f64::max);
-    // 115 Mbit/s of payload, compared with 188 without a bus. A window may include some queued
+    // 115 Mbit/s of payload; without a bus, 188 Mbit/s. A measurement may include some queued
     // bytes.
     assert!(most < 130e6, "{most:.0} bit/s through a bus of {BUS}");
     lab.share_bus(Host::B, &[0, 1], None).unwrap();
@@ -78,7 +78,7 @@ fn a_bus_stays_when_the_faults_of_its_links_end() {
     lab.drop_silently(0, Direction::AToB).unwrap();
     pairs[0].expect([false, true]);
     lab.pass(0).unwrap();
-    // 300 full frames take 454 ms at 8 Mbit/s, minus a burst of 17 ms.
+    // 300 full frames take 454 ms at 8 Mbit/s, less 17 ms for a burst.
     let took = pairs[0].train(300, 1472);
     assert!(took > Duration::from_millis(300), "300 frames in {took:?}");
 }
@@ -96,7 +96,7 @@ fn a_bus_that_makes_no_sense_is_refused() {
         error.to_string(),
         "rate of the bus of 1 bit/s is below the least, 8 kbit/s"
     );
-    // A second bus replaces the first, and the removal of a missing one is no error.
+    // A second bus replaces the first. Removing a missing bus is no error.
     for rate in [None, Some(BUS), Some(BUS), None, None] {
         lab.share_bus(Host::B, &[0, 1], rate).unwrap();
     }
@@ -123,7 +123,7 @@ fn a_frame_on_a_cable_with_a_delay_takes_its_time_each_way() {
         start.elapsed()
     };
     let shortest = (0..10).map(|_| trip()).min().unwrap();
-    // At least one of ten trips takes less than twice the minimum, even on a busy machine.
+    // At least one of ten round trips takes less than twice the minimum, even on a busy machine.
     assert!(shortest < DELAY * 4, "{shortest:?} there and back");
 }
 
@@ -266,7 +266,7 @@ fn a_process_with_a_quota_is_held_back_until_the_quota_is_dropped() -> Completio
     Completion::Completed
 }
 
-/// Asserts that the total goodput of the flows reaches `least` bits per second in one of several
+/// Panics unless the total goodput of the flows reaches `least` bits per second in one of several
 /// measurements.
 fn reaches(what: &str, least: f64, flows: &[Flow]) {
     let seen: Vec<f64> = (0..ATTEMPTS)

@@ -31,8 +31,8 @@ fn main() {
     of_alone.exit();
 }
 
-/// Returns true for a test that measures a rate, on a machine that may have few cores, or that counts
-/// what all labs share.
+/// Returns true for a test that must run alone: it measures a rate, which a machine with few cores
+/// would distort, or it counts resources that all labs share.
 fn is_run_alone(name: &str) -> bool {
     let counting = [
         "claims::all_of_this_holds_without_root",

@@ -1,4 +1,4 @@
-//! Tests that compare measured rates of links with theory.
+//! Tests that compare the measured rates of links with theory.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn a_new_rate_holds_for_a_stream_that_runs() {
         let rate = BitRate::mbit(megabits);
         lab.set_rate(0, rate).unwrap();
         assert_eq!(lab.links()[0].line_rate(), Some(rate));
-        // The stream lost a queue and must recover, which takes cubic seconds.
+        // The stream lost a full queue and must recover, which takes cubic seconds.
         expect(
             "the changed link",
             theory(LinkSpec::mbit(megabits)),
@@ -60,7 +60,7 @@ fn a_new_rate_holds_for_a_stream_that_runs() {
     let free = (0..ATTEMPTS)
         .map(|_| goodput(&flows, WINDOW)[0])
         .fold(0.0, f64::max);
-    // Three times the rate of the last shaper, so no shaper is left.
+    // Three times the rate of the last shaper, so no shaper remains.
     assert!(free > 1.2e9, "{free:.0} bit/s on an unshaped link");
 }
 
@@ -68,7 +68,7 @@ fn an_idle_slow_link_saves_up_no_more_than_a_few_frames() {
     let lab = Lab::builder().link(LinkSpec::mbit(10)).build().unwrap();
     let pair = Pair::new(&lab, 0);
     let took = (0..ATTEMPTS).map(|_| pair.train(60, 1472)).max().unwrap();
-    // 60 full frames take 73.8 ms at 10 Mbit/s; a burst covers 10 of them, so 61.5 ms.
+    // 60 full frames take 73.8 ms at 10 Mbit/s. A burst covers 10 of them, which leaves 61.5 ms.
     assert!(took > Duration::from_millis(58), "60 frames in {took:?}");
 }
 
@@ -92,8 +92,8 @@ fn settle(flows: &[Flow]) {
     goodput(flows, Duration::from_millis(300));
 }
 
-/// Asserts that one of several measurements is within `tolerance` (a fraction of 1) of the theory.
-/// A wrong rate fails each time; a busy machine does not.
+/// Panics unless one of several measurements is within `tolerance` (a fraction of 1) of the theory.
+/// A wrong rate fails in each measurement; a busy machine does not.
 fn expect(what: &str, theory: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {

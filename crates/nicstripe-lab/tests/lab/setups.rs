@@ -243,8 +243,8 @@ fn jumbo_frames_vanish_in_a_narrow_middle_without_a_word() {
         let mut pair = Pair::new(&lab, link);
         dont_fragment(&pair);
         for from in Host::ALL {
-            // Repeated, because an ICMP message about one packet would make the kernel refuse the
-            // next.
+            // Repeated, because the kernel would refuse the next packet after an ICMP message about
+            // this one.
             for len in [1500, 1501, 9000, 1501, 9000, 1500] {
                 assert_eq!(
                     pair.passes(from, len - HEADERS),
@@ -268,7 +268,7 @@ fn a_tcp_stream_stands_still_in_a_narrow_middle() {
     let narrow = [LinkSpec::gigabit(), LinkSpec::unshaped()]
         .map(|spec| spec.with_mtu(9000).with_middle_mtu(1500));
     let lab = Lab::builder().links(narrow).build().unwrap();
-    // The start of a flow proves that it could connect.
+    // A flow starts only after its connection has succeeded.
     let flows = [(0, Host::A), (0, Host::B), (1, Host::A), (1, Host::B)]
         .map(|(link, from)| Flow::start(&lab, link, from));
     thread::sleep(Duration::from_secs(1));
@@ -298,7 +298,7 @@ fn one_narrow_link_of_a_switch_takes_no_jumbo_frame_from_another() {
         }
     }
     // B answers to A's eth1 with small packets only. A's packets to B's second address leave
-    // through eth1 and arrive at the narrow port.
+    // through eth1 and arrive at the port with the small MTU.
     let flow = Flow::start(&lab, 1, Host::A);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(flow.received_bytes(), 0);
@@ -316,7 +316,7 @@ fn a_cable_that_is_plugged_in_later_works_from_then_on() {
             [1, 2].map(|link| lab.link_local(host, link).unwrap()),
             [None; 2]
         );
-        // The interface exists and is up, with its address.
+        // The interface exists and is up, with an address.
         lab.on(host, || UdpSocket::bind((lab.address(host, 1), 0)))
             .unwrap()
             .unwrap();
@@ -378,7 +378,7 @@ fn an_interface_that_is_down_keeps_its_ipv4_address_and_comes_back() {
     pairs[1].expect([false, false]);
     lab.set_up(Host::A, 1, true).unwrap();
     pairs[1].expect([true, true]);
-    // Without a pause, each time.
+    // Twenty times, without pauses.
     for host in [Host::A, Host::B].repeat(10) {
         lab.set_up(host, 1, false).unwrap();
         lab.set_up(host, 1, true).unwrap();
@@ -437,14 +437,14 @@ fn one_subnet(links: usize) -> LabBuilder {
 }
 
 /// Makes each interface of a host answer ARP only for its own addresses (`arp_ignore` 1,
-/// `arp_announce` 2), the usual setting for several cards in one subnet.
+/// `arp_announce` 2). This is the usual setting for several cards in one subnet.
 fn own_arp(builder: LabBuilder, host: Host) -> LabBuilder {
     builder
         .sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
         .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
 }
 
-/// Runs `action`, and returns the traffic of each link during it.
+/// Runs `action`. Returns the traffic of each link during the call.
 fn carried<T>(lab: &Lab, action: impl FnOnce() -> T) -> Vec<LinkCounters> {
     let before = lab.counters().unwrap();
     action();
@@ -479,7 +479,7 @@ fn connect_by_link_local(lab: &Lab, a: usize, b: usize) {
     );
 }
 
-/// Sets the don't-fragment bit on datagrams of both sockets, and makes the kernel report ICMP
+/// Sets the don't-fragment bit on the datagrams of both sockets, and makes the kernel report ICMP
 /// errors. The kernel then refuses to send a datagram larger than the path MTU.
 fn dont_fragment(pair: &Pair) {
     for socket in pair.sockets() {
@@ -508,7 +508,7 @@ fn setting(lab: &Lab, host: Host, name: &str) -> String {
 
 /// Length of the IPv4 and UDP headers, in bytes.
 const HEADERS: usize = 28;
-/// Number of 1000-byte datagrams that fit into the buffer of a socket without a reader.
+/// Number of 1000-byte datagrams that fit into the buffer of a socket that nobody reads.
 const TRAIN: usize = 60;
 /// Payload of [`TRAIN`] datagrams, in bytes.
 const TRAIN_BYTES: u64 = 60_000;

@@ -118,7 +118,7 @@ fn leaving_a_bridge_is_not_being_gone() {
 fn after_a_flood_the_last_state_is_told() {
     let lab = Lab::one_cable();
     let index = lab.near.index("a0");
-    // About 1500 bytes per message, several times the socket's buffer of 208 KiB in total.
+    // About 1500 bytes per message; several times the socket's buffer of 208 KiB in total.
     let flood = |handle: rtnetlink::Handle| async move {
         for round in 0..FLOOD {
             let link = rtnetlink::LinkUnspec::new_with_name("a0")
@@ -129,7 +129,8 @@ fn after_a_flood_the_last_state_is_told() {
     };
     lab.near.block_on(|| async {
         let mut changes = Changes::open().unwrap();
-        // The message of the cut stays queued, and that of the repair is dropped.
+        // The message about the cut stays queued, and the kernel drops the message about the
+        // repair.
         lab.far.down("b0");
         lab.near.netlink(flood);
         lab.far.up("b0");

@@ -1,4 +1,5 @@
-//! Tests of the route helper: rejected requests, and cleanup whichever way its user ends.
+//! Tests of the route helper: rejected requests, and the cleanup whichever way the helper's user
+//! ends.
 
 use std::{
     env, fs,
@@ -156,7 +157,7 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
             destination,
             ..stage.neighbour(2)
         };
-        // Run in the helper's namespace, so that interface names match.
+        // Runs in the helper's namespace, so that interface names match.
         let error = bench.lab.near.run(|| helper.add(&route)).unwrap_err();
         let is_right = matches!(error, RouteError::Refused(_)) && error.to_string().contains(why);
         assert!(is_right, "{destination}: {error}");
@@ -252,8 +253,8 @@ fn decoys_are_untouched_when_the_user_of_a_helper_is_killed() {
     let stage = Stage::new();
     let bench = &stage.bench;
     for number in 0..50_u8 {
-        // Protocol numbers from 100 on, some with nicstripe's metric, some on an interface that it
-        // uses.
+        // Protocol numbers start at 100. Some routes have nicstripe's metric, some use an interface
+        // that nicstripe uses.
         let protocol = RouteProtocol::Other(100 + number);
         let metric = if number % 2 == 0 {
             50
@@ -291,7 +292,8 @@ fn after_a_kill_at_any_moment_nothing_stays_past_the_next_start() {
     let mut left = 0;
     for round in 0..60 {
         let mut user = stage.starting_user(&ours);
-        // From before the first route to after the last: each installation takes some milliseconds.
+        // The kills range from before the first route to after the last one. Each installation
+        // takes some milliseconds.
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stay = stage.present().len();
@@ -352,7 +354,7 @@ fn routes_come_back_when_their_interface_does() {
     assert_eq!(stage.present(), ours);
 }
 
-/// Covers IPv6 addresses, which the kernel removes when an interface is switched off; the
+/// Covers IPv6 addresses, which the kernel removes when an interface is set down. The
 /// administrator's tools add them again later.
 fn a_route_of_a_source_waits_for_the_address() {
     let stage = Stage::new();
@@ -395,7 +397,7 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     let mut add = [0; 44];
     add[..16].copy_from_slice(&[1, 1, 4, 0, 0, 0, 0, 0, 50, 0, 0, 0, 10, 2, 0, 2]);
     add[4..8].copy_from_slice(&stage.bench.index("a1").0.to_le_bytes());
-    // In two halves with a delay in between.
+    // Sends the request in two halves with a pause between them.
     input.write_all(&add[..20]).unwrap();
     thread::sleep(Duration::from_millis(20));
     input.write_all(&add[20..]).unwrap();
@@ -411,8 +413,8 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     assert_eq!(stage.present(), []);
 }
 
-/// Checks the claim of `--routes auto` in the design: a connection bound only to the device times
-/// out, and with the routes both cables carry traffic.
+/// Checks a claim of the design about `--routes auto`: a connection bound only to the device times
+/// out, while the routes let both cables carry traffic.
 fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
     let lab = Lab::new()
         .cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"]))
@@ -450,8 +452,8 @@ fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
     );
     let read = |name| lab.near.run(|| counters(lab.near.index(name)).unwrap());
     let (first_before, second_before) = (read("a0"), read("a1"));
-    // The kernel may still be resolving the hardware address from the failed attempt, and give up a
-    // second later.
+    // The kernel may still be resolving the hardware address for the failed attempt, and give up
+    // one second later.
     let carried = || {
         (0..3)
             .map(|_| exchange("a1", second))
@@ -477,7 +479,7 @@ fn is_unreachable(result: &std::io::Result<()>) -> bool {
         .is_err_and(|error| error.kind() == std::io::ErrorKind::HostUnreachable)
 }
 
-/// Accepts connections, and reads each one to its end.
+/// Accepts connections, and reads each of them to the end.
 fn answer(listener: &TcpListener) {
     for connection in listener.incoming() {
         let Ok(mut connection) = connection else {
@@ -489,7 +491,7 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// Sends [`SENT`] bytes through an interface, and waits until the receiver has read them.
+/// Sends [`SENT`] bytes through an interface, and waits until the receiver has read all of them.
 fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
     let socket = pinned_socket(Some(&name(interface)), None, remote)?;
     socket.set_nonblocking(false)?;
@@ -532,8 +534,7 @@ impl Stage {
             .run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
     }
 
-    /// Starts a helper thread in a namespace of another lab, and adds routes to the given
-    /// addresses.
+    /// Starts a helper thread in a namespace of another lab, and adds routes to `addresses`.
     fn helper_in(
         _: &Lab,
         side: &crate::lab::Namespace,
@@ -556,7 +557,7 @@ impl Stage {
         helper
     }
 
-    /// Returns a host route to 10.2.0.`last`, the subnet of a1's cable.
+    /// Returns a host route to 10.2.0.`last`, in the subnet of a1's cable.
     fn neighbour(&self, last: u8) -> HostRoute {
         HostRoute {
             destination: [10, 2, 0, last].into(),
@@ -564,8 +565,8 @@ impl Stage {
         }
     }
 
-    /// Adds an IPv6 address to a1, and waits until it is usable, which takes a moment even without
-    /// duplicate address detection.
+    /// Adds an IPv6 address to a1 and waits until the address is usable. This takes a moment even
+    /// without duplicate address detection.
     fn add_address(&self, address: &str) {
         let near = &self.bench.lab.near;
         near.add_address("a1", address);
@@ -599,14 +600,14 @@ impl Stage {
         }
     }
 
-    /// Starts a process that uses a helper, and waits until it has installed these routes.
+    /// Starts a process that uses a helper, and waits until the process has installed `routes`.
     fn user(&self, routes: &[HostRoute]) -> User {
         let user = self.starting_user(routes);
         self.await_present(routes);
         user
     }
 
-    /// Starts a process that installs these routes, and returns as soon as its helper runs.
+    /// Starts a process that installs `routes`. Returns as soon as the process's helper runs.
     fn starting_user(&self, routes: &[HostRoute]) -> User {
         let arguments = routes
             .iter()
@@ -614,8 +615,8 @@ impl Stage {
         self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Starts a process that passes requests to its own helper, one per line: `ADDRESS INDEX` adds
-    /// a route, `mtu INDEX MTU` changes an MTU.
+    /// Starts a process that passes requests to a helper of its own, one per line: `ADDRESS INDEX`
+    /// adds a route, `mtu INDEX MTU` changes an MTU.
     pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {
             let mut command = Command::new(env::current_exe().unwrap());
@@ -641,15 +642,15 @@ impl Stage {
     }
 }
 
-/// Child process that uses a helper; killed at the end of the test at the latest.
+/// Child process that uses a helper. Killed when the test ends, at the latest.
 pub(crate) struct User {
     pub(crate) child: Child,
     pub(crate) helper: u32,
 }
 
 impl User {
-    /// Kills the process: without its helper if `order` is 0, after its helper if it is 1, before
-    /// its helper otherwise. Returns when both have ended.
+    /// Kills the process: without its helper if `order` is 0, after the helper if `order` is 1,
+    /// before the helper otherwise. Returns when the killed processes have ended.
     pub(crate) fn kill_with_helper(&mut self, order: u64) {
         match order {
             0 => self.child.kill().unwrap(),
@@ -675,11 +676,11 @@ impl Drop for User {
 }
 
 pub(crate) fn kill(pid: u32) {
-    // The helper may have ended already, because its user has.
+    // The helper may have exited already, because its user has.
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
-/// Waits until a process has ended or is a zombie.
+/// Waits until a process has exited or is a zombie.
 pub(crate) fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
@@ -691,8 +692,8 @@ pub(crate) fn wait_for_end(pid: u32) {
     }
 }
 
-/// Acts as the helper or as its user if a test started this process as one; returns `None`
-/// otherwise.
+/// Acts as the helper or as the helper's user if a test started this process as one of them;
+/// otherwise returns `None`.
 pub(crate) fn act() -> Option<ExitCode> {
     let called = env::args_os().next().unwrap_or_default();
     if Path::new(&called)
@@ -733,7 +734,7 @@ pub(crate) fn act() -> Option<ExitCode> {
             })
             .unwrap();
     }
-    // Ends with the pipe, and thus with the test, unless it is killed first.
+    // The read returns when the pipe closes, at the latest at the end of the test.
     let _ = std::io::stdin().read(&mut [0]);
     Some(ExitCode::SUCCESS)
 }

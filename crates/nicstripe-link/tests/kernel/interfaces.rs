@@ -186,7 +186,7 @@ fn listing_interfaces_takes_a_millisecond_at_most() {
         "interfaces(): median {in_lab:?} for 17 interfaces, {limited:?} with a limiter, {:?} for this machine's own",
         here[50]
     );
-    // A loose bound: the documented time is for a quiet machine.
+    // A loose limit: the documented time applies to an idle machine.
     assert!(
         in_lab < Duration::from_millis(5) && limited < Duration::from_millis(5),
         "{in_lab:?} {limited:?}"

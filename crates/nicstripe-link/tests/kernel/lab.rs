@@ -1,5 +1,5 @@
 //! Two hosts and the cables between them, simulated with network namespaces and veth pairs.
-//! Dropping the lab removes them.
+//! Dropping the lab removes both.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use rtnetlink::{
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// Network namespace that simulates a host, with loopback up.
+/// Network namespace that simulates a host. Its loopback interface is up.
 pub(crate) struct Namespace(File);
 
 impl Namespace {
@@ -125,7 +125,7 @@ impl Namespace {
         self.interface(name).index
     }
 
-    /// Waits until the interface has carrier and a usable link-local address; the kernel sets both
+    /// Waits until the interface has carrier and a usable link-local address. The kernel sets both
     /// with a delay.
     fn wait_until_settled(&self, name: &str) {
         let start = Instant::now();
@@ -172,15 +172,15 @@ impl Lab {
             far: Namespace::new().unwrap(),
         };
         for side in [&lab.near, &lab.far] {
-            // Duplicate detection would delay link-local addresses by seconds; the one test of it
-            // turns it on.
+            // Duplicate address detection would delay link-local addresses by seconds. The only
+            // test of it turns it on.
             side.sysctl("ipv6/conf/default/accept_dad", "0");
         }
         lab
     }
 
-    /// Adds a cable between the interfaces `near` and `far` of the two hosts. Both are up and have
-    /// the given addresses (`ip/len`).
+    /// Adds a cable between the interfaces `near` and `far` of the two hosts. Both interfaces are
+    /// up and have the given addresses (`ip/len`).
     pub(crate) fn cable(self, near: (&str, &[&str]), far: (&str, &[&str])) -> Self {
         self.near.add_link(LinkVeth::new(near.0, far.0).build());
         let there = self.far.0.as_raw_fd();

@@ -1,7 +1,7 @@
 //! Tests of nicstripe-link against a running kernel.
 //!
 //! Run with `cargo test -p nicstripe-link --test kernel`. Each test creates its own network
-//! namespaces, which end with it in any case, and does not touch the machine's network. Root needs
+//! namespaces, which always end with the test, and does not touch the machine's network. Root needs
 //! nothing else. Other users need user namespaces (`kernel.unprivileged_userns_clone`, or the
 //! distribution's equivalent). Without either, the tests are listed as ignored with the reason.
 
@@ -32,8 +32,8 @@ fn main() -> ExitCode {
     if let Some(code) = helper::act().or_else(routes::act_as_owner) {
         return code;
     }
-    // Enter the user namespace before the harness starts threads: the kernel allows it only to a
-    // single-threaded process.
+    // Must come before the harness starts threads: the kernel lets only a single-threaded process
+    // enter a user namespace.
     let obstacle = enter_user_namespace()
         .and_then(|()| lab::Namespace::new().map(drop))
         .err();
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 type Test = (&'static str, fn());
 
-/// Defines the constant `TESTS`: the named functions, each with its name.
+/// Defines the constant `TESTS`: a list of the given functions and their names.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         pub(crate) const TESTS: &[crate::Test] = &[$((stringify!($name), $name)),*];
@@ -88,7 +88,7 @@ fn run(test: fn()) -> Result<(), Failed> {
     }
 }
 
-/// Enters a new user namespace as its root, unless the process is already root.
+/// Enters a new user namespace as its root, unless this process already is root.
 fn enter_user_namespace() -> io::Result<()> {
     let (uid, gid) = (
         rustix::process::getuid().as_raw(),
@@ -104,6 +104,6 @@ fn enter_user_namespace() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// Maximum duration of a test: far above that of any (the slowest waits 2 s for duplicate address
-/// detection).
+/// Maximum duration of a test. The slowest test takes about 2 s, because it waits for duplicate
+/// address detection.
 const DEADLINE: Duration = Duration::from_secs(30);

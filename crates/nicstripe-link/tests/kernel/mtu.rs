@@ -1,4 +1,4 @@
-//! Tests of temporary MTU changes: the original MTU is restored whichever way the user and the
+//! Tests of temporary MTU changes. The original MTU is restored, whichever way the user and the
 //! helper end.
 
 use std::{
@@ -192,7 +192,8 @@ fn after_a_kill_at_any_moment_every_mtu_is_as_it_was() {
     let mut left = 0;
     for round in 0..60 {
         let mut user = stage.start_user(&changes);
-        // From before the first change to after the last: each takes a millisecond or two.
+        // The kills range from before the first change to after the last one. Each change takes a
+        // millisecond or two.
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stays = (mtu_of(&stage, "a0"), mtu_of(&stage, "a1")) != (1500, 1500);
@@ -220,7 +221,7 @@ fn what_an_interface_had_is_not_forgotten_over_many_changes() {
         assert_eq!(helper.set_mtu(a1, mtu, LONG).unwrap(), 1500);
         assert_eq!(mtu_of(&stage, "a1"), mtu);
     }
-    // A rejected change keeps both the last MTU and the original to restore.
+    // A rejected change preserves both the last MTU and the original MTU to restore.
     assert!(matches!(
         helper.set_mtu(a1, 100, LONG),
         Err(MtuError::OutOfRange { .. })
@@ -250,7 +251,7 @@ fn two_users_do_not_change_one_interface() {
     assert!(matches!(error, MtuError::HeldElsewhere { .. }), "{error:?}");
     assert!(!second.restore_mtu(a1).unwrap());
     assert_eq!(mtu_of(&stage, "a1"), 9000);
-    // The MTU that a killed helper left is not the original one.
+    // The MTU that a killed helper left is not the original MTU.
     kill(first.id().unwrap());
     wait_for_end(first.id().unwrap());
     assert_eq!(second.set_mtu(a1, 4000, LONG).unwrap(), 1500);

@@ -122,7 +122,8 @@ fn ask(host: &Namespace, socket: &UdpSocket, interface: &str, datagram: &[u8]) {
     .unwrap();
 }
 
-/// Waits for one datagram and receives it; returns `None` if `receive_from_neighbour` ignores it.
+/// Waits for one datagram and receives it. Returns `None` if `receive_from_neighbour` ignores the
+/// datagram.
 fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     let deadline = Timespec {
         tv_sec: 10,
@@ -138,8 +139,8 @@ fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     received.map(|(len, from)| (buffer[..len].to_vec(), from))
 }
 
-/// Asserts that no datagram arrives. Those sent before have already arrived, because a veth
-/// delivers inside the send call.
+/// Panics if a datagram arrives. Datagrams sent earlier have already arrived, because veth delivers
+/// within the send call.
 fn assert_silent(socket: &UdpSocket) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(50) {
@@ -152,7 +153,7 @@ fn link_local(host: &Namespace, interface: &str) -> Ipv6Addr {
     host.interface(interface).link_local().unwrap()
 }
 
-/// Waits until an interface has `count` usable link-local addresses, and returns them.
+/// Waits until an interface has `count` usable link-local addresses. Returns the addresses.
 fn usable_link_locals(host: &Namespace, interface: &str, count: usize) -> Vec<Ipv6Addr> {
     let start = Instant::now();
     loop {

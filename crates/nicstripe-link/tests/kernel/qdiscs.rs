@@ -37,7 +37,7 @@ fn a_tbf_is_an_egress_limit() {
         "the limit belongs to the other end"
     );
 
-    // Below and above the range of 32 bits.
+    // The largest value of the 32-bit range, and a value above it.
     lab.near.tbf("a1", u32::MAX.into());
     assert_eq!(limit(&lab.near, "a1"), Some(u64::from(u32::MAX) * 8));
     lab.near.tbf("a1", 12_500_000_000);
@@ -58,7 +58,7 @@ fn a_limit_is_read_without_any_rights() {
     lab.near.tbf("a0", 12_500_000);
     let found = lab.near.run(|| {
         let none = CapabilitySet::empty();
-        // Drops the capabilities of this thread only, which ends with the closure.
+        // Only this thread loses the capabilities; it ends with the closure.
         set_capabilities(
             None,
             CapabilitySets {
@@ -103,7 +103,7 @@ fn limit(namespace: &Namespace, name: &str) -> Option<u64> {
 }
 
 impl Namespace {
-    /// Limits an interface to `bytes_per_second` with a tbf, which replaces any earlier limit.
+    /// Limits an interface to `bytes_per_second` with a tbf. The tbf replaces any earlier limit.
     pub(crate) fn tbf(&self, name: &str, bytes_per_second: u64) {
         let parameters = [
             &ratespec(bytes_per_second)[..],
@@ -186,8 +186,8 @@ impl Namespace {
     }
 }
 
-/// Returns a `struct tc_ratespec`. Sets the link layer, because otherwise the kernel requires a
-/// table of transmission times.
+/// Returns a `struct tc_ratespec`. Sets the link layer; without it, the kernel requires a table of
+/// transmission times.
 fn ratespec(bytes_per_second: u64) -> [u8; RATESPEC_LEN] {
     let mut spec = [0; RATESPEC_LEN];
     spec[1] = TC_LINKLAYER_ETHERNET;
@@ -205,7 +205,7 @@ fn class(minor: u16) -> TcHandle {
 }
 
 const ROOT: TcHandle = TcHandle::ROOT;
-/// Handle of the queueing discipline `1:`.
+/// Handle `1:` of a queueing discipline.
 const ONE: TcHandle = TcHandle { major: 1, minor: 0 };
 
 const BURST_BYTES: u32 = 262_144;

@@ -96,7 +96,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
         ("10.8.0.1", 32, RouteProtocol::Static),
         ("10.8.0.2", 32, RouteProtocol::Bird),
         ("10.8.0.3", 32, RouteProtocol::Other(84)),
-        // nicstripe's protocol number, but not a route it installs.
+        // nicstripe's protocol number, but not a route that nicstripe would install.
         ("10.8.1.0", 24, RouteProtocol::Other(83)),
     ] {
         bench.add_foreign(destination, prefix_len, "a0", protocol, 50);
@@ -112,7 +112,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
         assert_eq!(local.owners(&routes[0]).unwrap(), [owner.id()]);
         assert!(local.clean().unwrap().is_empty(), "the owner is alive");
         owner.kill().unwrap();
-        // A zombie until it is reaped, and zombies count as dead.
+        // The process is a zombie until it is reaped. A zombie counts as dead.
         wait_for_death(owner.id());
         assert_eq!(local.clean().unwrap(), routes);
         assert!(local.clean().unwrap().is_empty());
@@ -257,7 +257,7 @@ fn all_processes_together_have_a_limited_number_of_routes() {
         (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
         fs::write(&records, format!("{record}\n").repeat(256)).unwrap();
     };
-    // Process 1 lives as long as the machine runs.
+    // Process 1 lives until the machine shuts down.
     let stat = fs::read_to_string("/proc/1/stat").unwrap();
     fill_with(
         1,
@@ -276,7 +276,7 @@ fn all_processes_together_have_a_limited_number_of_routes() {
             Err(RouteError::TooMany { .. })
         ));
     });
-    // Above Linux's maximum process ID.
+    // Above the maximum process ID on Linux.
     fill_with(5_000_000, 1);
     bench.run(|routes| {
         routes.add(&second).unwrap();
@@ -431,8 +431,8 @@ impl RouteLab {
         })
     }
 
-    /// Starts another process that adds these routes, and keeps them until it is killed or this
-    /// process ends.
+    /// Starts another process that adds `routes` and keeps them until the process is killed or the
+    /// test ends.
     fn owner(&self, routes: &[HostRoute]) -> Owner {
         let arguments = routes
             .iter()
@@ -449,7 +449,7 @@ impl RouteLab {
     }
 }
 
-/// Child process that owns routes; killed at the end of the test at the latest.
+/// Child process that owns routes. Killed when the test ends, at the latest.
 struct Owner(Child);
 
 impl std::ops::Deref for Owner {
@@ -483,7 +483,7 @@ fn spawn_owner(routes: &str, state: &Path) -> Child {
         .unwrap()
 }
 
-/// Acts as an owner of routes if `Owner` started this process; returns `None` otherwise.
+/// Acts as an owner of routes if `Owner` started this process; otherwise returns `None`.
 pub(crate) fn act_as_owner() -> Option<ExitCode> {
     let (wanted, state) = (env::var(OWNER_ROUTES).ok()?, env::var(OWNER_STATE).ok()?);
     let routes = Routes::open(Path::new(&state)).unwrap();
@@ -498,7 +498,7 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
         routes.add(&route).unwrap();
     }
     println!("ready");
-    // Ends with the pipe, and thus with the test, unless it is killed first.
+    // The read returns when the pipe closes, at the latest at the end of the test.
     let _ = std::io::stdin().read(&mut [0]);
     Some(ExitCode::SUCCESS)
 }

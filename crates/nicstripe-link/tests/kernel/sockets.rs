@@ -104,7 +104,7 @@ fn an_unpinned_listener_is_told_the_arrival_interface() {
 }
 
 fn a_pinned_socket_leaves_by_its_interface_whatever_the_route_says() {
-    // One subnet over two cables: the kernel routes both remote addresses through the first cable.
+    // One subnet over two cables. The kernel routes both remote addresses through the first cable.
     let lab = Lab::new()
         .cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"]))
         .cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
@@ -182,7 +182,7 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
 
     let sender = tcp_info(&client).unwrap();
     eprintln!("tcp_info(): {sender:?}");
-    // The SYN counts as one.
+    // The SYN counts as one byte.
     assert_eq!(sender.bytes_acked, Some(MEBIBYTE as u64 + 1));
     assert_eq!(
         sender.bytes_sent.unwrap() - sender.bytes_retrans.unwrap(),
@@ -194,7 +194,7 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
         "{:?}",
         sender.rtt
     );
-    // Measured in timer ticks: a mebibyte may take less than one.
+    // The kernel measures in timer ticks, and a mebibyte may take less than one tick.
     assert!(sender.busy.unwrap() < Duration::from_secs(10));
     assert!(sender.snd_cwnd > 0);
 }
@@ -215,7 +215,7 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
     let block = vec![0; MEBIBYTE];
     let start = Instant::now();
     let limited = loop {
-        // The window closes once both buffers are full; until the kernel notices, more data is
+        // The window closes once both buffers are full. Until the kernel notices that, more data is
         // always queued.
         let _ = client.write(&block);
         let info = tcp_info(&client).unwrap();
@@ -228,7 +228,8 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
     assert!(limited.busy >= limited.rwnd_limited, "{limited:?}");
 }
 
-/// Opens a connection from a namespace through an interface, and waits until it succeeds or fails.
+/// Opens a connection from a namespace through an interface. Waits until the connection succeeds or
+/// fails.
 fn connect(
     from: &Namespace,
     interface: Option<&InterfaceName>,
@@ -262,7 +263,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     accepted
 }
 
-/// Sends `len` bytes, and returns when the receiver has read them all and acknowledged them.
+/// Sends `len` bytes. Returns when the receiver has read and acknowledged all of them.
 fn transfer(mut client: &TcpStream, mut accepted: TcpStream, len: usize) {
     let receiver = thread::spawn(move || {
         let mut received = vec![0; len];
@@ -272,7 +273,7 @@ fn transfer(mut client: &TcpStream, mut accepted: TcpStream, len: usize) {
     client.write_all(&vec![7; len]).unwrap();
     let _open = receiver.join().unwrap();
     let start = Instant::now();
-    // The SYN counts as one.
+    // The SYN counts as one byte.
     while tcp_info(client).unwrap().bytes_acked <= Some(len as u64) {
         assert!(
             start.elapsed() < Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! Tests of requests about names and of answers from a hostile peer.
+//! Tests of requests about names, and of answers from a hostile peer.
 
 use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,

@@ -1,4 +1,4 @@
-//! Tests of the timeouts that a session requests, and of their frequency.
+//! Tests of the timeouts that a session requests, and of how often it requests them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
         );
         victim.now = at;
         victim.session.handle_timeout(at);
-        // The peer is heard, but the session's frames are not sent.
+        // The session receives from the peer, but its own frames are not sent.
         victim.session.handle_heard(P, at);
         calls += 1;
     }

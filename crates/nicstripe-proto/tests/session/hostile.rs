@@ -1,4 +1,4 @@
-//! Tests with hostile peers: a protocol violation closes the path or is ignored, and honest
+//! Tests with hostile peers. A protocol violation closes the path or is ignored, and honest
 //! transfers continue.
 
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ pub(crate) const P: PathId = PathId(0);
 pub(crate) const T: TransferId = TransferId(1);
 const SIZE: u64 = 8 << 18;
 
-/// Honest session with one open path, to which the test sends arbitrary frames as its peer.
+/// Honest session with one open path. The test acts as the session's peer and sends arbitrary
+/// frames.
 pub(crate) struct Victim {
     pub(crate) session: Session,
     pub(crate) now: Instant,
@@ -58,7 +59,7 @@ impl Victim {
         self.piece(chunk, len, false)
     }
 
-    /// Delivers the header of a data frame with `len` bytes of a chunk; `last` marks the final
+    /// Delivers the header of a data frame with `len` bytes of a chunk. `last` marks the final
     /// chunk of a stream.
     pub(crate) fn piece(
         &mut self,
@@ -100,7 +101,7 @@ impl Victim {
         victim
     }
 
-    /// Creates a client that sends a file of eight chunks, two of which are in flight.
+    /// Creates a client that sends a file of eight chunks. Two chunks are in flight.
     fn sending() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put(put(T)).unwrap();
@@ -504,8 +505,8 @@ fn what_was_read_for_an_earlier_connection_is_not_sent_beyond_the_credit_of_the_
             .session
             .handle_chunk_read(P, T, ChunkId(0), ChainingValue([1; 32]), victim.now)
     };
-    // The first chunk is assigned, the connection is replaced during the read, and the chunk is
-    // assigned again.
+    // The first chunk is assigned, the connection is replaced while the chunk is read, and the
+    // chunk is assigned again.
     for _ in 0..2 {
         credit(&mut victim);
         assert!(victim.drain().1.iter().any(|transmit| matches!(
@@ -616,8 +617,8 @@ fn absurd_heartbeats_and_credits_are_harmless() {
     assert!(at <= victim.now + Duration::from_secs(4));
 }
 
-/// Creates a daemon that receives a file of eight chunks as a delta. It has sent the hashes of its
-/// chunks 0 and 1, and reads chunk 2.
+/// Creates a daemon that receives a file of eight chunks as a delta. The daemon has sent the hashes
+/// of its chunks 0 and 1, and is reading chunk 2.
 fn comparing() -> Victim {
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
@@ -642,7 +643,7 @@ fn comparing() -> Victim {
     victim
 }
 
-/// Creates a client that sends a file of eight chunks, the first four of which it must compare with
+/// Creates a client that sends a file of eight chunks. The client must compare the first four with
 /// the receiver's.
 fn compared() -> Victim {
     let mut victim = Victim::new(Role::Client);
@@ -972,7 +973,7 @@ fn random_frames_never_panic_and_leave_the_sessions_books_right() {
             }
             victim.session.handle_timeout(victim.now);
             victim.drain();
-            // A victim that receives has written nothing.
+            // A victim that receives a file has written none of it.
             let most = if seed % 2 == 0 { SIZE } else { 0 };
             assert!(
                 victim.session.stats(T).delivered_bytes <= most,

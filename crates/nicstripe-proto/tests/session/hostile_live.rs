@@ -25,8 +25,8 @@ fn within(room: Option<u64>) -> Acceptance {
 }
 
 impl Victim {
-    /// Creates a daemon that receives a pipe of unknown length. `room` is its send window in
-    /// chunks; `None` writes to a file.
+    /// Creates a daemon that receives a pipe of unknown length. `room` is the daemon's send window
+    /// in chunks; `None` writes to a file instead.
     fn piped(room: Option<u64>) -> Self {
         let mut victim = Self::new(Role::Daemon);
         let put = Put {
@@ -51,7 +51,7 @@ impl Victim {
         victim
     }
 
-    /// Creates a client that sends a tree, with three batches queued and a send window of two.
+    /// Creates a client that sends a tree, with three queued batches and a send window of two.
     fn giving() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put_tree(put_tree(T));
@@ -71,7 +71,7 @@ impl Victim {
         victim
     }
 
-    /// Begins to send all chunks that the session permits, and returns their headers.
+    /// Begins to send all chunks that the session permits. Returns their headers.
     fn send_chunks(&mut self) -> Vec<DataHeader> {
         let chunks = self
             .drain()
@@ -216,7 +216,7 @@ fn a_window_that_shrinks_changes_nothing_and_one_of_any_size_is_taken() {
             .give(T, len, ChainingValue([1; 32]), false)
             .unwrap();
     }
-    // A path is assigned only a few chunks at once.
+    // A path gets only a few chunks per assignment.
     let sent = |victim: &mut Victim| {
         (0..3)
             .map(|_| victim.send_chunks().len() as u64)
@@ -336,7 +336,7 @@ fn an_end_before_a_chunk_that_is_still_verified_ends_the_path() {
 
 #[test]
 fn an_only_chunk_that_was_not_called_the_last_has_no_digest_and_ends_the_path() {
-    // Its value is that of a part, so the digest would not be a valid BLAKE3 hash.
+    // The value is that of an inner part, so the digest would not be a valid BLAKE3 hash.
     let mut victim = Victim::piped(None);
     assert!(victim.write(0, FULL, false));
     let result = victim.complete(Some(End {

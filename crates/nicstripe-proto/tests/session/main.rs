@@ -1,5 +1,5 @@
-//! Tests of one session, whose peer the test writes by hand. Tests of two sessions as they run are
-//! in the library, in `session/simulated`.
+//! Tests of one session. The test writes the peer's messages by hand. Tests of two complete
+//! sessions are in the library, in `session/simulated`.
 
 #![allow(clippy::unwrap_used)]
 

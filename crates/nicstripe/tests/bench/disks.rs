@@ -150,7 +150,7 @@ async fn what_cannot_be_measured_is_noted_and_the_rest_is_measured() {
             && found.narrowest.is_none()
     );
     assert_eq!(notes.len(), 2, "{notes:?}");
-    // The read and write stages move a part of a file, the copy all of it.
+    // The read and write stages transfer part of a file, the copy stage the whole file.
     let disk = DiskPlan {
         bytes: 1 << 20,
         ..whole.disk.clone().unwrap()
@@ -209,7 +209,7 @@ async fn a_stage_that_is_stopped_ends_at_once_and_leaves_nothing() {
         .unwrap();
     assert!(!report.complete);
     assert_eq!(names(served.root.path()), [""; 0]);
-    // No leftover work blocks the next benchmark.
+    // No leftover work delays the next benchmark.
     std::fs::write(&source, content(SIZE)).unwrap();
     assert!(within(client.bench(whole).finish()).await.unwrap().complete);
 }

@@ -163,7 +163,7 @@ async fn the_time_that_is_left_is_told_before_each_load_and_is_as_long_as_those_
         }
     }
     assert_eq!(began, 4);
-    // A load takes at most 1 s plus its start and end; the bound is twice that for a busy machine.
+    // A load takes at most 1 s plus its start and end. The limit is twice that, for a busy machine.
     let each = |(index, left): (usize, &Duration)| *left / (4 - u32::try_from(index).unwrap());
     assert!(
         told.iter()
@@ -190,7 +190,7 @@ async fn what_is_stopped_early_is_a_report_of_what_was_measured() {
     }
     let report = within(bench.finish()).await.unwrap();
     assert!(!report.complete && !report.runs.is_empty() && report.links.len() == 2);
-    // Nothing is left of it: the next benchmark starts at once in the same session.
+    // No state remains: the next benchmark starts at once in the same session.
     let report = within(client.bench(quick(&[Phase::Reverse])).finish())
         .await
         .unwrap();

@@ -1,5 +1,5 @@
-//! Tests of the daemon's benchmark queue: one benchmark runs at a time, and the others receive
-//! their position or the reason for rejection.
+//! Tests of the daemon's benchmark queue. One benchmark runs at a time, and the others receive
+//! their position or the reason for their rejection.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     let report = within(bench.finish()).await.unwrap();
     let transfers: Vec<_> = report.runs.iter().map(|run| run.other_transfers).collect();
     assert!(report.complete && served.path("target").exists());
-    // On a slow machine the copy outlives its load.
+    // The copy outlives its load on a slow machine.
     assert!(
         transfers[0] == Some(0) && transfers[1..].contains(&Some(1)),
         "{transfers:?}"

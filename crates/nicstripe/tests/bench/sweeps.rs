@@ -1,5 +1,5 @@
-//! Tests of the structure of sweep results. They ignore the rates, which are meaningless over
-//! loopback.
+//! Tests of the structure of sweep results. The rates are ignored, because they are meaningless
+//! over loopback.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ fn sweeping(kind: SweepKind) -> BenchPlan {
     }
 }
 
-/// Report of a benchmark with one sweep, and the notes and points of its events.
+/// Report of a benchmark with one sweep, and the notes and points from the benchmark's events.
 struct SweepRun {
     report: BenchReport,
     notes: Vec<String>,
@@ -76,8 +76,8 @@ impl SweepRun {
         told
     }
 
-    /// Returns the only sweep of the report. Panics if it has no advice, if a rate is 0, or if the
-    /// time limit stopped the sweep of a complete report.
+    /// Returns the only sweep of the report. Panics if the sweep has no advice, if a rate is 0, or
+    /// if the report is complete although the time limit stopped the sweep.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else {
@@ -132,7 +132,7 @@ async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
             .iter()
             .filter_map(|point| Some((point.size?, point.got_bytes)))
     };
-    // Linux allocates twice the requested size, up to its limit.
+    // Linux allocates twice the requested size, up to the system's limit.
     assert!(
         asked().all(|(size, got)| got.is_some_and(|got| got >= size.min(64 << 10))),
         "{sweep:#?}"
@@ -204,7 +204,7 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
         "{report:#?}"
     );
     assert!(report.sweeps[0].points[0].rate.n == 3 && report.sweeps[0].points[0].size == Some(1));
-    // The sweep's session has left the daemon, so that the next benchmark does not wait.
+    // The sweep's session has left the daemon, so the next benchmark need not wait.
     let begun = Instant::now();
     let told = SweepRun::by(
         &client,
@@ -223,7 +223,7 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn points_that_cannot_be_measured_are_told_and_messages_are_swept_even_so() {
-    // The daemon allows no other session besides the benchmark's own.
+    // The daemon allows no session besides the benchmark's.
     let served = Served::start_within(Limits {
         sessions_per_peer: 1,
         ..Limits::default()
@@ -254,7 +254,7 @@ async fn points_that_cannot_be_measured_are_told_and_messages_are_swept_even_so(
     expect_sizes_around_the_edges_of_segments(&report.sweeps[1]);
 }
 
-/// Checks a sweep of messages: from one byte to more than a frame.
+/// Checks a sweep of message sizes, from one byte to more than a frame.
 fn expect_sizes_around_the_edges_of_segments(sweep: &Sweep) {
     assert!(
         sweep.link == Some(1) && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(),

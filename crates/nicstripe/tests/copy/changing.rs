@@ -1,4 +1,4 @@
-//! Tests of sources that change while they are read.
+//! Tests of sources that change during the copy.
 
 use std::{
     fs::File,
@@ -63,7 +63,7 @@ async fn while_changing<T>(
         stop.clone(),
     );
     let changer = thread::spawn(move || {
-        // The file is open by then, and far from fully read: 24 MiB at 400 Mbit/s take 500 ms.
+        // The file is open by then, and far from completely read: 24 MiB take 500 ms at 400 Mbit/s.
         thread::sleep(std::time::Duration::from_millis(150));
         while !stopped.load(Ordering::Relaxed) {
             change(&file);
@@ -76,7 +76,7 @@ async fn while_changing<T>(
     result
 }
 
-/// Asserts that the size and digest in a successful copy's report match the target file. Ignores
+/// Panics unless the size and digest in a successful copy's report match the target file. Ignores
 /// failed copies.
 fn assert_is_as_reported(report: &Result<Report, Error>, target: &Path) {
     let Ok(report) = report else { return };
@@ -137,7 +137,7 @@ async fn a_source_that_may_change_may_grow_and_is_sent_up_to_its_first_size() {
     )
     .await
     {
-        // It may have grown before it was opened, but not by its whole growth.
+        // The file may have grown before it was opened, but not by all appended bytes.
         let size = result.unwrap().size;
         assert!((SIZE as u64..SIZE as u64 + 400).contains(&size), "{size}");
     }

@@ -27,7 +27,7 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Returns a link rate so low that compression makes a copy faster on any machine.
+/// Returns a link rate so low that compression makes a copy faster on every machine.
 fn slow() -> Option<BitRate> {
     Some(BitRate::from_mbit(200))
 }
@@ -53,12 +53,13 @@ async fn text_shrinks_on_the_wire_there_and_back() {
     assert!(std::fs::read(&back).unwrap() == bytes);
     for report in [there, report] {
         assert_eq!(report.digest, Some(digest(&bytes)));
-        // Data sent before the link rates are known is not compressed: 50 ms and the read-ahead.
+        // Data sent before the link rates are known is uncompressed: 50 ms of data and the
+        // read-ahead.
         assert!(
             report.wire_bytes < bytes.len() as u64 * 2 / 3 + report.resent_bytes,
             "{report:?}"
         );
-        // The interfaces carry the compressed bytes.
+        // The interfaces carry compressed bytes.
         let links: u64 = report.links.iter().map(|link| link.wire_bytes).sum();
         assert!(
             links <= report.wire_bytes && links > 0,

@@ -20,7 +20,7 @@ fn delta(in_place: bool) -> CopyOptions {
     }
 }
 
-/// Copies `new` over `old` with these options, by a put and a get. Returns both reports.
+/// Copies `new` over `old` with `options`, by a put and a get. Returns both reports.
 async fn over(
     served: &Served,
     client: &Client,

@@ -1,4 +1,5 @@
-//! Tests that no part file or journal appears after a session ends while its copy waits for a lock.
+//! Tests of a session that ends while its copy waits for a lock. No part file or journal may appear
+//! afterwards.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for()
     let source = here.path().join("source");
     std::fs::write(&source, b"content").unwrap();
 
-    // Another transfer holds the lock of the file; the client waits for it and then leaves.
+    // Another transfer holds the lock of the file. The client waits for the lock and then
+    // disconnects.
     let path = journal_of(&served, "target");
     let journal = std::fs::File::create(&path).unwrap();
     rustix::fs::flock(&journal, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -33,7 +35,7 @@ async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for()
 
     std::fs::remove_file(&path).unwrap();
     drop(journal);
-    // The daemon retries every 50 ms.
+    // The daemon retries the lock every 50 ms.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
 }

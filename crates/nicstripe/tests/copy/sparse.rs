@@ -1,4 +1,4 @@
-//! Tests that sparse files stay sparse, and that their holes are not sent.
+//! Tests that sparse files stay sparse and that their holes are not sent.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -9,7 +9,7 @@ use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, w
 
 const MIB: u64 = 1 << 20;
 
-/// Creates a sparse file of `size` bytes with data at these (offset, length) extents.
+/// Creates a sparse file of `size` bytes. `data` lists its data extents as (offset, length).
 pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -29,7 +29,7 @@ pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     map
 }
 
-/// Data extents (offset, length) of a sparse file, in bytes: within a chunk, across a chunk
+/// Data extents (offset, length) of a sparse file in bytes: within a chunk, across a chunk
 /// boundary, and over whole chunks. The file ends with a hole.
 const DATA: [(u64, usize); 5] = [
     (0, 4096),
@@ -56,7 +56,7 @@ async fn a_sparse_file_has_the_same_holes_there_and_back() {
     sparse(&source, SIZE, &DATA);
     let report = put(&client, &source, "target").await.unwrap();
     assert_same(&report, &source, &served.path("target"));
-    // Of 161 chunks, 4 hold little data and 12 are full; the zeros of the former are compressed.
+    // Of 161 chunks, 4 hold little data and 12 are full. The zeros in the 4 chunks are compressed.
     assert!(
         report.wire_bytes - report.resent_bytes.min(report.wire_bytes) < 13 * MIB / 4,
         "{report:?}"
@@ -109,7 +109,8 @@ async fn a_hole_is_not_taken_for_space_that_is_needed() {
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
-    // A size of 5 GiB above the free space would be rejected. The size here keeps hashing short.
+    // A size 5 GiB above the free space would be rejected. This smaller size keeps the hashing
+    // short.
     sparse(&source, 3 << 30, &[(2 << 30, 1 << 20)]);
     let report = put(&client, &source, "target").await.unwrap();
     assert!(report.wire_bytes <= MIB + report.resent_bytes);
@@ -136,7 +137,7 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
     .await;
     assert!(interrupted, "80 MiB at 400 Mbit/s take 1.7 s");
     drop(client);
-    // Leftover storage in place of a hole must not survive.
+    // Data left in place of a hole must not survive.
     let part = leftovers(served.root.path())
         .into_iter()
         .find(|name| name.ends_with("part"))
@@ -220,7 +221,7 @@ async fn a_sparse_file_goes_into_a_pipe_with_all_its_zeros() {
     .unwrap();
     assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
     assert!(*sink.bytes.lock().unwrap() == bytes);
-    // Zeros are compressed even without the option.
+    // Zeros are compressed even without `compress`.
     assert!(
         report.wire_bytes < 5 * MIB + report.resent_bytes,
         "{report:?}"

@@ -12,7 +12,7 @@ use nicstripe::{
 pub use nicstripe_testkit::content;
 use tempfile::TempDir;
 
-/// Running daemon that serves a temporary directory, and the identity of its trusted client.
+/// Running daemon that serves a temporary directory, and the identity of the client that it trusts.
 pub struct Served {
     pub root: TempDir,
     pub port: u16,

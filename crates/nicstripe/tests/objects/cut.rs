@@ -16,7 +16,7 @@ use crate::harness::{Served, content, leftovers, name, within};
 
 const SIZE: usize = 24 << 20;
 
-/// Simulated cable: a TCP proxy to the daemon whose connections a test can cut.
+/// Simulated cable: a TCP proxy to the daemon. The test can cut the proxy's connections.
 struct Cable {
     address: SocketAddr,
     to: SocketAddr,
@@ -61,14 +61,14 @@ impl Cable {
 
     async fn cut(&self) {
         self.cut.cancel();
-        // Waits until nothing listens any more.
+        // Waits until the port has no listener.
         while TcpStream::connect(self.address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }
 
-/// Starts a daemon that is reachable directly and over a cable that can be cut.
+/// Starts a daemon that clients reach directly and over a cable that the test can cut.
 async fn served() -> (Served, Cable) {
     let root = tempfile::tempdir().unwrap();
     let listen = vec!["127.0.1.1:0".parse().unwrap()];
@@ -201,7 +201,7 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     assert!(error.is_retryable(), "{error:?}");
     let error = within(writer.finish()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
-    // Named links that cannot be used now may become usable.
+    // Named links that are currently unusable may become usable.
     for _ in 0..3 {
         let error = within(client.stat(&name("file"))).await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
@@ -227,8 +227,8 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     );
 }
 
-/// Starts a daemon at `port` of 127.0.1.1. Returns its port, the token that shuts it down, and its
-/// task.
+/// Starts a daemon at `port` of 127.0.1.1. Returns the port, the token that shuts the daemon down,
+/// and the daemon's task.
 async fn daemon_at(
     port: u16,
     identity: &Identity,

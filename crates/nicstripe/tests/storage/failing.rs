@@ -1,4 +1,4 @@
-//! Tests of a custom storage that fails, loses data, or changes a file while it is read.
+//! Tests of a custom storage that fails, loses data, or changes a file during a read.
 
 use std::{
     io,
@@ -151,7 +151,7 @@ async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
         );
         assert_eq!(storage.0.contents(&name("target")), None);
 
-        // Only the transfer failed, not the session.
+        // Only the transfer has failed, not the session.
         of(&storage.1).store(false, Ordering::Release);
         put(&client, &source, "target", CopyOptions::default())
             .await
@@ -171,7 +171,7 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
         .unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), &content(200 << 20));
-    // A sync comes at intervals of bytes or time, and on interruption.
+    // The receiver syncs after an amount of bytes or time, and on interruption.
     let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
     let _ = interrupt_at(transfer, 8 << 20).await;
     within(client.close()).await;
