@@ -60,7 +60,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
         &pair.server.path("src"),
         Aspects::NONE,
     );
-    // The same copy in the other direction.
+    // Repeats the copy in the other direction.
     pair.client.write("src/a", "changed here");
     pair.cp(&["-r", "127.0.0.1:src", "."])
         .expect(23)

@@ -508,7 +508,7 @@ fn setting(lab: &Lab, host: Host, name: &str) -> String {
 
 /// Length of the IPv4 and UDP headers, in bytes.
 const HEADERS: usize = 28;
-/// Number of 1000-byte datagrams that fit into the buffer of a socket that nobody reads.
+/// Number of 1000-byte datagrams that fit into the buffer of a socket without a reader.
 const TRAIN: usize = 60;
 /// Payload of [`TRAIN`] datagrams, in bytes.
 const TRAIN_BYTES: u64 = 60_000;

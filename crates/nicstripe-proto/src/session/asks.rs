@@ -1,7 +1,7 @@
 //! Client requests about files and directories, and the daemon's answers.
 //!
-//! Both are control messages: they survive the loss of any path and end with the session. Answers
-//! may come in any order.
+//! Requests and answers are control messages: they survive the loss of a path and end with the
+//! session. Answers may arrive in any order.
 
 use std::collections::btree_map::Entry;
 
@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl Session {
-    /// Sends a request to the daemon; client only. Returns false if [`MOST_ASKS`] requests are
-    /// unanswered, if one of them has the same ID, or if this end is the daemon.
+    /// Sends a request to the daemon; client only. Returns false without sending if [`MOST_ASKS`]
+    /// requests are unanswered, if an unanswered request has the same ID, or if this end is the
+    /// daemon.
     ///
     /// [`MOST_ASKS`]: crate::message::MOST_ASKS
     pub fn ask(&mut self, ask: Ask) -> bool {
@@ -27,8 +28,8 @@ impl Session {
         may
     }
 
-    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. No effect if no
-    /// request with this ID is unanswered.
+    /// Answers an [`Event::Asked`]; daemon only. Truncates a long error text. Has no effect unless
+    /// a request with the answer's ID is unanswered.
     pub fn answer(&mut self, mut answer: Answer) {
         if let AnswerKind::Failed { text, .. } = &mut answer.answer {
             truncate(text, MAX_TEXT);
@@ -38,16 +39,18 @@ impl Session {
         }
     }
 
-    /// Returns the number of requests that are not answered yet.
+    /// Returns the number of unanswered requests.
     pub fn open_asks(&self) -> usize {
         self.asks.len()
     }
 
-    /// Handles a request that arrived at the daemon, and limits the length of its answer.
+    /// Handles a request that arrived at the daemon. Reduces the length of the requested listing to
+    /// [`MOST_ENTRIES`].
     ///
     /// # Errors
     ///
-    /// [`PathError::Ask`] if the request is not allowed now.
+    /// Returns [`PathError::Ask`] if the request's ID is in use or too many requests are
+    /// unanswered.
     pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
         if self.role == Role::Client {
             return Err(PathError::Unexpected("a client's request"));
@@ -68,8 +71,8 @@ impl Session {
         Err(PathError::Ask { id: ask.id, what })
     }
 
-    /// Handles an answer that arrived at the client. If it does not fit its request, the caller
-    /// gets a failure, since the peer will send no other answer.
+    /// Handles an answer that arrived at the client. Reports a failure to the caller if the answer
+    /// does not fit its request, because the peer will send no other answer.
     pub(super) fn handle_answer(&mut self, mut answer: Answer) -> Result<(), PathError> {
         let id = answer.id;
         let refused = |what| PathError::Answer { id, what };

@@ -1,7 +1,7 @@
 //! Benchmark state of a session: admission, current run, and paths under load.
 //!
-//! Load frames bypass the session. It only orders connections to send them
-//! ([`Transmit::Load`](super::event::Transmit::Load)) and defines which ones count
+//! Load frames bypass the session. The session only instructs connections to send load frames
+//! ([`Transmit::Load`](super::event::Transmit::Load)) and determines which received frames count
 //! ([`Session::load_gate`](crate::Session::load_gate)).
 
 use super::error::PathError;
@@ -19,25 +19,25 @@ use crate::{
 pub(super) struct BenchState {
     standing: Standing,
     pub(super) run: Option<UnderWay>,
-    /// Highest run ID so far in this session.
+    /// Highest run ID in this session so far.
     latest: u32,
     /// True if the daemon has ever admitted the client to a benchmark.
     was_admitted: bool,
 }
 
-/// Admission state of the client, at either end.
+/// Admission state of the client. Both ends keep it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// The client has not requested a benchmark, or has left. To: `Asked`.
+    /// The client has not requested a benchmark, or has left it. Next state: `Asked`.
     #[default]
     Outside,
-    /// The client has requested a benchmark. To: `Admitted`, `Outside`.
+    /// The client has requested a benchmark. Next states: `Admitted`, `Outside`.
     Asked,
-    /// The client may begin runs. To: `Outside`.
+    /// The client may begin runs. Next state: `Outside`.
     Admitted,
 }
 
-/// Run that has not ended.
+/// Benchmark run that has not ended.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     pub(super) order: RunOrder,
@@ -46,11 +46,11 @@ pub(super) struct UnderWay {
 }
 
 impl BenchState {
-    /// Applies the effects of a message that this end is about to send. Returns false if it is not
-    /// allowed now.
+    /// Applies the effects of a message that this end is about to send. Returns false if the
+    /// message is not allowed now.
     ///
-    /// Runs and disk requests need admission. The ID of a run must exceed all earlier ones, and no
-    /// other run may be active.
+    /// Runs and disk requests need admission. A run needs an ID above those of all earlier runs,
+    /// and no other run may be active.
     pub(super) fn say(&mut self, role: Role, body: &BenchBody) -> bool {
         if body.is_clients() != (role == Role::Client) || !body.is_bounded() {
             return false;
@@ -72,12 +72,12 @@ impl BenchState {
         may
     }
 
-    /// Applies the effects of a message of the peer. Returns false for a late message: the peer
-    /// sent it before it learned that the benchmark or run had ended.
+    /// Applies the effects of a message from the peer. Returns false and ignores the message if it
+    /// is late, that is, if the peer sent it before learning of the end of the benchmark or run.
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the message violates the protocol.
+    /// Returns [`PathError`] if the message violates the protocol.
     pub(super) fn hear(&mut self, role: Role, body: &BenchBody) -> Result<bool, PathError> {
         if body.is_clients() != (role == Role::Daemon) {
             return Err(PathError::Unexpected("the other end's part of a bench"));
@@ -87,7 +87,7 @@ impl BenchState {
         }
         let is_admitted = self.standing == Standing::Admitted;
         let is_asked = self.standing == Standing::Asked;
-        // Messages in flight when a client leaves or a run ends arrive late.
+        // Messages that are in flight when a client leaves or a run ends arrive late.
         let (is_expected, is_late) = match body {
             BenchBody::Ask(_) => (self.standing == Standing::Outside, false),
             BenchBody::Run(order) => (
@@ -128,8 +128,8 @@ impl BenchState {
         }
     }
 
-    /// Returns the load that this end sends on a path. `rate_limit` is that of all paths together,
-    /// and is divided equally among the paths of the run.
+    /// Returns the load that this end sends on a path; `None` without one. `rate_limit` is the
+    /// limit of all paths together, and is divided equally among the run's paths.
     pub(super) fn load_on(
         &self,
         role: Role,
@@ -164,7 +164,7 @@ impl BenchState {
         self.standing == Standing::Outside && !self.was_admitted && self.latest == 0
     }
 
-    /// Applies the effects of a message that was sent, or that has arrived.
+    /// Applies the effects of a sent or received message.
     fn apply(&mut self, body: &BenchBody, has_arrived: bool) {
         match body {
             BenchBody::Ask(_) => self.standing = Standing::Asked,

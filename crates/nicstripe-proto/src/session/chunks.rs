@@ -20,11 +20,11 @@ use crate::{
 };
 
 impl Session {
-    /// Returns the next chunk that the sender must read and hash without sending it: one that the
-    /// receiver has, or one to compare with the receiver's. Then call
-    /// [`Session::handle_chunk_hashed`].
+    /// Returns the next chunk that the sender must read and hash without sending it; `None` without
+    /// such a chunk. The receiver has the chunk already, or compares it with its own. Call
+    /// [`Session::handle_chunk_hashed`] afterwards.
     ///
-    /// Returns `None` while no path is connected.
+    /// Also returns `None` while no path is connected.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
         if !self.is_connected() {
             return None;
@@ -48,8 +48,8 @@ impl Session {
         }
     }
 
-    /// Handles the read of a chunk from [`Transmit::Chunk`]. Returns the header of its data frame,
-    /// or `None` if the chunk no longer needs to be sent.
+    /// Records that the chunk from [`Transmit::Chunk`] was read. Returns the header of its data
+    /// frame; `None` if the chunk need not be sent any more.
     pub fn handle_chunk_read(
         &mut self,
         id: PathId,
@@ -81,7 +81,7 @@ impl Session {
         })
     }
 
-    /// Records that a data frame was completely written to the path's socket.
+    /// Records that the path's socket accepted a whole data frame.
     pub fn handle_chunk_flushed(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_flushed();
@@ -89,11 +89,11 @@ impl Session {
     }
 
     /// Handles the header of a data frame that arrived on a path. Returns the action required for
-    /// its chunk.
+    /// the frame's chunk.
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the chunk violates the protocol.
+    /// Returns [`PathError`] if the chunk violates the protocol.
     pub fn handle_chunk(
         &mut self,
         id: PathId,
@@ -110,11 +110,12 @@ impl Session {
         self.arrive(id, header, now)
     }
 
-    /// Handles the header of a chunk that [`Incoming::Later`] deferred.
+    /// Handles the header of a chunk that [`Incoming::Later`] deferred. Returns the action that the
+    /// chunk requires now.
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the chunk violates the protocol.
+    /// Returns [`PathError`] if the chunk violates the protocol.
     pub fn handle_chunk_again(
         &mut self,
         id: PathId,
@@ -133,7 +134,7 @@ impl Session {
         header: &DataHeader,
         now: Instant,
     ) -> Result<Incoming, PathError> {
-        // The chunk may have been in flight when its transfer ended.
+        // A chunk that was in flight when its transfer ended is dropped.
         let Some(receiver) = self.transfers.expect_receiver(header.transfer, "data")? else {
             return Ok(Incoming::Drop);
         };
@@ -151,8 +152,8 @@ impl Session {
         Ok(incoming)
     }
 
-    /// Records that a chunk was verified and written. Returns false for a duplicate, which a sink
-    /// must not consume.
+    /// Records that a chunk was verified and written. Returns false for a duplicate, which the
+    /// caller must not pass to a sink.
     pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
         let DataHeader {
             transfer,
@@ -175,9 +176,9 @@ impl Session {
 
     /// Records that a chunk was not written and must be retransmitted.
     ///
-    /// If it did not match the hash in its header, the caller must end the path with
-    /// [`PathLoss::Damaged`](crate::PathLoss). If its file failed or is closed, the caller must fail
-    /// the transfer.
+    /// The caller must also end the path with [`PathLoss::Damaged`](crate::PathLoss) if the chunk
+    /// did not match the hash in its header. The caller must fail the transfer if the file failed
+    /// or is closed.
     pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.flow.on_released();
@@ -188,7 +189,7 @@ impl Session {
         }
     }
 
-    /// Records that the sync requested by [`Event::Sync`] has succeeded.
+    /// Records the success of the sync that [`Event::Sync`] requested.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self.transfers.receiver_mut(transfer) {
             receiver.syncing = false;
@@ -197,11 +198,10 @@ impl Session {
         }
     }
 
-    /// Returns and clears the subtrees that are written but not durable, for an orderly shutdown.
-    /// Also works after the transfer's end.
+    /// Returns and clears the subtrees that are written but not durable; `None` without any. Used
+    /// by an orderly shutdown, also after the transfer's end.
     ///
-    /// Ignores the sync interval, and excludes a sync in progress. Returns `None` if there are no
-    /// such subtrees.
+    /// Ignores the sync interval. Excludes subtrees whose sync is in progress.
     pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
         let unsynced = match self.transfers.get_mut(transfer)? {
             Transfer::Receiving(receiver) => receiver.take_fresh(),
@@ -249,8 +249,8 @@ impl Session {
         Ok(())
     }
 
-    /// Discards the current rate sample of each path with nothing in flight, so that idle time does
-    /// not lower the estimate.
+    /// Discards the current rate sample of each path that has no data in flight. Idle time would
+    /// lower the rate estimate.
     fn pause_idle_rates(&mut self) {
         for (id, path) in self.paths.iter_mut() {
             let mut senders = self.transfers.senders();
@@ -299,7 +299,7 @@ impl Session {
             return None;
         }
         let paths = &self.paths;
-        // A chunk is hedged only if no transfer has an unsent chunk.
+        // A chunk is hedged only if all chunks of all transfers have been sent.
         let hedge = |(transfer, sender): (TransferId, &mut Sender)| {
             let chunk = sender.next_hedge(id, |id| paths.rate_of(id), now)?;
             Some((transfer, chunk))
@@ -321,11 +321,12 @@ impl Session {
     }
 
     /// Returns true if the next chunk of a stream would arrive earlier on another path that can
-    /// send it now.
+    /// send the chunk now.
     ///
     /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
-    /// ssh). If each chunk went to the first path with credit, its queue would grow while others
-    /// are idle. Files of known size keep all paths busy anyway.
+    /// ssh). Without this check, each chunk would go to the first path with credit, whose queue
+    /// would grow while other paths are idle. Files of known size need no check, because they keep
+    /// all paths busy.
     fn goes_sooner_elsewhere(
         &self,
         id: PathId,
@@ -376,7 +377,7 @@ impl Session {
     }
 
     /// Emits [`Event::Sync`] for each transfer whose sync is due. A closed session emits no events;
-    /// its driver calls [`Session::take_unsynced`].
+    /// its driver must call [`Session::take_unsynced`].
     pub(super) fn poll_syncs(&mut self, now: Instant) {
         if self.closed.is_some() {
             return;
@@ -389,15 +390,16 @@ impl Session {
         }
     }
 
-    /// Returns the maximum number of chunks that each path may have in memory: its share of the
-    /// session's budget. At least one, so that no path stalls.
+    /// Returns the maximum number of chunks that each path may have in memory. This is the path's
+    /// share of the session's budget, but at least one, so that no path stalls.
     fn window(&self) -> u64 {
         let sharing = self.paths.with_data().max(1);
         (self.chunk_budget / sharing).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Returns the receive window of each path in chunks. It is one chunk if the budget is limited
-    /// and no transfer receives, to reserve no memory for data that will not arrive.
+    /// Returns the receive window of each path in chunks. The window is one chunk if the budget is
+    /// limited and no transfer receives, so that no memory is reserved for data that will not
+    /// arrive.
     pub(super) fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.receivers().next().is_some();
         if receives || self.chunk_budget == u64::MAX {
@@ -407,16 +409,17 @@ impl Session {
         }
     }
 
-    /// Sets the maximum number of chunks in memory, per direction and over all paths. Each path may
-    /// have one chunk regardless.
+    /// Sets the maximum number of chunks in memory over all paths, in each direction. Each path may
+    /// have one chunk regardless of the limit.
     ///
-    /// Keeps chunks and granted credit that exceed a lower limit. The session reads and grants no
-    /// more until it is within the limit.
+    /// Does not discard chunks or granted credit that exceed a lower limit. The session reads and
+    /// grants no more until both are within the limit.
     pub fn set_chunk_budget(&mut self, chunks: u64) {
         self.chunk_budget = chunks;
     }
 
-    /// Returns the number of chunks in memory, plus those for which the peer has unused credit.
+    /// Returns the number of chunks in memory, plus the chunks for which the peer has unused
+    /// credit.
     pub fn committed_chunks(&self) -> u64 {
         let of_path = |(_, path): (PathId, &Path)| {
             if path.state().is_connected() {

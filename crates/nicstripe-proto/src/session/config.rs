@@ -10,18 +10,18 @@ pub struct SessionConfig {
     /// Number of data frames that the peer may have in flight on each path: 32, at most 8 MiB of
     /// memory per path.
     ///
-    /// 8 MiB cover 10 Gbit/s with an RTT of 6.7 ms; the queue of a gigabit interface (1000 frames)
-    /// is 12 ms and 1.5 MB.
+    /// 8 MiB suffice for 10 Gbit/s with an RTT of 6.7 ms. The queue of a gigabit interface (1000
+    /// frames) holds 1.5 MB, or 12 ms.
     pub credit_window: u64,
-    /// Number of bytes written that trigger a sync: 16 MiB. A crash costs the retransmission of at
-    /// most that and the bytes in flight.
+    /// Number of written bytes that trigger a sync: 16 MiB. After a crash, at most these bytes and
+    /// the bytes in flight must be retransmitted.
     ///
-    /// At 1 Gbit/s this means seven syncs a second, without measurable cost on a disk behind the
+    /// At 1 Gbit/s, seven syncs per second result, without measurable cost on a disk behind the
     /// page cache. 16 MiB are less than 1 % of 2 GiB.
     pub sync_bytes: u64,
-    /// Maximum age of written data that is not durable: 1 s.
+    /// Maximum age of written data that is not durable, which triggers a sync: 1 s.
     pub sync_interval: Duration,
-    /// Time without any connection after which the session is abandoned: 10 minutes.
+    /// Time without a connection after which the session is abandoned: 10 minutes.
     pub patience: Duration,
     /// Maximum rate of all paths together; unlimited by default.
     pub rate_limit: Option<BitRate>,
@@ -39,6 +39,6 @@ impl Default for SessionConfig {
     }
 }
 
-/// Maximum number of concurrent transfers in a session: far above the number of files that a copy
+/// Maximum number of concurrent transfers in a session. Far above the number of files that a copy
 /// has open (picked by eye).
 pub(crate) const MAX_OPEN_TRANSFERS: usize = 1024;

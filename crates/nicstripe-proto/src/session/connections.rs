@@ -1,4 +1,4 @@
-//! Path changes of a session: connected, silent, lost, rate-limited, retired.
+//! Path changes of a session: connection, silence, loss, rate limit, retirement.
 
 use std::time::Instant;
 
@@ -13,17 +13,17 @@ use crate::{
 };
 
 impl Session {
-    /// Iterates over the paths in ascending order of their IDs.
+    /// Iterates over all paths in ascending order of their IDs.
     pub fn paths(&self) -> impl Iterator<Item = (PathId, &Path)> {
         self.paths.iter()
     }
 
-    /// Returns the state and measurements of a path.
+    /// Returns the state and measurements of a path; `None` if the ID is unknown.
     pub fn path(&self, id: PathId) -> Option<&Path> {
         self.paths.get(id)
     }
 
-    /// Adds a path whose connection is being made, or reopens one that was
+    /// Adds a path that is being connected, or reopens a path that was
     /// [retired](Self::retire_path).
     pub fn add_path(&mut self, path: PathId, now: Instant) {
         let path = self.paths.entry(path, now);
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// Limits the total rate of all paths. A lower limit set earlier stays in force.
+    /// Limits the total rate of all paths. Keeps a lower limit that was set earlier.
     pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
         let limit = self
             .config
@@ -42,12 +42,12 @@ impl Session {
         self.paths.pace = Some(Pace::new(limit, now));
     }
 
-    /// Returns the rate limit of all paths together, if one is set.
+    /// Returns the rate limit of all paths together; `None` if unlimited.
     pub fn rate_limit(&self) -> Option<BitRate> {
         self.config.rate_limit
     }
 
-    /// Excludes a path from data in both directions, so that it carries only control messages.
+    /// Excludes a path from data in both directions. The path then carries only control messages.
     pub fn exclude_from_data(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.carries_data = false;
@@ -61,8 +61,8 @@ impl Session {
         }
     }
 
-    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces its
-    /// previous connection.
+    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces the
+    /// path's previous connection.
     pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
         if self
             .paths
@@ -76,8 +76,8 @@ impl Session {
             path.on_retry(now);
         }
         if path.on_opened(now) {
-            // `alone_since` stays set until data is received: a peer that accepts connections but
-            // sends nothing is unreachable.
+            // `alone_since` stays set until data is received. A peer that accepts connections but
+            // sends nothing counts as unreachable.
             self.changed(id, None);
         }
     }
@@ -102,7 +102,8 @@ impl Session {
         }
     }
 
-    /// Ends a path without further connection attempts. The caller must close its connection.
+    /// Ends a path without further connection attempts. The caller must close the path's
+    /// connection.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(id) else {
             return;
@@ -114,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Records that bytes were received on a path, even if only part of a frame.
+    /// Records that bytes were received on a path, even if they are only part of a frame.
     pub fn handle_heard(&mut self, id: PathId, now: Instant) {
         let Some(path) = self.paths.get_mut(id) else {
             return;
@@ -128,12 +129,12 @@ impl Session {
         }
     }
 
-    /// Returns the measured rate of a path, or `None` before the first measurement.
+    /// Returns the measured rate of a path; `None` before the first measurement.
     pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
         self.paths.get(id)?.rate.rate
     }
 
-    /// Applies the state changes that silence and the retry timers require now.
+    /// Applies the state changes that are due because of silence or an expired retry timer.
     pub(super) fn judge_paths(&mut self, now: Instant) {
         let is_due = |path: &Path| path.verdict_at().is_some_and(|at| now >= at);
         let due = self.paths.iter().filter(|(_, path)| is_due(path));

@@ -1,4 +1,4 @@
-//! Violations of the protocol by the peer.
+//! Protocol violations by the peer.
 
 use super::config::MAX_OPEN_TRANSFERS;
 use crate::{
@@ -7,20 +7,20 @@ use crate::{
     transfer::receiver::ArrivalError,
 };
 
-/// Protocol violation by the peer on a path. Ends the path, not the session.
+/// Protocol violation by the peer on a path. The driver must end the path; the session continues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The sequence number of a control message or acknowledgement is invalid.
+    /// Invalid sequence number of a control message or acknowledgement.
     #[error(transparent)]
     Reliable(#[from] ReliableError),
-    /// A chunk, or the end of a transfer, is invalid.
+    /// Invalid chunk, or invalid end of a transfer.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    /// A list of holes is invalid.
+    /// Invalid list of holes.
     #[error(transparent)]
     Holes(#[from] HoleError),
-    /// A message is about a chunk that is not being compared, or was compared before.
+    /// Message about a chunk that is not being compared, or whose comparison is complete.
     #[error("peer sent {what} of chunk {chunk}, which is not being compared")]
     Compared {
         /// Kind of message, for the error text.
@@ -28,16 +28,16 @@ pub enum PathError {
         /// Index of the chunk.
         chunk: u64,
     },
-    /// A frame or message is not allowed at this point of a connection.
+    /// Frame or message that is not allowed at this point of a connection.
     #[error("peer sent {0} in the middle of a connection")]
     Unexpected(&'static str),
-    /// A control message cannot be decoded.
+    /// Control message that cannot be decoded.
     #[error("peer sent a control message that cannot be read: {0}")]
     Message(String),
-    /// A data frame exceeds the credit granted on the connection.
+    /// Data frame that exceeds the credit granted on the connection.
     #[error("peer sent a chunk beyond its credit")]
     Credit,
-    /// A message is about a transfer in the wrong state.
+    /// Message about a transfer in the wrong state.
     #[error("peer sent {what} for transfer {transfer}, which is not {expected}")]
     Transfer {
         /// Kind of message, for the error text.
@@ -47,7 +47,7 @@ pub enum PathError {
         /// State that the message requires, for the error text.
         expected: &'static str,
     },
-    /// The peer acknowledged a chunk that was never sent.
+    /// Acknowledgement of a chunk that was never sent.
     #[error("peer acknowledged chunk {chunk} of transfer {transfer}, which was never sent")]
     NeverSent {
         /// ID of the chunk's transfer.
@@ -55,13 +55,13 @@ pub enum PathError {
         /// Index of the chunk.
         chunk: u64,
     },
-    /// The peer exceeded the limit of concurrent transfers.
+    /// Transfer that exceeds the limit of concurrent transfers.
     #[error("peer exceeded the limit of {MAX_OPEN_TRANSFERS} open transfers")]
     TooManyTransfers,
-    /// The protocol does not support the chunk size. Carries its base-2 logarithm.
+    /// Unsupported chunk size, given as its base-2 logarithm.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
-    /// A request about a file or directory is not allowed now.
+    /// Request about a file or directory that is not allowed now.
     #[error("peer sent request {id} {what}")]
     Ask {
         /// ID of the request.
@@ -69,7 +69,7 @@ pub enum PathError {
         /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// An answer does not match any request.
+    /// Answer that does not match any request.
     #[error("peer answered request {id} {what}")]
     Answer {
         /// ID of the request in the answer.
@@ -77,7 +77,7 @@ pub enum PathError {
         /// Kind of violation, for the error text.
         what: &'static str,
     },
-    /// The file exceeds the protocol's size limit. Carries its size in bytes.
+    /// File larger than the protocol's limit. Contains the file's size in bytes.
     #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
     FileSize(u64),
 }

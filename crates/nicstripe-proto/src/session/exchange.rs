@@ -1,4 +1,4 @@
-//! Exchanges with the peer outside of transfers and requests: benchmarks, interfaces.
+//! Exchanges with the peer outside of transfers and requests: benchmarks and interfaces.
 
 use super::{
     error::PathError,
@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl Session {
-    /// Sends a benchmark message to the peer and applies its effects. Returns false if the message
-    /// is not allowed now.
+    /// Sends a benchmark message to the peer and applies the message's effects. Returns false
+    /// without sending if the message is not allowed now.
     ///
-    /// Runs and disk requests need admission. The ID of a run must exceed all earlier ones, and no
-    /// other run may be active.
+    /// Runs and disk requests need admission. A run needs an ID above those of all earlier runs,
+    /// and no other run may be active.
     pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
         let may = self.bench.say(self.role, &body);
         if may {
@@ -36,25 +36,26 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the current run locally: stops sending load and counting received load. The caller must
-    /// inform the peer.
+    /// Ends the current run at this end: stops sending load and stops counting received load. The
+    /// caller must inform the peer.
     pub fn end_run(&mut self) {
         self.bench.run = None;
     }
 
-    /// Returns the current run, and true if both ends already count received load frames.
+    /// Returns the current run, and true if both ends count received load frames; `None` without a
+    /// run.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
         let run = self.bench.run.as_ref();
         run.map(|run| (&run.order, run.is_ready))
     }
 
-    /// Returns the benchmark traffic that the session permits on its connections.
+    /// Returns the benchmark traffic that the session accepts on its connections.
     pub fn load_gate(&self) -> LoadGate {
         self.bench.load_gate()
     }
 
-    /// Returns the load to start or stop on a path, or `None` if it has not changed since the last
-    /// call.
+    /// Returns the load to start or stop on a path; `None` if the load has not changed since the
+    /// last call.
     pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
         let path = self.paths.get_mut(id)?;
         let load = self
@@ -64,13 +65,13 @@ impl Session {
         (old != load).then_some(Transmit::Load(load))
     }
 
-    /// Sends the list of the daemon's current interfaces to the client; daemon only.
+    /// Sends the daemon's current interfaces to the client; daemon only.
     pub fn send_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 
-    /// Announces to the daemon the connections that the client is about to make; client only. Omits
-    /// all after the first [`MAX_EXPECTED`].
+    /// Announces connections to the daemon that the client is about to make; client only. Sends at
+    /// most the first [`MAX_EXPECTED`].
     pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
         connections.truncate(MAX_EXPECTED);
         self.send(&Message::Expect(Expect { connections }));

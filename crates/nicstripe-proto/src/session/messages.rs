@@ -1,4 +1,4 @@
-//! Dispatch of the peer's control messages, and handling of those about transfers.
+//! Dispatch of the peer's control messages, and handling of messages about transfers.
 
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ impl Session {
                 expected: "a tree",
             });
         }
-        // The client's user, who sends the file, has allowed the source to change.
+        // The client's user sends the file and has allowed the source to change.
         self.transfers.begin(
             put.offer.transfer,
             "put",
@@ -212,8 +212,8 @@ impl Session {
         let Some(sender) = self.transfers.expect_sender(transfer, "a commit")? else {
             return Ok(());
         };
-        // The receiver's digest stands for a source that changed: it covers each chunk as it was
-        // read.
+        // The receiver's digest replaces that of a source that changed: it covers each chunk as the
+        // sender read it.
         let sent = sender
             .digest()
             .map(|sent| if sender.is_changing { digest } else { sent });
@@ -239,7 +239,7 @@ impl Session {
     }
 }
 
-/// Returns the initial state of a batch transfer that the peer begins. Such a transfer has no
+/// Returns the initial state of a batch transfer that the peer begins. A batch transfer has no
 /// digest, so `may_change` has no effect.
 fn batches() -> Transfer {
     Transfer::Deciding {

@@ -1,11 +1,11 @@
-//! Session: an association of two authenticated peers over any number of paths. It outlives each
-//! path.
+//! Session: an association of two authenticated peers over any number of paths. A session outlives
+//! each of its paths.
 //!
-//! A [`Session`] does no I/O. [`handle_*`](Session::handle_frame) calls are its inputs,
+//! A [`Session`] does no I/O. The [`handle_*`](Session::handle_frame) methods take its inputs.
 //! [`poll_transmit`](Session::poll_transmit) returns data to send, and
-//! [`poll_event`](Session::poll_event) all other actions. After `handle_*` calls, poll events until
-//! `None`, then each path whose connection can take more. Then sleep until
-//! [`poll_timeout`](Session::poll_timeout) at the latest and call
+//! [`poll_event`](Session::poll_event) returns all other actions. After calls of `handle_*`, poll
+//! events until `None`, then poll each path whose connection can accept more data. Then sleep until
+//! [`poll_timeout`](Session::poll_timeout) at the latest, and call
 //! [`handle_timeout`](Session::handle_timeout).
 
 mod asks;

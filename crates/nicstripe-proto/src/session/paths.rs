@@ -11,7 +11,7 @@ use crate::{
     units::BitRate,
 };
 
-/// Paths of a session by ID, with the rate limits of their data.
+/// Paths of a session by ID, and the rate limits of their data.
 #[derive(Debug)]
 pub(super) struct Paths {
     paths: BTreeMap<PathId, Path>,
@@ -38,12 +38,12 @@ impl Paths {
         self.paths.get_mut(&id)
     }
 
-    /// Returns a path that has a connection, even if it is suspect.
+    /// Returns a path that has a connection, even if the path is suspect; `None` if it has none.
     pub(super) fn connected_mut(&mut self, id: PathId) -> Option<&mut Path> {
         self.get_mut(id).filter(|path| path.state().is_connected())
     }
 
-    /// Returns a path; adds it in state [`PathState::Probing`] if it is new.
+    /// Returns a path. Adds the path in state [`PathState::Probing`] if it is new.
     pub(super) fn entry(&mut self, id: PathId, now: Instant) -> &mut Path {
         self.paths.entry(id).or_insert_with(|| Path::probing(now))
     }
@@ -79,7 +79,7 @@ impl Paths {
     }
 
     /// Returns true if the path is open and no other open path has a lower expected delay for a
-    /// control message. Behind two chunks at 10 Mbit/s, that delay is 0.4 s.
+    /// control message. The delay behind two chunks at 10 Mbit/s is 0.4 s.
     pub(super) fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
         let delay =
             |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
@@ -92,8 +92,8 @@ impl Paths {
             .all(|other| own <= other)
     }
 
-    /// Returns true if a path may carry data in either direction. False for a path that is excluded
-    /// from data, or in quarantine while another open path may carry data.
+    /// Returns true if a path may carry data in either direction. Returns false if the path is
+    /// excluded from data, or if the path is in quarantine and another open path may carry data.
     pub(super) fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.get(id) else {
@@ -114,8 +114,8 @@ impl Paths {
         (path.and_then(|path| path.rate.rate), suspect)
     }
 
-    /// Returns true if a rate limit forbids a chunk on `path` now, and records the time at which it
-    /// ends.
+    /// Returns true if a rate limit forbids a chunk on `path` now. Records the time at which the
+    /// limit will permit a chunk.
     pub(super) fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
         let own = self
             .get(path)
@@ -127,7 +127,8 @@ impl Paths {
         wait.is_some()
     }
 
-    /// Charges `bytes` that are about to be sent on `path` to its rate limits.
+    /// Charges `bytes`, which are about to be sent on `path`, to the rate limits of the path and
+    /// the session.
     pub(super) fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
         let own = self
             .paths

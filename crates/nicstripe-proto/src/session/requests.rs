@@ -1,5 +1,5 @@
-//! Calls of a session's driver to start, accept, feed and end transfers, and events about their
-//! ends.
+//! Calls with which a session's driver starts, accepts, feeds and ends transfers, and the events at
+//! their ends.
 
 use super::{
     error::PathError,
@@ -29,7 +29,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the protocol does not support the file or chunk size.
+    /// Returns [`PathError`] if the protocol does not support the file size or the chunk size.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.transfers
@@ -54,8 +54,8 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Offers a directory tree to the daemon for upload; client only. [`give`](Self::give) sends
-    /// its batches.
+    /// Offers a directory tree to the daemon for upload; client only. Send the tree's batches with
+    /// [`give`](Self::give).
     pub fn put_tree(&mut self, put: PutTree) {
         self.transfers.insert(
             put.transfer,
@@ -71,8 +71,8 @@ impl Session {
         self.send(&Message::GetTree(get));
     }
 
-    /// Requests the tunnel multiplexer from the daemon; client only. [`give`](Self::give) sends its
-    /// batches.
+    /// Requests the tunnel multiplexer from the daemon; client only. Send the multiplexer's batches
+    /// with [`give`](Self::give).
     pub fn open_tunnels(&mut self, mux: OpenTunnels) {
         self.transfers.insert(
             mux.up,
@@ -83,18 +83,18 @@ impl Session {
         self.send(&Message::OpenTunnels(mux));
     }
 
-    /// Sends a message from the receiver of a tree to its sender. No effect after the transfer's
-    /// end.
+    /// Sends a message from the receiver of a tree to its sender. Has no effect after the
+    /// transfer's end.
     pub fn send_tree(&mut self, body: TreeBody) {
         if self.is_under_way(body.transfer) {
             self.send(&Message::Tree(body));
         }
     }
 
-    /// Queues the next chunk of a stream to be sent, of `len` bytes and this chaining value.
-    /// Returns its index. `last` also ends the stream.
+    /// Queues the next chunk of a stream, with its length `len` in bytes and its chaining value.
+    /// Returns the chunk's index. Ends the stream if `last` is set.
     ///
-    /// The source keeps the chunk for retransmission until [`Event::Released`].
+    /// The source must keep the chunk for retransmission until [`Event::Released`].
     pub fn give(
         &mut self,
         transfer: TransferId,
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Records that the receiver's sink has consumed `chunks` more chunks, which extends the
+    /// Records that the receiver's sink has consumed `chunks` more chunks. This extends the
     /// sender's window.
     pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
         let granted = self
@@ -127,12 +127,12 @@ impl Session {
         }
     }
 
-    /// Offers a file or tree to the receiver, in answer to [`Event::GetRequested`] or
+    /// Offers a file or tree to the receiver, in response to [`Event::GetRequested`] or
     /// [`Event::TreeRequested`].
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the protocol does not support the file or chunk size.
+    /// Returns [`PathError`] if the protocol does not support the file size or the chunk size.
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
         if matches!(
@@ -146,15 +146,16 @@ impl Session {
         Ok(())
     }
 
-    /// Sets properties of a source at the sender. Must be called before the source is offered.
+    /// Sets properties of a source at the sender. Must be called before the offer.
     pub fn prepare(&mut self, transfer: TransferId, offering: Offering) {
         self.transfers.offerings.insert(transfer, offering);
     }
 
-    /// Accepts a file as its receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`].
-    /// The receiver already has the subtrees `have`.
+    /// Accepts a file at the receiver, in response to [`Event::PutRequested`] or
+    /// [`Event::Offered`]. `have` is the list of subtrees that the receiver already has.
     ///
-    /// Joins sibling subtrees and keeps the `MAX_HAVE` largest; the others are sent again.
+    /// Joins sibling subtrees and keeps the `MAX_HAVE` largest ones. The sender retransmits the
+    /// others.
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
         let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(transfer) else {
@@ -175,7 +176,7 @@ impl Session {
         receiver.compare_first(delta.unwrap_or(0));
         self.transfers
             .insert(transfer, Transfer::Receiving(receiver));
-        // Sends the subtrees that the receiver kept: a chunk that only one end counts as present
+        // Sends the subtrees that the receiver kept. A chunk that only the sender counts as present
         // would never arrive.
         self.send(&Message::Accept(Accept {
             transfer,
@@ -187,8 +188,8 @@ impl Session {
         self.poll_finished(transfer);
     }
 
-    /// Confirms as the sender that the source did not change, in answer to [`Event::SourceRead`],
-    /// and sends its digest.
+    /// Confirms at the sender that the source did not change, in response to [`Event::SourceRead`].
+    /// Sends the source's digest to the receiver.
     pub fn complete(&mut self, transfer: TransferId, streams: Vec<StreamReport>) {
         if let Some(sender) = self.transfers.sender(transfer)
             && let Some(digest) = sender.digest()
@@ -204,8 +205,8 @@ impl Session {
         }
     }
 
-    /// Reports as the receiver that the file is durable under its name, in answer to
-    /// [`Event::Commit`]. No effect after the transfer's end.
+    /// Reports at the receiver that the file is durable under its final name, in response to
+    /// [`Event::Commit`]. Has no effect after the transfer's end.
     pub fn committed(&mut self, committed: Committed) {
         if self.transfers.receiver_mut(committed.transfer).is_some() {
             self.end(committed.transfer);
@@ -213,7 +214,7 @@ impl Session {
         }
     }
 
-    /// Fails a transfer at either end, and tells the peer the reason. No effect after the
+    /// Fails a transfer at either end, and sends the reason to the peer. Has no effect after the
     /// transfer's end.
     pub fn fail(&mut self, fail: Fail) {
         if self.is_under_way(fail.transfer) {
@@ -222,7 +223,7 @@ impl Session {
         }
     }
 
-    /// Returns the progress of a transfer; all numbers are zero if it is unknown.
+    /// Returns the progress of a transfer. All numbers are zero if the transfer is unknown.
     pub fn stats(&self, transfer: TransferId) -> TransferStats {
         self.transfers
             .get(transfer)
@@ -230,7 +231,7 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Emits [`Event::SourceRead`] once, after the whole source was read.
+    /// Emits [`Event::SourceRead`] once, after the sender has read the whole source.
     pub(super) fn poll_read(&mut self, id: TransferId) {
         if let Some(Transfer::Sending {
             sender,
@@ -247,7 +248,7 @@ impl Session {
         }
     }
 
-    /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, after all chunks were written.
+    /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, after all chunks are written.
     pub(super) fn poll_finished(&mut self, id: TransferId) {
         let finished = self
             .transfers
@@ -269,13 +270,13 @@ impl Session {
         }
     }
 
-    /// Returns true if a transfer has begun and not ended.
+    /// Returns true if a transfer has begun and has not ended.
     pub fn is_under_way(&self, id: TransferId) -> bool {
         let transfer = self.transfers.get(id);
         transfer.is_some_and(|transfer| !transfer.has_ended())
     }
 
-    /// Returns true if any transfer has begun and not ended.
+    /// Returns true if any transfer has begun and has not ended.
     pub fn is_busy(&self) -> bool {
         let mut transfers = self.transfers.transfers.values();
         !transfers.all(Transfer::has_ended)
@@ -293,7 +294,7 @@ impl Session {
 ///
 /// # Errors
 ///
-/// [`PathError`] if the file is too large, or if its chunks do not fit into a data frame.
+/// Returns [`PathError`] if the file is too large or its chunks do not fit into a data frame.
 pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2)
         .ok()

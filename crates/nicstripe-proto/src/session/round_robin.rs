@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::id::TransferId;
 
-/// Round-robin scheduler of sending transfers.
+/// Round-robin scheduler of the sending transfers.
 ///
-/// Transfers alternate chunk by chunk, so that a small one does not wait for a large one. A tree
-/// and its standalone files count as one transfer. Within it the lowest ID comes first: that of the
-/// tree itself, which has the small files.
+/// Transfers alternate chunk by chunk, so that a small transfer does not wait for a large one. A
+/// tree and its standalone files count as one transfer. Within such a group, the lowest ID comes
+/// first: that of the tree itself, whose batches carry the small files.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// Map from the transfer of each standalone file to that of its tree.
+    /// Tree transfer of each standalone file's transfer.
     trees: BTreeMap<TransferId, TransferId>,
-    /// Transfer, or tree, that sent the most recent chunk.
+    /// Transfer or tree that sent the latest chunk; `None` at first.
     served: Option<TransferId>,
 }
 
 impl RoundRobin {
-    /// Registers `entry` as the transfer of a standalone file of `tree`.
+    /// Registers `entry` as the transfer of a standalone file in `tree`.
     pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
         self.trees.insert(entry, tree);
     }
@@ -41,7 +41,7 @@ impl RoundRobin {
         order
     }
 
-    /// Records that `transfer` sends a chunk, which ends its turn.
+    /// Records that `transfer` sends a chunk. This ends its turn.
     pub(super) fn on_served(&mut self, transfer: TransferId) {
         self.served = Some(self.whole(transfer));
     }

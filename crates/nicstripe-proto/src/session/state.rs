@@ -1,4 +1,4 @@
-//! State machine of a session: dispatch of frames, timers and messages to the other modules.
+//! State machine of a session. Dispatches frames, timers and messages to the other modules.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,27 +28,27 @@ use crate::{
 pub struct Session {
     pub(super) role: Role,
     pub(super) config: SessionConfig,
-    /// Origin of the heartbeat timestamps that this end sends.
+    /// Origin of the timestamps in the heartbeats that this end sends.
     epoch: Instant,
     pub(super) reliable: Reliable,
     pub(super) paths: Paths,
     pub(super) transfers: Transfers,
     pub(super) events: VecDeque<Event>,
-    /// Time since which the peer is unreachable. `None` once something was received on a
-    /// connection.
+    /// Time since which the peer has been unreachable; `None` while the peer is reachable. Cleared
+    /// by the first bytes received on a connection.
     pub(super) alone_since: Option<Instant>,
     pub(super) closed: Option<CloseCode>,
-    /// True once [`Event::Closed`] was emitted. The peer sends a close frame on each path; only the
-    /// first one counts.
+    /// True once [`Event::Closed`] was emitted. The peer sends a close frame on each path, and only
+    /// the first one counts.
     peer_closed: bool,
     pub(super) hedge_at: Option<Instant>,
-    /// Time of the latest `handle_timeout` call. A frame due by then needs no further timeout: it
-    /// is sent once its path can take it.
+    /// Time of the latest `handle_timeout` call. Frames that were due by then need no further
+    /// timeout, because they are sent as soon as their path can take them.
     reminded: Instant,
     pub(super) bench: BenchState,
     /// Unanswered requests by their IDs.
     pub(super) asks: BTreeMap<u32, AskKind>,
-    /// Maximum number of chunks in memory, over all paths.
+    /// Maximum number of chunks in memory over all paths, in each direction.
     pub(super) chunk_budget: u64,
 }
 
@@ -79,7 +79,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`PathError`] if the frame violates the protocol. The caller must then end the path.
+    /// Returns [`PathError`] if the frame violates the protocol. The caller must then end the path.
     pub fn handle_frame(
         &mut self,
         id: PathId,
@@ -90,8 +90,8 @@ impl Session {
         match frame {
             Frame::Control { seq, body } => {
                 let ready = self.reliable.handle(id, seq, body)?;
-                // All of them are acknowledged, so an invalid message must not discard those after
-                // it.
+                // All of the messages are acknowledged, so an invalid message must not discard the
+                // messages after it.
                 let results = ready
                     .into_iter()
                     .map(|body| self.handle_body(&body, now))
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Returns the next item to send on a path, or `None` if nothing may be sent.
+    /// Returns the next item to send on a path; `None` if nothing may be sent now.
     pub fn poll_transmit(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
         let path = self.paths.connected_mut(id)?;
         if let Some(code) = self.closed {
@@ -187,20 +187,20 @@ impl Session {
         })
     }
 
-    /// Returns the next event, or `None` if no event is pending.
+    /// Returns the next event; `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). `None` after a
-    /// close.
+    /// Returns the time at which the caller must call [`handle_timeout`](Self::handle_timeout);
+    /// `None` after a close.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.closed.is_some() {
             return None;
         }
         let paths = || self.paths.iter().map(|(_, path)| path);
         let receivers = || self.transfers.receivers();
-        // Heartbeats and acknowledgements wait for their path after the first reminder.
+        // A heartbeat or acknowledgement that was due at the last timeout waits only for its path.
         let heartbeats = paths().filter_map(Path::heartbeat_at);
         let acks = receivers().filter_map(Receiver::ack_deadline);
         let to_send = heartbeats.chain(acks).filter(|at| *at > self.reminded);
@@ -218,7 +218,7 @@ impl Session {
             .min()
     }
 
-    /// Handles the timers that have expired: silence, connection retries, syncs, abandonment.
+    /// Handles the expired timers: silence, connection retries, syncs, abandonment.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.paths.paced_until = self.paths.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
@@ -234,18 +234,18 @@ impl Session {
         }
     }
 
-    /// Closes the session: each path sends a close frame as its last one.
+    /// Closes the session. Each path sends a close frame as its last frame.
     pub fn close(&mut self, code: CloseCode) {
         self.closed = Some(code);
     }
 
-    /// Returns the time since which the peer is unreachable. `None` once something was received on
-    /// a connection.
+    /// Returns the time since which the peer has been unreachable; `None` while the peer is
+    /// reachable. A peer counts as reachable once bytes were received on a connection.
     pub fn alone_since(&self) -> Option<Instant> {
         self.alone_since
     }
 
-    /// Returns true if any path has a connection, even a suspect one.
+    /// Returns true if any path has a connection, even if the path is suspect.
     pub fn is_connected(&self) -> bool {
         self.paths
             .iter()
@@ -253,14 +253,14 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, message: &Message) {
-        // Writing to a vector cannot fail.
+        // Encoding into a vector cannot fail.
         if let Ok(body) = minicbor::to_vec(message) {
             self.reliable.push(body);
         }
     }
 
-    /// Returns the time since the session began in microseconds, plus one: in a heartbeat, 0 means
-    /// "none".
+    /// Returns the time since the start of the session in microseconds, plus one. In a heartbeat, 0
+    /// means "none".
     fn micros(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.epoch).as_micros() as u64 + 1
     }

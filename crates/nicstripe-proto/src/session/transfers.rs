@@ -13,11 +13,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
-    /// Highest transfer ID so far. A lower one that is not in `transfers` belongs to an ended
+    /// Highest transfer ID so far. A lower ID that is not in `transfers` belongs to an ended
     /// transfer.
     last: Option<TransferId>,
     pub(super) round_robin: RoundRobin,
-    /// Properties of sources whose transfers the receiver has not accepted yet.
+    /// Properties of sources that the receiver has not yet accepted.
     pub(super) offerings: BTreeMap<TransferId, Offering>,
 }
 
@@ -35,7 +35,8 @@ impl Transfers {
         self.transfers.iter_mut().map(|(id, state)| (*id, state))
     }
 
-    /// Returns the sending half of a transfer, or `None` unless it is accepted and has not ended.
+    /// Returns the sending half of a transfer; `None` unless the transfer is accepted and has not
+    /// ended.
     pub(super) fn sender(&self, id: TransferId) -> Option<&Sender> {
         self.get(id)?.sender()
     }
@@ -44,7 +45,8 @@ impl Transfers {
         self.get_mut(id)?.sender_mut()
     }
 
-    /// Returns the receiving half of a transfer, or `None` unless it is accepted and has not ended.
+    /// Returns the receiving half of a transfer; `None` unless the transfer is accepted and has not
+    /// ended.
     pub(super) fn receiver_mut(&mut self, id: TransferId) -> Option<&mut Receiver> {
         self.get_mut(id)?.receiver_mut()
     }
@@ -67,7 +69,7 @@ impl Transfers {
             .filter_map(|(id, transfer)| Some((id, transfer.receiver_mut()?)))
     }
 
-    /// Returns the transfers that may send, in round-robin order.
+    /// Returns the transfers that may send, in their round-robin order.
     pub(super) fn in_turn(&self) -> Vec<TransferId> {
         let sending = self
             .transfers
@@ -85,7 +87,8 @@ impl Transfers {
     ///
     /// # Errors
     ///
-    /// [`PathError`] if its ID was used before, or if there are too many transfers.
+    /// Returns [`PathError`] if the transfer's ID was used before or if there are too many
+    /// transfers.
     pub(super) fn begin(
         &mut self,
         id: TransferId,
@@ -106,12 +109,14 @@ impl Transfers {
         Ok(())
     }
 
-    /// Returns what `pick` takes of the transfer about which a message arrived, unless its state is
-    /// another. Returns `None` if the transfer has ended locally, since the peer could not know.
+    /// Returns the part of a transfer that `pick` selects, for a message about this transfer.
+    /// Returns `None` if the transfer has ended at this end, because the peer may not have known
+    /// that.
     ///
     /// # Errors
     ///
-    /// [`PathError::Transfer`] if the transfer is in another state or unknown.
+    /// Returns [`PathError::Transfer`] if the transfer is unknown, or if `pick` returns `None`
+    /// because the transfer is in another state.
     pub(super) fn expect<'a, T>(
         &'a mut self,
         id: TransferId,
@@ -132,7 +137,7 @@ impl Transfers {
         })
     }
 
-    /// Returns the sending half of the transfer about which a message arrived, like
+    /// Returns the sending half of a transfer for a message about it, like
     /// [`expect`](Self::expect).
     pub(super) fn expect_sender(
         &mut self,
@@ -142,7 +147,7 @@ impl Transfers {
         self.expect(id, what, "being sent", Transfer::sender_mut)
     }
 
-    /// Returns the receiving half of the transfer about which a message arrived, like
+    /// Returns the receiving half of a transfer for a message about it, like
     /// [`expect`](Self::expect).
     pub(super) fn expect_receiver(
         &mut self,
@@ -152,7 +157,7 @@ impl Transfers {
         self.expect(id, what, "being received", Transfer::receiver_mut)
     }
 
-    /// Returns the next acknowledgement due on a path.
+    /// Returns the next acknowledgement that is due on a path; `None` if none is due.
     pub(super) fn poll_acks(
         &mut self,
         path: PathId,
@@ -172,8 +177,8 @@ impl Transfers {
         }
     }
 
-    /// Ends a transfer. Keeps its progress and unsynced subtrees while it is one of the latest
-    /// `ENDED_KEPT` ended ones.
+    /// Ends a transfer. Its progress and unsynced subtrees remain available while it is one of the
+    /// latest `ENDED_KEPT` ended transfers.
     pub(super) fn end(&mut self, id: TransferId) {
         self.offerings.remove(&id);
         self.round_robin.forget(id);
@@ -198,37 +203,37 @@ impl Transfers {
 /// State of a transfer at this end.
 #[derive(Debug)]
 pub(super) enum Transfer {
-    /// Receiver of a download: the request was sent. To: `Deciding`.
+    /// Receiver of a download: the request was sent. Next state: `Deciding`.
     Asked {
         /// True if the client allows the source to change; see `Deciding`.
         may_change: bool,
     },
-    /// Sender of a download: requested by the peer, while the driver opens the source. To:
+    /// Sender of a download: the peer requested it, and the driver opens the source. Next states:
     /// `Offered`, `Ended`.
     Requested,
-    /// Receiver: offered by the sender, while the driver opens the target. To: `Receiving`,
-    /// `Ended`.
+    /// Receiver: the sender offered the transfer, and the driver opens the target. Next states:
+    /// `Receiving`, `Ended`.
     Deciding {
         shape: Shape,
         /// True if the receiver's digest may replace the sender's, because the source may change
-        /// while it is read. Always true for an uploaded file.
+        /// while the sender reads it. Always true for an uploaded file.
         may_change: bool,
     },
-    /// Sender: the offer was sent. To: `Sending`, `Ended`.
+    /// Sender: the offer was sent. Next states: `Sending`, `Ended`.
     Offered(Shape),
-    /// Sender: the receiver has accepted the offer. To: `Ended`.
+    /// Sender: the receiver has accepted the offer. Next state: `Ended`.
     Sending {
         sender: Sender,
         /// True once [`Event::SourceRead`](super::event::Event::SourceRead) was emitted.
         read: bool,
     },
-    /// Receiver: the driver has accepted the offer. To: `Ended`.
+    /// Receiver: the driver has accepted the offer. Next state: `Ended`.
     Receiving(Receiver),
-    /// Either end: the transfer was committed or has failed.
+    /// Either end: the transfer is complete or has failed.
     Ended {
         stats: TransferStats,
-        /// Subtrees that were written but are not durable. The driver takes them for a later
-        /// resume.
+        /// Subtrees that were written but are not durable. The driver records them so that a later
+        /// transfer can resume.
         unsynced: Vec<Subtree>,
     },
 }
@@ -266,7 +271,7 @@ impl Transfer {
         matches!(self, Self::Ended { .. })
     }
 
-    /// Returns the progress of the transfer as known at this end.
+    /// Returns the transfer's progress at this end.
     pub(super) fn stats(&self) -> TransferStats {
         match self {
             Self::Sending { sender, .. } => sender.stats(),
@@ -277,27 +282,28 @@ impl Transfer {
     }
 }
 
-/// Properties of a source that its [`crate::Offer`] does not carry.
+/// Properties of a source that are not part of its [`crate::Offer`].
 #[derive(Debug, Clone, Default)]
 pub struct Offering {
-    /// Holes of the source; not empty if and only if [`crate::Offer::data`] is set.
+    /// Holes of the source. Empty unless [`crate::Offer::data`] is set.
     pub holes: HoleMap,
-    /// True if the source may change while it is read.
+    /// True if the source may change while the sender reads it.
     pub may_change: bool,
 }
 
-/// Options with which a receiver accepts a file.
+/// Options with which a receiver accepts a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Acceptance {
-    /// Size of the in-memory reorder buffer in chunks that the sink has not
-    /// [consumed](crate::Session::taken). `None` writes chunks to a file. If set, `holes` and
-    /// `delta` have no effect.
+    /// Size in chunks of the in-memory reorder buffer, which holds the chunks that the sink has not
+    /// [consumed](crate::Session::taken); `None` to write chunks to a file instead. If set, `holes`
+    /// and `delta` have no effect.
     pub room: Option<u64>,
-    /// True to wait for the list of the source's holes; required if [`crate::Offer::data`] is set.
+    /// True to wait for the list of the source's holes. Required if [`crate::Offer::data`] is set.
     pub holes: bool,
-    /// Number of leading chunks to compare with those of the existing file (`--delta`).
+    /// Number of leading chunks to compare with the existing file (`--delta`); `None` without a
+    /// comparison.
     pub delta: Option<u64>,
-    /// Maximum memory in bytes for the entries of a tree; see [`crate::message::Accept::memory`].
+    /// Maximum memory in bytes for the entries of a tree. See [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Data that need not be sent: holes of a sparse file, and chunks that are equal in the receiver's
-//! existing file (`--delta`).
+//! Data that need not be sent: holes of a sparse file, and chunks that equal those of the
+//! receiver's existing file (`--delta`).
 
 use std::time::Instant;
 
@@ -22,10 +22,10 @@ use crate::{
 };
 
 impl Session {
-    /// Returns a subtree of zeros to hash, with its transfer and grid. Then call
-    /// [`Session::handle_zeros_hashed`].
+    /// Returns a subtree of zeros to hash, with its transfer and grid; `None` without one. Call
+    /// [`Session::handle_zeros_hashed`] afterwards.
     ///
-    /// Returns `None` while no path is connected.
+    /// Also returns `None` while no path is connected.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
         if !self.is_connected() {
             return None;
@@ -55,17 +55,17 @@ impl Session {
         }
     }
 
-    /// Records that the holes of [`Event::Holes`] are punched or filled with zeros.
+    /// Records that the holes of [`Event::Holes`] have been punched or filled with zeros.
     pub fn handle_holes_made(&mut self, transfer: TransferId) {
         if let Some(receiver) = self.transfers.receiver_mut(transfer) {
             receiver.on_holes_made();
         }
     }
 
-    /// Returns a chunk to read from the existing file, hash and copy to the new one. Then call
-    /// [`Session::handle_compared`].
+    /// Returns a chunk of the existing file to read, hash and copy to the new file; `None` without
+    /// one. Call [`Session::handle_compared`] afterwards.
     ///
-    /// Returns `None` while no path is connected.
+    /// Also returns `None` while no path is connected.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
         if !self.is_connected() {
             return None;
@@ -75,8 +75,8 @@ impl Session {
             .find_map(|(id, receiver)| Some((id, receiver.next_to_compare()?)))
     }
 
-    /// Records the chaining value of a chunk from [`Session::poll_compare`]; `None` if it could not
-    /// be read.
+    /// Records the chaining value of a chunk from [`Session::poll_compare`]. `None` means that the
+    /// chunk could not be read.
     pub fn handle_compared(
         &mut self,
         transfer: TransferId,
@@ -106,9 +106,9 @@ impl Session {
         }
     }
 
-    /// Sends the list of the source's holes to the receiver. Excludes holes, and chunks that may be
-    /// equal in the receiver's file, from the transfer. A receiver that buffers in memory gets all
-    /// chunks.
+    /// Sends the list of the source's holes to the receiver. Excludes from the transfer the holes
+    /// and, until they are compared, the chunks that may be equal in the receiver's file. Excludes
+    /// nothing for a receiver that buffers in memory.
     pub(super) fn spare(
         &mut self,
         transfer: TransferId,
@@ -165,7 +165,8 @@ impl Session {
         let (values, rest) = values.as_chunks::<32>();
         let mut values = values.iter();
         for range in ranges {
-            // Bounded by the number of values in the message, so an endless range costs nothing.
+            // The number of values in the message bounds the loop, so an endless range costs
+            // nothing.
             for chunk in range.chunks() {
                 let refused = PathError::Compared {
                     what: "a value",
@@ -189,7 +190,7 @@ impl Session {
             return Ok(());
         };
         for range in ranges {
-            // Stops at the first chunk without a value; at most 4096 chunks have one.
+            // Stops at the first chunk without a value. At most 4096 chunks have a value.
             for chunk in range.chunks() {
                 if !receiver.on_kept(chunk, now) {
                     return Err(PathError::Compared {
@@ -204,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the receiver the list of equal chunks to keep, if such a message is due.
+    /// Sends the receiver the list of equal chunks to keep, if a message is due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
         while let Some(ranges) = self
             .transfers
@@ -216,5 +217,6 @@ impl Session {
     }
 }
 
-/// Placeholder for the chaining value of a chunk that could not be read; no chunk has it.
+/// Placeholder for the chaining value of a chunk that could not be read. No real chunk has this
+/// value.
 const NO_VALUE: [u8; 32] = [0; 32];
