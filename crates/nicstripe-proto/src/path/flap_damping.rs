@@ -1,9 +1,9 @@
 //! Flap damping and quarantine of unreliable paths.
 //!
-//! A flapping path keeps its share of data. Measured (`tests/session/flaps.rs`): an equally fast
-//! link that is up half of the time makes a copy a third faster than the other link alone. A slow
-//! one costs nothing, as each link takes only the data it can carry. However, control messages
-//! avoid a flapping path, and its back-off continues across connections.
+//! A flapping path keeps its share of data. An equally fast link that is up half of the time makes
+//! a copy a third faster than the other link alone (measured in `tests/session/flaps.rs`). A slow
+//! link costs nothing, because each link takes only the data that it can carry. However, control
+//! messages avoid a flapping path, and its back-off continues across connections.
 //!
 //! A path that damages data is quarantined for a time that doubles with each damage.
 
@@ -11,51 +11,52 @@ use std::time::{Duration, Instant};
 
 /// Uninterrupted uptime of a path after which its earlier outages no longer count.
 ///
-/// Ten times the interval between outages seen with a loose contact. A rebooting switch takes
+/// Ten times the interval between the outages of a loose contact. A rebooting switch is down for
 /// longer and then stays up (picked by eye).
 pub(crate) const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// Consecutive outages, each within [`STEADY_AFTER`] of the previous one, after which a path counts
-/// as flapping. Replugging a cable once, or moving it to another port, does not.
+/// Number of consecutive outages, each within [`STEADY_AFTER`] of the previous one, at which a path
+/// counts as flapping. Replugging a cable once, or moving it to another port, causes fewer.
 pub(crate) const UNSTEADY_FROM: u32 = 3;
 
-/// Quarantine after the second damaged chunk; doubles with each further one. The first damaged
-/// chunk only ends the connection.
+/// Quarantine after the second damaged chunk. Each further damaged chunk doubles the quarantine.
+/// The first damaged chunk only ends the connection.
 pub(crate) const QUARANTINE_FIRST: Duration = Duration::from_secs(2);
 
-/// Upper limit of a quarantine. A path that damages every chunk delivers five damaged chunks in its
-/// first minute and one a minute afterwards.
+/// Maximum duration of a quarantine. A path that damages every chunk delivers five damaged chunks
+/// in its first minute and one per minute afterwards.
 pub(crate) const QUARANTINE_LONGEST: Duration = Duration::from_secs(60);
 
-/// Upper limit of the damage counter, at which the quarantine is longest.
+/// Maximum of the damage counter, at which the quarantine has its maximum duration.
 ///
-/// Each [`STEADY_AFTER`] without damage outside of quarantine lowers the counter by one. A link
-/// with fewer than six damaged chunks a minute stays in use; one with ten does not.
+/// Each [`STEADY_AFTER`] without damage, outside of a quarantine, decrements the counter. A link
+/// with fewer than six damaged chunks per minute stays in use; a link with ten does not.
 const MOST_REMEMBERED: u32 = 6;
 
-/// History of outages and damaged data of a path, over all of its connections.
+/// History of the outages and damages of a path, over all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct FlapDamping {
     /// Start of the path's current uptime; `None` during an outage.
     since: Option<Instant>,
     /// Number of consecutive outages, each within [`STEADY_AFTER`] of the previous one.
     troubles: u32,
-    /// Number of damaged chunks or connections, less those forgiven; at most [`MOST_REMEMBERED`].
+    /// Number of damaged chunks or connections, minus those that uptime has cancelled. At most
+    /// [`MOST_REMEMBERED`].
     damaged: u32,
-    /// End of the latest quarantine.
+    /// End of the latest quarantine; `None` before the first one.
     quarantined_until: Option<Instant>,
 }
 
 impl FlapDamping {
-    /// Records that the path is connected, or no longer silent.
+    /// Records that the path is connected or no longer silent.
     pub(crate) fn on_open(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// Records an outage, either silence or a lost connection. Returns true if the path has just
-    /// become a flapping one.
+    /// Records an outage: silence, or a lost connection. Returns true if this outage makes the path
+    /// a flapping one.
     pub(crate) fn on_trouble(&mut self, now: Instant) -> bool {
-        // A path that is suspect and then lost counts once.
+        // A path that becomes suspect and is then lost counts once.
         let Some(since) = self.since.take() else {
             return false;
         };
@@ -66,10 +67,11 @@ impl FlapDamping {
         self.troubles == UNSTEADY_FROM
     }
 
-    /// Records damaged data. Returns the duration of the quarantine, zero after the first damage.
+    /// Records damaged data. Returns the duration of the quarantine, which is zero after the first
+    /// damage.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
-        // Counted from the end of a quarantine: only a path that carries data can prove itself
-        // clean.
+        // Counted from the end of the quarantine, because a path shows that it is undamaged only
+        // while it carries data.
         let clean = self
             .quarantined_until
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -88,8 +90,8 @@ impl FlapDamping {
         pause
     }
 
-    /// Returns true if the path is flapping: [`UNSTEADY_FROM`] outages, and not up for
-    /// [`STEADY_AFTER`] since.
+    /// Returns true if the path is flapping: it had [`UNSTEADY_FROM`] outages and has not been up
+    /// for [`STEADY_AFTER`] since.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         let is_up_for_long = self
             .since
@@ -97,7 +99,7 @@ impl FlapDamping {
         self.troubles >= UNSTEADY_FROM && !is_up_for_long
     }
 
-    /// Returns the end of the quarantine if it has not passed.
+    /// Returns the end of the current quarantine; `None` without one.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.quarantined_until.filter(|until| *until > now)
     }
@@ -114,7 +116,7 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Simulates `times` cycles in which the path is up for `there` and down for a second.
+    /// Simulates `times` cycles in which the path is up for `there` and then down for a second.
     fn flap(path: &mut FlapDamping, now: &mut Instant, there: Duration, times: u32) {
         for _ in 0..times {
             path.on_open(*now);

@@ -1,48 +1,50 @@
 //! Flow control of data frames on one connection.
 //!
-//! A receiver grants credit for the frames that it can buffer. A sender reads only as many chunks
-//! ahead of the socket as keep the path busy, so little is committed to a slow path.
+//! A receiver grants credit for the frames that it can buffer. A sender reads chunks ahead of the
+//! socket, but only as many as keep the path busy. A slow path therefore has few assigned chunks.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{file::extent::ChunkId, id::TransferId, units::BitRate};
 
-/// Transmit time of the chunks read ahead of the socket: covers a wake-up and a read on a busy
-/// machine, with a margin (picked by eye).
+/// Transmit time of the chunks that are read ahead of the socket. Covers a wake-up and a read on a
+/// busy machine, with a margin (picked by eye).
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// Minimum and maximum number of chunks to read ahead. With two, one is sent while the next is
-/// read; 16 × 256 KiB is 4 MiB of memory per path.
+/// Minimum and maximum number of chunks to read ahead. With two chunks, one is sent while the next
+/// one is read. 16 chunks of 256 KiB are 4 MiB of memory per path.
 const AHEAD_BOUNDS: (u64, u64) = (2, 16);
 
-/// Number of chunks to read ahead for a path of unknown rate; equals its first assignment.
+/// Number of chunks to read ahead for a path of unknown rate. Equals the path's first assignment.
 ///
-/// With 16, a path of 10 Mbit/s buffered 3.4 s of data before its rate was known.
+/// With 16 chunks, a path of 10 Mbit/s buffered 3.4 s of data before its rate was known.
 const FIRST_AHEAD: u64 = crate::path::stripe::FIRST_ASSIGNMENT;
 
 /// Counters of data frames on one connection, for flow control in both directions.
 ///
-/// Invariants: `sent + reading ≤ credit`; frames granted but not arrived plus frames held ≤ window.
+/// Invariants: `sent + reading ≤ credit`; granted frames that have not arrived plus held frames ≤
+/// window.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Chunks being read for this connection, whose frames have not begun.
+    /// Chunks that are being read for this connection. Their data frames have not begun.
     reading: BTreeSet<(TransferId, ChunkId)>,
-    /// Number of frames begun and not completely written to the socket. The next frame waits for
-    /// them.
+    /// Number of frames that have begun but are not completely written to the socket. The next
+    /// frame waits for them.
     pub(crate) unflushed: u64,
     sent: u64,
     /// Total number of frames that the peer permits on this connection.
     credit: u64,
     pub(crate) arrived: u64,
-    /// Number of frames from this and earlier connections of the path that still occupy receive
-    /// memory.
+    /// Number of frames, from this connection and earlier ones of the path, that still occupy
+    /// receive memory.
     pub(crate) held: u64,
     /// Total number of frames that the peer may send on this connection.
     granted: u64,
 }
 
 impl Flow {
-    /// Returns the counters for the path's next connection; only the occupied memory carries over.
+    /// Returns the counters for the path's next connection. Keeps only the number of frames that
+    /// occupy memory.
     pub(crate) fn next_connection(&self) -> Self {
         Self {
             held: self.held,
@@ -50,8 +52,9 @@ impl Flow {
         }
     }
 
-    /// Returns true if another chunk may be read for a path of this rate: fewer chunks than the
-    /// read-ahead (at most `window`) are being read or sent, and the peer's credit suffices.
+    /// Returns true if another chunk may be read for a path of the given rate. Requires that the
+    /// peer's credit suffices, and that fewer chunks than the read-ahead (at most `window`) are
+    /// being read or sent.
     pub(crate) fn may_hand_out(
         &self,
         rate: Option<BitRate>,
@@ -68,18 +71,18 @@ impl Flow {
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
 
-    /// Returns true if the peer has granted credit and all of it is used.
+    /// Returns true if the peer has granted credit and all of the credit is used.
     pub(crate) fn is_out_of_credit(&self) -> bool {
         self.credit > 0 && self.sent + self.reading.len() as u64 >= self.credit
     }
 
-    /// Counts a chunk whose read begins.
+    /// Records the start of a chunk's read.
     pub(crate) fn on_handed_out(&mut self, transfer: TransferId, chunk: ChunkId) {
         self.reading.insert((transfer, chunk));
     }
 
-    /// Removes a chunk whose read is done. Returns false if the read began for an earlier
-    /// connection, so that the chunk must not be sent.
+    /// Records the end of a chunk's read. Returns false if the read began for an earlier
+    /// connection; the chunk must then not be sent.
     pub(crate) fn on_read(&mut self, transfer: TransferId, chunk: ChunkId) -> bool {
         self.reading.remove(&(transfer, chunk))
     }
@@ -89,22 +92,23 @@ impl Flow {
         self.unflushed += 1;
     }
 
-    /// Removes the pending reads of a transfer that has ended.
+    /// Removes the reads in progress of a transfer that has ended.
     pub(crate) fn on_transfer_ended(&mut self, transfer: TransferId) {
         self.reading.retain(|(its, _)| *its != transfer);
     }
 
-    /// Counts a frame that was completely written to the socket.
+    /// Records that a frame was completely written to the socket.
     pub(crate) fn on_flushed(&mut self) {
         self.unflushed = self.unflushed.saturating_sub(1);
     }
 
-    /// Raises the total credit to `frames`; a lower value has no effect.
+    /// Raises the total credit to `frames`. A lower value has no effect.
     pub(crate) fn on_credit(&mut self, frames: u64) {
         self.credit = self.credit.max(frames);
     }
 
-    /// Counts a frame that arrived. Returns false if it exceeds the credit granted to the peer.
+    /// Counts a frame that arrived. Returns false if the frame exceeds the credit granted to the
+    /// peer.
     pub(crate) fn on_arrived(&mut self) -> bool {
         self.arrived += 1;
         self.arrived <= self.granted
@@ -115,13 +119,14 @@ impl Flow {
         self.held += 1;
     }
 
-    /// Counts the release of a received frame's memory, from any connection of the path.
+    /// Counts the release of a received frame's memory. The frame may be from any connection of the
+    /// path.
     pub(crate) fn on_released(&mut self) {
         self.held = self.held.saturating_sub(1);
     }
 
-    /// Returns the number of chunks in memory, now or soon: frames held, frames that the peer may
-    /// still send, and chunks being read or written to the socket.
+    /// Returns the number of chunks that are or may soon be in memory: held frames, frames that the
+    /// peer may still send, and chunks that are being read or written to the socket.
     pub(crate) fn committed(&self) -> u64 {
         self.held
             + self.granted.saturating_sub(self.arrived)
@@ -129,8 +134,8 @@ impl Flow {
             + self.unflushed
     }
 
-    /// Returns the new total credit for the peer if it is at least a quarter of `window` higher
-    /// than the old one.
+    /// Returns the new total credit for the peer; `None` unless it exceeds the old credit by at
+    /// least a quarter of `window`.
     pub(crate) fn credit_due(&self, window: u64) -> Option<u64> {
         let fresh = self.arrived + window.saturating_sub(self.held);
         (fresh >= self.granted + (window / 4).max(1)).then_some(fresh)
@@ -225,7 +230,7 @@ mod tests {
         assert_eq!(flow.credit_due(4), Some(33));
         flow.on_granted(33);
         assert_eq!(flow.committed(), 4);
-        // A window of one chunk grants one at a time.
+        // A window of one chunk grants one frame at a time.
         (0..4).for_each(|_| _ = flow.on_arrived());
         assert_eq!(flow.credit_due(1), Some(34));
     }

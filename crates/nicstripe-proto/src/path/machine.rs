@@ -25,8 +25,8 @@ use std::{
 use super::{flap_damping::FlapDamping, flow::Flow, pace::Pace};
 use crate::{units::BitRate, wire::load::LoadOrder};
 
-/// Combines the verification of two connections: false if either failed, otherwise unknown if
-/// either is unknown.
+/// Combines the verification results of two connections: false if either failed, otherwise unknown
+/// (`None`) if either is unknown.
 pub fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),
@@ -35,52 +35,57 @@ pub fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     }
 }
 
-/// Idle time after which a side sends a heartbeat.
+/// Idle time after which an end sends a heartbeat.
 ///
-/// Five heartbeats fit into [`SUSPECT_AFTER`], so one late wake-up on a busy machine raises no
-/// suspicion.
+/// Five heartbeats fit into [`SUSPECT_AFTER`], so a single late wake-up on a busy machine does not
+/// make the path suspect.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shortest silence after which a path is suspect. Healthy 1 Gbit/s and 10 Mbit/s links were silent
-/// for at most 56 ms (bufferbloat); this is nine times as much.
+/// Minimum silence after which a path becomes suspect. Healthy 1 Gbit/s and 10 Mbit/s links were
+/// silent for at most 56 ms (bufferbloat); this value is nine times as long.
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
-/// Shortest silence after which a path's connection is closed.
+/// Minimum silence after which a path's connection is closed.
 pub(crate) const FAIL_AFTER: Duration = Duration::from_millis(1500);
 
-/// Shortest delay before a reconnect.
+/// Minimum delay before a reconnect.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(250);
 
-/// Upper limit of the interval between the starts of two connection attempts.
+/// Maximum interval between the starts of two connection attempts.
 ///
-/// A recovered link must carry data within 2 s, even while an attempt waits for its connect
-/// timeout. A timeout of up to 1.25 s leaves [`RETRY_FIRST`].
+/// A recovered link must carry data within 2 s, even while an attempt is waiting for its connect
+/// timeout. A connect timeout of up to 1.25 s leaves at least [`RETRY_FIRST`] before the next
+/// attempt.
 pub(crate) const RETRY_LONGEST: Duration = Duration::from_millis(1500);
 
-/// Upper limit of the suspect timeout for a path with a long RTT. An RTT measured during a stall
-/// must not delay the detection of the next one for long.
+/// Maximum suspect timeout, for a path with a long RTT. Without this maximum, an RTT measured
+/// during a stall would delay the detection of the next stall.
 pub(crate) const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 
 /// State of a path, as seen by one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
-    /// Connection attempt in progress. From: initial, `Failed`. To: `Open`, `Failed`.
+    /// Connection attempt in progress. Previous states: none, `Failed`. Next states: `Open`,
+    /// `Failed`.
     Probing,
-    /// Connected and in use. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
+    /// Connected and in use. Previous states: `Probing`, `Suspect`. Next states: `Suspect`,
+    /// `Failed`.
     Open,
-    /// Connected, but silent for longer than the suspect timeout. It gets no new chunks, and other
-    /// paths may retransmit its chunks. From: `Open`. To: `Open`, `Failed`.
+    /// Connected, but silent for longer than the suspect timeout. The path gets no new chunks, and
+    /// other paths may retransmit its chunks. Previous state: `Open`. Next states: `Open`,
+    /// `Failed`.
     Suspect,
-    /// Not connected. From: all others. To: `Probing` after a back-off, on the client only.
+    /// Not connected. Previous states: all others. Next state: `Probing` after a back-off, on the
+    /// client only.
     Failed {
-        /// Time of the next connection attempt. `None` on the daemon, which waits for the client,
-        /// and for a retired path.
+        /// Time of the next connection attempt; `None` for a retired path and on the daemon, which
+        /// waits for the client.
         retry_at: Option<Instant>,
     },
 }
 
 impl PathState {
-    /// Returns true if the path has a connection, even a suspect one.
+    /// Returns true if the path has a connection, even if the path is suspect.
     pub(crate) fn is_connected(self) -> bool {
         matches!(self, Self::Open | Self::Suspect)
     }
@@ -96,13 +101,14 @@ impl PathState {
     }
 }
 
-/// Reason why a path lost its connection or has none.
+/// Reason why a path has lost its connection or could not connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathLoss {
     /// The connection attempt failed.
     Unreachable,
-    /// The link has no carrier: the cable was unplugged or the other end went down.
+    /// The link has no carrier: the cable was unplugged, or the interface at the other end went
+    /// down.
     CarrierLost,
     /// Nothing was received on the connection for `FAIL_AFTER` or longer.
     Silent,
@@ -110,9 +116,10 @@ pub enum PathLoss {
     Reset,
     /// The peer violated the protocol.
     Protocol,
-    /// A chunk or the TLS stream was corrupted in transit, by a bad cable, interface or memory.
+    /// A chunk or the TLS stream was corrupted in transit, for example by a faulty cable, interface
+    /// or memory.
     Damaged,
-    /// The connection arrived at another interface of the peer than intended.
+    /// The connection arrived at another interface of the peer than the intended one.
     WrongInterface,
 }
 
@@ -124,33 +131,33 @@ pub struct Path {
     last_sent: Instant,
     attempts: u32,
     pub(crate) flow: Flow,
-    /// True if the path may carry data; otherwise it carries control messages only.
+    /// True if the path may carry data. If false, the path carries only control messages.
     pub(crate) carries_data: bool,
-    /// Rate limit set by the user for this path, if any.
+    /// Rate limit that the user set for this path; `None` without a limit.
     pub(crate) pace: Option<Pace>,
-    /// Benchmark load that the path's connection was ordered to send, if any.
+    /// Benchmark load that the path's connection must generate; `None` without a load.
     pub(crate) loading: Option<LoadOrder>,
-    /// True if the frame that closes the session was sent on this connection.
+    /// True if the close frame of the session was sent on this connection.
     pub(crate) close_sent: bool,
-    /// Latest heartbeat timestamp of the peer, to be echoed in the next heartbeat.
+    /// Latest heartbeat timestamp of the peer. The next heartbeat echoes it.
     echo: Option<u64>,
     rtt: Option<Duration>,
     /// Minimum RTT measured on the current connection.
     min_rtt: Option<Duration>,
-    /// Start time of the last connection attempt.
+    /// Start time of the latest connection attempt.
     attempted: Instant,
     pub(crate) rate: RateEstimate,
-    /// Total time spent without credit while data was ready, except for the wait in progress. A long
-    /// time means that the receiver's disk or processor is the bottleneck.
+    /// Total time during which data was ready but credit was lacking, without the wait in progress.
+    /// A long time means that the receiver's disk or processor is the bottleneck.
     pub starved: Duration,
     starved_since: Option<Instant>,
     /// Number of connections that this path has lost.
     pub failures: u32,
-    /// Number of connections that this path has lost because data was damaged.
+    /// Number of connections that this path has lost because of damaged data.
     pub damages: u32,
     steadiness: FlapDamping,
-    /// Time at which an acknowledgement of a control message was last overdue. Cleared by the echo
-    /// of a heartbeat sent later.
+    /// Time at which the acknowledgement of a control message was last overdue; `None` if control
+    /// messages are not late. Cleared by the echo of a heartbeat that was sent after that time.
     control_late: Option<Instant>,
 }
 
@@ -187,19 +194,19 @@ impl Path {
     }
 
     /// Returns true if the path is flapping: it was lost or silent several times in quick
-    /// succession, and has not been stable since.
+    /// succession and has not been stable since.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         self.steadiness.is_unsteady(now)
     }
 
-    /// Returns the end of the quarantine after damaged data, or `None` if it has passed. Until then
-    /// the path carries no data if another path can.
+    /// Returns the end of the quarantine after damaged data; `None` without a current quarantine.
+    /// During a quarantine, the path carries no data if another path can.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
     }
 
-    /// Starts or stops the measurement of the time without credit. `starved` is true if the path
-    /// has data to send and lacks only credit.
+    /// Starts or stops measuring the time without credit. `starved` is true if the path has data to
+    /// send but lacks credit.
     pub(crate) fn on_credit_checked(&mut self, starved: bool, now: Instant) {
         match (starved, self.starved_since) {
             (true, None) => self.starved_since = Some(now),
@@ -216,10 +223,11 @@ impl Path {
         self.state
     }
 
-    /// Returns the expected delay of a control message; the path with the least value is best.
+    /// Returns the expected delay of a control message. The path with the minimum is best.
     ///
     /// Compares, in this order: late acknowledgement or flapping, drain time of the data ahead,
-    /// rate, and frames received. The last one serves a side that only receives and knows no rate.
+    /// rate, and frames received. The number of received frames serves an end that only receives
+    /// and therefore knows no rate.
     pub(crate) fn control_delay(
         &self,
         now: Instant,
@@ -239,7 +247,7 @@ impl Path {
         self.control_late = Some(now);
     }
 
-    /// Changes the state if the transition is legal. Returns false otherwise.
+    /// Changes the state if the transition is legal; otherwise returns false.
     fn to(&mut self, next: PathState) -> bool {
         let legal = self.state.may_change_to(next);
         if legal {
@@ -248,8 +256,8 @@ impl Path {
         legal
     }
 
-    /// Records a new connection. From: `Probing`. To: `Open`, without credit. Returns false from
-    /// any other state.
+    /// Records a new connection. Previous state: `Probing`. Next state: `Open`, without credit.
+    /// Returns false in any other state.
     pub(crate) fn on_opened(&mut self, now: Instant) -> bool {
         if !self.to(PathState::Open) {
             return false;
@@ -266,8 +274,8 @@ impl Path {
         true
     }
 
-    /// Records that something was received. From: `Suspect`. To: `Open`. Returns true if the state
-    /// changed.
+    /// Records that bytes were received. Previous state: `Suspect`. Next state: `Open`. Returns
+    /// true if the state changed.
     pub(crate) fn on_heard(&mut self, now: Instant) -> bool {
         self.last_heard = self.last_heard.max(now);
         let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
@@ -277,11 +285,11 @@ impl Path {
         is_back
     }
 
-    /// Records a lost connection. From: all but `Failed`. To: `Failed`, with a retry if `retry` is
-    /// set.
+    /// Records a lost connection. Previous states: all but `Failed`. Next state: `Failed`, with a
+    /// retry if `retry` is set. Returns true if the state changed.
     ///
-    /// The back-off doubles each time. It restarts if this was the only connected path, even a
-    /// flapping one.
+    /// The back-off doubles with each loss. It restarts if this was the only connected path, even
+    /// if the path is flapping.
     pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
@@ -303,7 +311,8 @@ impl Path {
         true
     }
 
-    /// Records a connection lost to damaged data. Returns the duration of the quarantine.
+    /// Records the loss of a connection because of damaged data. Returns the duration of the
+    /// quarantine.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         self.damages += 1;
         self.steadiness.on_damaged(now)
@@ -316,20 +325,20 @@ impl Path {
         }
     }
 
-    /// Records the start of a connection attempt. From: `Failed`. To: `Probing`.
+    /// Records the start of a connection attempt. Previous state: `Failed`. Next state: `Probing`.
     pub(crate) fn on_retry(&mut self, now: Instant) -> bool {
         (self.last_heard, self.attempted) = (now, now);
         self.to(PathState::Probing)
     }
 
-    /// Records a silence. From: `Open`. To: `Suspect`.
+    /// Records a silence. Previous state: `Open`. Next state: `Suspect`.
     pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
         self.steadiness.on_trouble(now);
         self.to(PathState::Suspect)
     }
 
     fn suspect_after(&self) -> Duration {
-        // Uses the minimum RTT: one inflated by a queue or a stall predicts nothing about the next
+        // Uses the minimum RTT: an RTT increased by a queue or a stall does not predict the next
         // silence.
         self.min_rtt.map_or(SUSPECT_AFTER, |rtt| {
             rtt.saturating_mul(4)
@@ -341,8 +350,8 @@ impl Path {
         FAIL_AFTER.max(self.suspect_after() * 2)
     }
 
-    /// Returns the time at which silence or the retry timer changes the state: an open path becomes
-    /// suspect, a suspect one fails, and a failed one connects again.
+    /// Returns the time at which silence or the retry timer changes the state; `None` if neither
+    /// will. An open path becomes suspect, a suspect path fails, and a failed path connects again.
     pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
@@ -352,7 +361,7 @@ impl Path {
         }
     }
 
-    /// Returns the time of the next heartbeat, or `None` if the path is not connected.
+    /// Returns the time of the next heartbeat; `None` if the path is not connected.
     pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
         self.state
             .is_connected()
@@ -364,7 +373,7 @@ impl Path {
             .is_some_and(|at| self.echo.is_some() || now >= at)
     }
 
-    /// Returns the peer's timestamp to echo, and clears it.
+    /// Returns and clears the peer's timestamp to echo; `None` without one.
     pub(crate) fn take_echo(&mut self) -> Option<u64> {
         self.echo.take()
     }
@@ -380,26 +389,27 @@ impl Path {
         now: Instant,
     ) {
         self.rtt = round_trip.or(self.rtt);
-        // The echo may have waited behind data; it proves nothing about the time after its
-        // heartbeat was sent.
+        // The echo shows nothing about the time after its heartbeat was sent, because the echo may
+        // have waited behind data.
         self.control_late = self
             .control_late
             .filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
         self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
-        // Each timestamp is echoed at most once, which prevents an endless exchange.
+        // Each timestamp is echoed at most once. Otherwise the two ends would echo each other's
+        // heartbeats endlessly.
         self.echo = (sent_us != 0 && round_trip.is_none())
             .then_some(sent_us)
             .or(self.echo);
     }
 }
 
-/// Rate assumed for a path without an estimate, in comparisons between paths (picked by eye).
+/// Rate assumed for a path without an estimate, when paths are compared (picked by eye).
 pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
 
 /// Moving average of a path's delivery rate, measured by acknowledgements.
 ///
-/// A sample is the number of bytes acknowledged in a window of at least [`RateEstimate::WINDOW`],
-/// while data is in flight. Each sample has a weight of one quarter.
+/// A sample is the number of bytes acknowledged in a window of at least [`RateEstimate::WINDOW`]
+/// while data is in flight. Each new sample has a weight of one quarter.
 #[derive(Debug, Default)]
 pub(crate) struct RateEstimate {
     since: Option<Instant>,
@@ -409,13 +419,14 @@ pub(crate) struct RateEstimate {
 }
 
 impl RateEstimate {
-    /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. Shorter samples show
-    /// the batching of acknowledgements.
+    /// Minimum duration of a sample: about 24 acknowledged chunks at 1 Gbit/s. In shorter samples,
+    /// the batching of acknowledgements would dominate.
     pub(crate) const WINDOW: Duration = Duration::from_millis(50);
 
     pub(crate) fn on_acknowledged(&mut self, bytes: u64, now: Instant) {
         let Some(since) = self.since else {
-            // The first acknowledgement opens the window: the time before it includes the RTT.
+            // The first acknowledgement starts the window, because the time before it includes the
+            // RTT.
             self.since = Some(now);
             return;
         };
@@ -431,8 +442,8 @@ impl RateEstimate {
         }
     }
 
-    /// Discards the current sample because nothing is in flight, so that idle time does not lower
-    /// the estimate.
+    /// Discards the current sample because no data is in flight. Idle time would lower the
+    /// estimate.
     pub(crate) fn pause(&mut self) {
         (self.since, self.bytes) = (None, 0);
     }
@@ -570,7 +581,7 @@ mod tests {
             pause
         };
         let pauses: Vec<Duration> = (0..7).map(|_| lose_after(&mut path, 100 * MS)).collect();
-        // Pauses from the loss; each connection lasted 100 ms.
+        // Pauses since the loss. Each connection lasted 100 ms.
         assert_eq!(
             pauses,
             [

@@ -1,5 +1,5 @@
 //! Path to the peer: state, flow control, rate, assigned chunks, and control messages that survive
-//! its loss.
+//! the path's loss.
 
 pub(crate) mod flap_damping;
 pub(crate) mod flow;

@@ -1,18 +1,18 @@
-//! Token bucket for rate limits set by the user.
+//! Token bucket for the rate limits that a user sets.
 
 use std::time::{Duration, Instant};
 
 use crate::units::BitRate;
 
-/// Maximum burst after an idle period, as transmit time: short enough to spare other users of a
-/// limited link, long enough to cover a wake-up.
+/// Maximum burst after an idle period, as transmit time. Short enough to spare other users of a
+/// limited link, and long enough to cover a wake-up.
 const BURST: Duration = Duration::from_millis(20);
 
-/// Token bucket: rate limit of a path or session, and the part of its budget in use.
+/// Token bucket: the rate limit of a path or session, and the used part of its budget.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     pub(crate) rate: BitRate,
-    /// Time at which all bytes sent so far would have left at `rate`.
+    /// Time at which all bytes sent so far would have been transmitted at `rate`.
     passed_at: Instant,
 }
 
@@ -25,7 +25,7 @@ impl Pace {
         }
     }
 
-    /// Returns the earliest time at which sending is allowed, or `None` if it is allowed now.
+    /// Returns the earliest time at which sending is allowed; `None` if sending is allowed now.
     pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
         (ready > now).then_some(ready)
@@ -34,7 +34,7 @@ impl Pace {
     /// Charges `bytes` sent at `now` to the budget.
     pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
         let from = self.passed_at.max(now);
-        // One day exceeds any sensible wait and cannot overflow.
+        // One day exceeds every sensible wait and cannot overflow.
         self.passed_at = from + self.rate.time_for(bytes).min(Duration::from_secs(86_400));
     }
 }
@@ -62,7 +62,7 @@ mod tests {
                 }
             }
         }
-        // One second, plus the burst of 20 ms and one chunk of 20 ms.
+        // One second, plus a burst of 20 ms and a chunk of 20 ms.
         assert!((12_500_000..=13_000_000).contains(&sent), "{sent}");
     }
 

@@ -1,8 +1,8 @@
 //! Reliable, ordered delivery of control messages, independent of the loss of any path.
 //!
-//! No connection is dedicated to control: each message goes out on the first path that polls. It is
-//! resent on another path if the first is lost or suspect, or if no acknowledgement arrives within
-//! [`RESEND_AFTER`].
+//! No connection is dedicated to control: each message is sent on the first path that polls. The
+//! message is retransmitted on another path if the first one is lost or suspect, or if no
+//! acknowledgement arrives within [`RESEND_AFTER`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,26 +11,27 @@ use std::{
 
 use crate::id::PathId;
 
-/// Maximum number of unacknowledged messages per direction. The receiver accepts messages up to
+/// Maximum number of unacknowledged messages in each direction. The receiver accepts messages up to
 /// this far ahead of the next expected one.
 pub(crate) const WINDOW: u64 = 64;
 
-/// Limit of the memory for unacknowledged messages in bytes: 8 MiB. A full [`WINDOW`] of the
-/// longest messages takes 4 MiB.
+/// Maximum memory of unacknowledged messages in bytes: 8 MiB. A full [`WINDOW`] of the longest
+/// messages uses 4 MiB.
 ///
-/// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
-/// memory; an honest one acknowledges each message at once.
+/// Most messages of a peer cause an answer. A hostile peer that never acknowledges answers would
+/// fill the memory. An honest peer acknowledges each message at once.
 pub(crate) const MOST_WAITING: usize = 8 << 20;
 
-/// Memory charged for a queued message in addition to its body, in bytes.
+/// Memory charged for a queued message, in addition to its body, in bytes.
 const OVERHEAD: usize = 64;
 
-/// Time after which an unacknowledged message is sent on another path as well; doubles with each
+/// Time after which an unacknowledged message is retransmitted on another path. Doubles with each
 /// retry.
 ///
-/// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
-/// a slow link, or that the link is dead in one direction only. The second case makes no path
-/// suspect locally. On long-distance links the few messages of a transfer are sent twice.
+/// Acknowledgements are immediate. On a LAN, a late acknowledgement means that the message waits
+/// behind data on a slow link, or that the link is dead in one direction. This end does not see a
+/// dead outgoing direction as silence. On long-distance links, the few messages of a transfer are
+/// sent twice.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(50);
 
 /// Send and receive state of a session's control messages.
@@ -39,21 +40,22 @@ pub(crate) struct Reliable {
     /// Sequence number of the first message in `unacknowledged`.
     first_seq: u64,
     unacknowledged: VecDeque<Outgoing>,
-    /// Memory charged for `unacknowledged`, in bytes.
+    /// Memory charged for the messages in `unacknowledged`, in bytes.
     waiting: usize,
     next_expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
-    /// Paths on which an acknowledgement must be sent.
+    /// Paths on which this end must send an acknowledgement.
     owed: Vec<PathId>,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     body: Vec<u8>,
-    /// Path of the latest transmission; `None` if the message is unsent or must be retransmitted on
-    /// any path.
+    /// Path of the latest transmission; `None` if the message was never sent or must be
+    /// retransmitted on any path.
     on: Option<PathId>,
-    /// Time at which the message is sent on another path as well, unless acknowledged before.
+    /// Time at which the message is retransmitted on another path, unless it is acknowledged
+    /// before.
     resend_at: Option<Instant>,
     times: u32,
 }
@@ -72,7 +74,7 @@ pub(crate) struct Due {
     pub(crate) seq: u64,
     /// Encoded body of the message.
     pub(crate) body: Vec<u8>,
-    /// Path on which an earlier transmission was not acknowledged in time. `None` for a first
+    /// Path on which an earlier transmission was not acknowledged in time; `None` for a first
     /// transmission, or if that path was lost or suspect.
     pub(crate) late_on: Option<PathId>,
 }
@@ -84,12 +86,12 @@ pub enum ReliableError {
     /// The peer acknowledged a message that was never sent.
     #[error("peer acknowledged control message {next}, but only {sent} were sent")]
     NeverSent {
-        /// Sequence number that the peer expects next.
+        /// Sequence number that the peer expects next, from the acknowledgement.
         next: u64,
-        /// Number of messages sent in this direction.
+        /// Number of messages sent in this direction so far.
         sent: u64,
     },
-    /// The sequence number is 64 or more ahead of the expected one.
+    /// The sequence number is 64 or more above the expected one.
     #[error("peer sent control message {seq}, expected {expected}, at most {WINDOW} ahead")]
     TooEarly {
         /// Sequence number of the message.
@@ -97,12 +99,12 @@ pub enum ReliableError {
         /// Sequence number expected next.
         expected: u64,
     },
-    /// The peer left more than 8 MiB of messages unacknowledged.
+    /// The peer has left more than 8 MiB of messages unacknowledged.
     #[error(
         "peer left {waiting} bytes of control messages unacknowledged, the limit is {MOST_WAITING}"
     )]
     Unheard {
-        /// Memory of the unacknowledged messages in bytes.
+        /// Memory of the unacknowledged messages, in bytes.
         waiting: usize,
     },
 }
@@ -119,7 +121,7 @@ impl Reliable {
         });
     }
 
-    /// Returns the next message to send or retransmit on `path`, if any.
+    /// Returns the next message to send or retransmit on `path`; `None` if no message is due.
     pub(crate) fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
         let first = self.first_seq;
         let mut window = self
@@ -138,15 +140,15 @@ impl Reliable {
         })
     }
 
-    /// Returns the sequence number to acknowledge on `path`, if an acknowledgement is due: that of
-    /// the next message expected.
+    /// Returns the sequence number to acknowledge on `path`, which is that of the next expected
+    /// message; `None` if no acknowledgement is due.
     pub(crate) fn poll_ack(&mut self, path: PathId) -> Option<u64> {
         let index = self.owed.iter().position(|owed| *owed == path)?;
         self.owed.swap_remove(index);
         Some(self.next_expected)
     }
 
-    /// Schedules the unacknowledged messages of a lost or suspect `path` for retransmission.
+    /// Schedules the unacknowledged messages of a path that is lost or suspect for retransmission.
     pub(crate) fn on_path_doubtful(&mut self, path: PathId) {
         for message in self
             .unacknowledged
@@ -161,8 +163,8 @@ impl Reliable {
     ///
     /// # Errors
     ///
-    /// [`ReliableError`] if the sequence number is too high, or if the peer leaves too many answers
-    /// unacknowledged.
+    /// Returns [`ReliableError`] if the sequence number is too high, or if the peer has left too
+    /// many answers unacknowledged.
     pub(crate) fn handle(
         &mut self,
         path: PathId,
@@ -198,7 +200,7 @@ impl Reliable {
     ///
     /// # Errors
     ///
-    /// [`ReliableError::NeverSent`] if such a message was never sent.
+    /// Returns [`ReliableError::NeverSent`] if one of these messages was never sent.
     pub(crate) fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
         let sent = self.first_seq + self.unacknowledged.len() as u64;
         if next > sent {
@@ -317,7 +319,7 @@ mod tests {
             matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000),
             "{breach:?}"
         );
-        // After it catches up, the peer may continue.
+        // The peer may continue once it has caught up.
         let sent = reliable.first_seq + reliable.unacknowledged.len() as u64;
         reliable.handle_ack(sent).unwrap();
         assert_eq!(reliable.waiting, 0);

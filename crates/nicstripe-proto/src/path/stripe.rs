@@ -1,10 +1,10 @@
 //! Striping: assignment of chunks to paths.
 //!
 //! Paths pull from a shared queue. A path that can send gets an **assignment**: a run of chunks
-//! that keeps it busy for 75 ms. When the queue is empty, an idle path sends a second
-//! copy of the newest chunk in flight on another path (a **hedge**); the first acknowledgement
-//! wins. Measured with 1 Gbit/s + 10 Mbit/s, hedging reduces the tail from 1.55 × to 1.01 × of the
-//! ideal. The rule also provides failover from a path that dies silently.
+//! that keeps the path busy for 75 ms. Once the queue is empty, an idle path sends a second copy of
+//! the newest chunk in flight on another path (a **hedge**). The first acknowledgement wins.
+//! Measured with 1 Gbit/s + 10 Mbit/s, hedging reduces the tail from 1.55 × to 1.01 × of the ideal
+//! time. Hedging also provides failover from a path that dies silently.
 
 use std::{
     collections::BTreeMap,
@@ -17,22 +17,21 @@ use crate::{
     units::BitRate,
 };
 
-/// Target duration of an assignment, at the path's rate.
+/// Target duration of an assignment at the path's rate.
 ///
-/// Values from 50 to 100 ms measured alike on two gigabit links (`benches/stripe.rs` has the cost
-/// of a decision). Longer assignments leave more to reassign at the end.
+/// Values from 50 to 100 ms gave equal results on two gigabit links (`benches/stripe.rs` measures
+/// the cost of a decision). Longer assignments leave more chunks to reassign at the end.
 pub(crate) const ASSIGNMENT_TIME: Duration = Duration::from_millis(75);
 
-/// Number of chunks in an assignment to a path of unknown rate: 1 MiB of 256 KiB chunks, 9 ms at 1
-/// Gbit/s.
+/// Number of chunks in an assignment to a path of unknown rate: 1 MiB in chunks of 256 KiB, or 9 ms
+/// at 1 Gbit/s.
 pub(crate) const FIRST_ASSIGNMENT: u64 = 4;
 
-/// Maximum number of chunks in one assignment; equals the in-flight limit of a path (8 MiB of 256
-/// KiB chunks).
+/// Maximum number of chunks in one assignment. Equals the in-flight limit of a path (8 MiB in
+/// chunks of 256 KiB).
 pub const LARGEST_ASSIGNMENT: u64 = 32;
 
-/// Returns the number of chunks in the next assignment to a path of this rate, for
-/// [`ASSIGNMENT_TIME`].
+/// Returns the number of chunks that a path of the given rate sends in [`ASSIGNMENT_TIME`].
 pub(crate) fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
     let Some(rate) = rate else {
         return FIRST_ASSIGNMENT;
@@ -40,20 +39,20 @@ pub(crate) fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 
     (rate.bytes_in(ASSIGNMENT_TIME) / chunk_bytes.max(1)).clamp(1, LARGEST_ASSIGNMENT)
 }
 
-/// Load and state of a path, by which a hedge is selected.
+/// Load and state of a path, from which the striper selects a hedge.
 #[derive(Debug, Clone, Copy)]
 pub struct PathLoad {
-    /// Number of bytes assigned to the path and not acknowledged.
+    /// Number of bytes that are assigned to the path and not acknowledged.
     pub in_flight: u64,
-    /// Measured rate of the path, if known.
+    /// Measured rate of the path; `None` if unknown.
     pub rate: Option<BitRate>,
     /// True if the path is suspect: connected, but silent for too long.
     pub suspect: bool,
 }
 
 impl PathLoad {
-    /// Returns the time that the path needs to deliver its bytes in flight and `more` bytes. `None`
-    /// if its rate is unknown.
+    /// Returns the time that the path needs to deliver its bytes in flight and `more` bytes; `None`
+    /// if the path's rate is unknown.
     fn finish_time(&self, more: u64) -> Option<Duration> {
         self.rate
             .map(|rate| rate.time_for(self.in_flight.saturating_add(more)))
@@ -72,10 +71,10 @@ pub struct Striper {
 struct Owners {
     first: PathId,
     hedge: Option<PathId>,
-    /// Sequence number of the assignment of this chunk. The newest chunk is hedged first, because
-    /// its owner would send it last.
+    /// Sequence number of the chunk's assignment. The newest chunk is hedged first, because its
+    /// owner would send it last.
     stamp: u64,
-    /// Time at which the chunk was last assigned or hedged.
+    /// Time of the chunk's latest assignment or hedge.
     since: Instant,
 }
 
@@ -88,7 +87,8 @@ impl Owners {
         self.hedge.is_none() && self.first != path
     }
 
-    /// Returns the time after which the chunk's acknowledgement is late, given its owner's load.
+    /// Returns the time after which the chunk's acknowledgement is late, for the load of the
+    /// chunk's owner.
     fn late_at(&self, owner: &PathLoad) -> Instant {
         let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| {
             finish.saturating_mul(2).saturating_add(LATE_MARGIN)
@@ -122,18 +122,18 @@ impl Striper {
         }
     }
 
-    /// Removes the chunks of `range` from the queue. Returns the number removed.
+    /// Removes the chunks in `range` from the queue. Returns the number of removed chunks.
     pub(crate) fn withdraw(&mut self, range: ChunkRange) -> u64 {
         self.queue.remove(range)
     }
 
-    /// Adds chunks to the queue for the first time.
+    /// Adds new chunks to the queue.
     pub(crate) fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);
     }
 
-    /// Assigns the next contiguous chunks in the queue to `path`, at most `most`. Returns `None` if
-    /// the queue is empty.
+    /// Assigns the next contiguous chunks in the queue to `path`, at most `most`; `None` if the
+    /// queue is empty.
     pub fn assign(&mut self, path: PathId, most: u64, now: Instant) -> Option<ChunkRange> {
         let range = self.queue.take_first(most)?;
         for index in 0..range.count {
@@ -142,12 +142,11 @@ impl Striper {
         Some(range)
     }
 
-    /// Assigns a chunk in flight on another path to `path` as well. Returns the chunk and its
-    /// owner.
+    /// Assigns a chunk that is in flight on another path to `path` as well. Returns the chunk and
+    /// its owner; `None` if no chunk is eligible.
     ///
-    /// Selects the newest eligible chunk. A chunk is eligible if its owner is suspect, if it is
-    /// late (see [`Striper::hedge_at`]), or if this path would deliver it sooner by more than
-    /// `gain`.
+    /// Selects the newest eligible chunk. A chunk is eligible if its owner is suspect, if the chunk
+    /// is late (see [`Striper::hedge_at`]), or if `path` would deliver it more than `gain` earlier.
     pub fn hedge(
         &mut self,
         path: PathId,
@@ -175,7 +174,8 @@ impl Striper {
         Some((*chunk, owners.first))
     }
 
-    /// Returns the earliest time at which a chunk of another path is late and `path` may hedge it.
+    /// Returns the earliest time at which a chunk of another path is late and `path` may hedge it;
+    /// `None` without such a chunk.
     pub fn hedge_at(&self, path: PathId, load: impl Fn(PathId) -> PathLoad) -> Option<Instant> {
         let candidates = self
             .in_flight
@@ -192,7 +192,7 @@ impl Striper {
         if range.count == 0 {
             return Vec::new();
         }
-        // A requeued chunk may still arrive over the connection that was given up.
+        // A requeued chunk may still arrive over the abandoned connection.
         self.queue.remove(range);
         let last = ChunkId(range.first.0.saturating_add(range.count - 1));
         let known: Vec<ChunkId> = self
@@ -208,7 +208,8 @@ impl Striper {
             .collect()
     }
 
-    /// Returns to the queue the chunks of `path` that are not also in flight on another path.
+    /// Returns the chunks of `path` to the queue, except for chunks that are also in flight on
+    /// another path.
     pub(crate) fn release(&mut self, path: PathId) {
         let carried: Vec<ChunkId> = self
             .in_flight
@@ -221,8 +222,8 @@ impl Striper {
         }
     }
 
-    /// Withdraws a chunk from `path`, and returns it to the queue unless it is also in flight on
-    /// another path. Returns false if it was not in flight on `path`.
+    /// Withdraws a chunk from `path`. Returns the chunk to the queue unless it is also in flight on
+    /// another path. Returns false if the chunk was not in flight on `path`.
     pub(crate) fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
         if !self.is_carried_by(chunk, path) {
             return false;
@@ -245,7 +246,8 @@ impl Striper {
             .is_some_and(|owners| owners.has(path))
     }
 
-    /// Returns the chunks in flight that were first assigned to `path`; excludes its hedges.
+    /// Returns the chunks in flight that were first assigned to `path`. Excludes the chunks that
+    /// `path` hedged.
     pub(crate) fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
         self.in_flight
             .iter()
@@ -254,7 +256,7 @@ impl Striper {
             .collect()
     }
 
-    /// Returns the first chunk in the queue, which is assigned next.
+    /// Returns the first chunk in the queue, which is assigned next; `None` if the queue is empty.
     pub(crate) fn first_queued(&self) -> Option<ChunkId> {
         self.queue.first()
     }
@@ -283,26 +285,26 @@ impl Striper {
     }
 }
 
-/// Minimum time saved by a hedge while the source still produces data: twice the acknowledgement
-/// delay.
+/// Minimum time that a hedge must save while the source still produces data: twice the
+/// acknowledgement delay.
 ///
-/// A source slower than the links often leaves a path idle while acknowledgements of delivered
-/// chunks are only delayed.
+/// A source that is slower than the links often leaves a path idle, while acknowledgements of
+/// delivered chunks are merely delayed.
 pub(crate) const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
 
-/// Margin added to twice a chunk's expected delivery time before it is late. An acknowledgement may
-/// be delayed by 10 ms, and a busy machine adds as much (picked by eye).
+/// Margin that is added to twice a chunk's expected delivery time, after which the chunk is late.
+/// An acknowledgement may be delayed by 10 ms, and a busy machine adds as much (picked by eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
 
 /// Time after which a chunk on a path of unknown rate is late. A first assignment takes 8.4 ms at 1
 /// Gbit/s, and its acknowledgement up to 10 ms more.
 ///
-/// With 0 ms, each small file went over every link; with 50 ms, a slow link in the set delayed each
-/// small file by 50 ms.
+/// With 0 ms, each small file was sent over every link. With 50 ms, a slow link delayed each small
+/// file by 50 ms.
 const LATE_FIRST: Duration = Duration::from_millis(25);
 
-/// Upper limit of the time after which a chunk is late, also for a path with rate zero. Silence
-/// fails a path long before.
+/// Maximum time after which a chunk is late, also on a path with rate zero. Silence fails a path
+/// long before.
 const LATE_AT_MOST: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

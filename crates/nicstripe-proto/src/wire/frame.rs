@@ -28,25 +28,25 @@ use crate::{
 /// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 8;
 
-/// Length of a data frame's fixed part in bytes: transfer, reserved, chunk index, chaining value.
+/// Length in bytes of a data frame's fixed part: transfer, reserved, chunk index, chaining value.
 pub const DATA_HEADER_LEN: usize = 48;
 
 /// Maximum payload of a data frame in bytes: 256 KiB.
 ///
-/// A sender can change its schedule only between frames; at 10 Mbit/s one takes 0.2 s.
+/// A sender can change its schedule only between two frames. At 10 Mbit/s, a frame takes 0.2 s.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
 
 /// Maximum length of a control message in bytes: 64 KiB.
 pub const MAX_CONTROL: usize = 64 * 1024;
 
-/// Length of a load frame's fixed part in bytes: run ID, reserved.
+/// Length in bytes of a load frame's fixed part: run ID, reserved.
 pub const LOAD_HEADER_LEN: usize = 8;
 
-/// Maximum payload of a load frame in bytes: 256 KiB, equal to a chunk, so that a benchmark costs
-/// as much CPU time as a copy.
+/// Maximum payload of a load frame in bytes: 256 KiB. Equals the size of a chunk, so that a
+/// benchmark costs as much CPU time as a copy.
 pub const MAX_LOAD: usize = 256 * 1024;
 
-/// Length of an echo frame's fixed part in bytes: token, flags, reserved.
+/// Length in bytes of an echo frame's fixed part: token, flags, reserved.
 pub(crate) const ECHO_HEADER_LEN: usize = 16;
 
 /// Maximum payload of an echo frame in bytes: 64 KiB.
@@ -55,15 +55,16 @@ pub const MAX_ECHO: usize = 64 * 1024;
 /// Maximum number of chunk ranges in one acknowledgement.
 pub(crate) const MAX_ACK_RANGES: usize = 64;
 
-/// Type of a frame; the discriminant is its number on the wire.
+/// Type of a frame. The discriminant is the type's number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameType {
-    /// First frame of the client; names the session and path of the connection.
+    /// First frame of the client. Names the session and the path of the connection.
     Hello = 1,
     /// The daemon's answer to [`FrameType::Hello`].
     Welcome = 2,
-    /// The daemon's rejection of a [`FrameType::Hello`], before it closes the connection.
+    /// The daemon's rejection of a [`FrameType::Hello`]. The daemon closes the connection
+    /// afterwards.
     Refuse = 3,
     /// Control message with a sequence number.
     Control = 4,
@@ -71,17 +72,18 @@ pub enum FrameType {
     ControlAck = 5,
     /// One chunk of a file.
     Data = 6,
-    /// Acknowledgement of chunks that were verified and written.
+    /// Acknowledgement of chunks that the receiver has verified and written.
     Ack = 7,
-    /// Grant of credit: total number of data frames that the receiver permits on this connection.
+    /// Grant of credit: the total number of data frames that the receiver permits on this
+    /// connection.
     Credit = 8,
     /// Keep-alive and RTT measurement.
     Heartbeat = 9,
-    /// End of the session; the last frame on a connection.
+    /// End of the session. This is the last frame on a connection.
     Close = 10,
-    /// Payload of a benchmark, which the receiver counts and drops.
+    /// Payload of a benchmark. The receiver counts and drops the payload.
     Load = 11,
-    /// Request of a latency benchmark, or the immediate reply to one.
+    /// Request of a latency benchmark, or the reply to such a request.
     Echo = 12,
 }
 
@@ -112,7 +114,7 @@ impl FrameType {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns the name of the type, and the minimum and maximum length of its body in bytes.
+    /// Returns the name of the frame type, and the minimum and maximum length of its body in bytes.
     fn properties(self) -> (&'static str, usize, usize) {
         match self {
             Self::Hello => ("hello", 1, 32 * 1024),
@@ -140,7 +142,8 @@ impl FrameType {
         self.properties().2
     }
 
-    /// Returns the length in bytes of the part before the payload; 0 for a type without payload.
+    /// Returns the length in bytes of the body's part before the payload; 0 for a type without
+    /// payload.
     fn fixed_len(self) -> usize {
         match self {
             Self::Data => DATA_HEADER_LEN,
@@ -153,21 +156,21 @@ impl FrameType {
 
 const ACK_RANGE_LEN: usize = 16;
 
-/// Fixed part of a data frame, which precedes the payload.
+/// Fixed part of a data frame. The payload follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// ID of the transfer that the chunk belongs to.
+    /// ID of the chunk's transfer.
     pub transfer: TransferId,
-    /// Index of the chunk; the transfer's grid determines its offset.
+    /// Index of the chunk. The transfer's grid determines the chunk's offset.
     pub chunk: ChunkId,
-    /// BLAKE3 chaining value of the chunk as the sender read it.
+    /// BLAKE3 chaining value of the chunk, as read by the sender.
     pub value: ChainingValue,
     /// Length of the payload in bytes, 1 to [`MAX_PAYLOAD`].
     pub len: u32,
-    /// Uncompressed length in bytes if the payload is a zstd frame, which must be shorter; 0 if the
-    /// payload is the chunk itself.
+    /// Uncompressed length in bytes if the payload is a zstd frame, which must be shorter than
+    /// this; 0 if the payload is the chunk itself.
     pub raw_len: u32,
-    /// True for the final chunk of a stream; used only if the transfer's length is unknown.
+    /// True for the final chunk of a stream. Used only if the transfer's length is unknown.
     pub last: bool,
 }
 
@@ -187,8 +190,8 @@ impl DataHeader {
         }
     }
 
-    /// Returns this header for the chunk compressed to `len` bytes, which must be fewer than its
-    /// uncompressed length.
+    /// Returns the header for the same chunk compressed to `len` bytes. `len` must be below the
+    /// chunk's uncompressed length.
     pub fn packed(self, len: u32) -> Self {
         Self {
             len,
@@ -197,7 +200,7 @@ impl DataHeader {
         }
     }
 
-    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    /// Appends the frame header and the fixed part. The caller must append `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
@@ -229,7 +232,7 @@ impl DataHeader {
     }
 }
 
-/// Fixed part of a load frame, which precedes the payload.
+/// Fixed part of a load frame. The payload follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadHeader {
     /// ID of the benchmark run that sends the load.
@@ -239,7 +242,7 @@ pub struct LoadHeader {
 }
 
 impl LoadHeader {
-    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    /// Appends the frame header and the fixed part. The caller must append `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Load, LOAD_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.run.to_le_bytes());
@@ -254,12 +257,12 @@ impl LoadHeader {
     }
 }
 
-/// Fixed part of an echo frame, which precedes the payload.
+/// Fixed part of an echo frame. The payload follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoHeader {
-    /// Identifier chosen by the requester, repeated in the reply.
+    /// Identifier chosen by the requester. The reply repeats it.
     pub token: u64,
-    /// True for a reply; false for a request, whose reply has the same token and length.
+    /// True for a reply, false for a request. A reply has the token and the length of its request.
     pub reply: bool,
     /// Length of the payload in bytes, at most [`MAX_ECHO`].
     pub len: u32,
@@ -269,7 +272,7 @@ pub struct EchoHeader {
 const REPLY: u32 = 1;
 
 impl EchoHeader {
-    /// Appends the frame header and the fixed part. The caller appends `len` bytes of payload.
+    /// Appends the frame header and the fixed part. The caller must append `len` bytes of payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Echo, ECHO_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.token.to_le_bytes());
@@ -292,30 +295,32 @@ impl EchoHeader {
     }
 }
 
-/// Decoded frame of any type except data, load and echo, whose payload is streamed.
+/// Decoded frame of any type except data, load and echo. The decoder streams the payload of these
+/// three.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// First frame of the client: an encoded [`crate::message::Hello`].
     Hello(Vec<u8>),
-    /// The daemon's answer to a hello: an encoded [`crate::message::Welcome`].
+    /// The daemon's answer to a [`Frame::Hello`]: an encoded [`crate::message::Welcome`].
     Welcome(Vec<u8>),
-    /// The daemon's rejection of a hello: an encoded [`crate::message::Refusal`].
+    /// The daemon's rejection of a [`Frame::Hello`]: an encoded [`crate::message::Refusal`].
     Refuse(Vec<u8>),
     /// Control message with a sequence number.
     Control {
-        /// Sequence number, counted from 0 per direction of the session.
+        /// Sequence number, counted from 0 in each direction of the session.
         seq: u64,
-        /// Encoded [`crate::message::Message`] of at most [`MAX_CONTROL`] bytes.
+        /// Encoded [`crate::message::Message`], at most [`MAX_CONTROL`] bytes.
         body: Vec<u8>,
     },
     /// Acknowledgement of all control messages with a sequence number below `next`.
     ControlAck {
-        /// Sequence number of the next message expected.
+        /// Sequence number of the next expected message.
         next: u64,
     },
-    /// Acknowledgement of chunks that were verified and written, but may not be durable yet.
+    /// Acknowledgement of chunks that the receiver has verified and written. The chunks may not be
+    /// durable yet.
     Ack {
-        /// ID of the transfer that the chunks belong to.
+        /// ID of the chunks' transfer.
         transfer: TransferId,
         /// Acknowledged chunks, 1 to `MAX_ACK_RANGES` ranges.
         ranges: Vec<ChunkRange>,
@@ -329,13 +334,13 @@ pub enum Frame {
     Heartbeat {
         /// Sender's clock in microseconds since an arbitrary origin; never 0.
         sent_us: u64,
-        /// Latest `sent_us` received from the peer, returned once for its RTT measurement; 0 if
-        /// none.
+        /// Latest `sent_us` received from the peer, returned once so that the peer can measure the
+        /// RTT; 0 if there is none to return.
         echo_us: u64,
     },
     /// End of the session.
     Close {
-        /// Reason, as the number of a [`crate::message::CloseCode`].
+        /// Reason for the end, as the number of a [`crate::message::CloseCode`].
         code: u32,
     },
 }
@@ -410,7 +415,7 @@ impl Frame {
             FrameType::Close => Self::Close {
                 code: fields.u32()?,
             },
-            // The decoder handles these types itself.
+            // The decoder itself handles frames of these types.
             FrameType::Data | FrameType::Load | FrameType::Echo => {
                 return Err(FrameError::Truncated { kind });
             }
@@ -420,7 +425,7 @@ impl Frame {
     }
 }
 
-/// Unit of a [`Decoder`]'s output: a complete frame, or a part of one with payload.
+/// Unit of a [`Decoder`]'s output: a complete frame, or a part of a frame with payload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Complete frame of any type except data, load and echo.
@@ -435,23 +440,24 @@ pub enum Piece<'a> {
     Load(LoadHeader),
     /// Start of an echo frame; `len` bytes of payload follow.
     Echo(EchoHeader),
-    /// Next part of the current load or echo frame's payload, whose content is ignored.
+    /// Next part of the current load or echo frame's payload. Its content has no meaning.
     Filler {
         /// Payload bytes of this part.
         bytes: &'a [u8],
-        /// Number of payload bytes that remain in the frame after this part; 0 at its end.
+        /// Number of payload bytes of the frame that follow this part; 0 for the last part.
         left: usize,
     },
 }
 
-/// Reason why a frame is malformed. Always the peer's fault; ends the path, not the session.
+/// Violation of the frame format by the peer. The receiver must end the path; the session
+/// continues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The frame type is unknown in version 1.
     #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
     UnknownType(u8),
-    /// The header has nonzero flags or a nonzero reserved field. Carries both as a 32-bit value.
+    /// The header's flags or reserved field are not zero. Contains both as a 32-bit value.
     #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
     Reserved(u32),
     /// The body is longer than the type allows.
@@ -462,13 +468,13 @@ pub enum FrameError {
         /// Length of the body declared by the header, in bytes.
         len: u32,
     },
-    /// The compressed payload is not shorter than the chunk, or exceeds the chunk limit when
-    /// decompressed.
+    /// The compressed payload is not shorter than the chunk, or the uncompressed length exceeds the
+    /// maximum payload.
     #[error(
         "peer sent {len} compressed bytes of {raw_len}, expected less than the raw size, at most {MAX_PAYLOAD}"
     )]
     RawLen {
-        /// Declared uncompressed length in bytes.
+        /// Uncompressed length in bytes, as declared in the header.
         raw_len: u32,
         /// Length of the compressed payload in bytes.
         len: u32,
@@ -503,14 +509,14 @@ pub struct Decoder {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum DecoderState {
-    /// Collecting the eight bytes of a frame header.
+    /// The decoder collects the eight bytes of a frame header.
     #[default]
     Header,
-    /// Collecting the `len` bytes of a body.
+    /// The decoder collects the `len` bytes of a body.
     Body { kind: FrameType, len: usize },
-    /// Collecting the fixed part of a frame with `payload` bytes of payload.
+    /// The decoder collects the fixed part of a frame with `payload` bytes of payload.
     Fixed { kind: FrameType, payload: u32 },
-    /// Passing on the payload of a frame; `left` bytes remain.
+    /// The decoder passes on the payload of a frame; `left` bytes remain.
     Payload { kind: FrameType, left: usize },
 }
 
@@ -520,12 +526,12 @@ impl Decoder {
         Self::default()
     }
 
-    /// Removes the next piece from the front of `input` and returns it. Buffers an incomplete piece
-    /// and returns `None`.
+    /// Removes the next piece from the front of `input` and returns it; `None` if `input` ends
+    /// before the piece does. Buffers the bytes of an incomplete piece.
     ///
     /// # Errors
     ///
-    /// [`FrameError`] if the input is not a valid frame.
+    /// Returns [`FrameError`] if the input is not a valid frame.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
         loop {
             match self.state {
@@ -581,7 +587,7 @@ impl Decoder {
         }
     }
 
-    /// Moves bytes from `input` to the buffer; returns true once it has `len` bytes.
+    /// Moves bytes from `input` to the buffer. Returns true once the buffer has `len` bytes.
     fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
         let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));
         self.held.extend_from_slice(bytes);

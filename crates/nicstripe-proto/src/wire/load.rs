@@ -1,56 +1,56 @@
-//! Accounting of the benchmark frames of one connection: counts and drops loads, and reports
-//! echoes.
+//! Metering of the benchmark frames on one connection: counts and drops loads, and reports echoes.
 
 use std::time::Duration;
 
 use super::frame::{EchoHeader, LoadHeader, Piece};
 use crate::units::BitRate;
 
-/// Benchmark load that a connection generates until the order changes.
+/// Benchmark load that a connection generates until it receives another order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOrder {
     /// ID of the benchmark run.
     pub run: u32,
     /// Payload length of each load frame in bytes.
     pub message_bytes: u32,
-    /// Maximum rate of this connection; unlimited if `None`.
+    /// Maximum rate of this connection; `None` for no limit.
     pub rate: Option<BitRate>,
 }
 
-/// Order to measure round-trip times with a series of messages, each sent after the previous one
-/// was answered.
+/// Order to measure round-trip times with a series of messages. Each message is sent after the
+/// answer to the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PingOrder {
     /// Number of messages.
     pub count: u32,
-    /// Size of a message in bytes. Above [`MAX_ECHO`](crate::frame::MAX_ECHO) the message is sent as load frames of the
-    /// run, followed by an empty echo request.
+    /// Size of a message in bytes. A message larger than [`MAX_ECHO`](crate::frame::MAX_ECHO) is
+    /// sent as load frames of the run, followed by an empty echo request.
     pub bytes: u64,
     /// ID of the benchmark run.
     pub run: u32,
-    /// Time after which no further message is sent.
+    /// Duration of the series, after which no further message is sent.
     pub longest: Duration,
 }
 
-/// Benchmark traffic that a session permits on its connections.
+/// Benchmark traffic that a session accepts on its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadGate {
-    /// ID of the active run, whose received payload is counted.
+    /// ID of the active run, whose received payload is counted; `None` without an active run.
     pub counted: Option<u32>,
-    /// Highest run ID agreed to; 0 before the first run. A load with a higher ID is a violation.
+    /// Highest run ID that both ends have agreed to; 0 before the first run. A load with a higher
+    /// ID violates the protocol.
     pub latest: u32,
-    /// True once a benchmark was admitted; the peer may send echoes only then.
+    /// True once a benchmark has been admitted. The peer must not send echoes before.
     pub is_open: bool,
 }
 
-/// Result of metering a part of a load or echo frame.
+/// Result of metering part of a load or echo frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metered {
-    /// No payload of the active run and no complete echo.
+    /// Neither payload of the active run nor a complete echo.
     Nothing,
-    /// Number of received payload bytes that belong to the active run.
+    /// Number of payload bytes received for the active run.
     Counted(u64),
-    /// Complete echo request, to be answered with the same token and length.
+    /// Complete echo request. The reply must have the same token and length.
     Asked(EchoHeader),
     /// Complete reply to an echo request.
     Answered(EchoHeader),
@@ -60,48 +60,48 @@ pub enum Metered {
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     frame: Option<Under>,
-    /// Payload bytes of ended runs, since a load of the active run last arrived.
+    /// Payload bytes of ended runs, received since the last load of the active run.
     stale: u64,
 }
 
-/// Load or echo frame whose payload is arriving.
+/// Load or echo frame whose payload is being received.
 #[derive(Debug, Clone, Copy)]
 enum Under {
     Load(LoadHeader),
     Echo(EchoHeader),
 }
 
-/// Maximum payload of ended runs on one connection in bytes. The peer may still send it before it
-/// learns of a run's end.
+/// Maximum payload, in bytes, that a connection may receive for ended runs. The peer may send it
+/// before it learns of a run's end.
 ///
-/// Two busy processors at 38 Gbit/s needed more than 0.06 s to stop (measured: 256 MiB were too
-/// little); this limit is 0.9 s.
+/// With two busy processors at 38 Gbit/s, the peer needed more than 0.06 s to stop (measured: a
+/// limit of 256 MiB was too low). This limit corresponds to 0.9 s.
 pub const MOST_STALE: u64 = 4 << 30;
 
-/// Load or echo that the session does not permit; ends the connection.
+/// Load or echo frame that the session does not permit. The receiver must end the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The run of the load has not begun.
+    /// The load belongs to a run that has not begun.
     #[error("peer sent load of run {run}, which has not begun")]
     NotBegun {
         /// ID of the run in the frame.
         run: u32,
     },
-    /// An echo arrived before a benchmark was admitted.
+    /// An echo frame arrived before a benchmark was admitted.
     #[error("peer sent an echo without a bench")]
     NoBench,
-    /// More than [`MOST_STALE`] bytes of ended runs arrived.
+    /// More than [`MOST_STALE`] bytes arrived for ended runs.
     #[error("peer sent more than {MOST_STALE} bytes of ended runs")]
     Stale,
 }
 
 impl LoadMeter {
-    /// Meters a part of a load or echo frame; ignores other frame types.
+    /// Meters part of a load or echo frame. Ignores other frame types.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] if `gate` does not permit the frame.
+    /// Returns [`LoadError`] if `gate` does not permit the frame.
     pub fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<Metered, LoadError> {
         match *piece {
             Piece::Load(header) if header.run > gate.latest || header.run == 0 => {

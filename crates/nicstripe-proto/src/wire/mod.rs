@@ -1,4 +1,4 @@
-//! Wire format of a connection: frames, and the control messages in them.
+//! Wire format of a connection: frames, and the control messages in the frames.
 
 pub mod frame;
 pub mod load;

@@ -4,82 +4,84 @@ use minicbor::{Decode, Encode};
 
 use crate::id::LAST_PATH;
 
-/// Message of a benchmark, in either direction. Body of [`crate::Message::Bench`].
+/// Benchmark message in either direction. Body of [`crate::Message::Bench`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum BenchBody {
-    /// Client: requests admission for a benchmark.
+    /// Client's request for admission to a benchmark.
     #[n(0)]
     Ask(#[n(0)] BenchAsk),
-    /// Daemon: admits the client for a limited time.
+    /// Daemon's admission of the client, for a limited time.
     #[n(1)]
     Admitted(#[n(0)] BenchAdmitted),
-    /// Daemon: reports the client's position in the queue, again after each change.
+    /// Daemon's report of the client's position in the queue, repeated after each change.
     #[n(2)]
     Queued(#[n(0)] BenchQueued),
-    /// Daemon: rejects or ends the benchmark of the client.
+    /// Daemon's rejection or end of the client's benchmark.
     #[n(3)]
     Refused(#[n(0)] BenchRefused),
-    /// Daemon: describes its machine for the report.
+    /// Daemon's description of its machine, for the report.
     #[n(4)]
     Facts(#[n(0)] BenchFacts),
-    /// Client: starts a run, a measurement with fixed parameters.
+    /// Client's start of a run, which is a measurement with fixed parameters.
     #[n(5)]
     Run(#[n(0)] RunOrder),
-    /// Daemon: confirms that it counts received bytes and sends its own load.
+    /// Daemon's confirmation that it counts received bytes and sends its own load.
     #[n(6)]
     Ready(#[n(0)] RunReady),
-    /// Daemon: reports the counters of the current run.
+    /// Daemon's counters of the current run.
     #[n(7)]
     Sample(#[n(0)] BenchSample),
-    /// Client: ends the current run.
+    /// Client's end of the current run.
     #[n(8)]
     Stop(#[n(0)] RunNumber),
-    /// Daemon: confirms the end of the run; no sample of it follows.
+    /// Daemon's confirmation of the run's end. No sample of the run follows.
     #[n(9)]
     Stopped(#[n(0)] RunNumber),
-    /// Client: requests a disk read or write by the daemon.
+    /// Client's request for a disk read or write by the daemon.
     #[n(10)]
     Disk(#[n(0)] DiskOrder),
-    /// Daemon: reports the result of the disk read or write.
+    /// Daemon's result of a disk read or write.
     #[n(11)]
     DiskDone(#[n(0)] DiskDone),
-    /// Client: leaves the benchmark or its queue.
+    /// Client's departure from the benchmark or its queue.
     #[n(12)]
     Leave,
 }
 
-/// Client's request for admission to benchmarks.
+/// Client's request for admission to a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAsk {
-    /// Random ID of the benchmark. Sessions of one key with the same ID belong together.
+    /// Random ID of the benchmark. Sessions with the same key and the same ID belong to the same
+    /// benchmark.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub id: [u8; 16],
-    /// Expected duration of the benchmark in seconds, for the wait estimate of queued clients.
+    /// Expected duration of the benchmark in seconds, from which the daemon estimates the wait of
+    /// queued clients.
     #[n(1)]
     pub seconds: u32,
 }
 
-/// Admission of a client that asked for a benchmark.
+/// Admission of a client that requested a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAdmitted {
-    /// Time limit of the benchmark in seconds, after which the daemon ends it.
+    /// Time limit of the benchmark in seconds. The daemon ends the benchmark at this limit.
     #[n(0)]
     pub seconds: u32,
 }
 
-/// Position of a client in the daemon's queue of benchmarks.
+/// Position of a client in the daemon's benchmark queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchQueued {
     /// Number of benchmarks before this one, including the active one.
     #[n(0)]
     pub ahead: u32,
-    /// Upper limit of the wait for those benchmarks, in milliseconds.
+    /// Maximum wait for the benchmarks ahead, in milliseconds.
     #[n(1)]
     pub wait_ms: u64,
-    /// Number of active transfers of other sessions, which must end first.
+    /// Number of active transfers of other sessions. They must end first.
     #[n(2)]
     pub transfers: u32,
 }
@@ -91,7 +93,7 @@ pub struct BenchRefused {
     /// Reason for the rejection or end.
     #[n(0)]
     pub why: BenchRefusal,
-    /// Minimum delay before the next attempt in milliseconds, if known.
+    /// Minimum delay before the next attempt in milliseconds; `None` if unknown.
     #[n(1)]
     pub retry_after_ms: Option<u64>,
 }
@@ -103,10 +105,10 @@ pub enum BenchRefusal {
     /// Benchmarks are disabled on this daemon.
     #[n(0)]
     Disabled,
-    /// The daemon's peer list does not permit this client to run benchmarks.
+    /// The daemon's list of peers does not permit this client to run benchmarks.
     #[n(1)]
     NotPermitted,
-    /// The queue of benchmarks is full.
+    /// The benchmark queue is full.
     #[n(2)]
     Busy,
     /// The time limit of the benchmark has expired.
@@ -117,17 +119,17 @@ pub enum BenchRefusal {
     ShuttingDown,
 }
 
-/// Facts about a machine, as visible to the process; for display in reports only.
+/// Facts about a machine, as visible to the process. Used only for display in reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchFacts {
     /// Version of nicstripe on this machine.
     #[n(0)]
     pub version: String,
-    /// Host name of the machine.
+    /// Host name of the machine; `None` if unknown.
     #[n(1)]
     pub name: Option<String>,
-    /// Name of the Linux distribution, or of the kernel if that is unknown.
+    /// Name of the Linux distribution, or of the kernel if the distribution is unknown.
     #[n(2)]
     pub os: Option<String>,
     /// Release of the running kernel.
@@ -142,19 +144,19 @@ pub struct BenchFacts {
     /// Processor frequency in MHz.
     #[n(6)]
     pub cpu_mhz: Option<u32>,
-    /// Default TCP congestion control algorithm.
+    /// Default TCP congestion control algorithm of the machine.
     #[n(7)]
     pub congestion: Option<String>,
-    /// Largest receive buffer that a socket may request, in bytes.
+    /// Maximum receive buffer that a socket may request, in bytes.
     #[n(8)]
     pub receive_buffer_max: Option<u64>,
-    /// Largest send buffer that a socket may request, in bytes.
+    /// Maximum send buffer that a socket may request, in bytes.
     #[n(9)]
     pub send_buffer_max: Option<u64>,
-    /// CPU quota of the control group, in thousandths of one core.
+    /// CPU quota of the control group, in thousandths of a core; `None` without a quota.
     #[n(10)]
     pub cpu_quota_millicores: Option<u64>,
-    /// Properties of the machine's interfaces that [`Welcome`](super::Welcome) does not carry.
+    /// Properties of the machine's interfaces that are not in [`Welcome`](super::Welcome).
     #[n(11)]
     pub interfaces: Vec<BenchInterface>,
     /// True if TCP timestamps are enabled.
@@ -162,7 +164,7 @@ pub struct BenchFacts {
     pub timestamps: Option<bool>,
 }
 
-/// Properties of one interface, for the report.
+/// Properties of an interface, for the report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchInterface {
@@ -181,7 +183,7 @@ pub struct BenchInterface {
     /// MTU of the interface in bytes.
     #[n(4)]
     pub mtu: Option<u32>,
-    /// Line rate, or the rate of a traffic shaper if lower, in bit/s.
+    /// Line rate in bit/s, or the rate of a traffic shaper if that is lower.
     #[n(5)]
     pub line_bps: Option<u64>,
 }
@@ -190,7 +192,7 @@ pub struct BenchInterface {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunOrder {
-    /// ID of the run, greater than all earlier ones of the session.
+    /// ID of the run. Must exceed all earlier run IDs of the session.
     #[n(0)]
     pub run: u32,
     /// True if the client sends load to the daemon.
@@ -202,7 +204,7 @@ pub struct RunOrder {
     /// IDs of the paths to load and measure, 1 to 64.
     #[n(3)]
     pub paths: Vec<u16>,
-    /// Maximum duration of the run in milliseconds, after which the daemon ends it.
+    /// Maximum duration of the run in milliseconds. The daemon then ends the run.
     #[n(4)]
     pub longest_ms: u32,
     /// Interval between two samples in milliseconds.
@@ -211,27 +213,27 @@ pub struct RunOrder {
     /// Payload of one load frame in bytes, 1 byte to 256 KiB.
     #[n(6)]
     pub message_bytes: u32,
-    /// Socket buffer size to set on both ends in bytes; unchanged if absent.
+    /// Socket buffer size in bytes, to be set on both ends; `None` leaves it unchanged.
     #[n(7)]
     pub socket_buffer: Option<u64>,
 }
 
-/// Minimum and maximum of [`RunOrder::interval_ms`], in milliseconds.
+/// Minimum and maximum of [`RunOrder::interval_ms`].
 pub(crate) const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
 
 /// Maximum of [`RunOrder::socket_buffer`] in bytes: 1 GiB.
 pub(crate) const MAX_SOCKET_BUFFER: u64 = 1 << 30;
 
-/// Maximum number of processors in one sample; further ones are omitted.
+/// Maximum number of processors in one sample. A machine omits further processors.
 pub const MAX_CORES: usize = 512;
 
-/// Maximum number of interfaces in [`BenchFacts`], and maximum length of each of its texts in
+/// Maximum number of interfaces in [`BenchFacts`], and maximum length of each of the texts in
 /// bytes.
 pub const MAX_FACTS: (usize, usize) = (64, 256);
 
 impl RunOrder {
-    /// Returns true if paths, intervals and sizes are within the protocol limits and no path occurs
-    /// twice.
+    /// Returns true if paths, intervals and sizes are within the protocol's limits and no path
+    /// occurs twice.
     pub(crate) fn is_valid(&self) -> bool {
         let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
         let distinct = || {
@@ -256,12 +258,12 @@ pub struct RunReady {
     /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Smallest send buffer of a path's socket in bytes, as granted by the kernel; absent unless a
-    /// size was requested.
+    /// Send buffer of the paths' sockets in bytes, the smallest one that the kernel granted; `None`
+    /// unless a size was requested.
     #[n(1)]
     pub send_buffer: Option<u64>,
-    /// Smallest receive buffer of a path's socket in bytes, as granted by the kernel; absent unless
-    /// a size was requested.
+    /// Receive buffer of the paths' sockets in bytes, the smallest one that the kernel granted;
+    /// `None` unless a size was requested.
     #[n(2)]
     pub receive_buffer: Option<u64>,
 }
@@ -275,32 +277,32 @@ pub struct RunNumber {
     pub run: u32,
 }
 
-/// Counters of all paths of a run at one instant. They only increase, from an arbitrary start
-/// value.
+/// Counters of all paths of a run at one instant. Each counter starts at an arbitrary value and
+/// only increases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchSample {
     /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Time of the sample in microseconds since the daemon's start of the run.
+    /// Time of the sample in microseconds since the daemon started the run.
     #[n(1)]
     pub at_us: u64,
     /// Counters of each path, in the order of [`RunOrder::paths`].
     #[n(2)]
     pub paths: Vec<PathSample>,
-    /// CPU time of the machine and of the process.
+    /// CPU time of the machine and the process; `None` if unknown.
     #[n(3)]
     pub cpu: Option<CpuSample>,
     /// True for the last sample of the run.
     #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Number of transfers of any session that were active at the daemon during the run.
+    /// Number of transfers, in all sessions, that were active at the daemon during the run.
     #[n(5)]
     pub transfers: Option<u32>,
 }
 
-/// Counters of one path, from an arbitrary start value.
+/// Counters of one path. Each counter starts at an arbitrary value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PathSample {
@@ -325,19 +327,19 @@ pub struct PathSample {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TcpSample {
-    /// Number of bytes sent by TCP, including retransmissions.
+    /// Bytes sent by TCP, including retransmissions.
     #[n(0)]
     pub sent: Option<u64>,
-    /// Number of bytes retransmitted by TCP.
+    /// Bytes retransmitted by TCP.
     #[n(1)]
     pub retransmitted: Option<u64>,
-    /// Time with data to send, in microseconds.
+    /// Time during which data was ready to send, in microseconds.
     #[n(2)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` in which the peer's receive window was the limit, in microseconds.
+    /// Part of `busy_us` during which the peer's receive window limited TCP, in microseconds.
     #[n(3)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` in which the send buffer was the limit, in microseconds.
+    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds.
     #[n(4)]
     pub sndbuf_limited_us: Option<u64>,
     /// Congestion window in bytes.
@@ -346,31 +348,31 @@ pub struct TcpSample {
     /// Smoothed round-trip time in microseconds.
     #[n(6)]
     pub rtt_us: Option<u64>,
-    /// Send buffer of the socket in bytes, from `getsockopt`.
+    /// Send buffer of the socket in bytes, as returned by `getsockopt`.
     #[n(7)]
     pub send_buffer: Option<u64>,
-    /// Receive buffer of the socket in bytes, from `getsockopt`.
+    /// Receive buffer of the socket in bytes, as returned by `getsockopt`.
     #[n(8)]
     pub receive_buffer: Option<u64>,
 }
 
-/// CPU time of a machine in microseconds, from an arbitrary start before the run.
+/// CPU time of a machine in microseconds. Each counter starts at an arbitrary value before the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CpuSample {
     /// CPU time in user space, in microseconds.
     #[n(0)]
     pub user_us: u64,
-    /// CPU time in the kernel without interrupts, in microseconds.
+    /// CPU time in the kernel, without interrupts, in microseconds.
     #[n(1)]
     pub system_us: u64,
     /// CPU time in interrupts and softirqs, in microseconds.
     #[n(2)]
     pub softirq_us: u64,
-    /// CPU time of the process, user and system, in microseconds.
+    /// CPU time of the process in user space and in the kernel, in microseconds.
     #[n(3)]
     pub process_us: u64,
-    /// Time in microseconds during which the control group's CPU quota throttled the process.
+    /// Time during which the control group's CPU quota throttled the process, in microseconds.
     #[n(4)]
     pub throttled_us: Option<u64>,
     /// Busy time of each processor in microseconds.
@@ -382,17 +384,17 @@ pub struct CpuSample {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskOrder {
-    /// Number of bytes to write, at most 64 GiB, in the directory where a file of `name` would be
-    /// stored. The daemon removes the data afterwards.
+    /// Number of bytes to write, at most 64 GiB. The daemon writes them to the directory in which a
+    /// file named `name` would be stored, and then removes them.
     #[n(0)]
     pub bytes: u64,
-    /// Name that an uploaded file would have; the daemon's root directory if absent.
+    /// Name that an uploaded file would have; `None` selects the daemon's root directory.
     #[n(1)]
     pub name: Option<crate::file::name::Name>,
     /// ID of the request in the session.
     #[n(2)]
     pub number: u32,
-    /// True to read up to `bytes` bytes of the file `name` instead of writing.
+    /// True to read up to `bytes` bytes of the file `name`, false to write.
     #[cbor(n(3), default, skip_if = "std::ops::Not::not")]
     pub read: bool,
 }
@@ -404,7 +406,7 @@ pub struct DiskDone {
     /// ID of the request, from [`DiskOrder::number`].
     #[n(0)]
     pub number: u32,
-    /// Number of bytes written and made durable, or read.
+    /// Number of bytes that were read, or that were written and made durable.
     #[n(1)]
     pub bytes: u64,
     /// Duration of the read or write in microseconds.
@@ -413,7 +415,7 @@ pub struct DiskDone {
     /// Type of the file system, such as `ext4`.
     #[n(3)]
     pub file_system: Option<String>,
-    /// Error text, if the read or write failed.
+    /// Error text; `None` if the read or write succeeded.
     #[n(4)]
     pub error: Option<String>,
 }
@@ -427,7 +429,7 @@ impl BenchBody {
         )
     }
 
-    /// Returns true if all lists and texts are within the protocol limits.
+    /// Returns true if all lists and texts are within the protocol's limits.
     pub fn is_bounded(&self) -> bool {
         let (most, letters) = MAX_FACTS;
         match self {

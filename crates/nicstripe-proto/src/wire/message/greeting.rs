@@ -1,11 +1,12 @@
-//! Handshake messages of a connection: hello, welcome and refusal. Close codes of a session.
+//! Handshake messages of a connection (hello, welcome and refusal), and the close codes of a
+//! session.
 
 use minicbor::{Decode, Encode};
 
 use super::interface::PeerInterface;
 use crate::id::SessionId;
 
-/// Maximum padding of a handshake message in bytes; fills a packet of 9000 bytes.
+/// Maximum padding of a handshake message in bytes. Suffices to fill a packet of 9000 bytes.
 pub const MAX_PADDING: usize = 9216;
 
 /// First message of a client on a connection. Body of [`crate::Frame::Hello`].
@@ -15,29 +16,28 @@ pub struct Hello {
     /// Protocol [`VERSION`](super::VERSION) of the client.
     #[n(0)]
     pub version: u32,
-    /// ID of the session to create or join; the client chooses a random one for a new session.
+    /// ID of the session to create or join. The client chooses a random ID for a new session.
     #[n(1)]
     pub session: SessionId,
-    /// True to create the session, false to join it. The daemon rejects a join of an unknown
-    /// session.
+    /// True to create the session, false to join it. The daemon rejects the connection if the
+    /// session to join is unknown.
     #[n(2)]
     pub new: bool,
-    /// ID of the path that this connection carries, chosen by the client. A path has one connection
-    /// at a time.
+    /// ID of the connection's path, chosen by the client. A path has one connection at a time.
     #[n(3)]
     pub path: u16,
     /// Name of the client's interface, for the daemon's log.
     #[n(4)]
     pub interface: Option<String>,
-    /// The client's interfaces; absent when joining a session.
+    /// The client's interfaces; `None` when joining a session.
     #[n(5)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Maximum rate at which the daemon may send on this path, in bit/s; unlimited if absent.
+    /// Maximum rate at which the daemon may send on this path, in bit/s; `None` for no limit.
     #[n(6)]
     pub cap_bps: Option<u64>,
-    /// Padding without meaning, at most [`MAX_PADDING`] bytes. It fills a packet of the interface's
-    /// MTU to test whether that size gets through. The daemon answers with the same number of
-    /// bytes.
+    /// Padding without meaning, at most [`MAX_PADDING`] bytes. The padding fills a packet of the
+    /// interface's MTU, to test whether such a packet arrives. The daemon answers with the same
+    /// number of bytes.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
@@ -49,13 +49,13 @@ pub struct Welcome {
     /// Protocol [`VERSION`](super::VERSION) of the daemon.
     #[n(0)]
     pub version: u32,
-    /// Name of the daemon's interface on which the connection arrived, if known.
+    /// Name of the daemon's interface on which the connection arrived; `None` if unknown.
     #[n(1)]
     pub arrival: Option<String>,
-    /// The daemon's interfaces; absent when joining a session.
+    /// The daemon's interfaces; `None` when the client joins a session.
     #[n(2)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Padding without meaning, as many bytes as in the [`Hello`].
+    /// Padding without meaning. Has the same number of bytes as the padding of the [`Hello`].
     #[cbor(n(3), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
@@ -64,19 +64,19 @@ pub struct Welcome {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Refusal {
-    /// Reason for the rejection of the connection.
+    /// Reason for the rejection.
     #[n(0)]
     pub code: RefusalCode,
     /// Protocol version of the daemon, for [`RefusalCode::Version`].
     #[n(1)]
     pub version: u32,
-    /// Maximum number of concurrent sessions that the daemon permits this peer, if
-    /// [`RefusalCode::TooManySessions`] rejects a session.
+    /// Maximum number of concurrent sessions that the daemon permits this peer; `None` if the
+    /// rejection has another reason.
     #[n(2)]
     pub most: Option<u32>,
 }
 
-/// Reason why a daemon rejects a connection of a trusted peer.
+/// Reason why a daemon rejects a connection from a trusted peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum RefusalCode {
@@ -86,8 +86,8 @@ pub enum RefusalCode {
     /// The session to join does not exist or belongs to another key.
     #[n(1)]
     UnknownSession,
-    /// The limit of sessions or connections is reached. An existing session continues without this
-    /// connection.
+    /// The limit of sessions or connections is reached. An existing session continues, without the
+    /// rejected connection.
     #[n(2)]
     TooManySessions,
     /// The daemon is shutting down.
@@ -96,7 +96,7 @@ pub enum RefusalCode {
     /// The path ID exceeds [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
-    /// The peer's root directory cannot be opened.
+    /// The daemon cannot open the peer's root directory.
     #[n(5)]
     Storage,
 }
@@ -105,18 +105,19 @@ pub enum RefusalCode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
-    /// All requested transfers are done.
+    /// All requested transfers are complete.
     Done = 0,
     /// The user or the embedding program interrupted the session.
     Cancelled = 1,
-    /// The process is shutting down.
+    /// The process of this end is shutting down.
     ShuttingDown = 2,
-    /// The daemon no longer trusts the client's key, or has reduced its rights.
+    /// The daemon no longer trusts the client's key, or has reduced the client's rights.
     RightsChanged = 3,
 }
 
 impl CloseCode {
-    /// Returns the close code with this number, or [`CloseCode::Cancelled`] if it is unknown.
+    /// Returns the close code with the number `code`; [`CloseCode::Cancelled`] if the number is
+    /// unknown.
     pub fn from_u32(code: u32) -> Self {
         match code {
             0 => Self::Done,

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use minicbor::{Decode, Encode};
 
-/// Network interface of a peer, as the peer describes it. Untrusted until probed.
+/// Network interface of a peer, as described by the peer. The description is untrusted until a
+/// probe confirms it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PeerInterface {
@@ -20,32 +21,32 @@ pub struct PeerInterface {
     /// MTU of the interface in bytes.
     #[n(3)]
     pub mtu: u32,
-    /// Line rate in bit/s, if known.
+    /// Line rate in bit/s; `None` if unknown.
     #[n(4)]
     pub line_rate_bps: Option<u64>,
-    /// Rate of a traffic shaper on egress in bit/s, if one is set. Counts Ethernet frames without
-    /// preamble, checksum and inter-frame gap.
+    /// Egress rate of a traffic shaper in bit/s; `None` without a shaper. Counts Ethernet frames
+    /// without preamble, checksum and inter-frame gap.
     #[n(5)]
     pub egress_limit_bps: Option<u64>,
     /// True if the peer uses the interface as a link by default.
     #[n(6)]
     pub candidate: bool,
-    /// Hardware address, if any.
+    /// Hardware address; `None` if the interface has none.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub mac: Option<[u8; 6]>,
-    /// Names of the member interfaces if the interface is a bond.
+    /// Names of the member interfaces; `None` if the interface is not a bond.
     #[n(8)]
     pub members: Option<Vec<String>>,
-    /// Number of connections needed to use all members of the bond, if more than one.
+    /// Number of connections needed to use all members of the bond; `None` if one suffices.
     #[n(9)]
     pub streams: Option<u8>,
-    /// Kernel settings that affect IPv4 with several interfaces in one subnet, if known.
+    /// Kernel settings that affect IPv4 if one subnet has several interfaces; `None` if unknown.
     #[n(10)]
     pub settings: Option<Ipv4Settings>,
 }
 
 impl PeerInterface {
-    /// Returns an interface that is used by default, with an MTU of 1500 bytes and no other
+    /// Returns an interface that is used by default. Its MTU is 1500 bytes, and it has no other
     /// properties.
     pub fn new(name: impl Into<String>, index: u32) -> Self {
         Self {
@@ -64,21 +65,21 @@ impl PeerInterface {
     }
 }
 
-/// Linux IPv4 settings of an interface; each is the maximum of `conf/all` and `conf/<interface>`
+/// Linux IPv4 settings of an interface. Each is the maximum of `conf/all` and `conf/<interface>`
 /// (`Documentation/networking/ip-sysctl.rst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Ipv4Settings {
-    /// Value of `arp_ignore`: 0 answers ARP requests for any local address, 1 only for addresses of
-    /// this interface.
+    /// Value of `arp_ignore`. With 0, the kernel answers ARP requests for any local address; with
+    /// 1, only for addresses of this interface.
     #[n(0)]
     pub arp_ignore: u8,
-    /// Value of `arp_announce`, the source address of ARP requests: 0 any local address, 2 the best
-    /// one of this interface.
+    /// Value of `arp_announce`, which selects the source address of ARP requests: 0 any local
+    /// address, 2 the best address of this interface.
     #[n(1)]
     pub arp_announce: u8,
-    /// Value of `rp_filter` (reverse-path filtering): 1 (strict) drops packets whose reply would
-    /// leave by another interface.
+    /// Value of `rp_filter` (reverse-path filtering). With 1 (strict), the kernel drops packets
+    /// whose reply would leave through another interface.
     #[n(2)]
     pub rp_filter: u8,
 }
@@ -99,7 +100,7 @@ pub struct PeerAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Interfaces {
-    /// All interfaces, as in [`Welcome`](super::Welcome).
+    /// All interfaces of the daemon, as in [`Welcome`](super::Welcome).
     #[n(0)]
     pub interfaces: Vec<PeerInterface>,
 }
@@ -107,8 +108,8 @@ pub struct Interfaces {
 /// Client's announcement of connections that it is about to make. Body of
 /// [`crate::Message::Expect`].
 ///
-/// A kernel with strict `rp_filter` may drop the first packet of such a connection. The daemon may
-/// then install a host route to its source, if its policy permits.
+/// A kernel with strict `rp_filter` may drop the first packet of such a connection. To prevent
+/// this, the daemon may install a host route to the connection's source, if its policy permits.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Expect {
@@ -117,30 +118,31 @@ pub struct Expect {
     pub connections: Vec<Expected>,
 }
 
-/// Maximum number of connections in one [`Expect`]; a daemon ignores further ones.
+/// Maximum number of connections in one [`Expect`]. A daemon ignores further ones.
 pub const MAX_EXPECTED: usize = 64;
 
 /// Connection that the client is about to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Expected {
-    /// Source address of the connection, one of the client's own.
+    /// Source address of the connection. One of the client's own addresses.
     #[n(0)]
     pub from: IpAddr,
-    /// Index of the daemon's interface that the connection targets.
+    /// Index of the daemon's interface to which the client will connect.
     #[n(1)]
     pub interface: u32,
-    /// UDP port at the source address to which the daemon may send a [token](Token), to verify that
-    /// the client owns the address.
+    /// UDP port at the source address; `None` without one. The daemon may send a [token](Token) to
+    /// this port, to verify that the client owns the address.
     #[n(2)]
     pub port: Option<u16>,
-    /// Token that the client received on that port, as proof that it owns the address.
+    /// Token that the client received on that port, as proof that it owns the address; `None`
+    /// before.
     #[n(3)]
     pub token: Option<u64>,
 }
 
-/// Random number that a daemon sends to an address by UDP. Its return proves that the peer owns the
-/// address.
+/// Random number that a daemon sends to an address by UDP. The peer returns the number to prove
+/// that it owns the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub u64);
 
@@ -158,7 +160,7 @@ impl Token {
         datagram
     }
 
-    /// Decodes the payload of a UDP datagram; returns `None` if it is not a token.
+    /// Decodes the payload of a UDP datagram; `None` if the payload is not a token.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let number = datagram.strip_prefix(&Self::MAGIC)?;
         number

@@ -1,4 +1,4 @@
-//! Requests of a client about files and directories under the daemon's root, and the responses.
+//! Client's requests about files and directories under the daemon's root, and the daemon's answers.
 
 use minicbor::{Decode, Encode};
 
@@ -10,12 +10,12 @@ use crate::{
     },
 };
 
-/// Client's request to read or change a directory, outside of any transfer. Body of
+/// Client's request to read or change a directory, independent of transfers. Body of
 /// [`crate::Message::Ask`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Ask {
-    /// Request ID chosen by the client, unique among its unanswered requests.
+    /// Request ID, chosen by the client. Unique among the client's unanswered requests.
     #[n(0)]
     pub id: u32,
     /// Kind of request, with its parameters.
@@ -27,35 +27,35 @@ pub struct Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AskKind {
-    /// Lists part of a directory. Answered by [`AnswerKind::Entries`].
+    /// Lists part of a directory. The answer is [`AnswerKind::Entries`].
     #[n(0)]
     List {
-        /// Name of the directory; the root directory if absent.
+        /// Name of the directory; `None` for the root directory.
         #[n(0)]
         dir: Option<Name>,
-        /// Lists only names greater than this one, in byte order; all if absent.
+        /// Name after which the listing starts, in byte order; `None` to start at the first entry.
         #[cbor(n(1), with = "minicbor::bytes")]
         after: Option<Vec<u8>>,
-        /// Maximum number of entries in the response, 1 to [`MOST_ENTRIES`]. The response has fewer
-        /// if they do not fit into a message.
+        /// Maximum number of entries in the answer, 1 to [`MOST_ENTRIES`]. The answer has fewer
+        /// entries if more do not fit into a message.
         #[n(2)]
         most: u32,
     },
-    /// Reads the metadata of a file or directory. Answered by [`AnswerKind::Stat`].
+    /// Reads the metadata of a file or directory. The answer is [`AnswerKind::Stat`].
     #[n(1)]
     Stat {
         /// Name of the file or directory.
         #[n(0)]
         name: Name,
     },
-    /// Removes a file, a symbolic link or an empty directory. Answered by [`AnswerKind::Done`].
+    /// Removes a file, a symbolic link or an empty directory. The answer is [`AnswerKind::Done`].
     #[n(2)]
     Remove {
         /// Name of the object to remove.
         #[n(0)]
         name: Name,
     },
-    /// Renames a file or directory. Answered by [`AnswerKind::Done`].
+    /// Renames a file or directory. The answer is [`AnswerKind::Done`].
     #[n(3)]
     Rename {
         /// Current name of the object.
@@ -68,8 +68,8 @@ pub enum AskKind {
         #[n(2)]
         replace: bool,
     },
-    /// Creates a directory and its missing parents; no effect if it exists. Answered by
-    /// [`AnswerKind::Done`].
+    /// Creates a directory and its missing parents. Has no effect if the directory exists. The
+    /// answer is [`AnswerKind::Done`].
     #[n(4)]
     MakeDir {
         /// Name of the directory to create.
@@ -78,29 +78,29 @@ pub enum AskKind {
     },
 }
 
-/// Daemon's response to an [`Ask`]. Body of [`crate::Message::Answer`].
+/// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Answer {
     /// ID of the request, from [`Ask::id`].
     #[n(0)]
     pub id: u32,
-    /// Kind of response, with its data.
+    /// Kind of answer, with its data.
     #[n(1)]
     pub answer: AnswerKind,
 }
 
-/// Kind of response, with its data.
+/// Kind of answer, with its data.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AnswerKind {
     /// Part of a directory listing.
     #[n(0)]
     Entries {
-        /// Entries of the directory in byte order of their names, without duplicates.
+        /// Entries of the directory, in byte order of their names and without duplicates.
         #[n(0)]
         entries: Vec<ObjectEntry>,
-        /// True if the directory has entries after the last one listed; always false for an empty
+        /// True if the directory has entries after the last listed one. Always false for an empty
         /// list.
         #[n(1)]
         more: bool,
@@ -112,17 +112,17 @@ pub enum AnswerKind {
         #[n(0)]
         stat: ObjectStat,
     },
-    /// Success: the requested change is durable.
+    /// The requested change succeeded and is durable.
     #[n(2)]
     Done,
-    /// Failure: the request changed nothing.
+    /// The request failed and changed nothing.
     #[n(3)]
     Failed {
         /// Machine-readable category of the failure.
         #[n(0)]
         code: FailCode,
-        /// Human-readable error in one line of at most 1 KiB: the operation and the object. The
-        /// side that displays it must escape it.
+        /// Human-readable error: the operation and the object, in one line of at most 1 KiB. The
+        /// end that displays the text must escape it.
         #[n(1)]
         text: String,
     },
@@ -132,7 +132,7 @@ pub enum AnswerKind {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct ObjectEntry {
-    /// Name within the directory, valid as a component of a [`Name`].
+    /// Name within the directory. Valid as a component of a [`Name`].
     #[cbor(n(0), with = "minicbor::bytes")]
     pub name: Vec<u8>,
     /// Metadata of the entry.
@@ -147,7 +147,7 @@ pub struct ObjectStat {
     /// Type of the object.
     #[n(0)]
     pub kind: ObjectKind,
-    /// Size of a file in bytes; undefined for other kinds.
+    /// Size of a file in bytes. Undefined for other kinds of objects.
     #[n(1)]
     pub size: u64,
     /// Time of the last modification.
@@ -165,7 +165,7 @@ pub enum ObjectKind {
     /// Directory (`S_IFDIR`).
     #[n(1)]
     Dir,
-    /// Anything else, such as a symbolic link, a device or a socket.
+    /// Any other type, such as a symbolic link, a device or a socket.
     #[n(2)]
     Other,
 }
@@ -176,19 +176,19 @@ pub struct GetRange {
     /// Offset of the first byte, at most the file's size.
     #[n(0)]
     pub offset: u64,
-    /// Length of the range in bytes; the part beyond the end of the file is ignored.
+    /// Length of the range in bytes. Bytes beyond the end of the file are ignored.
     #[n(1)]
     pub len: u64,
 }
 
-/// Maximum number of directory entries in one response.
+/// Maximum number of directory entries in one answer.
 pub const MOST_ENTRIES: u32 = 4096;
 
 /// Maximum number of unanswered requests in a session.
 pub const MOST_ASKS: usize = 64;
 
-/// Maximum CBOR length of a response's entries in bytes; fits into one control message with a
-/// margin.
+/// Maximum CBOR length, in bytes, of an answer's entries. The entries fit into one control message
+/// with a margin.
 pub const MOST_ANSWER: usize = 60 * 1024;
 
 impl ObjectEntry {
@@ -198,7 +198,7 @@ impl ObjectEntry {
     }
 }
 
-/// CBOR length of an entry without its name, in bytes: heads of maps, keys, longest integers.
+/// CBOR length in bytes of an entry without its name: heads of maps, keys, longest integers.
 const ENTRY_OVERHEAD: usize = 40;
 
 impl AskKind {
@@ -210,10 +210,10 @@ impl AskKind {
         )
     }
 
-    /// Returns true if `answer` is a valid response to this request.
+    /// Returns true if `answer` is a valid answer to this request.
     ///
-    /// A listing must have valid names in ascending order, after the requested start and within the
-    /// requested number.
+    /// A listing must have valid names in ascending order. The names must be after the requested
+    /// start, and within the requested number.
     pub(crate) fn is_answered_by(&self, answer: &AnswerKind) -> bool {
         match (self, answer) {
             (_, AnswerKind::Failed { .. }) => true,

@@ -1,4 +1,4 @@
-//! Messages that start, accept and end the transfer of a file.
+//! Messages that start, accept and end a file transfer.
 
 use minicbor::{Decode, Encode};
 
@@ -17,21 +17,21 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Put {
-    /// Target name, relative to the daemon's root.
+    /// Target name, relative to the daemon's root directory.
     #[n(0)]
     pub name: Name,
     /// Properties of the file and its transfer.
     #[n(1)]
     pub offer: Offer,
-    /// Options that the daemon obeys as the receiver of the file.
+    /// Options that the daemon, as the receiver, applies to the file.
     #[n(2)]
     pub options: PutOptions,
-    /// File name of the source. If `name` is a directory on the receiver, the file is stored in it
-    /// under this name.
+    /// File name of the source; `None` to store the file only as `name`. If `name` is a directory
+    /// at the receiver, the file is stored in the directory under this name.
     #[n(3)]
     pub into: Option<Name>,
-    /// Entry of a tree to which this file belongs. If present, the tree determines the target and
-    /// `name` is ignored.
+    /// Tree entry to which this file belongs; `None` for a file outside of trees. If present, the
+    /// tree determines the target, and `name` is ignored.
     #[n(4)]
     pub entry: Option<EntryRef>,
 }
@@ -43,26 +43,25 @@ pub struct PutOptions {
     /// True to replace an existing file with the target name.
     #[n(0)]
     pub replace: bool,
-    /// True to discard a partially received file instead of resuming it.
+    /// True to discard a partially received file, false to resume it.
     #[n(1)]
     pub restart: bool,
     /// True to preserve permission bits and modification time.
     #[n(2)]
     pub preserve: bool,
-    /// True to read the written data back from disk and compare it before the rename to the target
-    /// name.
+    /// True to read the written data back from the disk and compare it with the received data,
+    /// before the rename to the target name.
     #[n(3)]
     pub verify: bool,
-    /// True to send only chunks that differ from the existing file with the target name
-    /// (`--delta`), and to replace that file.
+    /// True to send only the chunks that differ from the existing file with the target name
+    /// (`--delta`). The new file replaces the existing one.
     #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub delta: bool,
-    /// True to write into the existing file with the target name instead of a new file; implies
-    /// `delta`.
+    /// True to write into the existing file with the target name. Implies `delta`.
     #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub in_place: bool,
     /// True to make the data durable and then remove it, to measure the write time. An existing
-    /// file with the target name stays untouched.
+    /// file with the target name remains unchanged.
     #[cbor(n(6), default, skip_if = "std::ops::Not::not")]
     pub trial: bool,
     /// True to create missing parent directories of the target name.
@@ -77,37 +76,37 @@ pub struct Get {
     /// ID of the transfer, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// Name of the file, relative to the daemon's root.
+    /// Name of the file, relative to the daemon's root directory.
     #[n(1)]
     pub name: Name,
-    /// Maximum rate at which the daemon may send over all paths together, in bit/s; unlimited if
-    /// absent.
+    /// Maximum rate at which the daemon may send over all paths together, in bit/s; `None` for no
+    /// limit.
     #[n(2)]
     pub limit_bps: Option<u64>,
-    /// Entry of a tree to which this file belongs. If present, the tree determines the file and
-    /// `name` is ignored.
+    /// Tree entry to which this file belongs; `None` for a file outside of trees. If present, the
+    /// tree determines the file, and `name` is ignored.
     #[n(3)]
     pub entry: Option<EntryRef>,
-    /// True to compress chunks if it reduces their size.
+    /// True to compress the chunks that compression shortens.
     #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub compress: bool,
-    /// True to tolerate changes of the file while it is read.
+    /// True to accept changes of the file while the daemon reads it.
     #[cbor(n(5), default, skip_if = "std::ops::Not::not")]
     pub allow_changing: bool,
-    /// Byte range to transfer; the whole file if absent. Size, chunks and digest of the transfer
-    /// are those of the range.
+    /// Byte range to transfer; `None` for the whole file. Size, chunks and digest of the transfer
+    /// refer to the range.
     #[n(6)]
     pub range: Option<GetRange>,
 }
 
-/// Sender's description of an opened source and its transfer.
+/// Sender's description of an open source and of its transfer. Body of [`crate::Message::Offer`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Offer {
     /// ID of the transfer, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// Identity of the source file; a transfer is resumed only if it is unchanged.
+    /// Identity of the source file. A transfer is resumed only if the identity is unchanged.
     #[n(1)]
     pub source: SourceIdentity,
     /// Base-2 logarithm of the chunk size in bytes.
@@ -116,11 +115,11 @@ pub struct Offer {
     /// Permission bits of the source (0o777).
     #[n(3)]
     pub mode: u32,
-    /// Kind of the transfer's chunks; [`OfferKind::File`] if absent.
+    /// Kind of the transfer's chunks; `None` means [`OfferKind::File`].
     #[n(4)]
     pub kind: Option<OfferKind>,
-    /// Number of bytes outside of holes, if the file is sparse. In this case
-    /// [`Holes`](super::Holes) follows the [`Accept`].
+    /// Number of bytes outside of holes; `None` if the file is not sparse. If present,
+    /// [`Holes`](super::Holes) messages follow the [`Accept`].
     #[n(5)]
     pub data: Option<u64>,
 }
@@ -133,7 +132,7 @@ pub enum OfferKind {
     #[default]
     #[n(0)]
     File,
-    /// Chunks of a stream, whose size is known only at its end.
+    /// Chunks of a stream, whose size is unknown until its end.
     #[n(1)]
     Pipe,
     /// Batches of a directory tree.
@@ -143,8 +142,9 @@ pub enum OfferKind {
 
 /// Maximum number of subtrees in one [`Accept`].
 ///
-/// At up to 42 bytes each they fit in one control message with a margin. A receiver with more
-/// subtrees (a more fragmented file) lists the largest; the sender resends the rest.
+/// A subtree has up to 42 bytes, so the subtrees fit into one control message with a margin. A
+/// receiver that has more subtrees (of a more fragmented file) lists the largest ones; the sender
+/// retransmits the others.
 pub(crate) const MAX_HAVE: usize = 1400;
 
 /// Receiver's acceptance of a transfer. Body of [`crate::Message::Accept`].
@@ -154,22 +154,23 @@ pub struct Accept {
     /// ID of the accepted transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks that are durable from an earlier attempt, as at most `MAX_HAVE` hash subtrees.
+    /// Chunks that are durable from an earlier attempt, as hash subtrees. At most `MAX_HAVE`.
     #[n(1)]
     pub have: Vec<Subtree>,
-    /// Initial send window in chunks; unlimited if absent.
+    /// Initial send window in chunks; `None` for no limit.
     #[n(2)]
     pub window: Option<u64>,
-    /// Number of leading chunks to compare with the existing file (`--delta`). Their
-    /// [`Values`](super::Values) follow, except for chunks in `have` and in holes. The sender sends
-    /// none of them before its value arrives.
+    /// Number of leading chunks to compare with the existing file (`--delta`); `None` without a
+    /// comparison. The receiver sends the [`Values`](super::Values) of these chunks afterwards,
+    /// except for chunks in `have` and in holes. The sender sends none of these chunks before it
+    /// has the chunk's value.
     #[n(3)]
     pub delta: Option<u64>,
-    /// Maximum memory in bytes for the entries of a tree, if [`super::PutTree::heeds_memory`] is
-    /// set.
+    /// Maximum memory in bytes for the entries of a tree; `None` unless
+    /// [`super::PutTree::heeds_memory`] is set.
     ///
     /// The sender pauses while the [footprints](crate::tree::Entry::footprint) of unsettled entries
-    /// reach the limit. Directories that have not ended do not count.
+    /// reach this limit. Directories that have not ended do not count.
     #[n(4)]
     pub memory: Option<u64>,
 }
@@ -178,73 +179,74 @@ pub struct Accept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Window {
-    /// ID of the transfer whose window is extended.
+    /// ID of the transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Total number of chunks that the sender may send, counted from the first.
+    /// Total number of chunks that the sender may send, counted from the start of the transfer.
     #[n(1)]
     pub chunks: u64,
 }
 
 /// Sender's report that it has read the whole source. Body of [`crate::Message::Complete`].
 ///
-/// Carries no modification time: [`PutOptions::preserve`] uses the one of the offer.
+/// Has no modification time, because [`PutOptions::preserve`] uses the time in the offer.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Complete {
-    /// ID of the transfer whose source is read.
+    /// ID of the transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// BLAKE3 digest of the whole file as the sender read it.
+    /// BLAKE3 digest of the whole file, as read by the sender.
     #[n(1)]
     pub digest: Digest,
-    /// Kernel statistics of each path that the sender has used so far.
+    /// Kernel statistics of each path that the sender has used.
     #[n(2)]
     pub streams: Vec<StreamReport>,
-    /// Final number of chunks and bytes; present only if the receiver did not know the size.
+    /// Final number of chunks and bytes; `None` if the receiver knew the size from the offer.
     #[n(3)]
     pub end: Option<End>,
-    /// True if the source may change and repeated reads of a chunk differed. The receiver's digest
-    /// is then authoritative.
+    /// True if the source may change and repeated reads of a chunk differed. In this case, the
+    /// receiver's digest is authoritative.
     #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub changing: bool,
 }
 
-/// Final length of a transfer whose length was unknown at the start.
+/// Final length of a transfer whose length was unknown at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct End {
     /// Total number of chunks.
     #[n(0)]
     pub chunks: u64,
-    /// Total size in bytes; 0 for batches.
+    /// Total size in bytes. 0 for batches.
     #[n(1)]
     pub size: u64,
 }
 
-/// Kernel's TCP statistics of one path of the sender, summed over the path's connections.
+/// Kernel's TCP statistics of one path at the sender, summed over the path's connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct StreamReport {
-    /// ID of the path that the statistics are about.
+    /// ID of the path.
     #[n(0)]
     pub path: u16,
-    /// Number of bytes retransmitted by TCP.
+    /// Bytes retransmitted by TCP.
     #[n(1)]
     pub retransmitted_bytes: Option<u64>,
     /// Smoothed round-trip time, in microseconds.
     #[n(2)]
     pub rtt_us: Option<u64>,
-    /// Time with data to send, in microseconds.
+    /// Time during which data was ready to send, in microseconds.
     #[n(3)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` in which the receiver's TCP window was the limit, in microseconds.
+    /// Part of `busy_us` during which the receiver's TCP window limited TCP, in microseconds.
     #[n(4)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` in which the send buffer was the limit, in microseconds.
+    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds.
     #[n(5)]
     pub sndbuf_limited_us: Option<u64>,
-    /// Time without credit for data frames while data was ready to send, in microseconds.
+    /// Time during which data was ready to send but credit for data frames was lacking, in
+    /// microseconds.
     #[n(6)]
     pub starved_us: Option<u64>,
 }
@@ -253,15 +255,15 @@ pub struct StreamReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Committed {
-    /// ID of the committed transfer.
+    /// ID of the transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// BLAKE3 digest of the whole file as the receiver verified it.
+    /// BLAKE3 digest of the whole file, as verified by the receiver.
     #[n(1)]
     pub digest: Digest,
 }
 
-/// Report of either side that a transfer failed. Body of [`crate::Message::Fail`].
+/// Report of either end that a transfer failed. Body of [`crate::Message::Fail`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Fail {
@@ -271,16 +273,17 @@ pub struct Fail {
     /// Machine-readable category of the failure.
     #[n(1)]
     pub code: FailCode,
-    /// Human-readable error in one line of at most 1 KiB: the operation and the object. The side
-    /// that displays it must escape it.
+    /// Human-readable error: the operation and the object, in one line of at most 1 KiB. The end
+    /// that displays the text must escape it.
     #[n(2)]
     pub text: String,
-    /// True if a later attempt can resume from the data that is durable.
+    /// True if a later attempt can resume from the durable data.
     #[n(3)]
     pub resumable: bool,
 }
 
-/// Returns the message that tells the peer of a local failure; truncates the text.
+/// Returns the message that reports a local failure to the peer. Truncates the text to the maximum
+/// length.
 pub fn failure(
     transfer: TransferId,
     code: FailCode,
