@@ -1,9 +1,6 @@
 //! Messages between a benchmark and the session that runs it.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     PathId,
@@ -18,9 +15,10 @@ use tokio::sync::mpsc;
 use crate::{
     client::{BenchCommand, BenchNews, BenchPath, Client, Failure, Session},
     event::BenchEvent,
-    figures::{LoadedLink, Loading, Track, snapshots},
-    report::{Direction, Ends, Phase},
-    window::{self, Progress},
+    figures::{self, LoadedLink, Loading, Track},
+    report::{Direction, Ends, Phase, Run},
+    statistics::jain,
+    window::{self, Progress, Snapshot, Span},
 };
 
 /// Connection of a benchmark to the session that runs it.
@@ -34,9 +32,9 @@ pub(crate) struct Control<C: Client> {
     disk: u32,
 }
 
-/// Parameters of one load.
-#[derive(Debug, Clone)]
-pub(crate) struct LoadOrder {
+/// One load: its parameters, and the samples of both ends so far.
+#[derive(Debug)]
+pub(crate) struct Load {
     pub(crate) phase: Phase,
     pub(crate) repeat: u32,
     pub(crate) paths: Vec<u16>,
@@ -48,11 +46,7 @@ pub(crate) struct LoadOrder {
     pub(crate) settles: bool,
     pub(crate) message_bytes: u32,
     pub(crate) socket_buffer: Option<u64>,
-}
-
-/// Samples of both ends in one load, readable while the load runs.
-#[derive(Debug, Default)]
-pub(crate) struct Loaded {
+    pub(crate) began: Instant,
     pub(crate) client: Track,
     pub(crate) daemon: Track,
     /// Smallest socket buffer in bytes, send or receive, that a kernel granted to any connection.
@@ -152,68 +146,59 @@ impl<C: Client> Control<C> {
         }
     }
 
-    /// Runs a load until the rate has settled or its time is over. `loaded` holds the samples so
+    /// Runs a load until the rate has settled or its time is over. `load` holds the samples so
     /// far, even if this future is dropped.
     pub(crate) async fn load(
         &mut self,
-        order: &LoadOrder,
-        loaded: &Mutex<Loaded>,
+        load: &mut Load,
         events: &mpsc::Sender<BenchEvent>,
     ) -> Result<(), C::Error> {
-        let links: Vec<u32> = order.links.iter().map(|link| link.id).collect();
         let _ = events.try_send(BenchEvent::Began {
-            phase: order.phase,
-            repeat: order.repeat,
-            links,
+            phase: load.phase,
+            repeat: load.repeat,
+            links: load.link_ids(),
         });
-        let began = Instant::now();
-        self.begin_run(order, loaded).await?;
-        let deadline = Instant::now() + order.warm_up + order.longest + order.interval;
-        let mut looked = began;
+        self.begin_run(load).await?;
+        let deadline = Instant::now() + load.warm_up + load.longest + load.interval;
+        let mut looked = load.began;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match tokio::time::timeout(left, self.news.recv()).await {
                 Err(_) => break,
-                Ok(news) => self.take(news, order, began, loaded, Some(events))?,
+                Ok(news) => self.take(news, load, Some(events))?,
             };
-            if order.settles && looked.elapsed() >= LOOK_PAUSE {
+            if load.settles && looked.elapsed() >= LOOK_PAUSE {
                 looked = Instant::now();
-                if order.progress(&loaded.lock().unwrap_or_else(PoisonError::into_inner))
-                    != Progress::Going
-                {
+                if load.progress() != Progress::Going {
                     break;
                 }
             }
         }
-        self.end_run(order, began, loaded).await
+        self.end_run(load).await
     }
 
     /// Begins a run at both ends.
-    pub(crate) async fn begin_run(
-        &mut self,
-        order: &LoadOrder,
-        loaded: &Mutex<Loaded>,
-    ) -> Result<(), C::Error> {
+    pub(crate) async fn begin_run(&mut self, load: &mut Load) -> Result<(), C::Error> {
         self.run += 1;
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let run = RunOrder {
             run: self.run,
-            to_daemon: order.phase.ways().contains(&Direction::ToDaemon),
-            to_client: order.phase.ways().contains(&Direction::ToClient),
-            paths: order.paths.clone(),
-            longest_ms: millis(order.warm_up + order.longest + order.interval + GRACE),
-            interval_ms: millis(order.interval),
-            message_bytes: order.message_bytes,
-            socket_buffer: order.socket_buffer,
+            to_daemon: load.phase.ways().contains(&Direction::ToDaemon),
+            to_client: load.phase.ways().contains(&Direction::ToClient),
+            paths: load.paths.clone(),
+            longest_ms: millis(load.warm_up + load.longest + load.interval + GRACE),
+            interval_ms: millis(load.interval),
+            message_bytes: load.message_bytes,
+            socket_buffer: load.socket_buffer,
         };
-        let began = Instant::now();
+        load.began = Instant::now();
         self.tell(BenchBody::Run(run)).await?;
         loop {
             let news = self
-                .receive(ANSWER_TIMEOUT.saturating_sub(began.elapsed()))
+                .receive(ANSWER_TIMEOUT.saturating_sub(load.began.elapsed()))
                 .await?;
             let is_ready = matches!(&news, BenchNews::Said(BenchBody::Ready(ready), _) if ready.run == self.run);
-            self.take(Some(news), order, began, loaded, None)?;
+            self.take(Some(news), load, None)?;
             if is_ready {
                 return Ok(());
             }
@@ -221,12 +206,7 @@ impl<C: Client> Control<C> {
     }
 
     /// Ends the current load. The receivers take their last sample before the senders stop.
-    pub(crate) async fn end_run(
-        &mut self,
-        order: &LoadOrder,
-        began: Instant,
-        loaded: &Mutex<Loaded>,
-    ) -> Result<(), C::Error> {
+    pub(crate) async fn end_run(&mut self, load: &mut Load) -> Result<(), C::Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run }))
             .await?;
         let stopping = Instant::now();
@@ -234,7 +214,7 @@ impl<C: Client> Control<C> {
             let news = self
                 .receive(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed()))
                 .await?;
-            if self.take(Some(news), order, began, loaded, None)? {
+            if self.take(Some(news), load, None)? {
                 return Ok(());
             }
         }
@@ -245,30 +225,28 @@ impl<C: Client> Control<C> {
     fn take(
         &self,
         news: Option<BenchNews>,
-        order: &LoadOrder,
-        began: Instant,
-        loaded: &Mutex<Loaded>,
+        load: &mut Load,
         events: Option<&mpsc::Sender<BenchEvent>>,
     ) -> Result<bool, C::Error> {
+        let began = load.began;
         let micros = |at: Instant| at.saturating_duration_since(began).as_micros() as u64;
-        let loaded = &mut *loaded.lock().unwrap_or_else(PoisonError::into_inner);
         match news {
             None => return Err(self.ended()),
             Some(BenchNews::Sample(sample, at)) if sample.run == self.run => {
-                loaded.client.push(sample, micros(at));
-                show(loaded, Direction::ToClient, order, events);
+                load.client.push(sample, micros(at));
+                load.show(Direction::ToClient, events);
             }
             Some(BenchNews::Said(BenchBody::Sample(sample), at))
-                if sample.run == self.run && sample.paths.len() == order.paths.len() =>
+                if sample.run == self.run && sample.paths.len() == load.paths.len() =>
             {
-                loaded.daemon.push(sample, micros(at));
-                show(loaded, Direction::ToDaemon, order, events);
+                load.daemon.push(sample, micros(at));
+                load.show(Direction::ToDaemon, events);
             }
             Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _))
                 if ready.run == self.run =>
             {
-                let buffers = [loaded.got_buffer, ready.send_buffer, ready.receive_buffer];
-                loaded.got_buffer = buffers.into_iter().flatten().min();
+                let buffers = [load.got_buffer, ready.send_buffer, ready.receive_buffer];
+                load.got_buffer = buffers.into_iter().flatten().min();
             }
             Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => {
                 return Ok(true);
@@ -355,13 +333,13 @@ impl<C: Client> Control<C> {
     }
 }
 
-impl LoadOrder {
-    /// Returns the order of a run without a load, for messages that are too long to be echoed.
-    pub(crate) fn unloaded(path: PathId) -> Self {
+impl Load {
+    /// Returns a run over `paths` without a load, for messages that are too long to be echoed.
+    pub(crate) fn none(paths: Vec<u16>) -> Self {
         Self {
             phase: Phase::Idle,
             repeat: 1,
-            paths: vec![path.0],
+            paths,
             links: Vec::new(),
             warm_up: Duration::ZERO,
             longest: Duration::from_secs(600),
@@ -369,21 +347,66 @@ impl LoadOrder {
             settles: false,
             message_bytes: 1,
             socket_buffer: None,
+            began: Instant::now(),
+            client: Track::default(),
+            daemon: Track::default(),
+            got_buffer: None,
         }
     }
 
-    pub(crate) fn progress(&self, loaded: &Loaded) -> Progress {
-        let snapshots = snapshots(&self.ways(loaded), &self.links);
-        window::progress(&snapshots, self.warm_up, self.longest)
+    /// Computes the results of the load from the samples so far; `None` if it has no measurement
+    /// window yet, or if no data arrived in it. The benchmark began at `bench_began`.
+    pub(crate) fn run(&self, bench_began: Instant) -> Option<Run> {
+        let (ways, span) = (self.ways(), self.window()?);
+        let began = self.began.saturating_duration_since(bench_began);
+        Some(Run {
+            phase: self.phase,
+            repeat: self.repeat,
+            began_us: began.as_micros() as u64 + span.begin_us(),
+            window_us: span.micros(),
+            stable: self.progress() == Progress::Settled,
+            flows: figures::flows(&ways, &span, &self.links),
+            total_bps: span.total().0,
+            cpu: Ends {
+                client: self.client.cpu(&span),
+                daemon: self.daemon.cpu(&span),
+            },
+            intervals: ways
+                .iter()
+                .flat_map(|loading| loading.intervals(&self.links))
+                .collect(),
+            other_transfers: self.daemon.transfers(),
+        })
     }
 
-    pub(crate) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
+    /// Returns Jain's index of the paths of the link whose paths share its rate least evenly.
+    pub(crate) fn fairness(&self) -> Option<f64> {
+        let span = self.window()?;
+        let of = |link: &LoadedLink| {
+            let bytes = link.paths.iter().filter_map(|path| span.bytes.get(*path));
+            jain(&bytes.map(|bytes| *bytes as f64).collect::<Vec<f64>>())
+        };
+        self.links.iter().filter_map(of).min_by(f64::total_cmp)
+    }
+
+    /// Returns the measurement window, if data arrived in it.
+    fn window(&self) -> Option<Span> {
+        window::common(&self.snapshots(), self.warm_up).filter(|span| span.total_bytes() > 0)
+    }
+
+    fn progress(&self) -> Progress {
+        window::progress(&self.snapshots(), self.warm_up, self.longest)
+    }
+
+    fn snapshots(&self) -> Vec<Snapshot> {
+        figures::snapshots(&self.ways(), &self.links)
+    }
+
+    fn ways(&self) -> Vec<Loading<'_>> {
         let ways = self.phase.ways().iter();
-        ways.map(|way| loaded.loading(*way)).collect()
+        ways.map(|way| self.loading(*way)).collect()
     }
-}
 
-impl Loaded {
     fn loading(&self, way: Direction) -> Loading<'_> {
         let ends = Ends {
             client: &self.client,
@@ -396,28 +419,27 @@ impl Loaded {
             sender,
         }
     }
-}
 
-/// Sends the last interval of a direction as an event, if the load has this direction.
-fn show(
-    loaded: &Loaded,
-    way: Direction,
-    order: &LoadOrder,
-    events: Option<&mpsc::Sender<BenchEvent>>,
-) {
-    let Some(events) = events.filter(|_| order.phase.ways().contains(&way)) else {
-        return;
-    };
-    let Some(interval) = loaded.loading(way).last_interval(&order.links) else {
-        return;
-    };
-    let _ = events.try_send(BenchEvent::Sample {
-        phase: order.phase,
-        repeat: order.repeat,
-        way,
-        interval,
-        links: order.links.iter().map(|link| link.id).collect(),
-    });
+    /// Sends the last interval of a direction as an event, if the load has this direction.
+    fn show(&self, way: Direction, events: Option<&mpsc::Sender<BenchEvent>>) {
+        let Some(events) = events.filter(|_| self.phase.ways().contains(&way)) else {
+            return;
+        };
+        let Some(interval) = self.loading(way).last_interval(&self.links) else {
+            return;
+        };
+        let _ = events.try_send(BenchEvent::Sample {
+            phase: self.phase,
+            repeat: self.repeat,
+            way,
+            interval,
+            links: self.link_ids(),
+        });
+    }
+
+    fn link_ids(&self) -> Vec<u32> {
+        self.links.iter().map(|link| link.id).collect()
+    }
 }
 
 /// Interval at which a running load is checked for its end; samples may arrive much more often.

@@ -32,28 +32,6 @@ pub(crate) struct LoadedLink {
     pub(crate) paths: Vec<usize>,
 }
 
-/// Measurement window on the client's clock, in microseconds since the load began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-}
-
-impl Window {
-    pub(crate) fn of(span: &Span) -> Self {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let from = micros(span.began);
-        Self {
-            from,
-            to: from.saturating_add(micros(span.length)),
-        }
-    }
-
-    pub(crate) fn micros(self) -> u64 {
-        self.to.saturating_sub(self.from)
-    }
-}
-
 /// One direction of a load, with the samples of its receiver and its sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loading<'a> {
@@ -186,17 +164,17 @@ impl Track {
 
     /// Returns the increase of a counter in a window. If the counter fell because of a
     /// reconnection, returns its value at the end.
-    fn rise(&self, window: Window, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
+    fn rise(&self, window: &Span, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let (from, to) = (
-            self.value(window.from, &counter)?,
-            self.value(window.to, &counter)?,
+            self.value(window.begin_us(), &counter)?,
+            self.value(window.end_us(), &counter)?,
         );
         Some(to.checked_sub(from).unwrap_or(to))
     }
 
     fn tcp_rise(
         &self,
-        window: Window,
+        window: &Span,
         path: usize,
         counter: impl Fn(&TcpSample) -> Option<u64>,
     ) -> Option<u64> {
@@ -217,18 +195,19 @@ impl Track {
     /// Returns the sampled values of a path's TCP gauge in a window.
     fn gauges(
         &self,
-        window: Window,
+        window: &Span,
         path: usize,
         value: impl Fn(&TcpSample) -> Option<u64>,
     ) -> Vec<u64> {
-        let within = |index: &usize| (window.from..=window.to).contains(&self.at(*index));
+        let within =
+            |index: &usize| (window.begin_us()..=window.end_us()).contains(&self.at(*index));
         let indices = (0..self.len()).filter(within);
         indices
             .filter_map(|index| value(self.samples.get(index)?.paths.get(path)?.tcp.as_ref()?))
             .collect()
     }
 
-    pub(crate) fn cpu(&self, window: Window) -> Option<CpuUse> {
+    pub(crate) fn cpu(&self, window: &Span) -> Option<CpuUse> {
         let rise = |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| {
             self.rise(window, |sample| counter(sample.cpu.as_ref()?))
         };
@@ -274,8 +253,8 @@ impl Loading<'_> {
             .collect()
     }
 
-    fn interval(&self, span: &Span, links: &[LoadedLink]) -> Interval {
-        let (window, sender) = (Window::of(span), self.sender);
+    fn interval(&self, window: &Span, links: &[LoadedLink]) -> Interval {
+        let sender = self.sender;
         let retransmitted: Option<Vec<u64>> = links
             .iter()
             .map(|link| {
@@ -289,15 +268,15 @@ impl Loading<'_> {
             .map(|link| {
                 link.paths
                     .iter()
-                    .filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us))
+                    .filter_map(|path| sender.tcp_at(window.end_us(), *path, |tcp| tcp.rtt_us))
                     .max()
             })
             .collect();
         Interval {
             way: self.way,
-            t_us: window.from,
+            t_us: window.begin_us(),
             dt_us: window.micros(),
-            bytes: by_link(&span.bytes, links),
+            bytes: by_link(&window.bytes, links),
             retransmitted_bytes: retransmitted.unwrap_or_default(),
             rtt_us: rtt.unwrap_or_default(),
         }
@@ -334,9 +313,8 @@ pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> 
     ways.iter().zip(bytes).flat_map(of_way).collect()
 }
 
-fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Flow {
+fn flow(loading: &Loading<'_>, window: &Span, link: &LoadedLink, bytes: u64) -> Flow {
     let (receiver, sender) = (loading.receiver, loading.sender);
-    let window = Window::of(span);
     let first = link.paths.first().copied().unwrap_or_default();
     let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| {
         track.rise(window, |sample| of(sample.paths.get(first)?))
@@ -350,7 +328,7 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
         link: link.id,
         way: loading.way,
         bytes,
-        goodput_bps: BitRate::from_bytes_over(bytes, span.length).0,
+        goodput_bps: BitRate::from_bytes_over(bytes, window.length).0,
         interface_sent_bytes: counted(sender, |path| path.interface_sent),
         interface_received_bytes: counted(receiver, |path| path.interface_received),
         // Set later by `conclude`.
@@ -361,7 +339,7 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
 
 /// Returns the smallest socket buffer of the paths in bytes, by the last sample of the window.
 fn least_buffer(
-    window: Window,
+    window: &Span,
     track: &Track,
     paths: &[usize],
     of: impl Fn(&TcpSample) -> Option<u64> + Copy,
@@ -372,7 +350,7 @@ fn least_buffer(
         .min()
 }
 
-fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
+fn tcp_use(window: &Span, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
     let rise = |counter: fn(&TcpSample) -> Option<u64>| {
         sum(paths, |path| sender.tcp_rise(window, path, counter))
     };
@@ -461,6 +439,14 @@ mod tests {
             .collect()
     }
 
+    fn micros(range: std::ops::Range<u64>) -> Span {
+        Span {
+            began: Duration::from_micros(range.start),
+            length: Duration::from_micros(range.end - range.start),
+            bytes: Vec::new(),
+        }
+    }
+
     fn to_daemon<'a>(receiver: &'a Track, sender: &'a Track) -> Loading<'a> {
         Loading {
             way: Direction::ToDaemon,
@@ -476,13 +462,7 @@ mod tests {
             (steady(&[(100, 0), (50, 2)], 21), Track::default(), links(2));
         let ways = [to_daemon(&receiver, &sender)];
         let span = window::common(&snapshots(&ways, &links), Duration::from_secs(1)).unwrap();
-        assert_eq!(
-            Window::of(&span),
-            Window {
-                from: 2_001_000,
-                to: 10_001_000
-            }
-        );
+        assert_eq!((span.begin_us(), span.end_us()), (2_001_000, 10_001_000));
         let flows = flows(&ways, &span, &links);
         assert_eq!(
             flows
@@ -554,13 +534,7 @@ mod tests {
             .collect();
         assert_eq!(times, [301, 501, 1001, 1501, 2001, 2301, 2501, 3001, 3201]);
         let span = window::common(&snapshots, Duration::from_secs(1)).unwrap();
-        assert_eq!(
-            Window::of(&span),
-            Window {
-                from: 1501 * MS,
-                to: 3201 * MS
-            }
-        );
+        assert_eq!((span.begin_us(), span.end_us()), (1501 * MS, 3201 * MS));
         let flows = flows(&ways, &span, &links);
         assert_eq!(
             flows
@@ -609,37 +583,10 @@ mod tests {
     fn a_counter_between_two_samples_is_taken_in_proportion_and_one_set_back_counts_from_there() {
         let track = steady(&[(100, 0)], 3);
         let received = |sample: &BenchSample| Some(sample.paths[0].received);
-        assert_eq!(
-            track.rise(
-                Window {
-                    from: 1_000,
-                    to: 251_000
-                },
-                received
-            ),
-            Some(50)
-        );
-        assert_eq!(
-            track.rise(
-                Window {
-                    from: 0,
-                    to: 9_000_000
-                },
-                received
-            ),
-            Some(200)
-        );
+        assert_eq!(track.rise(&micros(1_000..251_000), received), Some(50));
+        assert_eq!(track.rise(&micros(0..9_000_000), received), Some(200));
         let falling = |sample: &BenchSample| Some(if sample.at_us == 0 { 500 } else { 3 });
-        assert_eq!(
-            track.rise(
-                Window {
-                    from: 1_000,
-                    to: 1_001_000
-                },
-                falling
-            ),
-            Some(3)
-        );
+        assert_eq!(track.rise(&micros(1_000..1_001_000), falling), Some(3));
     }
 
     #[test]

@@ -320,10 +320,10 @@ impl Evidence {
 }
 
 /// Diagnosis and rates of one link, as input of [`of_all`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LinkFinding<'a> {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LinkFinding {
     /// Display name of the link.
-    pub(crate) name: &'a str,
+    pub(crate) name: String,
     /// Diagnosis of the link by [`of_link`].
     pub(crate) finding: Finding,
     /// Measured goodput of the link.
@@ -334,7 +334,7 @@ pub(crate) struct LinkFinding<'a> {
     pub(crate) loss: Option<f64>,
 }
 
-impl LinkFinding<'_> {
+impl LinkFinding {
     fn missing(&self) -> u64 {
         self.expected
             .map_or(0, |expected| expected.0.saturating_sub(self.goodput.0))
@@ -343,32 +343,25 @@ impl LinkFinding<'_> {
 
 /// Diagnosis of all links together.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Whole {
+pub(crate) struct Whole<'a> {
     /// Factor that limits the links.
     pub(crate) finding: Finding,
-    /// Indexes of the limited links.
-    pub(crate) links: Vec<usize>,
-    /// Groups of links that share a resource, by index; empty except for [`Limiter::Shared`]. A
-    /// single group, unless measurements of pairs are added.
-    pub(crate) groups: Vec<Vec<usize>>,
+    /// Limited links.
+    pub(crate) links: Vec<&'a LinkFinding>,
 }
 
 /// Returns the limiting factor of all links under load; `None` without links.
 ///
 /// Chooses the factor with the largest shortfall of goodput, summed over its links, however small.
 /// [`Limiter::Unknown`] is ignored while the total is at 97 % of the expected goodput.
-pub(crate) fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
-    let all = || (0..links.len()).collect::<Vec<usize>>();
+pub(crate) fn of_all(links: &[LinkFinding]) -> Option<Whole<'_>> {
     let of = |limiter: Limiter| {
-        all()
-            .into_iter()
-            .filter(|index| links[*index].finding.limiter == limiter)
-            .collect::<Vec<usize>>()
+        let held = links.iter();
+        held.filter(move |link| link.finding.limiter == limiter)
     };
     let missing = |limiter: &Limiter| {
         of(*limiter)
-            .iter()
-            .map(|index| links[*index].missing())
+            .map(LinkFinding::missing)
             .fold(0, u64::saturating_add)
     };
     let is_full = {
@@ -387,30 +380,20 @@ pub(crate) fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let Some(limiter) = limiter else {
         return (!links.is_empty()).then(|| Whole {
             finding: Finding::of(Limiter::Cable),
-            links: all(),
-            groups: Vec::new(),
+            links: links.iter().collect(),
         });
     };
-    let held = of(limiter);
-    let finding = held
-        .iter()
-        .map(|index| links[*index].finding)
+    let finding = of(limiter)
+        .map(|link| link.finding)
         .max_by_key(|finding| finding.by_quota)?;
     // A single link must share the resource with another one.
-    let held = if limiter == Limiter::Shared && held.len() == 1 {
-        all()
-    } else {
-        held
-    };
-    let groups = if limiter == Limiter::Shared {
-        vec![held.clone()]
-    } else {
-        Vec::new()
-    };
+    let is_all = limiter == Limiter::Shared && of(limiter).count() == 1;
     Some(Whole {
         finding,
-        links: held,
-        groups,
+        links: match is_all {
+            true => links.iter().collect(),
+            false => of(limiter).collect(),
+        },
     })
 }
 
@@ -424,13 +407,10 @@ pub(crate) struct Names<'a> {
 }
 
 /// Describes the limiting factor of all links in words that follow a subject: `limited by …`.
-pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
-    let held: Vec<&LinkFinding<'_>> = whole
-        .links
-        .iter()
-        .filter_map(|index| links.get(*index))
-        .collect();
-    let list = listed(&held.iter().map(|link| link.name).collect::<Vec<&str>>());
+/// `groups` names links that share a resource, if pairs of links were measured.
+pub(crate) fn sentence(whole: &Whole<'_>, groups: &[Vec<&str>], names: Names<'_>) -> String {
+    let held: Vec<&str> = whole.links.iter().map(|link| &*link.name).collect();
+    let list = listed(&held);
     let Names { sender, receiver } = names;
     let host = if whole.finding.at == Some(End::Sender) {
         sender
@@ -438,7 +418,7 @@ pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_
         receiver
     };
     match whole.finding.limiter {
-        Limiter::Cable => cables(&held),
+        Limiter::Cable => cables(&whole.links),
         Limiter::Sender => {
             format!("limited by the program on {sender}: too little data for {list}")
         }
@@ -457,9 +437,10 @@ pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_
         Limiter::Cpu => format!("limited by the processor of {host}: one core is saturated"),
         Limiter::Loss => format!(
             "limited by lost packets on {list}{}: try another cable or port",
-            resent(&held)
+            resent(&whole.links)
         ),
-        Limiter::Shared => shared(&whole.groups, links),
+        Limiter::Shared if groups.is_empty() => shared(&[held]),
+        Limiter::Shared => shared(groups),
         Limiter::Window => format!(
             "limited by the round trip of {list}: bandwidth × delay exceeds the socket buffers"
         ),
@@ -467,7 +448,7 @@ pub(crate) fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_
     }
 }
 
-fn cables(held: &[&LinkFinding<'_>]) -> String {
+fn cables(held: &[&LinkFinding]) -> String {
     if held.len() == 1 {
         return "limited by the cable, at its full rate".into();
     }
@@ -501,17 +482,10 @@ fn cables(held: &[&LinkFinding<'_>]) -> String {
     format!("limited by the cables, at their full rate{slow}")
 }
 
-fn shared(groups: &[Vec<usize>], links: &[LinkFinding<'_>]) -> String {
-    let names = |group: &Vec<usize>| {
-        group
-            .iter()
-            .filter_map(|index| links.get(*index))
-            .map(|link| link.name)
-            .collect::<Vec<&str>>()
-    };
+fn shared(groups: &[Vec<&str>]) -> String {
     let things: Vec<String> = groups
         .iter()
-        .map(|group| format!("a resource shared by {}", listed(&names(group))))
+        .map(|group| format!("a resource shared by {}", listed(group)))
         .collect();
     format!(
         "limited by {}, such as a bus, card or switch: each alone is faster",
@@ -519,7 +493,7 @@ fn shared(groups: &[Vec<usize>], links: &[LinkFinding<'_>]) -> String {
     )
 }
 
-fn resent(held: &[&LinkFinding<'_>]) -> String {
+fn resent(held: &[&LinkFinding]) -> String {
     let worst = held.iter().filter_map(|link| link.loss).fold(0.0, f64::max);
     if worst > 0.0 {
         format!(" ({:.2} % of the bytes were retransmitted)", worst * 100.0)

@@ -6,10 +6,7 @@ mod disk;
 mod given;
 mod sweeps;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
 
 use nicstripe_proto::{BitRate, message::BenchFacts};
 use tokio::sync::mpsc;
@@ -17,16 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Client, Failure},
-    control::{Control, LoadOrder, Loaded},
+    control::{Control, Load},
     event::BenchEvent,
-    figures::{self, Window},
     links::{Links, host},
     plan::BenchPlan,
     repeat::{Planned, RepeatRule, Schedule},
     report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
     sampler::facts,
     summary::conclude,
-    window::{self, Progress, SETTLING},
+    window::SETTLING,
 };
 
 /// Maximum time to measure the round trips of one link.
@@ -51,8 +47,8 @@ pub struct Runner<C: Client> {
     links: Links,
     /// Total duration of the completed loads.
     loading: Duration,
-    /// Load in progress: its parameters, its start and the samples so far.
-    under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
+    /// Load in progress.
+    under_way: Option<Load>,
     /// Time after which no further measurement starts.
     deadline: Option<Instant>,
     /// True if a part of the plan was not measured.
@@ -304,9 +300,11 @@ impl<C: Client> Runner<C> {
         talk: &mut Control<C>,
         planned: &Planned,
     ) -> Result<Option<BitRate>, C::Error> {
-        let order = self.order(planned.phase, planned.repeat, &planned.links);
+        let load = self.load_of(planned.phase, planned.repeat, &planned.links);
         let started_at = Instant::now();
-        self.run_load(talk, order).await?;
+        // An interruption does not lose the samples.
+        let load = self.under_way.insert(load);
+        talk.load(load, &self.events).await?;
         let Some(run) = self.take_run() else {
             return Ok(None);
         };
@@ -327,13 +325,12 @@ impl<C: Client> Runner<C> {
         Ok(Some(total))
     }
 
-    /// Returns the parameters of a load over the links `ids`, from its phase and the plan.
-    fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
+    /// Returns a load over the links `ids`, from its phase and the plan.
+    fn load_of(&self, phase: Phase, repeat: u32, ids: &[u32]) -> Load {
         let (paths, links) = self.links.loaded(ids);
-        LoadOrder {
+        Load {
             phase,
             repeat,
-            paths,
             links,
             warm_up: self.plan.warm_up,
             longest: self.plan.load,
@@ -341,21 +338,13 @@ impl<C: Client> Runner<C> {
             settles: self.plan.settle,
             message_bytes: self.plan.message_bytes,
             socket_buffer: self.plan.socket_buffer,
+            ..Load::none(paths)
         }
-    }
-
-    /// Runs a load. Keeps its samples in `under_way`, so that an interruption does not lose them.
-    async fn run_load(&mut self, talk: &mut Control<C>, order: LoadOrder) -> Result<(), C::Error> {
-        let loaded = Arc::new(Mutex::new(Loaded::default()));
-        self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
-        talk.load(&order, &loaded, &self.events).await
     }
 
     /// Takes the load in progress and returns its results.
     fn take_run(&mut self) -> Option<Run> {
-        let (order, began, loaded) = self.under_way.take()?;
-        let loaded = std::mem::take(&mut *loaded.lock().unwrap_or_else(PoisonError::into_inner));
-        run_of(&order, began.duration_since(self.began), &loaded)
+        self.under_way.take()?.run(self.began)
     }
 
     /// Adds an interrupted load to the report if its window is at least [`LEAST_WINDOW`].
@@ -371,33 +360,6 @@ impl<C: Client> Runner<C> {
 
 /// Minimum measurement window of an interrupted load that is reported.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
-
-/// Computes the results of a load from the samples of both ends; `None` if it has no measurement
-/// window yet, or if no data arrived in it.
-fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
-    let ways = order.ways(loaded);
-    let span = window::common(&figures::snapshots(&ways, &order.links), order.warm_up)
-        .filter(|span| span.total_bytes() > 0)?;
-    let window = Window::of(&span);
-    Some(Run {
-        phase: order.phase,
-        repeat: order.repeat,
-        began_us: began.as_micros() as u64 + window.from,
-        window_us: window.micros(),
-        stable: order.progress(loaded) == Progress::Settled,
-        flows: figures::flows(&ways, &span, &order.links),
-        total_bps: span.total().0,
-        cpu: Ends {
-            client: loaded.client.cpu(window),
-            daemon: loaded.daemon.cpu(window),
-        },
-        intervals: ways
-            .iter()
-            .flat_map(|loading| loading.intervals(&order.links))
-            .collect(),
-        other_transfers: loaded.daemon.transfers(),
-    })
-}
 
 /// Formats a time as RFC 3339 in UTC, to the second.
 fn rfc3339(at: SystemTime) -> String {

@@ -239,19 +239,12 @@ impl<'a> Measured<'a> {
             .into_iter()
             .find(|phase| self.of_phase(*phase).next().is_some())?;
         let way = self.way(phase);
-        let names: Vec<String> = self.links.iter().map(|link| self.name(link)).collect();
-        let links: Vec<LinkFinding<'_>> = self
-            .links
-            .iter()
-            .zip(&names)
-            .filter_map(|(link, name)| self.finding(phase, way, link, name))
+        let links = self.links.iter();
+        let links: Vec<LinkFinding> = links
+            .filter_map(|link| self.finding(phase, way, link))
             .collect();
-        let mut whole = limiter::of_all(&links)?;
-        let groups = self.sharing(&names, &links);
-        if whole.finding.limiter == Limiter::Shared && !groups.is_empty() {
-            whole.groups = groups;
-        }
-        let because = limiter::sentence(&whole, &links, self.machines(way));
+        let whole = limiter::of_all(&links)?;
+        let because = limiter::sentence(&whole, &self.sharing(&links), self.machines(way));
         let doubts = self.doubt(phase) + &self.disturbance(phase);
         Some((
             whole.finding.limiter,
@@ -260,17 +253,11 @@ impl<'a> Measured<'a> {
     }
 
     /// Returns the rate and bottleneck of a link in a phase; `None` if the link took no part.
-    fn finding<'n>(
-        &self,
-        phase: Phase,
-        way: Direction,
-        link: &BenchLink,
-        name: &'n str,
-    ) -> Option<LinkFinding<'n>> {
+    fn finding(&self, phase: Phase, way: Direction, link: &BenchLink) -> Option<LinkFinding> {
         let parts = self.parts(phase, link.id, way);
         let evidence = self.evidence(link, way, &parts);
         (!parts.is_empty()).then(|| LinkFinding {
-            name,
+            name: self.name(link),
             finding: limiter::of_link(&evidence),
             goodput: evidence.goodput,
             expected: self.expected(link, way),
@@ -278,9 +265,9 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// Returns the groups of links that share a bottleneck according to the pair loads, as indices
-    /// into `found`. Empty if no pair showed one.
-    fn sharing(&self, names: &[String], found: &[LinkFinding<'_>]) -> Vec<Vec<usize>> {
+    /// Returns the names in `found` of links that share a bottleneck according to the pair loads, by
+    /// group. Empty if no pair showed one.
+    fn sharing<'f>(&self, found: &'f [LinkFinding]) -> Vec<Vec<&'f str>> {
         let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
         let holds_back = |run: &&Run| {
             let links = self.links.iter().filter(|link| ids(run).contains(&link.id));
@@ -290,18 +277,15 @@ impl<'a> Measured<'a> {
             let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
             scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
         };
-        let position = |id: u32| {
-            let name = self
-                .links
-                .iter()
-                .position(|link| link.id == id)
-                .and_then(|index| names.get(index))?;
-            found.iter().position(|link| link.name == name)
+        let name = |id: u32| {
+            let name = self.name(self.links.iter().find(|link| link.id == id)?);
+            let mut names = found.iter().map(|link| &*link.name);
+            names.find(|found| *found == name)
         };
         let groups = repeat::joined(self.of_phase(Phase::Pair).filter(holds_back).map(ids));
         groups
             .into_iter()
-            .map(|group| group.into_iter().filter_map(position).collect())
+            .map(|group| group.into_iter().filter_map(name).collect())
             .collect()
     }
 
@@ -336,7 +320,7 @@ impl<'a> Measured<'a> {
 
     /// Returns the sentence about the total rate, such as `2 links carry 1.15 Gbit/s from a to b,
     /// 60.9 % of theory`.
-    fn claim(&self, phase: Phase, way: Direction, links: &[LinkFinding<'_>]) -> String {
+    fn claim(&self, phase: Phase, way: Direction, links: &[LinkFinding]) -> String {
         let Names { sender, receiver } = self.machines(way);
         let carry = if links.len() == 1 {
             "1 link carries".to_owned()

@@ -47,6 +47,21 @@ impl Span {
         }
     }
 
+    /// Returns the begin in microseconds since the load began.
+    pub(crate) fn begin_us(&self) -> u64 {
+        self.began.as_micros() as u64
+    }
+
+    /// Returns the end in microseconds since the load began.
+    pub(crate) fn end_us(&self) -> u64 {
+        self.begin_us() + self.micros()
+    }
+
+    /// Returns the length in microseconds.
+    pub(crate) fn micros(&self) -> u64 {
+        self.length.as_micros() as u64
+    }
+
     /// Returns the payload bytes received on all paths.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.bytes

@@ -1,23 +1,18 @@
 //! Sweep points that need connections with other settings than the benchmark's: each uses a
 //! separate session.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::BitRate;
 use tokio::task::JoinHandle;
 
-use super::{Runner, run_of};
+use super::Runner;
 use crate::{
     client::{BenchPath, Client, Failure, Packets as _},
-    control::{Control, LoadOrder, Loaded},
-    figures::LoadedLink,
+    control::{Control, Load},
     links::Links,
     metrics,
     report::{BenchLink, CpuUse, Run, SweepKind},
-    statistics::jain,
     sweep::{Measured, Point},
 };
 
@@ -67,48 +62,37 @@ impl<C: Client> Runner<C> {
             _ => self.plan.socket_buffer,
         };
         self.enter_apart(kind, point, buffer).await?;
-        let order = LoadOrder {
+        let mut load = Load {
             longest: point.least.min(self.plan.load),
             settles: false,
             socket_buffer: buffer,
-            ..self.order(self.point_way().phase(), point.repeat, &[])
+            ..self.load_of(self.point_way().phase(), point.repeat, &[])
         };
-        let since = self.began.elapsed();
-        let events = self.events.clone();
-        let client = self.client.clone();
-        let ended = || client.error(Failure::Ended("before the load"));
+        let ended = |why| self.client.error(Failure::Ended(why));
         let (talk, links) = self
             .apart
             .as_mut()
             .and_then(|apart| apart.entered.as_mut())
-            .ok_or_else(ended)?;
-        let (paths, loaded_links) = links.loaded(&links.ids());
-        let order = LoadOrder {
-            paths,
-            links: loaded_links,
-            ..order
-        };
-        let loaded = Mutex::new(Loaded::default());
-        let done = talk.load(&order, &loaded, &events).await;
-        let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = done {
+            .ok_or_else(|| ended("before the load"))?;
+        (load.paths, load.links) = links.loaded(&links.ids());
+        if let Err(error) = talk.load(&mut load, &self.events).await {
             // The session's state is unknown.
             self.end_apart().await;
             return Err(error);
         }
-        let nothing = || client.error(Failure::Ended("nothing arrived"));
-        let run = run_of(&order, since, &loaded)
+        let run = load
+            .run(self.began)
             .filter(|run| run.total_bps > 0)
-            .ok_or_else(nothing)?;
+            .ok_or_else(|| self.client.error(Failure::Ended("nothing arrived")))?;
         Ok(Measured {
             rate: BitRate(run.total_bps),
             elapsed: began.elapsed(),
             time: None,
             cpu_seconds_per_gbit: cpu_per_gbit(&run),
-            got_bytes: loaded.got_buffer.filter(|_| {
+            got_bytes: load.got_buffer.filter(|_| {
                 matches!(kind, SweepKind::Buffer | SweepKind::Grid) && buffer.is_some()
             }),
-            fairness: fairness(&order, &loaded),
+            fairness: load.fairness(),
         })
     }
 
@@ -216,25 +200,6 @@ fn cpu_per_gbit(run: &Run) -> Option<f64> {
     let micros = of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?);
     let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
     metrics::cpu_seconds_per_gbit(micros as f64 / 1e6, bytes)
-}
-
-/// Returns Jain's fairness index over the connections of a link, for the link with the lowest
-/// index.
-fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
-    let each = (0..order.paths.len()).map(|path| LoadedLink {
-        id: path as u32,
-        paths: vec![path],
-    });
-    let by_path = LoadOrder {
-        links: each.collect(),
-        ..order.clone()
-    };
-    let flows = run_of(&by_path, Duration::ZERO, loaded)?.flows;
-    let of = |link: &LoadedLink| {
-        let flows = link.paths.iter().filter_map(|path| flows.get(*path));
-        jain(&flows.map(|flow| flow.bytes as f64).collect::<Vec<f64>>())
-    };
-    order.links.iter().filter_map(of).min_by(f64::total_cmp)
 }
 
 /// Maximum wait until the links are connected again.

@@ -1,18 +1,13 @@
 //! Stages of a copy from disk to disk, run in sequence at both ends.
 
-use std::{
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
 
 use nicstripe_proto::{BitRate, Name, message::DiskOrder, name::printable};
 
-use super::{Runner, run_of};
+use super::Runner;
 use crate::{
     client::{Client, Moved, StopOnDrop},
-    control::{Control, LoadOrder, Loaded},
+    control::Control,
     plan::DiskPlan,
     report::{Direction, DiskReport, Ends, Spread},
 };
@@ -270,15 +265,10 @@ async fn network<C: Client>(
     runner: &Runner<C>,
     talk: &mut Control<C>,
 ) -> Result<Measured, C::Error> {
-    let order = runner.order(way.phase(), repeat, &runner.links.ids());
-    let order = LoadOrder {
-        longest: order.longest.min(NETWORK_TIME),
-        ..order
-    };
-    let loaded = Mutex::new(Loaded::default());
-    talk.load(&order, &loaded, &runner.events).await?;
-    let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let run = run_of(&order, runner.began.elapsed(), &loaded);
+    let mut load = runner.load_of(way.phase(), repeat, &runner.links.ids());
+    load.longest = load.longest.min(NETWORK_TIME);
+    talk.load(&mut load, &runner.events).await?;
+    let run = load.run(runner.began);
     Ok(run
         .map(|run| BitRate(run.total_bps))
         .ok_or_else(|| "nothing arrived".into()))

@@ -3,17 +3,14 @@
 //! `crate::sweep` plans the next point, repeated measurements and the end. This
 //! module measures.
 
-use std::{
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::{BitRate, PathId};
 
 use super::Runner;
 use crate::{
     client::{Client, Failure, Packets as _},
-    control::{Control, LoadOrder},
+    control::{Control, Load},
     event::BenchEvent,
     plan::BenchPlan,
     report::{Sweep, SweepKind, SweepPoint},
@@ -105,9 +102,9 @@ impl<C: Client> Runner<C> {
         let link = (kind == SweepKind::Message).then_some(first);
         self.sweep = Some(Swept::new(link, self.planner(kind, first).await));
         let path = link.and_then(|link| self.links.path(link));
-        let run = path.map(LoadOrder::unloaded);
-        if let Some(run) = &run {
-            talk.begin_run(run, &Mutex::default()).await?;
+        let mut run = path.map(|path| Load::none(vec![path.0]));
+        if let Some(run) = &mut run {
+            talk.begin_run(run).await?;
         }
         while let Some(point) = self.next_point() {
             let measured = match path {
@@ -116,8 +113,8 @@ impl<C: Client> Runner<C> {
             };
             self.took(kind, &point, measured);
         }
-        match run {
-            Some(run) => talk.end_run(&run, Instant::now(), &Mutex::default()).await,
+        match &mut run {
+            Some(run) => talk.end_run(run).await,
             None => Ok(()),
         }
     }
