@@ -50,17 +50,15 @@ impl Links {
         self.links.check()?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
-            return if self.json {
-                print_document(&document_of_here(&interfaces))
-            } else {
-                print_here(&interfaces)
+            return match self.json {
+                true => print_document(&document_of_here(&interfaces)),
+                false => print_here(&interfaces),
             };
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
-        if self.json {
-            print_document(&document(&host, &peer, &survey))
-        } else {
-            print_survey(&host, &peer, &survey)
+        match self.json {
+            true => print_document(&document(&host, &peer, &survey)),
+            false => print_survey(&host, &peer, &survey),
         }
     }
 
@@ -89,32 +87,29 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
     let heads = [
         "link", "address", "why", "MTU", "speed", "expected", "state",
     ];
-    for line in aligned(heads, survey.links.iter().map(row)) {
-        stdout::line(line)?;
-    }
-    for note in survey.links.iter().flat_map(notes) {
-        stdout::line(format_args!("  {note}"))?;
-    }
-    if !survey.unused.is_empty() {
-        stdout::line("not used:")?;
-    }
-    for UnusedInterface {
-        is_peers,
-        interface,
-        why,
-        ..
-    } in &survey.unused
-    {
-        let side = if *is_peers { "there" } else { "here" };
-        stdout::line(format_args!(
+    let unused = |unused: &UnusedInterface| {
+        let side = if unused.is_peers { "there" } else { "here" };
+        format!(
             "  {side} {}: {}",
-            shown(interface),
-            shown(why)
-        ))?;
-    }
-    for remedy in link_text::remedies(&survey.remedies) {
-        stdout::line(format_args!("  remedy {remedy}"))?;
-    }
+            shown(&unused.interface),
+            shown(&unused.why)
+        )
+    };
+    let title = (!survey.unused.is_empty()).then(|| "not used:".to_owned());
+    let remedies = link_text::remedies(&survey.remedies).into_iter();
+    aligned(heads, survey.links.iter().map(row))
+        .into_iter()
+        .chain(
+            survey
+                .links
+                .iter()
+                .flat_map(notes)
+                .map(|note| format!("  {note}")),
+        )
+        .chain(title)
+        .chain(survey.unused.iter().map(unused))
+        .chain(remedies.map(|remedy| format!("  remedy {remedy}")))
+        .try_for_each(stdout::line)?;
     let expected = survey.expected.map_or_else(
         || "expected rate unknown".to_owned(),
         |rate| format!("{} expected", Speed(rate)),
@@ -175,11 +170,10 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
     let mut notes = Vec::new();
     for (side, members) in [("here", &link.members), ("there", &link.peer_members)] {
         if !members.is_empty() {
-            let members: Vec<String> = members.iter().map(shown).collect();
+            let members = members.iter().map(shown).collect::<Vec<_>>().join(", ");
+            let streams = link.streams;
             notes.push(format!(
-                "{name}: bond {side} of {}, {} connections",
-                members.join(", "),
-                link.streams
+                "{name}: bond {side} of {members}, {streams} connections"
             ));
         }
     }
@@ -232,30 +226,24 @@ fn document(host: &str, peer: &Peer, survey: &LinkSurvey) -> Object {
 }
 
 fn of_link(link: &SurveyedLink) -> Object {
+    let family = match link.link.remote.is_ipv4() {
+        true => "ipv4",
+        false => "ipv6",
+    };
     link_ends(&link.link)
-        .and(Object::default().with("chosen_for", reason(link.reason).1))
+        .with("chosen_for", reason(link.reason).1)
         .and(link_state(&link.state))
-        .and(
-            Object::default()
-                .with("verified", link.verified)
-                .with(
-                    "family",
-                    if link.link.remote.is_ipv4() {
-                        "ipv4"
-                    } else {
-                        "ipv6"
-                    },
-                )
-                .with("mtu", link.mtu)
-                .with("path_mtu", link.path_mtu)
-                .with("line_rate_bps", bps(link.line_rate))
-                .with("peer_line_rate_bps", bps(link.peer_line_rate))
-                .with("theory_bps", bps(link.theory))
-                .with("streams", link.streams)
-                .with("members", any(&link.members))
-                .with("peer_members", any(&link.peer_members))
-                .with("route", link.route),
-        )
+        .with("verified", link.verified)
+        .with("family", family)
+        .with("mtu", link.mtu)
+        .with("path_mtu", link.path_mtu)
+        .with("line_rate_bps", bps(link.line_rate))
+        .with("peer_line_rate_bps", bps(link.peer_line_rate))
+        .with("theory_bps", bps(link.theory))
+        .with("streams", link.streams)
+        .with("members", any(&link.members))
+        .with("peer_members", any(&link.peer_members))
+        .with("route", link.route)
 }
 
 fn of_unused(unused: &UnusedInterface) -> Object {

@@ -36,6 +36,11 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 pub(crate) struct Object(Vec<(&'static str, Box<RawValue>)>);
 
 impl Object {
+    /// Starts the fields of the event with this name.
+    pub(crate) fn event(name: &'static str) -> Self {
+        Self::default().with("event", name)
+    }
+
     /// Adds a field, unless its value is unknown.
     pub(crate) fn with(mut self, name: &'static str, value: impl Serialize) -> Self {
         let known = to_raw_value(&value)

@@ -9,16 +9,14 @@ use crate::{
 
 /// Returns the first event, which names the host.
 pub(crate) fn start(host: &str) -> Object {
-    Object::default()
-        .with("event", "start")
+    Object::event("start")
         .with("version", env!("CARGO_PKG_VERSION"))
         .with("host", host)
 }
 
 /// Returns the document that is printed in place of a report.
 pub(crate) fn failed(failure: &Failure, hint: Option<String>) -> Object {
-    Object::default()
-        .with("event", "failed")
+    Object::event("failed")
         .with("exit_code", failure.exit().code())
         .with("error", failure.one_line())
         .with("hint", hint)
@@ -27,26 +25,19 @@ pub(crate) fn failed(failure: &Failure, hint: Option<String>) -> Object {
 /// Returns the fields of an event; `None` if the schema does not describe it.
 pub(crate) fn fields(event: &BenchEvent) -> Option<Object> {
     Some(match event {
-        BenchEvent::Waiting { ahead, wait } => Object::default()
-            .with("event", "waiting")
+        BenchEvent::Waiting { ahead, wait } => Object::event("waiting")
             .with("ahead", ahead)
             .with("wait_s", seconds(*wait)),
-        BenchEvent::Connected { links } => Object::default()
-            .with("event", "connected")
-            .with("links", links),
-        BenchEvent::Idle { link, round_trips } => Object::default()
-            .with("event", "idle")
+        BenchEvent::Connected { links } => Object::event("connected").with("links", links),
+        BenchEvent::Idle { link, round_trips } => Object::event("idle")
             .with("link", link)
             .with("round_trips", round_trips),
-        BenchEvent::Left(left) => Object::default()
-            .with("event", "left")
-            .with("left_s", seconds(*left)),
+        BenchEvent::Left(left) => Object::event("left").with("left_s", seconds(*left)),
         BenchEvent::Began {
             phase,
             repeat,
             links,
-        } => Object::default()
-            .with("event", "began")
+        } => Object::event("began")
             .with("phase", phase)
             .with("repeat", repeat)
             .with("links", links),
@@ -56,19 +47,17 @@ pub(crate) fn fields(event: &BenchEvent) -> Option<Object> {
             way,
             interval,
             links,
-        } => Object::default()
-            .with("event", "sample")
+        } => Object::event("sample")
             .with("phase", phase)
             .with("repeat", repeat)
             .with("way", way)
             .with("interval", interval)
             .with("links", links),
-        BenchEvent::RunDone(run) => Object::default().with("event", "run_done").with("run", run),
-        BenchEvent::Point { kind, point } => Object::default()
-            .with("event", "point")
+        BenchEvent::RunDone(run) => Object::event("run_done").with("run", run),
+        BenchEvent::Point { kind, point } => Object::event("point")
             .with("kind", kind)
             .with("point", point),
-        BenchEvent::Note(text) => Object::default().with("event", "note").with("text", text),
+        BenchEvent::Note(text) => Object::event("note").with("text", text),
         _ => return None,
     })
 }

@@ -14,8 +14,7 @@ use crate::{
 /// Returns the first event, which names the sources and the target.
 pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Object {
     let sources: Vec<String> = sources.iter().map(shown).collect();
-    Object::default()
-        .with("event", "start")
+    Object::event("start")
         .with("version", env!("CARGO_PKG_VERSION"))
         .with("source", sources.first().map_or("", String::as_str))
         .with("sources", sources)
@@ -27,20 +26,16 @@ pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Obje
 /// the transfer of a single file.
 pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
     Some(match event {
-        Event::Connected { key, name } => Object::default()
-            .with("event", "connected")
+        Event::Connected { key, name } => Object::event("connected")
             .with("peer_key", key.to_string())
             .with("peer_name", name),
-        Event::Link { link, state } => Object::default()
-            .with("event", "link")
+        Event::Link { link, state } => Object::event("link")
             .and(link_ends(link))
             .and(link_state(state)),
-        Event::Started { size, resumed } => Object::default()
-            .with("event", "started")
+        Event::Started { size, resumed } => Object::event("started")
             .with("size_bytes", sized.then_some(size))
             .with("resumed_bytes", resumed),
-        Event::Progress(progress) => Object::default()
-            .with("event", "progress")
+        Event::Progress(progress) => Object::event("progress")
             .with("bytes", progress.bytes)
             .with(
                 "size_bytes",
@@ -52,16 +47,13 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
             .with("resumed_bytes", progress.resumed)
             .with("goodput_bps", progress.rate.0)
             .list("links", &progress.links, of_link),
-        Event::Waiting { since } => Object::default()
-            .with("event", "waiting")
-            .with("waited_s", seconds(*since)),
-        Event::Queued { host, since, most } => Object::default()
-            .with("event", "queued")
+        Event::Waiting { since } => Object::event("waiting").with("waited_s", seconds(*since)),
+        Event::Queued { host, since, most } => Object::event("queued")
             .with("host", host)
             .with("waited_s", seconds(*since))
             .with("sessions", most),
         Event::Entry { name, outcome } => of_entry(name, outcome),
-        Event::Restarted => Object::default().with("event", "restarted"),
+        Event::Restarted => Object::event("restarted"),
         _ => return None,
     })
 }
@@ -89,8 +81,7 @@ fn of_entry(name: &Name, outcome: &EntryOutcome) -> Object {
         EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text)),
         _ => (None, None, None),
     };
-    Object::default()
-        .with("event", "entry")
+    Object::event("entry")
         .with("name", shown)
         .with("name_base64", name_base64)
         .with("outcome", words(outcome).in_json)

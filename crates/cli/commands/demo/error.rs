@@ -27,13 +27,12 @@ pub(super) enum DemoError {
         path: PathBuf,
         free: u64,
     },
-    /// No TCP port for the daemon is free.
-    #[error("no free port for the demo's daemon")]
-    Port(#[source] io::Error),
-    #[error("cannot create the demo's folders")]
-    Folders(#[source] io::Error),
-    #[error("cannot create the file to copy")]
-    Sample(#[source] io::Error),
+    /// A part of the demo cannot be set up: its folders, its port, or the file to copy.
+    #[error("{what}")]
+    Setup {
+        what: &'static str,
+        source: io::Error,
+    },
     /// The file to copy or the received file cannot be read.
     #[error("cannot read {path:?}")]
     File { path: PathBuf, source: io::Error },

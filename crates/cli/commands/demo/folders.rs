@@ -3,6 +3,7 @@
 use std::{
     env,
     fs::{self, DirEntry, File},
+    io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
@@ -35,12 +36,12 @@ impl Folders {
         let base = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(parent)
-            .map_err(DemoError::Folders)?;
-        let lock = File::create_new(base.path().join(LOCK)).map_err(DemoError::Folders)?;
+            .map_err(failed)?;
+        let lock = File::create_new(base.path().join(LOCK)).map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| DemoError::Folders(error.into()))?;
+            .map_err(|error| failed(error.into()))?;
         let folders = Self { base, _lock: lock };
-        fs::create_dir(folders.received()).map_err(DemoError::Folders)?;
+        fs::create_dir(folders.received()).map_err(failed)?;
         let (near, far) = (folders.home("a"), folders.home("b"));
         let near_key = Identity::load_or_create(&near.identity_file())?.public_key();
         let far_key = Identity::load_or_create(&far.identity_file())?.public_key();
@@ -67,10 +68,15 @@ impl Folders {
     pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
         fs::remove_dir_all(self.received())
             .and_then(|()| fs::create_dir(self.received()))
-            .map_err(DemoError::Folders)?;
-        sample
-            .map_or(Ok(()), fs::remove_file)
-            .map_err(DemoError::Folders)
+            .and_then(|()| sample.map_or(Ok(()), fs::remove_file))
+            .map_err(failed)
+    }
+}
+
+fn failed(source: io::Error) -> DemoError {
+    DemoError::Setup {
+        what: "cannot create the demo's folders",
+        source,
     }
 }
 

@@ -15,9 +15,8 @@ use std::{fs, io, path::PathBuf};
 use clap::{Args, builder::styling::Style};
 
 use self::{
-    error::DemoError,
     folders::Folders,
-    round::{Outcome, Round},
+    round::Round,
     sample::Sample,
     stage::{Isolation, Stage},
 };
@@ -75,7 +74,8 @@ impl Demo {
                 sample: &sample,
             };
             let outcome = round.run(terminal).await?;
-            print(&outcome, cables)?;
+            let mut lines = outcome.lines(cables).into_iter();
+            lines.try_for_each(stdout::line)?;
             folders.clear(self.file.is_none().then_some(&sample.path))?;
         }
         stdout::line("")?;
@@ -86,15 +86,10 @@ impl Demo {
 
     /// Returns the maximum number of bytes that the files of the demo occupy at once.
     fn room(&self) -> u64 {
-        let most = self
-            .links
-            .iter()
-            .map(|cables| self.size(usize::from(*cables)))
-            .max()
-            .unwrap_or(0);
+        let cables = self.links.iter().copied().max().unwrap_or(0);
         match &self.file {
             Some(path) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
-            None => 2 * most,
+            None => 2 * self.size(usize::from(cables)),
         }
     }
 
@@ -108,9 +103,8 @@ impl Demo {
             Some(file) => Sample::of(file),
             None => Sample::make(path, size),
         });
-        Ok(made
-            .await
-            .map_err(|error| DemoError::Sample(io::Error::other(error)))??)
+        let made = made.await.map_err(io::Error::other);
+        Ok(made.map_err(sample::failed)??)
     }
 }
 
@@ -122,11 +116,6 @@ fn heading(cables: usize, sample: &Sample) -> String {
         Size(sample.size),
         sample.origin
     )
-}
-
-/// Prints the outcome of one copy.
-fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
-    outcome.lines(cables).into_iter().try_for_each(stdout::line)
 }
 
 /// Bytes of the default file per cable. At the 117.7 MB/s of gigabit Ethernet they take 2.3 s: long

@@ -87,11 +87,10 @@ impl Round<'_> {
                 .map(|link| (link.local.unwrap_or(link.interface), link.bytes, None))
                 .collect(),
         };
-        let (size, expected) = (self.sample.size, self.stage.expected());
         Ok(Outcome {
-            size,
+            size: self.sample.size,
             elapsed,
-            expected,
+            expected: self.stage.expected(),
             limited_by: report.limited_by,
             cables,
             digest,
@@ -100,10 +99,9 @@ impl Round<'_> {
 
     /// Runs `nicstripe cp`, which draws its own progress bars, and returns its report.
     async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
-        let progress = if terminal.is_interactive() {
-            "always"
-        } else {
-            "never"
+        let progress = match terminal.is_interactive() {
+            true => "always",
+            false => "never",
         };
         let mut command = self.nicstripe(Host::A, "cp", "a")?;
         command
@@ -225,11 +223,8 @@ impl Daemon {
 
     /// Ends the daemon by a signal. Kills it after [`STOP_TIMEOUT`].
     async fn stop(&mut self) {
-        let pid = self
-            .child
-            .id()
-            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        if let Some(pid) = pid {
+        let id = self.child.id();
+        if let Some(pid) = id.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
             // Fails only if the daemon has ended already.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -273,11 +268,9 @@ impl Outcome {
             &sum[..16],
             &sum[sum.len() - 8..]
         ));
-        if self.cables.len() != cables {
-            lines.push(format!(
-                "  note: {} of {cables} cables were used",
-                self.cables.len()
-            ));
+        let used = self.cables.len();
+        if used != cables {
+            lines.push(format!("  note: {used} of {cables} cables were used"));
         }
         lines
     }
@@ -305,15 +298,13 @@ fn counted(
     before: &[(String, LinkCounters)],
     after: &[(String, LinkCounters)],
 ) -> Vec<(String, u64, Option<u64>)> {
-    let of = |((name, after), (_, before)): (&(String, LinkCounters), &(String, LinkCounters))| {
-        let moved = after.since(before);
-        (
-            name.clone(),
-            moved.a.sent_bytes,
-            Some(moved.b.received_bytes),
-        )
-    };
-    after.iter().zip(before).map(of).collect()
+    let pairs = after.iter().zip(before);
+    pairs
+        .map(|((name, after), (_, before))| {
+            let LinkCounters { a, b } = after.since(before);
+            (name.clone(), a.sent_bytes, Some(b.received_bytes))
+        })
+        .collect()
 }
 
 /// Time for the daemon to start listening. It takes milliseconds on an idle machine.

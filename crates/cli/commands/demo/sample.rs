@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::{self, File, FileType},
     io::{self, BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
 };
@@ -43,13 +43,13 @@ impl Sample {
     /// Builds a file of `size` bytes by concatenating this program, the Rust toolchain and the
     /// system's programs and libraries.
     pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, DemoError> {
-        let mut writer = SampleWriter::create(&path, size).map_err(DemoError::Sample)?;
+        let mut writer = SampleWriter::create(&path, size).map_err(failed)?;
         while writer.missing > 0 {
             let before = writer.missing;
             sources()
                 .iter()
                 .try_for_each(|source| writer.take(source))
-                .map_err(DemoError::Sample)?;
+                .map_err(failed)?;
             if writer.missing == before {
                 return Err(DemoError::NothingToRead);
             }
@@ -67,6 +67,14 @@ impl Sample {
     pub(super) fn file_name(&self) -> PathBuf {
         let name = self.path.file_name();
         name.map_or_else(|| self.path.clone(), PathBuf::from)
+    }
+}
+
+/// Returns the error of building a file to copy.
+pub(super) fn failed(source: io::Error) -> DemoError {
+    DemoError::Setup {
+        what: "cannot create the file to copy",
+        source,
     }
 }
 
@@ -94,19 +102,16 @@ impl SampleWriter {
         if self.missing == 0 {
             return Ok(());
         }
-        let Ok(metadata) = fs::symlink_metadata(path) else {
-            return Ok(());
-        };
-        if metadata.is_file() {
+        let kind = fs::symlink_metadata(path).map(|metadata| metadata.file_type());
+        if kind.as_ref().is_ok_and(FileType::is_file) {
             return self.take_file(path);
         }
-        if !metadata.is_dir() {
-            return Ok(());
-        }
-        let Ok(entries) = fs::read_dir(path) else {
-            return Ok(());
-        };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let entries = kind
+            .ok()
+            .filter(FileType::is_dir)
+            .and(fs::read_dir(path).ok());
+        let entries = entries.into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.sort_unstable();
         paths.iter().try_for_each(|path| self.take(path))
     }

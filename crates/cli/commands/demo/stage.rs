@@ -69,11 +69,10 @@ impl Stage {
     /// Creates the two hosts and `cables` cables between them.
     pub(super) fn build(ground: &Isolation, cables: usize) -> Result<Self, DemoError> {
         match ground {
-            Isolation::Lab => Ok(Self::Lab(
-                Lab::builder()
-                    .links(vec![LinkSpec::gigabit(); cables])
-                    .build()?,
-            )),
+            Isolation::Lab => {
+                let links = vec![LinkSpec::gigabit(); cables];
+                Ok(Self::Lab(Lab::builder().links(links).build()?))
+            }
             Isolation::Loopback { .. } => {
                 let cables = u8::try_from(cables).unwrap_or(u8::MAX);
                 let port = free_port(bind)?;
@@ -109,14 +108,11 @@ impl Stage {
     pub(super) fn serve_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),
-            Self::Loopback { cables, port } => (0..*cables)
-                .flat_map(|cable| {
-                    [
-                        "--listen".into(),
-                        format!("{}:{port}", loopback(Host::B, cable)).into(),
-                    ]
-                })
-                .collect(),
+            Self::Loopback { cables, port } => {
+                let address = |cable| format!("{}:{port}", loopback(Host::B, cable));
+                let option = |cable| ["--listen".into(), address(cable).into()];
+                (0..*cables).flat_map(option).collect()
+            }
         }
     }
 
@@ -127,49 +123,35 @@ impl Stage {
             Self::Lab(_) => Vec::new(),
             Self::Loopback { cables, port } => {
                 let link = |cable| {
-                    format!(
-                        "--link={}={}",
-                        loopback(Host::A, cable),
-                        loopback(Host::B, cable)
-                    )
-                    .into()
+                    let [near, far] = [Host::A, Host::B].map(|host| loopback(host, cable));
+                    format!("--link={near}={far}").into()
                 };
-                (0..*cables)
-                    .map(link)
-                    .chain([format!("--port={port}").into()])
-                    .collect()
+                let port = format!("--port={port}").into();
+                (0..*cables).map(link).chain([port]).collect()
             }
         }
     }
 
     /// Returns the total capacity of the cables; `None` on loopback, which has no limit.
     pub(super) fn expected(&self) -> Option<BitRate> {
-        match self {
-            Self::Lab(lab) => lab
-                .links()
-                .into_iter()
-                .map(|spec| spec.goodput().map(|rate| BitRate(rate.bits_per_second())))
-                .sum::<Option<BitRate>>(),
-            Self::Loopback { .. } => None,
-        }
+        let Self::Lab(lab) = self else {
+            return None;
+        };
+        let rates = lab.links().into_iter().map(|spec| spec.goodput());
+        rates
+            .map(|rate| rate.map(|rate| BitRate(rate.bits_per_second())))
+            .sum()
     }
 
     /// Returns the kernel's byte counters by cable name; `None` on loopback, which has no interface
     /// per cable.
     pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, DemoError> {
-        match self {
-            Self::Lab(lab) => {
-                let counters = lab.counters()?;
-                Ok(Some(
-                    counters
-                        .into_iter()
-                        .enumerate()
-                        .map(|(link, counters)| (lab.interface(link), counters))
-                        .collect(),
-                ))
-            }
-            Self::Loopback { .. } => Ok(None),
-        }
+        let Self::Lab(lab) = self else {
+            return Ok(None);
+        };
+        let counters = lab.counters()?.into_iter().enumerate();
+        let named = counters.map(|(link, counters)| (lab.interface(link), counters));
+        Ok(Some(named.collect()))
     }
 }
 
@@ -185,9 +167,11 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
 
 /// Returns a free TCP port for the daemon, tested with `bind`: the default port, otherwise any.
 fn free_port(bind: impl Fn(u16) -> io::Result<u16>) -> Result<u16, DemoError> {
-    bind(DEFAULT_PORT)
-        .or_else(|_| bind(0))
-        .map_err(DemoError::Port)
+    let port = bind(DEFAULT_PORT).or_else(|_| bind(0));
+    port.map_err(|source| DemoError::Setup {
+        what: "no free port for the demo's daemon",
+        source,
+    })
 }
 
 /// Binds a port of host B for a moment, and returns its number.
