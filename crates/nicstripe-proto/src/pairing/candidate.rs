@@ -1,21 +1,23 @@
-//! Candidates: address pairs that may connect two machines, derived from their lists of interfaces.
+//! Candidates: address pairs that may connect two machines, derived from the machines' lists of
+//! interfaces.
 
 use std::{cmp::Reverse, collections::BTreeSet, fmt, net::IpAddr};
 
 use crate::wire::message::{PeerAddress, PeerInterface};
 
-/// Class of a candidate by its addresses, most robust first (measured; `docs/DESIGN.md`, section
-/// 2).
+/// Class of a candidate by its addresses, most robust class first (measured; `docs/DESIGN.md`,
+/// section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
-    /// IPv4 addresses in a subnet that has only one interface on either side.
+    /// IPv4 addresses in a subnet that has only one interface on each machine.
     OwnSubnet,
-    /// IPv6 link-local addresses. Must be probed, since the addresses do not reveal the cabling.
+    /// IPv6 link-local addresses. They must be probed, because they do not reveal which interfaces
+    /// a cable joins.
     LinkLocal,
-    /// IPv6 addresses with a prefix that only one interface on either side has.
+    /// IPv6 addresses with a prefix that only one interface on each machine has.
     OwnPrefix,
-    /// Addresses in a subnet of several interfaces. Usable only if connections prove to arrive at
-    /// the right interface.
+    /// Addresses in a subnet of several interfaces. Usable only if connections arrive at the
+    /// intended interface.
     SharedSubnet,
 }
 
@@ -23,7 +25,7 @@ impl Preference {
     pub(super) const COUNT: usize = Self::SharedSubnet as usize + 1;
 }
 
-/// One end of a candidate: an address of an interface.
+/// One end of a candidate: an interface and one of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathEnd {
     /// Name of the interface.
@@ -37,19 +39,19 @@ pub struct PathEnd {
 /// Address pair that may connect two machines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Candidate {
-    /// Interface and address of the local machine.
+    /// Interface and address on the local machine.
     pub local: PathEnd,
-    /// Interface and address of the peer.
+    /// Interface and address on the peer.
     pub remote: PathEnd,
     /// Class of the candidate, by its addresses.
     pub preference: Preference,
-    /// Rate of the slower end in bit/s, by line rate or traffic shaper. One known line rate
-    /// suffices, since a cable has one rate at both ends.
+    /// Rate of the slower end in bit/s, by line rate or traffic shaper; `None` if unknown. The line
+    /// rate of one end suffices, because a cable has the same rate at both ends.
     pub rate_bps: Option<u64>,
 }
 
 impl Candidate {
-    /// Returns the ID, which is unique among the candidates of two peers.
+    /// Returns the candidate's ID, which is unique among the candidates of two peers.
     pub fn id(&self) -> CandidateId {
         CandidateId {
             local: (self.local.index, self.local.address),
@@ -57,7 +59,7 @@ impl Candidate {
         }
     }
 
-    /// Returns true if both candidates use the same local interface, or the same interface of the
+    /// Returns true if both candidates use the same local interface or the same interface of the
     /// peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
         self.local.interface == other.local.interface
@@ -67,7 +69,7 @@ impl Candidate {
 
 /// ID of a [`Candidate`]: interface index and address of both ends.
 ///
-/// Unaffected by changes of rates or other interfaces, and by an interface that returns with the
+/// The ID stays the same if rates or other interfaces change, or if an interface returns with the
 /// same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CandidateId {
@@ -76,14 +78,14 @@ pub struct CandidateId {
 }
 
 impl CandidateId {
-    /// Returns the index of the local interface, then that of the peer's.
+    /// Returns the index of the local interface, then the index of the peer's interface.
     #[cfg(test)]
     pub(crate) fn indices(self) -> [u32; 2] {
         [self.local.0, self.remote.0]
     }
 }
 
-/// Prints address and interface index of both ends, as in `fe80::1%3 → fe80::2%5`.
+/// Formats address and interface index of both ends, as in `fe80::1%3 → fe80::2%5`.
 impl fmt::Display for CandidateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { local, remote } = self;
@@ -92,10 +94,11 @@ impl fmt::Display for CandidateId {
 }
 
 /// Returns the candidates between enabled interfaces, best first: pairs of addresses in one subnet,
-/// and of link-local addresses.
+/// and pairs of link-local addresses.
 ///
-/// Within a class, the higher known rate comes first. Excludes addresses that both sides have, such
-/// as a container bridge. IDs are unique, regardless of the peer's announcement.
+/// Within a class, the higher known rate comes first. Excludes addresses that both machines have,
+/// such as the address of a container bridge. IDs are unique, even if the peer announces an
+/// interface twice.
 pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for ours in local.iter().filter(|interface| interface.candidate) {
@@ -129,7 +132,8 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
     found
 }
 
-/// Returns the class of a candidate with `address`, by the other interfaces in its subnet.
+/// Returns the class of a candidate with the local address `address`, based on the other interfaces
+/// in the subnet.
 fn preference(
     address: &PeerAddress,
     local: &[PeerInterface],
@@ -149,8 +153,9 @@ fn preference(
     }
 }
 
-/// Returns the candidate of the first link-local address of each interface. Returns `None` if the
-/// addresses are equal, since packets would not leave the machine.
+/// Returns the candidate of the first link-local addresses of two interfaces; `None` if an
+/// interface has none. Also returns `None` if the addresses are equal, because packets would not
+/// leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
         let mut addresses = interface.addresses.iter().map(|address| address.ip);
@@ -197,8 +202,8 @@ fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
         .any(|address| address.ip == ip)
 }
 
-/// Returns true if both addresses are in the same subnet with the same prefix length. Always false
-/// for link-local addresses, which reveal no cabling.
+/// Returns true if both addresses are in the same subnet and have the same prefix length. Returns
+/// false for link-local addresses, which do not reveal which interfaces a cable joins.
 fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     a.ip.is_ipv4() == b.ip.is_ipv4()
         && a.prefix_len == b.prefix_len
@@ -214,7 +219,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Returns the bits of the address's prefix, left-aligned; the whole address if an invalid
+/// Returns the prefix bits of an address, left-aligned. Returns the whole address if an invalid
 /// announcement has a longer prefix.
 fn prefix(address: &PeerAddress) -> u128 {
     let bits = match address.ip {

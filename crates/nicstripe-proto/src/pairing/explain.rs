@@ -1,5 +1,5 @@
-//! Explanations of a plan: the reason for each interface's outcome, as data without text for the
-//! user.
+//! Explanations of a plan: the outcome for each interface and its reason, as data without text for
+//! the user.
 
 use super::{
     candidate::{Candidate, Preference},
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::wire::message::PeerInterface;
 
-/// Explanation of a plan for one interface.
+/// Explanation of a plan's outcome for one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Machine that has the interface.
+    /// Machine of the interface.
     pub side: Side,
-    /// Name of the interface on that machine.
+    /// Name of the interface on its machine.
     pub interface: String,
     /// Outcome of planning for this interface.
     pub fact: Fact,
@@ -23,56 +23,57 @@ pub struct Explanation {
 /// One of the two machines of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Machine that made the plan.
+    /// Machine that has made the plan.
     Local,
-    /// Peer of the machine that made the plan.
+    /// Peer of the machine that has made the plan.
     Remote,
 }
 
 /// Outcome of planning for one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
-    /// The plan has a link on the interface.
+    /// The plan includes a link on the interface.
     Paired {
         /// Address pair of the link.
         candidate: Candidate,
-        /// Probe and connection state of the link.
+        /// State of the link's probe and connection.
         state: State,
-        /// Best of the interface's other usable candidates, to any interface of the peer, used or
-        /// idle.
+        /// Best of the interface's other usable candidates, to any interface of the peer, whether
+        /// used or idle; `None` without one.
         next_best: Option<Box<Candidate>>,
     },
-    /// The interface was already in use when the plan was made.
+    /// The interface was already in use before the plan was made.
     Taken {
-        /// Name of the other machine's interface to which this one is connected.
+        /// Name of the other machine's interface to which this interface is connected.
         with: String,
     },
-    /// The plan has no link on the interface, for this reason.
+    /// The plan includes no link on the interface, for this reason.
     LeftOut(LeftOut),
 }
 
-/// Reason why a plan has no link on an interface.
+/// Reason why a plan includes no link on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOut {
-    /// The machine with the interface does not use it by default.
+    /// The interface's machine does not use it by default.
     NoCandidateHere,
-    /// No enabled interface of the other machine is in the same subnet, or has a link-local address
-    /// as well.
+    /// No enabled interface of the other machine is in the same subnet, and link-local addresses
+    /// cannot connect the interface either.
     NothingInCommon,
     /// [`Pairing::restrict`] excludes all candidates of the interface.
     NotPermitted,
-    /// The interface has candidates whose probes are not answered yet.
+    /// The interface has candidates with unanswered probes.
     AwaitsProbe,
-    /// All matching interfaces of the other machine are taken or have links at least as good.
+    /// All matching interfaces of the other machine are in use, or have links that are at least as
+    /// good.
     PeerHasNoMore,
-    /// All candidates of the interface failed, or all those to free interfaces. Lists the failed
-    /// ones, best first.
+    /// All candidates of the interface failed, or all candidates to free interfaces did. Contains
+    /// the failed candidates, best first.
     Failed(Vec<(Candidate, Failure)>),
 }
 
 impl Pairing {
-    /// Explains [`plan`](Self::plan) for each local interface, and for each interface of the peer
-    /// without a link.
+    /// Explains [`plan`](Self::plan) for each local interface and for each interface of the peer
+    /// without a link. Excludes the interface pairs `taken`.
     pub fn explain(&self, taken: &[(String, String)]) -> Vec<Explanation> {
         let plan = self.plan(taken);
         let local = self
@@ -128,7 +129,8 @@ impl Pairing {
                 && candidate.id() != chosen.id()
                 && may_work(candidate)
         };
-        // `max_by_key` returns the last of equal candidates; `rev` makes that the best one.
+        // `max_by_key` returns the last of several equal candidates. `rev` makes the best candidate
+        // the last.
         self.candidates()
             .filter(is_other)
             .rev()
@@ -164,8 +166,8 @@ impl Pairing {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),
             _ if self.unprobed(taken).iter().any(is_of_it) => LeftOut::AwaitsProbe,
-            // Its untried candidates need an interface that carries a better link; the failed ones
-            // do not.
+            // The untried candidates need an interface that carries a better link; the failed
+            // candidates do not.
             _ if failed.iter().any(|(candidate, _)| is_idle(candidate)) => LeftOut::Failed(failed),
             _ => LeftOut::PeerHasNoMore,
         }
@@ -173,7 +175,7 @@ impl Pairing {
 }
 
 impl Side {
-    /// Returns the name of the interface at this side's end of the candidate.
+    /// Returns the name of the interface at this machine's end of the candidate.
     fn interface(self, candidate: &Candidate) -> &str {
         match self {
             Self::Local => &candidate.local.interface,

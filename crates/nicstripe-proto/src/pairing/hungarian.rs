@@ -1,18 +1,18 @@
-//! Maximum-weight matching of a table: at most one cell per row and column.
+//! Maximum-weight matching of a table: selects at most one cell per row and column.
 //!
-//! Hungarian method (Kuhn 1955, Munkres 1957) with prices, O(n³): shortest augmenting paths, row by
-//! row, under prices that keep each cell's reduced cost at zero or above.
+//! Hungarian method (Kuhn 1955, Munkres 1957) with prices, O(n³). Finds shortest augmenting paths,
+//! row by row, under prices that keep each cell's reduced cost at or above zero.
 
-/// Returns the column selected for each row of a table, or `None` for a row without one. The total
-/// weight is the maximum; the result is deterministic.
+/// Returns the column selected for each row of a table; `None` for a row without a column. The
+/// selection has the maximum total weight and is deterministic.
 ///
-/// `cell` returns a weight above zero, or `None` if the cell cannot be selected.
+/// `cell` returns a weight above zero; `None` if the cell cannot be selected.
 pub(super) fn heaviest(
     rows: usize,
     columns: usize,
     cell: impl Fn(usize, usize) -> Option<i128>,
 ) -> Vec<Option<usize>> {
-    // An unmatched row gets a cell of weight zero, possibly in a column added for this purpose.
+    // A row without a match gets a cell of weight zero, if necessary in an additional column.
     let weight = |row: usize, column: usize| {
         if row < rows && column < columns {
             cell(row, column)
@@ -37,10 +37,10 @@ pub(super) fn heaviest(
     chosen
 }
 
-/// Square cost table with the cheapest assignment of the rows placed so far.
+/// Square cost table, with the cheapest assignment of the rows that have been placed.
 ///
-/// Invariant: a cell costs at least the sum of its row's and column's prices, and exactly that if
-/// assigned.
+/// Invariant: the cost of a cell is at least the sum of the prices of its row and column, and
+/// equals the sum if the cell is assigned.
 struct Table<F> {
     size: usize,
     cost: F,
@@ -49,8 +49,8 @@ struct Table<F> {
     row_of: Vec<Option<usize>>,
 }
 
-/// Shortest-path entry of a column: total reduced cost, and the column before it on the path.
-/// `None` means the row being placed.
+/// Shortest-path entry of a column: the total reduced cost, and the previous column on the path.
+/// `None` means the row that is being placed.
 #[derive(Clone, Copy)]
 struct Reach {
     distance: i128,
@@ -68,7 +68,7 @@ impl<F: Fn(usize, usize) -> i128> Table<F> {
         }
     }
 
-    /// Assigns a column to `row`, and moves earlier rows to other columns if that is cheaper.
+    /// Assigns a column to `row`. Moves earlier rows to other columns if this is cheaper.
     fn assign(&mut self, row: usize) {
         let mut reached: Vec<Option<Reach>> = vec![None; self.size];
         let mut settled = vec![false; self.size];
@@ -95,7 +95,8 @@ impl<F: Fn(usize, usize) -> i128> Table<F> {
         self.shift(row, free, &reached);
     }
 
-    /// Relaxes all columns from row `at`, which was reached at `distance` through column `from`.
+    /// Relaxes all columns from row `at`, which has been reached at `distance` through column
+    /// `from`.
     fn relax(
         &self,
         at: usize,
@@ -113,8 +114,8 @@ impl<F: Fn(usize, usize) -> i128> Table<F> {
         }
     }
 
-    /// Restores the invariant along the augmenting path: reprices each settled column and its row
-    /// by the distance to the end.
+    /// Restores the invariant along the augmenting path. Reprices each settled column and its row
+    /// by the difference to the path's total distance.
     fn reprice(&mut self, row: usize, end: i128, settled: &[bool], reached: &[Option<Reach>]) {
         self.row_price[row] += end;
         for column in (0..self.size).filter(|&column| settled[column]) {
@@ -129,7 +130,7 @@ impl<F: Fn(usize, usize) -> i128> Table<F> {
         }
     }
 
-    /// Assigns to each row on the path the next column, ending at the free column.
+    /// Assigns the next column to each row on the path, up to the free column.
     fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach>]) {
         let mut column = free;
         while let Some(before) = reached[column].and_then(|reach| reach.from) {
@@ -165,7 +166,7 @@ mod tests {
         best.unwrap_or(0).max(brute_force(cells, row + 1, used))
     }
 
-    /// Returns the sum of the selected cells, after checking that they form a valid matching.
+    /// Returns the sum of the selected cells. Panics unless they form a valid matching.
     fn total(cells: &[Row], chosen: &[Option<usize>]) -> i128 {
         let mut used = 0_u32;
         let mut sum = 0;

@@ -13,21 +13,21 @@ use super::{
 };
 use crate::wire::message::PeerInterface;
 
-/// Maximum number of interfaces announced and paired per side. With [`MOST_ADDRESSES`] each they
-/// fit into a handshake message.
+/// Maximum number of interfaces announced and paired per machine. Interfaces with
+/// [`MOST_ADDRESSES`] each fit into one handshake message.
 pub const MOST_INTERFACES: usize = 64;
 /// Maximum number of addresses per interface. See [`MOST_INTERFACES`].
 pub const MOST_ADDRESSES: usize = 8;
 
-/// Maximum number of candidates probed at the same time.
+/// Maximum number of concurrent probes.
 pub const MOST_PROBES: usize = 64;
 
-/// State of the pairing: interfaces of two peers, and the candidates between them with their
+/// State of the pairing: the interfaces of two peers, and the candidates between them with their
 /// states.
 ///
-/// Call [`plan`](Self::plan) for the links to use, and again after `update` or a
-/// verdict: `reached` after a probe, or [`verified`](Self::verified),
-/// `lost` and [`failed`](Self::failed) after a connection. Close candidates that left
+/// Call [`plan`](Self::plan) for the links to use. Call it again after `update` and after each
+/// result: `reached` after a probe; [`verified`](Self::verified), `lost` or
+/// [`failed`](Self::failed) after a connection. Close the connections of candidates that have left
 /// the plan once they are no longer in use.
 #[derive(Debug, Clone)]
 pub struct Pairing {
@@ -35,21 +35,21 @@ pub struct Pairing {
     pub(super) remote: Vec<PeerInterface>,
     /// All candidates, best first.
     pub(super) candidates: Vec<Candidate>,
-    /// States of tried candidates. Invariant: each ID is that of an existing candidate.
+    /// States of the tried candidates. Invariant: each ID belongs to an existing candidate.
     states: BTreeMap<CandidateId, State>,
-    /// Best links among the verified candidates. Invariant: they share no interface, and each is
-    /// verified.
+    /// Best links among the verified candidates. Invariant: each link is verified, and no two links
+    /// share an interface.
     in_use: BTreeMap<CandidateId, Candidate>,
-    /// Links that lost their connection or an address. Kept until verified again, or until both
-    /// interfaces are in use or gone.
+    /// Links that lost their connection or an address. A link is kept until it is verified again,
+    /// or until both of its interfaces are in use or gone.
     lost: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
 }
 
 impl Pairing {
-    /// Returns the pairing of two machines, given their lists of interfaces.
+    /// Creates the pairing of two machines from their lists of interfaces.
     ///
-    /// Ignores duplicate names, and all beyond [`MOST_INTERFACES`] and [`MOST_ADDRESSES`].
+    /// Ignores duplicate names, and everything beyond [`MOST_INTERFACES`] and [`MOST_ADDRESSES`].
     pub fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidates(&local, &remote);
@@ -64,17 +64,17 @@ impl Pairing {
         }
     }
 
-    /// Restricts the peer's addresses to those that `permits` accepts, such as `IpAddr::is_ipv4`.
+    /// Restricts candidates to peer addresses that `permits` accepts, such as `IpAddr::is_ipv4`.
     /// Keeps the states of excluded candidates.
     pub fn restrict(&mut self, permits: fn(&IpAddr) -> bool) {
         self.permits = permits;
     }
 
-    /// Replaces the lists of interfaces after a change on either side.
+    /// Replaces the lists of interfaces after a change on either machine.
     ///
-    /// Keeps the states of existing candidates. Discards a failure if the sharing of its subnet
-    /// changed or an interface came back: it is new, became a candidate, got another address, or
-    /// changed its line rate.
+    /// Keeps the states of existing candidates. Discards a candidate's failure if other interfaces
+    /// joined or left its subnet, or if one of its interfaces came back. An interface came back if
+    /// it is new, has been enabled, has another address, or has another line rate.
     pub(crate) fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidates(&local, &remote);
@@ -123,7 +123,7 @@ impl Pairing {
             .filter(move |candidate| (self.permits)(&candidate.remote.address))
     }
 
-    /// Returns the candidate with this ID, if it still exists.
+    /// Returns the candidate with the ID `id`; `None` if it no longer exists.
     pub(crate) fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
         self.candidates
             .iter()
@@ -135,11 +135,11 @@ impl Pairing {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns up to [`MOST_PROBES`] candidates that must be probed before they can be planned,
-    /// first one for each interface. Excludes the interface pairs `taken`.
+    /// Returns up to [`MOST_PROBES`] candidates that must be probed before they can be planned.
+    /// Starts with one candidate for each interface. Excludes the interface pairs `taken`.
     ///
-    /// First come link-local candidates and replacements of a lost link, between idle interfaces.
-    /// Then come candidates that may replace a link in use for a greater total rate.
+    /// Link-local candidates and replacements of a lost link, between idle interfaces, come first.
+    /// Candidates that may replace a link in use to increase the total rate follow.
     pub(crate) fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let position = |side: &[PeerInterface], name: &str| {
             side.iter()
@@ -151,8 +151,8 @@ impl Pairing {
                 position(&self.local, &candidate.local.interface),
                 position(&self.remote, &candidate.remote.interface),
             );
-            // Diagonals of the table: each round pairs every local interface with another one of
-            // the peer.
+            // Diagonals of the table. In each round, every local interface is paired with another
+            // interface of the peer.
             (
                 (MOST_INTERFACES + theirs - ours) % self.remote.len().max(1),
                 ours,
@@ -165,8 +165,8 @@ impl Pairing {
 
     /// Records that the intended interface answered a probe.
     ///
-    /// If the candidate would replace a link in use, discards failures of idle pairs that share an
-    /// interface with it: a cable may have been plugged in again.
+    /// Also discards the failures of idle pairs that share an interface with the candidate, if the
+    /// candidate would replace a link in use: a cable may have been plugged in again.
     pub(crate) fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -195,8 +195,8 @@ impl Pairing {
     /// Records that a verified candidate has lost its connection. Its interfaces are paired again
     /// after probes.
     ///
-    /// Discards earlier failures between idle interfaces, since with a link gone another interface
-    /// may reach an address.
+    /// Discards earlier failures between idle interfaces. With one link gone, another interface may
+    /// now reach an address.
     pub(crate) fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else {
             return;
@@ -209,7 +209,7 @@ impl Pairing {
         });
     }
 
-    /// Records that a probe or a connection of a candidate failed, for the reason `why`.
+    /// Records the failure of a candidate's probe or connection, with the reason `why`.
     pub fn failed(&mut self, id: CandidateId, why: Failure) {
         let was_verified = *self.state(id) == State::Verified;
         self.set(id, State::Failed(why));
@@ -218,29 +218,29 @@ impl Pairing {
         }
     }
 
-    /// Returns true if a candidate is among the best verified links. Only a greater total rate
-    /// replaces it.
+    /// Returns true if a candidate is among the best verified links. Such a link is replaced only
+    /// to increase the total rate.
     pub(crate) fn is_in_use(&self, id: CandidateId) -> bool {
         self.in_use.contains_key(&id)
     }
 
-    /// Returns true if any lost link was not verified again.
+    /// Returns true if a lost link has not been verified again.
     pub(crate) fn misses_a_link(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Returns true if any candidate failed because of a missing host route.
+    /// Returns true if a candidate failed because of a missing host route.
     pub(crate) fn lacks_a_route(&self) -> bool {
         self.states
             .values()
             .any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Discards failures of candidates that needed a probe and did not answer. The two ends of a
-    /// cable detect it, configure addresses and start to listen at different times.
+    /// Discards the failures of candidates that needed a probe and did not answer. The two ends of
+    /// a cable detect it, configure addresses and begin to listen at different times.
     ///
-    /// Also discards failures by a missing route, since a full queue may have dropped the proof of
-    /// an address.
+    /// Also discards failures because of a missing route: a full queue may have dropped the proof
+    /// of an address.
     pub(crate) fn forgive(&mut self) {
         self.discard_failures(|pairing, candidate, why| match why {
             Failure::Unreachable => {
@@ -251,7 +251,7 @@ impl Pairing {
         });
     }
 
-    /// Returns the failed candidates for which `is_obsolete` returns true to the state untried.
+    /// Sets failed candidates back to untried if `is_obsolete` returns true.
     fn discard_failures(&mut self, is_obsolete: impl Fn(&Self, &Candidate, &Failure) -> bool) {
         let is_to_try = |candidate: &&Candidate| {
             let failure = self.state(candidate.id()).failure();
@@ -263,13 +263,12 @@ impl Pairing {
         }
     }
 
-    /// Selects the links to use, best first, excluding the interface pairs `taken` (local name,
+    /// Selects the links to use, best first. Excludes the interface pairs `taken` (local name,
     /// remote name).
     ///
-    /// Considers candidates that have not failed and await no probe, for the greatest total rate.
-    /// Uses each interface at most once on either side. Only a greater total replaces a link in
-    /// use. Ties go to the better preferences, then to more reached candidates, then to interface
-    /// order.
+    /// Maximizes the total rate of candidates that have not failed and await no probe. Uses each
+    /// interface at most once. Replaces a link in use only to increase the total rate. Ties are
+    /// decided by the better preferences, then by more reached candidates, then by interface order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
         best(&self.candidates, &offers)
@@ -279,8 +278,8 @@ impl Pairing {
     }
 
     /// Returns true if strict reverse-path filtering (`rp_filter=1`) may drop a connection's
-    /// packets until host routes are installed: in a shared subnet, with the setting on any
-    /// interface. No probe can detect this.
+    /// packets until host routes are installed. This requires a shared subnet, and the setting on
+    /// any interface. Probes cannot detect it.
     pub fn is_filtered(&self, candidate: &Candidate) -> bool {
         let is_strict = |interface: &PeerInterface| {
             interface
@@ -302,7 +301,7 @@ impl Pairing {
         offered.map(|candidate| self.offer(candidate)).collect()
     }
 
-    /// Selects the links in use from the verified candidates, by the criteria of
+    /// Selects the links in use from the verified candidates, by the same criteria as
     /// [`plan`](Self::plan).
     fn choose_in_use(&mut self) {
         let offers = self.offers(&[], |candidate| {
@@ -329,12 +328,12 @@ impl Pairing {
         }
     }
 
-    /// Returns true if the candidate may be planned: it has not failed and awaits no probe.
+    /// Returns true if the candidate may be planned: it has not failed, and awaits no probe.
     fn is_usable(&self, candidate: &Candidate) -> bool {
         self.state(candidate.id()).failure().is_none() && !self.awaits_probe(candidate)
     }
 
-    /// Returns true if the candidate is untried and must be probed before it may be planned.
+    /// Returns true if the candidate is untried and must be probed before it can be planned.
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
         let is_unsure = || {
             candidate.preference == Preference::LinkLocal
@@ -363,7 +362,7 @@ impl Pairing {
             .any(|other| other.shares_an_end(candidate))
     }
 
-    /// Returns the candidates to probe before they may be planned, best first.
+    /// Returns the candidates that must be probed before they can be planned, best first.
     pub(super) fn unprobed(&self, taken: &[(String, String)]) -> Vec<&Candidate> {
         let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
         let candidates = || awaiting.iter().map(|offer| offer.candidate);
@@ -392,7 +391,7 @@ impl Pairing {
         is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
-    /// Sets the state of a candidate. No effect if the candidate no longer exists.
+    /// Sets the state of a candidate. Has no effect if the candidate no longer exists.
     fn set(&mut self, id: CandidateId, state: State) {
         if self.candidate(id).is_some() {
             self.states.insert(id, state);
@@ -400,7 +399,7 @@ impl Pairing {
     }
 }
 
-/// Removes interfaces with duplicate names, and those beyond the limits.
+/// Removes interfaces with duplicate names, and interfaces beyond the limits.
 fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     let mut names = BTreeSet::new();
     interfaces.retain(|interface| names.insert(interface.name.clone()));
@@ -411,10 +410,10 @@ fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     interfaces
 }
 
-/// Returns the names of interfaces whose earlier failures are obsolete: those that are new, or have
-/// a new address or line rate, for example after replugging.
+/// Returns the names of interfaces whose earlier failures are obsolete. These interfaces are new,
+/// or have a new address or line rate, for example after replugging.
 ///
-/// Omits an interface that was no candidate before, since it has no states.
+/// Omits an interface that had no candidates before, because it has no states.
 fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeSet<&'a str> {
     let is_back = |interface: &&PeerInterface| {
         let old = before.iter().find(|old| old.name == interface.name);

@@ -1,5 +1,4 @@
-//! Selection of candidates with the greatest total rate, each interface used at most once on either
-//! side.
+//! Selection of candidates with the maximum total rate. Each interface is used at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,37 +7,37 @@ use super::{
     hungarian::heaviest,
 };
 
-/// Assumed rate of a candidate in bit/s if neither end knows its line rate: that of the most common
-/// cable.
+/// Rate in bit/s that is assumed for a candidate if neither end knows its line rate. This is the
+/// rate of the most common cable.
 pub(crate) const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 
-/// Upper limit of a candidate's rate in bit/s: 281 Tbit/s. Only an invalid announcement exceeds it,
-/// and sums of it do not overflow.
+/// Maximum rate of a candidate in bit/s: 281 Tbit/s. Only an invalid announcement exceeds this, and
+/// sums of this rate do not overflow.
 const MOST_RATE_BPS: u64 = 1 << 48;
 
-/// Candidate that may be selected, with its state.
+/// Candidate that can be selected, with its state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) is_in_use: bool,
-    /// True if the candidate's peer interface has answered a probe or accepted a connection.
+    /// True if the candidate's interface at the peer has answered a probe or accepted a connection.
     pub(super) was_reached: bool,
 }
 
 impl Offer<'_> {
-    /// Returns the value of selecting this candidate, given the sequence numbers of its interfaces.
-    /// Always above zero, because of the preference.
+    /// Returns the value of selecting this candidate, for the sequence numbers of its interfaces.
+    /// The preference makes the value always greater than zero.
     ///
-    /// It has these parts, the most important first. Each has so many bits that the sum over all
-    /// interfaces stays below the next part.
+    /// The value consists of these parts, most important first. Each part has enough bits that its
+    /// sum over all interfaces stays below the next more important part.
     ///
     /// 1. Total rate in bit/s.
     /// 2. Candidates in use: a working link is not replaced by another of the same rate.
     /// 3. Candidates of each [`Preference`], the best first.
     /// 4. Candidates that a probe reached.
-    /// 5. Minus the squared differences of the ends' sequence numbers, so that equal interfaces pair
-    ///    in order. Of two ways to pair two interfaces with two others, the one without crossing has
-    ///    the smaller sum.
+    /// 5. Minus the squared difference of the ends' sequence numbers, so that equal interfaces are
+    ///    paired in order. When two interfaces are paired with two others, the pairing without
+    ///    crossing has the smaller sum.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> i128 {
         let rank = Preference::COUNT - 1 - self.candidate.preference as usize;
         let parts = [
@@ -52,7 +51,7 @@ impl Offer<'_> {
     }
 }
 
-/// Bits for a number of candidates: at most 64 are selected.
+/// Number of bits that count candidates: at most 64 are selected.
 const COUNT_BITS: usize = 8;
 
 /// Lowest bits of the parts of [`Offer::worth`].
@@ -61,11 +60,11 @@ const PREFERENCES_AT: usize = REACHED_AT + COUNT_BITS;
 const IN_USE_AT: usize = PREFERENCES_AT + COUNT_BITS * Preference::COUNT;
 const RATE_AT: usize = IN_USE_AT + COUNT_BITS;
 
-/// Selects from untried `candidates` for the greatest total rate, excluding the interface pairs
+/// Selects the untried `candidates` with the maximum total rate. Excludes the interface pairs
 /// `taken` (local name, remote name).
 ///
-/// Keeps the given order. Uses each interface at most once on either side. Ties go to the better
-/// preferences, then to the order of interface indices and names.
+/// Keeps the given order. Uses each interface at most once. Ties are decided by the better
+/// preferences, then by the order of interface indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
     let offer = |candidate| Offer {
         candidate,
@@ -91,15 +90,15 @@ fn rate(candidate: &Candidate) -> u64 {
         .min(MOST_RATE_BPS)
 }
 
-/// Returns true unless one of the candidate's interfaces is in a pair of `taken`.
+/// Returns true unless one of the candidate's interfaces occurs in a pair of `taken`.
 pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool {
     taken.iter().all(|(ours, theirs)| {
         *ours != candidate.local.interface && *theirs != candidate.remote.interface
     })
 }
 
-/// Returns the selection from `offers` with the greatest value, in the given order. `all`
-/// determines the sequence numbers of interfaces, independent of the offers.
+/// Returns the selection from `offers` with the maximum value, in the given order. `all` determines
+/// the sequence numbers of interfaces, so that they do not depend on the offers.
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
     let ours = numbered(all.iter().map(|candidate| &candidate.local));
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));

@@ -1,12 +1,12 @@
-//! Pairing: selects which local interface connects to which interface of the peer.
+//! Pairing: selects the interface of the peer to which each local interface connects.
 //!
 //! A plan derived from two lists of interfaces is a hypothesis. A link is used once a connection
-//! over it was authenticated and arrived at the intended interface. A [`Pairing`] plans, takes the
-//! results, and plans again.
+//! over it is authenticated and has arrived at the intended interface. A [`Pairing`] plans,
+//! receives the results, and plans again.
 //!
-//! Link-local pairs are probed first, since the addresses fit any two
-//! interfaces. Pairs that would replace a working or lost link are also probed, so that an
-//! unreachable pair closes no link. A [`Planner`] decides when to probe, connect and disconnect.
+//! Link-local pairs are probed first, because link-local addresses fit any two interfaces. Pairs
+//! that would replace a working or lost link are also probed, so that no link is closed for an
+//! unreachable pair. A [`Planner`] decides when to probe, connect and disconnect.
 
 mod candidate;
 mod explain;

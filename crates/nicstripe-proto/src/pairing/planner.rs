@@ -13,31 +13,31 @@ use super::{
 };
 use crate::wire::message::PeerInterface;
 
-/// Planner of a session's links: tracks the connections of a [`Pairing`], and pairs interfaces
+/// Planner of a session's links. Tracks the connections of a [`Pairing`], and pairs interfaces
 /// again after a loss.
 ///
-/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until `None`.
-/// At [`poll_timeout`](Self::poll_timeout) call [`handle_timeout`](Self::handle_timeout). The
+/// After each input, call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until `None`.
+/// Call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). The
 /// caller retries lost connections until a step [retires](Step::Retire) them.
 #[derive(Debug, Clone)]
 pub struct Planner {
     pairing: Pairing,
     made: BTreeMap<CandidateId, Made>,
     probing: BTreeSet<CandidateId>,
-    /// Time of the next round of probes, if one is planned.
+    /// Time of the next round of probes; `None` if no round is planned.
     again: Option<Instant>,
     /// Number of rounds of probes since the last change.
     rounds: usize,
 }
 
-/// Candidate with requested or adopted connections, and their state.
+/// Candidate whose connections were requested or adopted, with the state of the connections.
 #[derive(Debug, Clone)]
 struct Made {
     candidate: Candidate,
     is_up: bool,
     was_up: bool,
     /// True if a probe was answered during a connection attempt that may have begun before the
-    /// cable was back. The attempt's failure is then ignored.
+    /// cable was plugged in. A failure of that attempt is then ignored.
     is_overtaken: bool,
 }
 
@@ -52,12 +52,12 @@ impl Made {
     }
 }
 
-/// Action that the caller must perform.
+/// Action for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make the connections of a new link.
+    /// Open the connections of a new link.
     Connect(Candidate),
-    /// Close the connections of a link, without retries.
+    /// Close the connections of a link, and do not retry them.
     Retire(CandidateId),
 }
 
@@ -73,15 +73,15 @@ impl Planner {
         }
     }
 
-    /// Returns the pairing with the candidates and their states.
+    /// Returns the pairing: the candidates and their states.
     pub fn pairing(&self) -> &Pairing {
         &self.pairing
     }
 
-    /// Replaces the lists of interfaces after a change on either side.
+    /// Replaces the lists of interfaces after a change on either machine.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         self.pairing.update(local, remote);
-        // The pairing has no state for a candidate that had disappeared.
+        // The pairing has discarded the state of a candidate that had disappeared.
         let up = self
             .made
             .iter()
@@ -91,15 +91,15 @@ impl Planner {
         self.rounds = 0;
     }
 
-    /// Adds a candidate whose connection the planner did not request, such as a session's first
-    /// one.
+    /// Adds a candidate whose connection the planner did not request, such as the session's first
+    /// connection.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
         self.made.insert(id, Made::new(candidate));
         self.handle_opened(id);
     }
 
-    /// Records that a connection of a candidate was made and arrived at the intended interface.
+    /// Records that a connection of a candidate is open and arrived at the intended interface.
     pub fn handle_opened(&mut self, id: CandidateId) {
         if let Some(made) = self.made.get_mut(&id) {
             (made.is_up, made.was_up, made.is_overtaken) = (true, true, false);
@@ -107,7 +107,8 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate has lost its connection, or could not connect. The caller retries.
+    /// Records that a candidate has lost its connection or could not connect. The caller retries
+    /// the connection.
     pub fn handle_lost(&mut self, id: CandidateId) {
         let Some(made) = self.made.get_mut(&id) else {
             return;
@@ -121,9 +122,9 @@ impl Planner {
         }
     }
 
-    /// Records that a candidate's connection failed for the reason `why`, for example because it
-    /// used the wrong interface. Its connections are closed without retries. A candidate that lacks
-    /// a host route is planned again after the next round of probes.
+    /// Records the failure of a candidate's connection with the reason `why`, for example because
+    /// the connection used the wrong interface. The planner no longer retries the candidate. A
+    /// candidate that lacks a host route is planned again after the next round of probes.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
@@ -134,7 +135,7 @@ impl Planner {
         self.made.remove(&id);
     }
 
-    /// Records the end of a probe: answered, or timed out.
+    /// Records the end of a probe: it was answered, or it timed out.
     pub fn handle_probed(&mut self, id: CandidateId, was_answered: bool) {
         self.probing.remove(&id);
         if was_answered {
@@ -147,8 +148,8 @@ impl Planner {
         }
     }
 
-    /// Starts the probes that are due by calling `start`, which returns false if too many are in
-    /// progress. The others are due after the next input, or after 1 s.
+    /// Starts the probes that are due by calling `start`. If `start` returns false, too many probes
+    /// are in progress. The remaining probes are due after the next input, or after 1 s.
     pub fn probe(
         &mut self,
         taken: &[(String, String)],
@@ -195,19 +196,19 @@ impl Planner {
         self.made.values().any(|made| made.is_up)
     }
 
-    /// Returns the time of the next round of probes.
+    /// Returns the time of the next round of probes; `None` if no round is planned.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Begins the next round of probes if its time has come: discards the failures that may be
-    /// obsolete. Then call [`probe`](Self::probe).
+    /// Begins the next round of probes if it is due, by discarding failures that may be obsolete.
+    /// Call [`probe`](Self::probe) afterwards.
     pub fn handle_timeout(&mut self, taken: &[(String, String)], now: Instant) {
         if self.again.is_none_or(|at| now < at) {
             return;
         }
         self.again = None;
-        // With many interfaces a round may take several calls.
+        // If there are many interfaces, a round may need several calls.
         if self
             .pairing
             .to_probe(taken)
@@ -219,12 +220,12 @@ impl Planner {
         }
     }
 
-    /// Returns true if a probe is in progress.
+    /// Returns true if any probe is in progress.
     pub(crate) fn is_probing(&self) -> bool {
         !self.probing.is_empty()
     }
 
-    /// Returns true if a candidate is in the plan, given the interface pairs `taken`.
+    /// Returns true if a candidate is in the plan. The plan excludes the interface pairs `taken`.
     pub fn is_planned(&self, id: CandidateId, taken: &[(String, String)]) -> bool {
         self.pairing
             .plan(taken)
@@ -232,7 +233,7 @@ impl Planner {
             .any(|candidate| candidate.id() == id)
     }
 
-    /// Returns the next action for the caller, or `None` if the connections are as planned.
+    /// Returns the next action for the caller; `None` if the connections agree with the plan.
     pub fn poll_step(&mut self, taken: &[(String, String)]) -> Option<Step> {
         let plan = self.pairing.plan(taken);
         if let Some(id) = self.made.keys().copied().find(|id| self.loses(*id, &plan)) {
@@ -247,17 +248,17 @@ impl Planner {
         Some(Step::Connect(candidate))
     }
 
-    /// Returns false for an untried candidate in a shared subnet while a probe is in progress,
-    /// which may find a link-local path. That one is safer.
+    /// Returns false for an untried candidate in a shared subnet while a probe is in progress. The
+    /// probe may find a link-local path, which is more robust.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet
             || *self.pairing.state(candidate.id()) != State::Untried
             || !self.is_probing()
     }
 
-    /// Returns true if another link replaces this one: it is neither planned nor in use, and shares
-    /// an interface with a link that is. A link that has worked is replaced only by one that is
-    /// connected.
+    /// Returns true if another link replaces this one. The link to replace is neither planned nor
+    /// in use, and it shares an interface with a link that is. A link that has worked is replaced
+    /// only by a link that is connected.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
         if is_planned(id) || self.pairing.is_in_use(id) {
@@ -277,8 +278,8 @@ impl Planner {
     }
 }
 
-/// Delays before successive rounds of probes: duplicate address detection takes the kernel 1 to 2
-/// s. The last delay repeats while a link or a route is missing.
+/// Delays before successive rounds of probes. The kernel needs 1 to 2 s for duplicate address
+/// detection. The last delay repeats while a link or a route is missing.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(700),
     Duration::from_millis(700),
@@ -289,5 +290,5 @@ const PAUSES: [Duration; 4] = [
 /// Maximum delay between rounds of probes while every link is lost.
 const PAUSE_WITHOUT_LINKS: Duration = Duration::from_millis(1500);
 
-/// Delay before the probes that `start` has postponed are tried again.
+/// Delay before a retry of the probes that `start` postponed.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);

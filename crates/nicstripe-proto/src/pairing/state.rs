@@ -3,30 +3,31 @@
 /// Probe and connection state of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not probed or connected yet, or not since its last connection was lost. From: `Verified`,
-    /// `Failed`. To: any other.
+    /// Not probed or connected yet, or not since the last connection was lost. Previous states:
+    /// `Verified`, `Failed`. Next states: any other.
     Untried,
-    /// The peer has answered a probe. From: any. To: `Verified`, `Failed`.
+    /// The peer has answered a probe. Previous states: any. Next states: `Verified`, `Failed`.
     Reached,
-    /// A connection has arrived at the intended interface and is up. From: any. To: `Untried` when
-    /// the connection is lost, `Failed`.
+    /// A connection has arrived at the intended interface and is up. Previous states: any. Next
+    /// states: `Untried` when the connection is lost, `Failed`.
     Verified,
-    /// A probe or connection has failed. From: any. To: `Untried` when one of its interfaces came
-    /// back or the sharing of its subnet changed, `Reached`, `Verified`.
+    /// A probe or a connection has failed. Previous states: any. Next states: `Reached`,
+    /// `Verified`, and `Untried` when one of the interfaces came back or the subnet's other
+    /// interfaces changed.
     Failed(Failure),
 }
 
 /// Reason why a candidate does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Nothing answered the probe or the connection attempt.
+    /// Neither the probe nor the connection attempt was answered.
     Unreachable,
-    /// A required host route is missing: the ownership of the address was not proved, or the peer
-    /// rejected the connection.
+    /// A required host route is missing, because the peer's ownership of the address was not proved
+    /// or because the peer rejected the connection.
     Unrouted,
-    /// The connection arrived at another interface of the peer than intended.
+    /// The connection arrived at another interface of the peer than the intended one.
     WrongInterface {
-        /// Name of the interface, on the peer, at which the connection arrived.
+        /// Name of the peer's interface at which the connection arrived.
         arrived: String,
     },
     /// Any other failure of the connection.
@@ -34,7 +35,7 @@ pub enum Failure {
 }
 
 impl State {
-    /// Returns the reason of a failure, or `None` in any other state.
+    /// Returns the reason of a failure; `None` in any other state.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(why) => Some(why),

@@ -1,4 +1,4 @@
-//! Batches, the chunks of a tree transfer: each consists of consecutive records.
+//! Batches: the chunks of a tree transfer. A batch is a sequence of records.
 //!
 //! Each record is a header of 16 bytes and a body.
 //!
@@ -8,51 +8,52 @@
 //! | 1 | 1 | flags; see the kinds |
 //! | 2 | 2 | 0 |
 //! | 4 | 4 | bytes of the body, at most the rest of the batch |
-//! | 8 | 8 | number of the entry |
+//! | 8 | 8 | ID of the entry |
 //!
 //! - Entry: its CBOR.
-//! - End: no body. Flag 1 means that the whole directory could be read.
-//! - Piece: its offset in the file, 8 bytes, and the bytes. Flag 1 means that it is the last.
-//! - Abandoned file: the CBOR of a [`Reason`]. No more content will come, and the receiver discards
-//!   the pieces it has.
-//! - Trouble: the CBOR of a [`Trouble`], with number 0.
-//! - Special: the CBOR of a [`Special`], with number 0.
+//! - End: no body. Flag 1 means that the sender could read the whole directory.
+//! - Piece: its offset in the file (8 bytes), then its content. Flag 1 marks the last piece of the
+//!   file.
+//! - Abandoned file: the CBOR of a [`Reason`]. No more content follows, and the receiver discards
+//!   the pieces that it has.
+//! - Trouble: the CBOR of a [`Trouble`], with ID 0.
+//! - Special: the CBOR of a [`Special`], with ID 0.
 
 use minicbor::{Decode, Encode};
 
 use super::entry::{Entry, EntryId};
 use crate::{failure::FailCode, file::name::Name};
 
-/// Record of a batch, decoded.
+/// Decoded record of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
     /// Entry of the tree: an object that the sender's walk found.
     Entry(Box<Entry>),
-    /// End of a directory: its last entry precedes this record.
+    /// End of a directory. The directory's last entry precedes this record.
     EndDirectory {
         /// ID of the directory's entry.
         id: EntryId,
-        /// True if the sender could read the whole directory. Only then may the receiver delete
-        /// surplus objects in its copy of the directory.
+        /// True if the sender could read the whole directory. If false, the receiver must not
+        /// delete surplus objects in its copy of the directory.
         complete: bool,
     },
-    /// Part of the content of a file that the receiver wants. Parts of a file come in order and
-    /// without gaps.
+    /// Piece of the content of a file that the receiver wants. The pieces of a file are in order
+    /// and without gaps.
     Piece {
         /// ID of the file's entry.
         id: EntryId,
-        /// Offset of the part in the file, in bytes.
+        /// Offset of the piece in the file, in bytes.
         offset: u64,
-        /// True for the last part of the file.
+        /// True for the last piece of the file.
         last: bool,
-        /// Content; empty only for an empty file.
+        /// Content of the piece. Empty only for an empty file.
         bytes: &'a [u8],
     },
-    /// Failure of a file that the receiver wants: no more content will come.
+    /// Failure of a file that the receiver wants. No more content follows.
     Abandoned {
         /// ID of the file's entry.
         id: EntryId,
-        /// Failure of the source: it cannot be read, or changed while it was read.
+        /// Reason of the failure: the source cannot be read, or it changed during the read.
         reason: Reason,
     },
     /// Object that cannot be sent as an entry.
@@ -68,29 +69,29 @@ pub struct Reason {
     /// Machine-readable category of the failure.
     #[n(0)]
     pub code: FailCode,
-    /// Human-readable error in one line of at most 1 KiB: the operation and the object. The side
-    /// that displays it must escape it.
+    /// Human-readable error: the operation and the object, in one line of at most 1 KiB. The end
+    /// that displays the text must escape it.
     #[n(1)]
     pub text: String,
 }
 
-/// Object that the sender's walk found and cannot send.
+/// Object that the sender found in its walk and cannot send.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Trouble {
-    /// Path of the object relative to the target, if that is a valid name.
+    /// Path of the object relative to the target; `None` if the path is not a valid name.
     #[n(0)]
     pub name: Option<Name>,
     /// Reason why the object is not sent.
     #[n(1)]
     pub reason: Reason,
-    /// Display name of an object without a valid name, at most 1 KiB. The side that displays it
-    /// must escape it.
+    /// Display name of an object without a valid name, at most 1 KiB; `None` if `name` is present.
+    /// The end that displays the text must escape it.
     #[n(2)]
     pub label: Option<String>,
 }
 
-/// FIFO, socket or device that the sender's walk found and does not send.
+/// FIFO, socket or device that the sender found in its walk and does not send.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Special {
@@ -102,7 +103,7 @@ pub struct Special {
 /// Length of a record's header in bytes.
 pub const RECORD_HEADER: usize = 16;
 
-/// Length of a [`Record::Piece`] in bytes without its content.
+/// Length in bytes of a [`Record::Piece`] without its content.
 pub const PIECE_HEADER: usize = RECORD_HEADER + 8;
 
 /// Encoder of a batch into a buffer of fixed size.
@@ -119,7 +120,7 @@ impl<'a> BatchWriter<'a> {
         Self { buffer, len }
     }
 
-    /// Returns the length of the batch so far, in bytes.
+    /// Returns the current length of the batch in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -129,12 +130,12 @@ impl<'a> BatchWriter<'a> {
         self.len == 0
     }
 
-    /// Returns the number of bytes that are free in the buffer.
+    /// Returns the number of free bytes in the buffer.
     pub(crate) fn room(&self) -> usize {
         self.buffer.len() - self.len
     }
 
-    /// Appends a record. Returns false, and changes nothing, if it does not fit.
+    /// Appends a record. Returns false and leaves the batch unchanged if the record does not fit.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Entry(entry) => self.put_cbor(KIND_ENTRY, entry.id, entry),
@@ -159,7 +160,7 @@ impl<'a> BatchWriter<'a> {
     }
 
     fn put_cbor(&mut self, kind: u8, id: EntryId, body: &impl Encode<()>) -> bool {
-        // Writing to a vector cannot fail.
+        // Encoding into a vector cannot fail.
         let body = minicbor::to_vec(body).unwrap_or_default();
         self.put(kind, 0, id, &[&body])
     }
@@ -247,7 +248,8 @@ impl<'a> BatchReader<'a> {
     }
 }
 
-/// Decodes the CBOR body of a record; `what` names it in the error.
+/// Decodes the CBOR body of a record. `what` is the kind of content in the error text. Returns an
+/// error if the body is malformed.
 fn decode<'a, T: Decode<'a, ()>>(what: &'static str, body: &'a [u8]) -> Result<T, BatchError> {
     minicbor::decode(body).map_err(|error| malformed(what, error))
 }
@@ -259,7 +261,7 @@ fn malformed(what: &'static str, error: impl ToString) -> BatchError {
     }
 }
 
-/// Yields the records of the batch; ends after the last one or after the first error.
+/// Iterates over the records of the batch. Ends after the last record or the first error.
 impl<'a> Iterator for BatchReader<'a> {
     type Item = Result<Record<'a>, BatchError>;
 
@@ -279,7 +281,7 @@ impl<'a> Iterator for BatchReader<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// The last record exceeds the end of the batch.
+    /// The last record extends beyond the end of the batch.
     #[error("peer sent a batch with a truncated last record")]
     Short,
     /// A record has a nonzero reserved byte or an unknown flag.
@@ -296,7 +298,7 @@ pub enum BatchError {
         /// Reason why the body is invalid.
         error: String,
     },
-    /// The ID of an entry differs from the one in its record's header.
+    /// The entry ID in a record's body differs from the ID in its header.
     #[error("peer sent entry {body} under number {header}")]
     Number {
         /// Entry ID in the record's header.

@@ -1,4 +1,4 @@
-//! Entries of a tree, as the sender describes them.
+//! Entries of a tree, as described by the sender.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use minicbor::{Decode, Encode, bytes::ByteVec};
 use super::owner::{Owner, OwnerNames};
 use crate::file::{hash_tree::Digest, journal::Timestamp, name::Name};
 
-/// ID of an entry in its transfer, counted from 0 in walk order: a directory precedes its content.
+/// ID of an entry in its transfer. IDs start at 0 and follow the walk order: a directory precedes
+/// its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct EntryId(#[n(0)] pub u64);
@@ -22,15 +23,15 @@ impl fmt::Display for EntryId {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Entry {
-    /// ID of the entry; one more than that of the previous entry.
+    /// ID of the entry. Exceeds the ID of the previous entry by one.
     #[n(0)]
     pub id: EntryId,
-    /// ID of the parent directory, whose end was not sent yet; `None` for an entry directly in the
-    /// target.
+    /// ID of the parent directory, whose end record has not been sent yet; `None` for an entry
+    /// directly in the target.
     #[n(1)]
     pub parent: Option<EntryId>,
-    /// Name of the entry in its directory, one component. `None` for a root directory whose content
-    /// goes into the target itself.
+    /// Name of the entry in its directory, a single component; `None` for a root directory whose
+    /// content is stored in the target itself.
     #[n(2)]
     pub name: Option<Name>,
     /// Type of the entry, with type-specific data.
@@ -42,27 +43,28 @@ pub struct Entry {
     /// Modification time of the content.
     #[n(5)]
     pub mtime: Timestamp,
-    /// Numeric owner of the entry, if owners are preserved.
+    /// Numeric user and group of the entry; `None` if owners are not preserved.
     #[n(6)]
     pub owner: Option<Owner>,
-    /// Extended attributes of the entry, including ACLs, if they are preserved; at most
-    /// [`MOST_XATTR_BYTES`] in all.
+    /// Extended attributes of the entry, including ACLs, at most [`MOST_XATTR_BYTES`] in all;
+    /// `None` if they are not preserved.
     #[n(7)]
     pub xattrs: Option<Vec<Xattr>>,
-    /// Names of the entry's user and group, if owners are preserved by name.
+    /// Names of the entry's user and group; `None` if owners are not preserved by name.
     #[n(8)]
     pub owner_names: Option<OwnerNames>,
 }
 
 impl Entry {
-    /// Returns the memory charged for the entry's extended attributes, in bytes: names, values, and
-    /// 64 for each.
+    /// Returns the memory in bytes that is charged for the entry's extended attributes: names,
+    /// values, and 64 bytes for each attribute.
     pub fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// Returns the memory charged while a receiver holds the entry, in bytes: [`ENTRY_FOOTPRINT`],
-    /// four times its name, a hard link's path, and its [weight](Self::weight).
+    /// Returns the memory in bytes that is charged while a receiver holds the entry:
+    /// [`ENTRY_FOOTPRINT`], four times the length of the name, the path of a hard link, and the
+    /// [weight](Self::weight).
     pub fn footprint(&self) -> usize {
         let name = self.name.as_ref().map_or(0, |name| name.file_name().len());
         let path = match &self.content {
@@ -76,13 +78,14 @@ impl Entry {
     }
 }
 
-/// Memory charged for a pending entry in bytes, without its names and attributes (approximate).
+/// Memory in bytes that is charged for a pending entry, without its names and attributes
+/// (approximate).
 pub const ENTRY_FOOTPRINT: usize = 1024;
 
-/// Memory charged for a component of a name in bytes, without its text (approximate).
+/// Memory in bytes that is charged for each component of a name, without its text (approximate).
 const COMPONENT_OVERHEAD: usize = 32;
 
-/// Returns the memory charged for extended attributes, in bytes; see [`Entry::weight`].
+/// Returns the memory in bytes that is charged for extended attributes. See [`Entry::weight`].
 pub fn weight_of(xattrs: &[Xattr]) -> usize {
     xattrs
         .iter()
@@ -90,51 +93,53 @@ pub fn weight_of(xattrs: &[Xattr]) -> usize {
         .sum()
 }
 
-/// Memory charged for an extended attribute in bytes, without its name and value (approximate).
+/// Memory in bytes that is charged for an extended attribute, without its name and value
+/// (approximate).
 const XATTR_OVERHEAD: usize = 64;
 
-/// Maximum size of an entry's extended attributes in bytes, names and values together: fits into a
-/// batch.
+/// Maximum size in bytes of an entry's extended attributes, names and values together. The
+/// attributes fit into one batch.
 pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 
 /// Type of an entry, with type-specific data.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Content {
-    /// Regular file, whose content is sent if the receiver wants it.
+    /// Regular file. The sender sends the content if the receiver wants it.
     #[n(0)]
     File {
         /// Size of the file in bytes.
         #[n(0)]
         size: u64,
-        /// True if the file is sent in a separate transfer, because it is large or has holes (a
-        /// standalone file).
+        /// True for a standalone file: it has a separate transfer, because it is large or has
+        /// holes.
         #[n(1)]
         alone: bool,
-        /// BLAKE3 digest of the file, if files are compared by digest.
+        /// BLAKE3 digest of the file; `None` unless files are compared by digest.
         #[n(2)]
         digest: Option<Digest>,
     },
-    /// Directory; [`Record::EndDirectory`](super::batch::Record::EndDirectory) follows its content.
+    /// Directory. [`Record::EndDirectory`](super::batch::Record::EndDirectory) follows after its
+    /// content.
     #[n(1)]
     Directory,
-    /// Symbolic link, which is sent without the object that it points to.
+    /// Symbolic link. The sender does not send the object to which the link points.
     #[n(2)]
     Symlink {
         /// Target path of the symbolic link.
         #[cbor(n(0), with = "minicbor::bytes")]
         target: Vec<u8>,
     },
-    /// Another name (hard link) of a file that was announced earlier.
+    /// Hard link: another name of a file that was announced earlier.
     #[n(3)]
     HardLink {
-        /// ID of the entry of the file that the hard link refers to.
+        /// ID of the file's entry.
         #[n(0)]
         to: EntryId,
-        /// Path of the linked file, relative to the target.
+        /// Path of the file that was announced, relative to the target.
         #[n(1)]
         path: Name,
     },
-    /// FIFO, socket or device, if these are preserved.
+    /// FIFO, socket or device. Sent only if these are preserved.
     #[n(4)]
     Node(#[n(0)] Node),
 }
@@ -172,7 +177,7 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// Returns true for a device, which only root may create.
+    /// Returns true for a device. Only root may create devices.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }

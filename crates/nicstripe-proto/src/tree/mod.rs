@@ -1,13 +1,13 @@
 //! Protocol of directory trees: entries, contents of small files, verdicts and results.
 //!
 //! A tree is one transfer whose chunks are batches of records (see [`batch`]). The sender walks its
-//! tree and announces an [`Entry`] for each object; the receiver compares it with its own state and
-//! answers with a [`Verdict`] in a [`TreeMessage`]. Contents of wanted small files follow as pieces
-//! in later batches; a large file gets a separate transfer. [`TreeMessage::Results`] reports
-//! finished entries.
+//! tree and announces an [`Entry`] for each object. The receiver compares the entry with the
+//! existing object at the target and answers with a [`Verdict`] in a [`TreeMessage`]. The contents
+//! of wanted small files follow as pieces in later batches; a large file gets a separate transfer.
+//! [`TreeMessage::Results`] reports finished entries.
 //!
 //! The number of pending entries is bounded: the sender pauses its walk at [`MOST_UNDECIDED`]
-//! entries without a verdict or [`MOST_PENDING`] without a result.
+//! entries without a verdict or [`MOST_PENDING`] entries without a result.
 
 pub mod batch;
 pub mod entry;
@@ -25,21 +25,21 @@ pub use self::{
 
 /// Maximum size in bytes of a file whose content travels in batches: 4 MiB.
 ///
-/// A larger file gets a separate transfer with a journal, so that an interruption costs little.
-/// This costs a round trip and three system calls on directories, 1 % of the time of 4 MiB at 1
-/// Gbit/s (calculated).
+/// A larger file gets a separate transfer with a journal, so that an interruption loses little. The
+/// separate transfer costs a round trip and three system calls on directories: 1 % of the time for
+/// 4 MiB at 1 Gbit/s (calculated).
 pub const PACKED_MOST: u64 = 4 << 20;
 
-/// Maximum number of a sender's entries without a verdict.
+/// Maximum number of entries without a verdict at a sender.
 pub const MOST_UNDECIDED: usize = 8192;
 
-/// Maximum number of a sender's wanted entries without a result.
+/// Maximum number of wanted entries without a result at a sender.
 pub const MOST_PENDING: usize = 16_384;
 
 /// Maximum [weight](Entry::weight) in bytes of all entries without a result: 16 MiB.
 ///
-/// Does not count the last of these entries and open directories, at most as many as a name has
-/// components.
+/// Excludes the last of these entries, and the open directories. A name's number of components
+/// bounds the number of open directories.
 pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
 
 #[cfg(test)]

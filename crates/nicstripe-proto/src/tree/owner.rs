@@ -1,19 +1,21 @@
-//! Owners of an entry, by numeric ID and by name, since IDs differ between machines.
+//! Owners of an entry, by numeric ID and by name. Both are sent because IDs differ between
+//! machines.
 
 use minicbor::{Decode, Decoder, Encode, decode};
 
 /// Numeric IDs of a file's user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Owner {
-    /// User ID at the sender (`st_uid`).
+    /// Numeric user ID at the sender (`st_uid`).
     #[n(0)]
     pub uid: u32,
-    /// Group ID at the sender (`st_gid`).
+    /// Numeric group ID at the sender (`st_gid`).
     #[n(1)]
     pub gid: u32,
 }
 
-/// Names of a file's user and group at the sender. `None` for ID 0 and for an ID without a name.
+/// Names of a file's user and group at the sender. A name is `None` for ID 0 and for an ID without
+/// a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OwnerNames {
@@ -23,7 +25,8 @@ pub struct OwnerNames {
     /// Name of the group.
     #[n(1)]
     pub group: Option<OwnerName>,
-    /// Names of users and groups in the file's ACLs, if extended attributes are preserved.
+    /// Names of the users and groups in the file's ACLs; `None` if extended attributes are not
+    /// preserved or no ID has a name.
     #[n(2)]
     pub acl: Option<AclNames>,
 }
@@ -33,7 +36,7 @@ pub struct OwnerNames {
 #[cbor(transparent)]
 pub struct AclNames(#[n(0)] Vec<AclName>);
 
-/// Name of a user or group in an ACL, with its numeric ID.
+/// Name of a user or group in an ACL, and its numeric ID.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AclName {
     /// Kind of the ID: user or group.
@@ -60,10 +63,10 @@ pub enum AclKind {
 }
 
 impl AclNames {
-    /// Maximum number of names per entry. Further users and groups of an ACL are transferred by ID.
+    /// Maximum number of names per entry. Further users and groups of an ACL are sent by ID only.
     pub const MOST: usize = 128;
 
-    /// Returns the first [`AclNames::MOST`] of these names, or `None` if there are none.
+    /// Returns the first [`AclNames::MOST`] of these names; `None` if `names` is empty.
     pub fn new(mut names: Vec<AclName>) -> Option<Self> {
         names.truncate(Self::MOST);
         (!names.is_empty()).then_some(Self(names))
@@ -91,7 +94,7 @@ impl<'b, C> Decode<'b, C> for AclNames {
 }
 
 /// Validated name of a user or group: 1 to `OwnerName::MOST` bytes without control characters and
-/// colons, as in user databases.
+/// colons, as required by user databases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Encode)]
 #[cbor(transparent)]
 pub struct OwnerName(#[n(0)] Box<str>);
@@ -100,7 +103,7 @@ impl OwnerName {
     /// Maximum length of a name in bytes.
     pub(crate) const MOST: usize = 255;
 
-    /// Returns a validated name, or `None` if `name` is not allowed.
+    /// Returns a validated name; `None` if `name` is not allowed.
     pub fn new(name: &str) -> Option<Self> {
         let is_name = (1..=Self::MOST).contains(&name.len())
             && !name.contains(|c: char| c.is_control() || c == ':');
@@ -154,7 +157,7 @@ mod tests {
                 "{name:?}"
             );
         }
-        // A byte string, invalid UTF-8, and an excessive length.
+        // A byte string, invalid UTF-8, and a text that is too long.
         for bad in [
             &[0x41, b'a'][..],
             &[0x61, 0xff],
@@ -183,7 +186,7 @@ mod tests {
             most
         );
         assert!(decode::<AclNames>(&minicbor::to_vec(names(129)).unwrap()).is_err());
-        // An array of indefinite length is rejected because its size is unknown.
+        // An array of indefinite length is rejected, because its size is unknown in advance.
         assert!(decode::<AclNames>(&[0x9f, 0x83, 1, 7, 0x61, b'a', 0xff]).is_err());
         let one = OwnerNames {
             acl: AclNames::new(names(1)),

@@ -1,4 +1,4 @@
-//! Rules of a tree's receiver: its verdict on an entry, given the existing object at the target
+//! Rules of a tree's receiver: the verdict on an entry, based on the existing object at the target
 //! path.
 
 use minicbor::{Decode, Encode};
@@ -13,77 +13,79 @@ pub struct TreeRules {
     /// True to replace files that differ from the sender's.
     #[n(0)]
     pub replace: bool,
-    /// True to replace files that are older than the sender's, and to keep the others.
+    /// True to replace files that are older than the sender's, and to keep all others.
     #[n(1)]
     pub update: bool,
-    /// True to compare files of equal size by BLAKE3 digest instead of modification time.
+    /// True to compare files of equal size by BLAKE3 digest, false to compare them by modification
+    /// time.
     #[n(2)]
     pub checksum: bool,
-    /// True to preserve permission bits, including special bits; otherwise they are 0o777 less the
-    /// receiver's umask. Times are always preserved.
+    /// True to preserve permission bits, including special bits. If false, the bits are 0o777
+    /// reduced by the receiver's umask. Times are always preserved.
     #[n(3)]
     pub modes: bool,
-    /// True to preserve owners, if the receiver is permitted to.
+    /// True to preserve owners, if the receiver has the right to set them.
     #[n(4)]
     pub owners: bool,
     /// True to preserve extended attributes and ACLs.
     #[n(5)]
     pub xattrs: bool,
-    /// True to delete objects that the sender does not have, in directories that it has.
+    /// True to delete objects that the sender does not have, within directories that the sender
+    /// has.
     #[n(6)]
     pub delete: bool,
     /// True to compute and report verdicts without changing the target (`--dry-run`).
     #[n(7)]
     pub dry_run: bool,
-    /// Exclude patterns in order; a leading `!` includes again. Excluded entries are neither
-    /// expected nor deleted.
+    /// Exclude patterns in order. A pattern with a leading `!` includes again. Excluded entries are
+    /// neither expected nor deleted.
     #[n(8)]
     pub filters: Vec<String>,
     /// True to preserve FIFOs, sockets and devices.
     #[cbor(n(9), default, skip_if = "std::ops::Not::not")]
     pub nodes: bool,
-    /// True to preserve owners by numeric ID; names are neither sent nor looked up.
+    /// True to preserve owners by numeric ID. Names are then neither sent nor looked up.
     #[cbor(n(10), default, skip_if = "std::ops::Not::not")]
     pub numeric_ids: bool,
 }
 
-/// Decision of a receiver on an entry.
+/// Decision of a receiver about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Verdict {
-    /// No object exists at the target path. The sender must send a file's content; other types are
-    /// created.
+    /// No object exists at the target path. The sender must send the content of a file; the
+    /// receiver creates other types itself.
     #[n(0)]
     Create,
-    /// The existing object differs. The sender must send a file's content; other types are
-    /// replaced.
+    /// The existing object differs. The sender must send the content of a file; the receiver
+    /// replaces other types itself.
     #[n(1)]
     Replace,
-    /// The existing object has the same content. The receiver may have set its attributes.
+    /// The existing object has the same content. The receiver may have updated its attributes.
     #[n(2)]
     Same,
-    /// The existing object is kept, because it is not older than the sender's.
+    /// The receiver keeps the existing object, because it is not older than the sender's.
     #[n(3)]
     Newer,
-    /// The existing object differs and may not be replaced, which counts as a failure.
+    /// The existing object differs and may not be replaced. This counts as a failure.
     #[n(4)]
     Exists,
-    /// The entry cannot be received; the results state the reason.
+    /// The receiver cannot accept the entry. The results contain the reason.
     #[n(5)]
     Refused,
-    /// The entry's directory cannot be received, which was reported. The entry itself has no result
-    /// and is not counted.
+    /// The receiver cannot accept the entry's directory and has reported that. The entry itself has
+    /// no result and is not counted.
     #[n(6)]
     Blocked,
-    /// The entry is a device that the receiver does not create. It has no result and counts as
-    /// excluded.
+    /// The entry is a device that the receiver does not create. The entry has no result and counts
+    /// as excluded.
     #[n(7)]
     LeftOut,
 }
 
 impl Verdict {
-    /// Returns true if the entry is to be created or replaced; the sender must then send a file's
-    /// content.
+    /// Returns true if the receiver creates or replaces the entry. The sender must then send the
+    /// content of a file.
     pub fn is_wanted(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }
@@ -92,20 +94,20 @@ impl Verdict {
 /// Object that exists at the target path of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
-    /// Regular file, to be compared by size, time or digest.
+    /// Regular file, which is compared by size, time or digest.
     File {
         /// Size of the file in bytes.
         size: u64,
-        /// Modification time of its content.
+        /// Modification time of the file's content.
         mtime: Timestamp,
-        /// BLAKE3 digest of the file, computed only if the verdict may depend on it.
+        /// BLAKE3 digest of the file; `None` unless the verdict may depend on it.
         digest: Option<Digest>,
     },
     /// Directory, with any content.
     Directory,
     /// Symbolic link with this target path.
     Symlink(Vec<u8>),
-    /// FIFO, socket or device with this device number.
+    /// FIFO, socket or device, with its device number.
     Node(Node),
     /// Object of another type.
     Other,
@@ -113,9 +115,9 @@ pub enum Existing {
 
 /// Returns the verdict on an entry other than a hard link.
 ///
-/// Two times with equal seconds are equal if the receiver's has no nanoseconds, as on some file
-/// systems. Directories and files never replace each other, since that would delete more than
-/// requested.
+/// Two times with equal seconds count as equal if the receiver's time has no nanoseconds, as on
+/// some file systems. Directories and files never replace each other, because this would delete
+/// more than requested.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {
     let Some(existing) = existing else {
         return Verdict::Create;

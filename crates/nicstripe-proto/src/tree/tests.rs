@@ -145,8 +145,8 @@ fn records_other_than_entries_are_pinned() {
 
 #[test]
 fn entries_are_pinned() {
-    // A map of the fields that are set: 0 id, 1 parent, 2 name, 3 content, 4 mode, 5 mtime, 6
-    // owner, 7 xattrs.
+    // A map of the fields that are set: 0 ID, 1 parent, 2 name, 3 content, 4 mode, 5 mtime, 6
+    // owner, 7 extended attributes.
     let head = "0007010202814261620382";
     let tail = "041901a405822005";
     let digest = Some(Digest([0xdd; 32]));
@@ -207,8 +207,8 @@ fn an_entry_with_everything_is_pinned() {
         xattrs: Some(vec![xattr]),
         ..entry(Content::Directory)
     };
-    // The map, then 3 a directory, 4 and 5, 6 the owner, 7 the attributes: one of a name and a
-    // value.
+    // The map, then field 3 (a directory), 4, 5, 6 (the owner), and 7 (one attribute: its name and
+    // value).
     let expected = [
         "a80007010202814261620382",
         "0180",
@@ -230,7 +230,7 @@ fn an_entry_with_everything_is_pinned() {
             ..entry(Content::Directory)
         }
     };
-    // A map of the known names: 0 the user, 1 the group.
+    // A map of the known names: 0 user, 1 group.
     for (user, group, names) in [
         (Some("al"), Some("ß"), "08a20062616c0162c39f"),
         (None, Some("g"), "08a1016167"),
@@ -403,7 +403,7 @@ fn what_a_batch_must_not_have_is_refused() {
     ] {
         assert_eq!(changed(bad), Err(BatchError::Reserved), "{bad:?}");
     }
-    // A body of any length beyond the batch's end, and one too short for an offset.
+    // A body that extends beyond the end of the batch, and a body too short for an offset.
     assert_eq!(changed(&[(4, 12)]), Err(BatchError::Short));
     assert_eq!(changed(&[(7, 0xff)]), Err(BatchError::Short));
     assert_eq!(
@@ -424,7 +424,7 @@ fn an_entry_has_one_number_and_one_component() {
 
 #[test]
 fn an_entry_with_as_much_as_it_may_have_fits_into_a_batch() {
-    // The shortest names cause the largest overhead: 4 bytes for each of 6.
+    // The shortest names cause the largest overhead: 4 bytes for each name of 6 bytes.
     let xattr = |_| Xattr {
         name: b"user.a".to_vec().into(),
         value: Vec::new().into(),

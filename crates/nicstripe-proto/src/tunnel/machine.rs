@@ -13,53 +13,53 @@ use crate::{failure::truncate, id::Role};
 
 /// State machine of one end of the tunnel multiplexer.
 ///
-/// After each call that may change something, poll events until `None`. Whenever
-/// [`Tunnels::is_due`] and the transfer can take a batch, [fill](Tunnels::fill) one. Records of
-/// closed connections are ignored, as they may have been in flight.
+/// Poll events until `None` after each call that may change the state. [Fill](Tunnels::fill) a
+/// batch whenever [`Tunnels::is_due`] is true and the transfer can take a batch. Records of closed
+/// connections are ignored, because they may have been in flight at the close.
 #[derive(Debug)]
 pub struct Tunnels {
     role: Role,
     pub(super) connections: BTreeMap<ConnId, Connection>,
-    /// Highest connection ID used so far.
+    /// Highest connection ID used so far; `None` before the first connection.
     last: Option<ConnId>,
-    /// Connections that have something to send, each once, in round-robin order.
+    /// Connections that have something to send, in round-robin order. Each occurs once.
     round_robin: VecDeque<ConnId>,
     pub(super) pool: Pool,
     events: VecDeque<TunnelEvent>,
     has_ended: bool,
 }
 
-/// Event of a tunnelled connection, to be handled by the program that uses it.
+/// Event of a tunnelled connection, for the program that uses the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
-    /// Daemon: the client requests a connection. Connect to the target, then call
+    /// Daemon: request of the client for a connection. Connect to the target, then call
     /// [`Tunnels::accept`] or [`Tunnels::refuse`].
     Asked {
         /// ID of the new connection.
         conn: ConnId,
-        /// Target of the connection, as the client wrote it.
+        /// Target of the connection, as written by the client.
         target: String,
     },
-    /// Client: the daemon has opened the connection.
+    /// Client: the daemon opened the connection.
     Opened(ConnId),
-    /// Client: the daemon has rejected the connection.
+    /// Client: the daemon rejected the connection.
     Refused {
-        /// ID of the rejected connection, which the client must [close](Tunnels::close).
+        /// ID of the rejected connection. The client must [close](Tunnels::close) it.
         conn: ConnId,
         /// Machine-readable reason for the rejection.
         code: TargetRefusal,
-        /// Human-readable reason in one line. The program that displays it must escape it.
+        /// Human-readable reason in one line. The program that displays the text must escape it.
         why: String,
     },
-    /// The connection has bytes, or the end of the stream, for a waiting reader.
+    /// Bytes, or the end of the stream, are available for a waiting reader.
     Readable(ConnId),
-    /// The connection's send queue has space for a waiting writer.
+    /// The send queue has space for a waiting writer.
     Writable(ConnId),
     /// The connection has failed. The caller must [close](Tunnels::close) it.
     Reset(ConnId),
 }
 
-/// Error of a call on a connection that has failed or was closed.
+/// Error of a call on a connection that has failed or is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection lost")]
 pub struct Broken;
@@ -68,10 +68,10 @@ pub struct Broken;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The session has [`MOST_CONNECTIONS`] connections.
+    /// The session already has [`MOST_CONNECTIONS`] connections.
     #[error("{MOST_CONNECTIONS} connections are open, the limit of a session")]
     TooMany,
-    /// The target is empty or longer than [`MAX_TARGET`]. Carries its length in bytes.
+    /// The target is empty or longer than [`MAX_TARGET`]. Contains its length in bytes.
     #[error("a target of {0} bytes, expected 1 to {MAX_TARGET}")]
     Target(usize),
     /// The tunnel multiplexer has ended.
@@ -79,20 +79,20 @@ pub enum OpenError {
     Ended,
 }
 
-/// Protocol violation of the peer. Ends the tunnel multiplexer.
+/// Protocol violation by the peer. Ends the tunnel multiplexer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunnelError {
     /// A batch cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The ID of a new connection is not above all earlier ones.
+    /// The ID of a new connection is not above all earlier IDs.
     #[error("peer opened tunnel {0}, which is not new")]
     NotNew(u32),
     /// The peer exceeded the limit of [`MOST_CONNECTIONS`] connections.
     #[error("peer exceeded the limit of {MOST_CONNECTIONS} tunnels")]
     TooMany,
-    /// A record is not allowed in the connection's state.
+    /// The connection's state does not allow the record.
     #[error("peer sent {what} for tunnel {conn} in the wrong state")]
     Unexpected {
         /// Kind of record, for the error text.
@@ -108,15 +108,15 @@ pub enum TunnelError {
         /// Number of bytes received.
         len: usize,
     },
-    /// A window update raises the window above `MOST_WINDOW` bytes. Carries the ID of the
+    /// A window update would raise the window above `MOST_WINDOW` bytes. Contains the ID of the
     /// connection.
     #[error("peer raised the window of tunnel {0} above {MOST_WINDOW} bytes")]
     TooWide(u32),
 }
 
-/// Result of a connection's turn in the round-robin to write records into a batch.
+/// Result of a connection's turn, in which the connection writes records into a batch.
 enum Turn {
-    /// The batch has no room for the connection's next record.
+    /// The batch has no space for the connection's next record.
     Full,
     /// The connection has more to send in its next turn.
     More,
@@ -127,7 +127,7 @@ enum Turn {
 }
 
 impl Tunnels {
-    /// Returns one end of a tunnel multiplexer without connections.
+    /// Returns one end of a tunnel multiplexer, without connections.
     pub fn new(role: Role) -> Self {
         Self {
             role,
@@ -140,13 +140,14 @@ impl Tunnels {
         }
     }
 
-    /// Requests a connection from the daemon to `target` and returns its ID; client only.
+    /// Requests a connection from the daemon to `target`; client only. Returns the connection's ID.
     ///
     /// [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or [`TunnelEvent::Reset`] follows.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the target is invalid, the limit is reached, or the multiplexer has ended.
+    /// Returns [`OpenError`] if the target is invalid, the limit of connections is reached, or the
+    /// multiplexer has ended.
     pub fn open(&mut self, target: &str) -> Result<ConnId, OpenError> {
         if self.has_ended {
             return Err(OpenError::Ended);
@@ -177,13 +178,13 @@ impl Tunnels {
         Ok(conn)
     }
 
-    /// Accepts a connection in answer to [`TunnelEvent::Asked`]; daemon only.
+    /// Accepts a connection in response to [`TunnelEvent::Asked`]; daemon only.
     pub fn accept(&mut self, conn: ConnId) {
         self.answer(conn, Stage::Accepting);
     }
 
-    /// Rejects a connection in answer to [`TunnelEvent::Asked`]; daemon only. Truncates the text to
-    /// `MAX_WHY` bytes.
+    /// Rejects a connection in response to [`TunnelEvent::Asked`]; daemon only. Truncates the text
+    /// to `MAX_WHY` bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
         let mut why = why.to_owned();
         truncate(&mut why, MAX_WHY);
@@ -200,12 +201,12 @@ impl Tunnels {
         }
     }
 
-    /// Returns the number of bytes that may be written now. If it is 0, [`TunnelEvent::Writable`]
-    /// follows once there is room.
+    /// Returns the number of bytes that may be written now. If the number is 0,
+    /// [`TunnelEvent::Writable`] follows as soon as it is higher.
     ///
     /// # Errors
     ///
-    /// [`Broken`] if the connection has failed or is unknown.
+    /// Returns [`Broken`] if the connection has failed or is unknown.
     pub fn room(&mut self, conn: ConnId) -> Result<usize, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         if connection.is_broken || connection.is_finishing || connection.is_let_go {
@@ -217,12 +218,13 @@ impl Tunnels {
     }
 
     /// Queues bytes that [`room`](Self::room) permitted earlier, even if other connections have
-    /// used up the memory since. The caller must not write to this connection in between.
+    /// used up the memory since. The caller must not write to this connection between the two
+    /// calls.
     ///
     /// # Errors
     ///
-    /// [`Broken`] if the connection has failed or is unknown, or if the bytes exceed the peer's
-    /// window.
+    /// Returns [`Broken`] if the connection has failed or is unknown, or if the bytes exceed the
+    /// peer's window.
     pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
         let connection = self
             .connections
@@ -239,14 +241,15 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Returns true if a connection has failed or is unknown. Received bytes may still be readable.
+    /// Returns true if a connection has failed or is unknown. Received bytes may still be readable
+    /// after a failure.
     pub fn is_gone(&self, conn: ConnId) -> bool {
         self.connections
             .get(&conn)
             .is_none_or(|connection| connection.is_broken)
     }
 
-    /// Ends the sending direction of a connection. Queued bytes are still sent.
+    /// Ends the local stream of a connection. Queued bytes are still sent.
     pub fn finish(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.is_finishing = true;
@@ -256,12 +259,12 @@ impl Tunnels {
 
     /// Copies received bytes into `into` without removing them; see [`Tunnels::consume`].
     ///
-    /// Returns `None` if nothing has arrived; [`TunnelEvent::Readable`] follows. Returns `Some(0)`
-    /// at the end of the stream.
+    /// Returns `None` if no bytes have arrived; [`TunnelEvent::Readable`] follows. Returns
+    /// `Some(0)` at the end of the stream.
     ///
     /// # Errors
     ///
-    /// [`Broken`] if the connection has failed or is unknown.
+    /// Returns [`Broken`] if the connection has failed or is unknown.
     pub fn peek(&mut self, conn: ConnId, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         match connection.unread.peek(into) {
@@ -275,14 +278,14 @@ impl Tunnels {
         }
     }
 
-    /// Removes the first `count` received bytes of a connection, which extends the peer's window.
+    /// Removes the first `count` received bytes of a connection. This extends the peer's window.
     pub fn consume(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
         };
         let count = count.min(connection.unread.len());
         connection.unread.consume(count);
-        // A peer that has ended needs no more window.
+        // A peer that has ended its stream needs no more window.
         let inbound = &mut connection.inbound;
         if connection.has_ended || connection.is_broken {
             inbound.release(count as u64, &mut self.pool);
@@ -294,8 +297,8 @@ impl Tunnels {
 
     /// Closes a connection for reading and writing.
     ///
-    /// Sends queued bytes if writing was [finished](Self::finish), and discards them otherwise. The
-    /// peer gets a reset unless both directions have ended.
+    /// Sends queued bytes if the local stream has [ended](Self::finish); otherwise discards them.
+    /// The peer receives a reset unless both streams have ended.
     pub fn close(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -320,7 +323,7 @@ impl Tunnels {
         !self.round_robin.is_empty()
     }
 
-    /// Returns the number of connections, including those being closed.
+    /// Returns the number of connections, including connections that are closing.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
@@ -330,8 +333,8 @@ impl Tunnels {
         self.connections.is_empty()
     }
 
-    /// Fills a batch of at least 2048 bytes, which fit any record except data, round-robin over
-    /// the connections. Returns its length in bytes.
+    /// Fills a batch round-robin over the connections. Returns the length in bytes. The batch must
+    /// have at least 2048 bytes, so that each record except data fits.
     pub fn fill(&mut self, batch: &mut [u8]) -> usize {
         let mut writer = RecordWriter::new(batch);
         while let Some(conn) = self.round_robin.pop_front() {
@@ -355,11 +358,11 @@ impl Tunnels {
         writer.len()
     }
 
-    /// Handles a batch of the peer. Batches must be passed in order.
+    /// Handles a batch from the peer. Batches must be passed in order.
     ///
     /// # Errors
     ///
-    /// [`TunnelError`] if the batch violates the protocol.
+    /// Returns [`TunnelError`] if the batch violates the protocol.
     pub fn handle_batch(&mut self, batch: &[u8]) -> Result<(), TunnelError> {
         RecordReader::new(batch).try_for_each(|record| {
             let (conn, record) = record?;
@@ -431,8 +434,8 @@ impl Tunnels {
         if window > MOST_WINDOW {
             return Err(TunnelError::TooWide(conn.0));
         }
-        // Twice the limit: closes of the client may be in flight, and refused opens await their
-        // answer.
+        // Twice the limit, because the client's closes may be in flight and rejected connections
+        // await their answer.
         let count = self.connections.len();
         if count >= 2 * MOST_CONNECTIONS {
             return Err(TunnelError::TooMany);
@@ -468,7 +471,7 @@ impl Tunnels {
         }
         connection.stage = Stage::Open;
         connection.credit = window.into();
-        // The open carried this window.
+        // The request for the connection contained this window.
         self.events.push_back(TunnelEvent::Opened(conn));
         self.wake_writer(conn);
         self.touch(conn);
@@ -513,11 +516,11 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Returns the connection of a received record, or `None` if it has ended or failed.
+    /// Returns the connection of a received record; `None` if the connection has ended or failed.
     ///
     /// # Errors
     ///
-    /// [`TunnelError::Unexpected`] if the connection's state does not allow the record.
+    /// Returns [`TunnelError::Unexpected`] if the connection's state does not allow the record.
     fn known(
         &mut self,
         conn: ConnId,
@@ -533,8 +536,7 @@ impl Tunnels {
         }
     }
 
-    /// Marks a connection as failed. Received bytes stay readable if the peer has sent its end of
-    /// the stream.
+    /// Marks a connection as failed. Received bytes stay readable if the peer has ended its stream.
     fn break_off(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -548,7 +550,7 @@ impl Tunnels {
         self.forget_if_let_go(conn);
     }
 
-    /// Ends the multiplexer: all connections fail.
+    /// Ends the multiplexer. All connections fail.
     pub fn end(&mut self) {
         self.has_ended = true;
         self.round_robin.clear();
@@ -561,7 +563,7 @@ impl Tunnels {
         whole.into_iter().for_each(|conn| self.break_off(conn));
     }
 
-    /// Returns the next event, or `None` if no event is pending.
+    /// Returns the next event; `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
@@ -602,7 +604,8 @@ impl Tunnels {
 }
 
 impl Connection {
-    /// Writes the connection's pending records, and at most [`QUANTUM`] bytes of data.
+    /// Writes the connection's pending records into a batch, with at most [`QUANTUM`] bytes of
+    /// data.
     fn serve_next(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
         if !self.is_due() {
             return Turn::Done;
@@ -639,7 +642,7 @@ impl Connection {
         let has_data = !self.unsent.is_empty();
         if has_data {
             let len = self.unsent.len().min(QUANTUM);
-            // A few bytes at the end of a batch are not worth a record header.
+            // A few bytes of data at the end of a batch are not worth a record header.
             if writer.room() < len.min(LEAST_DATA) {
                 return Turn::Full;
             }
@@ -651,7 +654,7 @@ impl Connection {
         if !self.unsent.is_empty() {
             return Turn::More;
         }
-        // If the batch has no room for it, a later one carries it.
+        // A later batch contains the record if this one has no space for it.
         if has_data && self.credit == 0 && !self.is_finishing {
             writer.push(conn, Record::UsedUp);
         }
@@ -679,5 +682,5 @@ impl Connection {
 /// Maximum number of data bytes that a connection sends in one turn.
 const QUANTUM: usize = 16 << 10;
 
-/// Minimum length of a data record that is cut to fit into a batch, in bytes.
+/// Minimum length in bytes of a data record that is shortened to fit into a batch.
 const LEAST_DATA: usize = 1024;

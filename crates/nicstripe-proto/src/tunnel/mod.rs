@@ -1,10 +1,10 @@
-//! Tunnels: TCP connections of other programs over one session, each a byte stream in both
-//! directions.
+//! Tunnels: TCP connections of other programs over one session. Each connection is a byte stream in
+//! both directions.
 //!
 //! A session has one tunnel multiplexer (mux): two endless transfers, one per direction, whose
-//! chunks are consumed in order. Each chunk is a batch of records of all connections.
-//! [`Tunnels`] is one end of the mux: it packs written bytes into batches, round-robin over the
-//! connections, and queues received bytes for their readers.
+//! chunks are consumed in order. Each chunk is a batch of records of all connections. [`Tunnels`]
+//! is one end of the mux. It packs written bytes into batches, round-robin over the connections,
+//! and queues received bytes for their readers.
 //!
 //! Each receiver grants a window per connection and direction, so that a slow reader stops only its
 //! own writer. `MOST_RECEIVED` and `MOST_UNSENT` bound the memory of an end.

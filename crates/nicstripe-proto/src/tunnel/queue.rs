@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// FIFO queue of bytes. Its allocation is at most twice its content, plus a small constant.
+/// FIFO queue of bytes. The allocation is at most twice the content, plus a small constant.
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
     pieces: VecDeque<Vec<u8>>,
-    /// Number of bytes of the first piece that were consumed.
+    /// Number of bytes of the first piece that have been consumed.
     taken: usize,
     len: usize,
 }
@@ -55,7 +55,7 @@ impl ByteQueue {
         len
     }
 
-    /// Removes the first `count` bytes, or all if there are fewer.
+    /// Removes the first `count` bytes, or all if the queue has fewer.
     pub(super) fn consume(&mut self, count: usize) {
         let mut count = count.min(self.len);
         self.len -= count;
@@ -76,8 +76,8 @@ impl ByteQueue {
     }
 }
 
-/// Minimum and maximum length of a piece in bytes: small for a keystroke, several packets at full
-/// rate.
+/// Minimum and maximum length of a piece in bytes. A piece is small for a keystroke, and holds
+/// several packets at full rate.
 const LEAST_PIECE: usize = 512;
 const MOST_PIECE: usize = 16 << 10;
 

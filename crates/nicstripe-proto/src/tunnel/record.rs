@@ -1,4 +1,4 @@
-//! Records of the tunnel multiplexer. A batch is a sequence of them.
+//! Records of the tunnel multiplexer. A batch is a sequence of records.
 //!
 //! Each record is a header of 12 bytes and a body, little-endian.
 //!
@@ -10,45 +10,44 @@
 //! | 4 | 4 | ID of the connection |
 //! | 8 | 4 | bytes of the body, at most the rest of the batch |
 //!
-//! The body of an open is a window (4 bytes) and the target. The body of an opened or a window is a
-//! window (4 bytes). A refusal has a text, and data its bytes. An end, a reset and a window used up
-//! have no body.
+//! Bodies: open has a window (4 bytes) and the target; opened and window have a window (4 bytes);
+//! refused has a text; data has the bytes. The other kinds have no body.
 
-/// ID of a tunnelled connection in its session. The client assigns IDs in ascending order.
+/// ID of a tunnelled connection within its session. The client assigns IDs in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// Record of a batch about one connection, decoded.
+/// Decoded record of a batch, about one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// Client: requests a connection from the daemon to the target.
+    /// Client's request for a connection from the daemon to the target.
     Open {
         /// Initial window in bytes for data from the daemon to the client.
         window: u32,
         /// Target of the connection, as `host:port`.
         target: &'a str,
     },
-    /// Daemon: reports that the connection to the target is open. Carries the initial window in
+    /// Daemon's report that the connection to the target is open. Contains the initial window in
     /// bytes for data from the client to the daemon.
     Opened(u32),
-    /// Daemon: rejects the connection.
+    /// Daemon's rejection of the connection.
     Refused {
         /// Machine-readable reason for the rejection.
         code: TargetRefusal,
-        /// Human-readable reason for the rejection, in one line. The program that displays it must
-        /// escape it.
+        /// Human-readable reason for the rejection, in one line. The program that displays the text
+        /// must escape it.
         why: &'a str,
     },
-    /// Either end: sends the next bytes of the stream, at least one.
+    /// Next bytes of the sending end's stream, at least one.
     Data(&'a [u8]),
-    /// Either end: ends its stream; no data follows.
+    /// End of the sending end's stream. No data follows.
     End,
-    /// Either end: reports that the connection has failed. Bytes in flight are lost.
+    /// Report of either end that the connection has failed. Bytes in flight are lost.
     Reset,
-    /// Either end: extends the peer's send window by this number of bytes, at least one.
+    /// Extension of the peer's send window in bytes, at least one.
     Window(u32),
-    /// Either end: reports that the peer's window limits its sending rate. Only the sender can
-    /// detect this, since a window update may be in flight.
+    /// Report of either end that the peer's window limits its sending rate. Only the sender can
+    /// detect this, because a window update may be in flight.
     UsedUp,
 }
 
@@ -56,11 +55,11 @@ pub(crate) enum Record<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TargetRefusal {
-    /// The peer's permissions at the daemon do not include the target.
+    /// The peer's rights at the daemon do not include the target.
     NotAllowed = 1,
     /// The daemon cannot resolve the target's host name.
     Unresolved = 2,
-    /// The target does not answer the daemon in time, or rejects the connection.
+    /// The target rejects the daemon's connection, or does not answer in time.
     Unreachable = 3,
     /// The session has reached its limit of connections.
     TooMany = 4,
@@ -76,14 +75,14 @@ impl TargetRefusal {
     ];
 }
 
-/// Length of a record's header in bytes.
+/// Length of a record header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
 /// Maximum length of a target in bytes: the longest host name (RFC 1035), a colon and a port, with
-/// reserve.
+/// a margin.
 pub const MAX_TARGET: usize = 270;
 
-/// Maximum length of the text of a refusal in bytes.
+/// Maximum length of a rejection's text in bytes.
 pub(crate) const MAX_WHY: usize = 512;
 
 /// Encoder of a batch into a buffer of fixed size.
@@ -102,12 +101,13 @@ impl<'a> RecordWriter<'a> {
         self.len
     }
 
-    /// Returns the length in bytes of the largest body that still fits into the batch.
+    /// Returns the maximum length in bytes of a body that still fits into the batch.
     pub(crate) fn room(&self) -> usize {
         (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
     }
 
-    /// Appends a record of a connection. Returns false, and changes nothing, if it does not fit.
+    /// Appends a record of a connection. Returns false and leaves the batch unchanged if the record
+    /// does not fit.
     pub(crate) fn push(&mut self, conn: ConnId, record: Record<'_>) -> bool {
         match record {
             Record::Open { window, target } => {
@@ -126,7 +126,8 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Appends a data record of `len` bytes, which must fit. `copy` writes the data into the batch.
+    /// Appends a data record of `len` bytes. The record must fit. `copy` writes the data into the
+    /// batch.
     pub(crate) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
         let at = self.len + RECORD_HEADER;
         copy(&mut self.buffer[at..at + len]);
@@ -217,7 +218,8 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// Yields the records of the batch with their connections; ends after the last one or after the first error.
+/// Iterates over the records of the batch and their connections. Ends after the last record or the
+/// first error.
 impl<'a> Iterator for RecordReader<'a> {
     type Item = Result<(ConnId, Record<'a>), RecordError>;
 
@@ -263,10 +265,10 @@ fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The last record exceeds the end of the batch.
+    /// The last record extends beyond the end of the batch.
     #[error("peer sent a tunnel batch with a truncated last record")]
     Short,
-    /// A record has a nonzero reserved byte in its header.
+    /// The header of a record has a nonzero reserved byte.
     #[error("peer sent a tunnel batch with reserved bits set")]
     Reserved,
     /// The kind of a record is unknown.
@@ -280,13 +282,13 @@ pub enum RecordError {
         /// Length of the body in bytes.
         len: usize,
     },
-    /// The code of a refusal is unknown.
+    /// The code of a rejection is unknown.
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
     /// A record grants a window of 0 bytes.
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
-    /// The target, or the text of a refusal, is too long or missing.
+    /// The target or the text of a rejection is too long or missing.
     #[error("peer sent a tunnel text of {len} bytes, the limit is {most}")]
     Text {
         /// Length of the text in bytes.
@@ -294,7 +296,7 @@ pub enum RecordError {
         /// Maximum length of the text in bytes.
         most: usize,
     },
-    /// The target, or the text of a refusal, is not UTF-8.
+    /// The target or the text of a rejection is not UTF-8.
     #[error("peer sent a tunnel text that is not UTF-8")]
     NotText,
 }

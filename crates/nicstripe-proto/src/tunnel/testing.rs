@@ -1,4 +1,4 @@
-//! What tests and fuzz targets look at in a multiplexer: its memory accounting.
+//! Access of tests and fuzz targets to the memory accounting of a multiplexer.
 
 use super::{
     Broken, ConnId, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW, Tunnels,
@@ -6,14 +6,14 @@ use super::{
 };
 
 impl Tunnels {
-    /// Queues bytes to send, at most [`room`](Self::room), and returns the number of bytes queued.
+    /// Queues the bytes that [`room`](Self::room) permits. Returns the number of queued bytes.
     pub(crate) fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
         let count = self.room(conn)?.min(bytes.len());
         self.push(conn, &bytes[..count])?;
         Ok(count)
     }
 
-    /// Returns the number of bytes queued to send, plus those received and not read.
+    /// Returns the number of bytes that are queued to send, or received and unread.
     #[cfg(test)]
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.pool.unsent

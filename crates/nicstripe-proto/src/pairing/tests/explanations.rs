@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns the outcome for the interface `name`, if it is explained.
+/// Returns the outcome for the interface `name`; `None` if it has no explanation.
 fn fact_of(explanations: &[Explanation], name: &str) -> Option<Fact> {
     explanations
         .iter()
@@ -76,7 +76,7 @@ fn a_link_is_told_with_its_state_and_the_next_best() {
         panic!("not paired")
     };
     assert_eq!((candidate.id(), state), (id, State::Verified));
-    // Link-local was not probed.
+    // The link-local candidate was not probed.
     assert_eq!(
         next_best.map(|next| next.preference),
         Some(Preference::OwnPrefix)
@@ -182,8 +182,7 @@ fn a_failure_that_made_no_difference_is_not_the_reason() {
 fn one_subnet_where_nothing_arrives_rightly_is_told_with_where_it_arrived() {
     let (local, remote) = one_subnet();
     let mut pairing = Pairing::new(local, remote);
-    // As measured: everything that a0 and a1 send arrives at b1, so only the link from a0 is
-    // usable.
+    // As measured: all packets from a0 and a1 arrive at b1, so only the link from a0 is usable.
     for (ours, theirs) in [("a0", "b0"), ("a1", "b0")] {
         let id = between(&pairing, ours, theirs, Preference::SharedSubnet);
         pairing.failed(

@@ -1,4 +1,4 @@
-//! Tests with the loss and return of every subset of interfaces on every topology, in virtual time.
+//! Tests of the loss and return of every subset of interfaces in every topology, in virtual time.
 //! Data must flow again if any pair of interfaces works.
 
 use std::{
@@ -18,7 +18,7 @@ const MS: Duration = Duration::from_millis(1);
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// Simulated time to connect: TCP, TLS and the greeting.
+/// Simulated duration of a connection attempt: TCP, TLS and the handshake.
 const CONNECT_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,16 +29,16 @@ enum Topology {
     OneSubnet,
     /// One switch and only link-local addresses.
     LinkLocal,
-    /// The first pair has a cable and a subnet; the others share a subnet on a switch. All have
-    /// link-local addresses.
+    /// The first pair of interfaces has a cable and a subnet. The other interfaces share a subnet
+    /// on a switch. All have link-local addresses.
     Mixed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
-    /// Carrier loss that the interface's machine detects.
+    /// Carrier loss, which the interface's machine detects.
     Carrier,
-    /// Silent loss: packets are dropped, and no machine detects it.
+    /// Silent loss of packets, which no machine detects.
     Silent,
 }
 
@@ -100,9 +100,9 @@ struct World {
     now: Instant,
     events: BinaryHeap<Reverse<(Instant, u32, What)>>,
     count: u32,
-    /// Paths that the planner has made; true if connected.
+    /// Paths that the planner has created; true for a connected path.
     paths: BTreeMap<CandidateId, bool>,
-    /// Interfaces of the client and the daemon; true if they carry traffic.
+    /// Interfaces of the client, then of the daemon; true for an interface that carries traffic.
     alive: [Vec<bool>; 2],
     probes: usize,
     /// Number of working links that the planner has closed.
@@ -143,7 +143,7 @@ impl World {
         self.topology.joins(ours, theirs) && self.alive[0][ours] && self.alive[1][theirs]
     }
 
-    /// Carries out the planner's steps, as the library does after each input.
+    /// Performs the planner's steps, as the library does after each input.
     fn follow(&mut self) {
         let mut begun = Vec::new();
         self.planner.probe(&[], self.now, |candidate| {
@@ -215,8 +215,8 @@ impl World {
         self.run_until(time, |_| false);
     }
 
-    /// Simulates until the condition holds. Returns the simulated time that this took, or `None`
-    /// after `time`.
+    /// Simulates until the condition holds. Returns the simulated duration; `None` if the condition
+    /// does not hold within `time`.
     fn run_until(&mut self, time: Duration, is_so: impl Fn(&Self) -> bool) -> Option<Duration> {
         let start = self.now;
         self.follow();
@@ -245,8 +245,8 @@ impl World {
         Some(self.now - start)
     }
 
-    /// Disables the interfaces whose bits are set in `ends`; the lowest bits are those of the
-    /// client.
+    /// Disables the interfaces whose bits are set in `ends`. The lowest bits are the client's
+    /// interfaces.
     fn lose(&mut self, ends: u32, loss: Loss) {
         let [locals, _] = [0, 1].map(|side: usize| self.alive[side].len());
         for side in [0, 1] {
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Sends the peer's list of interfaces to the planner if any link can carry it.
+    /// Sends the peer's list of interfaces to the planner if a link can carry it.
     fn tell(&mut self) {
         if self.links() > 0 {
             self.after(MS, What::Told);
@@ -311,7 +311,7 @@ impl World {
             .count()
     }
 
-    /// Returns an upper bound of the number of links between interfaces that carry traffic.
+    /// Returns an upper bound on the number of links between interfaces that carry traffic.
     fn most_links(&self) -> usize {
         let alive = |side: usize, among: fn(usize) -> bool| {
             (0..self.alive[side].len())
@@ -334,8 +334,8 @@ impl World {
 }
 
 /// Returns a simulation whose links join local interface `n` with the peer's interface `n +
-/// crossing` (modulo the count) where the topology permits, as if all other cables were plugged in
-/// later.
+/// crossing` (modulo the count), where the topology permits. This happens if all other cables are
+/// plugged in later.
 fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
     let mut world = World::new(topology, counts);
     let ways: Vec<Candidate> = world.planner.pairing().candidates().cloned().collect();
@@ -391,9 +391,9 @@ fn whatever_ends_are_lost_data_flow_again_if_any_pair_can_carry_them() {
 #[derive(Debug, Default)]
 struct Tried {
     subsets: usize,
-    /// Longest times until data flowed again: after carrier loss, and after silent loss.
+    /// Maximum times until data flowed again: after a carrier loss, and after a silent loss.
     longest: [Duration; 2],
-    /// Greatest number of probes in one case.
+    /// Maximum number of probes in one case.
     probes: usize,
 }
 
@@ -431,8 +431,8 @@ fn all_subsets(topology: Topology) -> Tried {
                 );
                 let mut world = whole.clone();
                 let mut longest = [Duration::ZERO; 2];
-                // Varies the phase of attempts and probes at the heal, so that some of them time
-                // out after it.
+                // Varies the phase of attempts and probes at the time of the repair, so that some
+                // time out after it.
                 let pause = Duration::from_millis(3000 + tried.subsets as u64 * 37 % 2000);
                 longest[usize::from(loss == Loss::Silent)] =
                     lose_and_heal(&mut world, ends, loss, pause, &case);
@@ -448,7 +448,7 @@ fn all_subsets(topology: Topology) -> Tried {
 }
 
 /// Disables a subset of interfaces, then enables it again. Returns the time until data flowed
-/// again. All usable interfaces must have links within `pause` after each change.
+/// again. Panics unless all usable interfaces have links within `pause` after each change.
 fn lose_and_heal(
     world: &mut World,
     ends: u32,
@@ -474,7 +474,7 @@ fn lose_and_heal(
         "{case}: links, and links closed though they carried"
     );
     world.heal();
-    // The peer sends its interfaces once a link is up.
+    // The peer sends its list of interfaces once a link is up.
     world
         .run_until(Duration::from_secs(2), |world| world.links() > 0)
         .unwrap_or_else(|| panic!("{case}: not healed"));

@@ -1,4 +1,4 @@
-//! Tests of the pairing of two machines, each test with its own cabling.
+//! Tests of the pairing of two machines. Each test has different cabling.
 
 mod candidates;
 mod explanations;
@@ -16,8 +16,8 @@ use crate::wire::message::{PeerAddress, PeerInterface};
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// Returns an enabled interface with addresses given as `ip/len`. Its index is the number in its
-/// name.
+/// Returns an enabled interface with addresses in the form `ip/len`. The interface's index is the
+/// number in its name.
 fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
     let address = |text: &&str| {
         let (ip, len) = text.split_once('/').unwrap();
@@ -43,7 +43,7 @@ fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {
     }
 }
 
-/// Returns interfaces `a0`, `a1`, … with only a link-local address.
+/// Returns interfaces `a0`, `a1`, … that have only a link-local address.
 fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
     (0..count)
         .map(|number| {
@@ -55,7 +55,8 @@ fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
         .collect()
 }
 
-/// Returns `a0` and `a1`, and `b0` and `b1`, all in one IPv4 subnet.
+/// Returns the interfaces `a0` and `a1` of one machine, and `b0` and `b1` of the other, all in one
+/// IPv4 subnet.
 fn one_subnet() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     let local = vec![
         interface("a0", &["10.9.0.11/24"]),
@@ -87,7 +88,7 @@ fn taken(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the best candidate between two interfaces.
+/// Returns the best candidate of a class between two interfaces.
 fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) -> CandidateId {
     let is_it = |candidate: &&Candidate| {
         ends(std::slice::from_ref(*candidate)) == [(ours, theirs)]
@@ -96,8 +97,8 @@ fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) 
     pairing.candidates().find(is_it).unwrap().id()
 }
 
-/// Answers all probes as with cables that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`,
-/// and so on.
+/// Answers all probes as if cables joined `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and
+/// so on.
 ///
 /// Returns the number of probes.
 fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {

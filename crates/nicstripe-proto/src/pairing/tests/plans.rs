@@ -31,7 +31,7 @@ fn equal_interfaces_pair_in_their_order() {
             })
             .collect()
     };
-    // Names would sort a10 before a9; indices do not.
+    // Sorting by name would put a10 before a9; sorting by index does not.
     let plan = Pairing::new(side("a", 8..12), side("b", 28..33)).plan(&[]);
     assert_eq!(
         ends(&plan),
@@ -61,7 +61,8 @@ fn fast_interfaces_are_not_wasted_on_slow_ones() {
 
 #[test]
 fn the_greatest_total_is_taken_where_the_best_pair_would_spoil_it() {
-    // a0 with b0 would carry 10 Gbit/s and leave 0.1 to a1; a0 with b1 carries 6 and leaves 10.
+    // a0 with b0 would carry 10 Gbit/s and leave 0.1 Gbit/s for a1. a0 with b1 carries 6 Gbit/s and
+    // leaves 10 Gbit/s.
     let local = vec![
         rated("a0", 10 * GIGABIT, &["10.1.0.1/24", "10.2.0.1/24"]),
         rated("a1", 10 * GIGABIT, &["10.1.0.2/24", "10.3.0.1/24"]),
@@ -298,8 +299,8 @@ fn no_other_plan_is_worth_more() {
     }
 }
 
-/// Returns interfaces with random rates and addresses: IPv4 in one of three subnets, and IPv6
-/// link-local, with a prefix, both or neither.
+/// Returns interfaces with random rates and addresses: IPv4 addresses in one of three subnets, and
+/// IPv6 addresses that are link-local, have a prefix, are both or are missing.
 fn random_side(rng: &mut Rng, letter: &str, count: usize, first_host: usize) -> Vec<PeerInterface> {
     let mut one = |number: usize| {
         let host = first_host + number;
@@ -334,7 +335,7 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
     }
 }
 
-/// Value of a candidate by the documented criteria of a plan, most important first.
+/// Value of a candidate by the documented criteria of a plan, most important criterion first.
 type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
@@ -377,8 +378,8 @@ fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     }
 }
 
-/// Returns the best total score of all pairings of the interfaces `ours` with interfaces of the
-/// peer that are not `used`.
+/// Returns the best total score of all pairings between the interfaces `ours` and the peer's
+/// interfaces that are not in `used`.
 fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
     let Some((first, rest)) = ours.split_first() else {
         return [0; 8];

@@ -8,8 +8,8 @@ fn wrong(arrived: &str) -> Failure {
     }
 }
 
-/// Plans and connects until nothing changes, and returns the links. `works` returns the outcome of
-/// each connection.
+/// Plans and connects until nothing changes. Returns the links. `works` returns the result of each
+/// connection.
 fn settle(
     pairing: &mut Pairing,
     works: impl Fn(&Candidate) -> Result<(), Failure>,
@@ -89,7 +89,7 @@ fn where_arp_answers_on_the_wrong_interface_link_local_takes_over() {
             .for_each(|(interface, bare)| interface.addresses.extend(bare.addresses));
     }
     let mut pairing = Pairing::new(local, remote);
-    // Every IPv4 connection arrives at b1, as measured.
+    // As measured: every IPv4 connection arrives at b1.
     let works = |candidate: &Candidate| match candidate.remote.interface.as_str() {
         _ if candidate.preference == Preference::LinkLocal => Ok(()),
         "b1" => Ok(()),
@@ -287,7 +287,8 @@ fn an_interface_that_goes_takes_its_verdicts_along() {
     pairing.verified(id);
     pairing.update(local.clone(), vec![]);
     assert_eq!(pairing.plan(&[]), []);
-    // A late verdict on an interface that is gone must not affect one that returns.
+    // A late result for an interface that has disappeared must not affect an interface that
+    // returns.
     pairing.verified(id);
     pairing.reached(id);
     pairing.update(local, remote);

@@ -1,4 +1,4 @@
-//! Tests with hostile peers: a protocol violation ends the multiplexer, and costs no more memory
+//! Tests with hostile peers. A protocol violation ends the multiplexer and costs no more memory
 //! than an honest peer.
 
 use super::*;

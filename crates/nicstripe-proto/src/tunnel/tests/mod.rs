@@ -1,4 +1,4 @@
-//! Tests of tunnels: the record format, two ends together, and hostile peers.
+//! Tests of tunnels: the record format, two connected ends, and hostile peers.
 
 mod hostile;
 mod random;
@@ -17,7 +17,7 @@ pub(super) struct Mux {
     pub(super) down: VecDeque<Vec<u8>>,
 }
 
-/// Maximum number of batches in flight per direction.
+/// Maximum number of batches in flight in each direction.
 const PLACES: usize = 4;
 
 impl Mux {
@@ -30,8 +30,8 @@ impl Mux {
         }
     }
 
-    /// Sends a batch of at most `batch` bytes from each end that has something to send and is
-    /// within the limit of batches in flight.
+    /// Sends a batch of at most `batch` bytes from each end that has something to send and whose
+    /// batches in flight are below the limit.
     pub(super) fn send(&mut self, batch: usize) -> bool {
         let mut any = false;
         for (end, queue) in [
@@ -62,7 +62,7 @@ impl Mux {
         any
     }
 
-    /// Sends and delivers batches until neither end has anything to send and none is in flight.
+    /// Sends and delivers batches until neither end has anything to send and no batch is in flight.
     pub(super) fn settle(&mut self) {
         while self.send(crate::wire::frame::MAX_PAYLOAD) | self.arrive() {}
     }
@@ -80,8 +80,8 @@ pub(super) fn events(end: &mut Tunnels) -> Vec<TunnelEvent> {
     std::iter::from_fn(|| end.poll_event()).collect()
 }
 
-/// Reads all received bytes in parts of at most `most` bytes. Returns them, and true at the end of
-/// the stream.
+/// Reads all received bytes in parts of at most `most` bytes. Returns the bytes, and true at the
+/// end of the stream.
 pub(super) fn read(end: &mut Tunnels, conn: ConnId, most: usize) -> (Vec<u8>, bool) {
     let (mut bytes, mut into) = (Vec::new(), vec![0; most]);
     loop {
@@ -199,7 +199,7 @@ fn one_slow_reader_stops_its_own_writer_and_no_other() {
         mux.daemon.check();
     }
     assert_eq!(to_slow, FIRST_WINDOW as usize, "it read nothing");
-    // A write is at most the send queue's limit, so 500 of them are at most 125 MiB.
+    // A write has at most the length of a send queue, so 500 writes are at most 125 MiB.
     assert!(to_quick > 100 << 20, "{to_quick}");
 }
 
@@ -211,7 +211,7 @@ fn a_window_grows_with_use_and_not_with_a_slow_reader() {
     let mut most = 0;
     for _ in 0..100 {
         let mut written = 0;
-        // Fills the window before the reader starts.
+        // Fills the window before the reader begins.
         while let Ok(count @ 1..) = mux.client.write(conn, &block) {
             written += count;
             mux.settle();
@@ -240,7 +240,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
     let conn = mux.opened();
     let block = vec![7; 64 << 10];
     for _ in 0..200 {
-        // A writer that is always ahead, a reader that reads at once, and batches with latency.
+        // The writer always has data, the reader reads at once, and batches have latency.
         while let Ok(1..) = mux.client.write(conn, &block) {}
         let has_sent = mux.send(crate::wire::frame::MAX_PAYLOAD);
         if !has_sent || mux.up.len() == PLACES {
@@ -248,7 +248,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
             read(&mut mux.daemon, conn, 64 << 10);
         }
     }
-    // The capacity of the mux; a larger window gains nothing.
+    // The window covers the mux's capacity. A larger window would not increase the rate.
     let held = mux.daemon.connections[&conn].inbound.held();
     assert!(
         held >= (PLACES * crate::wire::frame::MAX_PAYLOAD) as u64,

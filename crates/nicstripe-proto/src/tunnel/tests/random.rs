@@ -1,7 +1,7 @@
-//! Tests with random operations on random connections: all data arrives in order up to the end of
-//! the stream, or the connection fails at both ends.
+//! Tests with random operations on random connections. All data must arrive in order up to the end
+//! of the stream, or the connection must fail at both ends.
 //!
-//! `NICSTRIPE_SEED` repeats a run.
+//! `NICSTRIPE_SEED` sets the seed, to repeat a run.
 
 use super::*;
 
@@ -34,9 +34,10 @@ struct User {
     has_finished: bool,
     has_seen_end: bool,
     has_closed: bool,
-    /// True if bytes sent or received may be lost.
+    /// True if sent or received bytes may be lost.
     is_broken: bool,
-    /// Maximum number of bytes per read; 0 reads nothing until the end of the test.
+    /// Maximum number of bytes per read. With 0, the program reads nothing until the end of the
+    /// test.
     pace: usize,
 }
 
@@ -45,7 +46,7 @@ struct Life {
     conn: ConnId,
     is_open: bool,
     is_over: bool,
-    /// Programs that use the connection: at the client, then at the daemon.
+    /// Programs that use the connection: the client's, then the daemon's.
     users: [User; 2],
 }
 
@@ -219,7 +220,7 @@ impl World {
         }
     }
 
-    /// Reads all connections to the end. All data of intact connections must have arrived.
+    /// Reads all connections to the end. Panics unless all data of intact connections has arrived.
     fn drain(&mut self) {
         for at in 0..self.lives.len() {
             for end in 0..2 {
