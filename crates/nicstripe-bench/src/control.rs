@@ -442,7 +442,8 @@ impl Load {
     }
 }
 
-/// Interval at which a running load is checked for its end; samples may arrive much more often.
+/// Minimum interval between checks whether a running load has ended. Samples may arrive much more
+/// often.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Capacity of the message queue: one minute of samples at the shortest interval.

@@ -104,7 +104,7 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Vec<Name>, Failure>
 }
 
 /// Returns the remote names that match a pattern, given as one [`Pattern`] per path component.
-/// Stops at the first name above [`MOST_MATCHES`].
+/// Stops once more than [`MOST_MATCHES`] names match; the caller rejects that many.
 async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
     let mut found: Vec<Option<Name>> = vec![None];
     // A directory that only a pattern matched may be unreadable.

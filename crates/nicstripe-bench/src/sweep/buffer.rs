@@ -136,8 +136,8 @@ impl BufferSweep {
         is_one.then(|| (position, self.sizes[position]))
     }
 
-    /// Ends the ascent. From: `Upwards`. To: `Check` if the plateau is faster than auto-tuning,
-    /// otherwise `Ended`.
+    /// Ends the ascent in state `Upwards`. Next state: `Check` if the plateau is faster than
+    /// auto-tuning, otherwise `Ended`.
     fn decide(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let kernel = self.table.median(KERNEL);
@@ -154,7 +154,8 @@ impl BufferSweep {
         };
     }
 
-    /// Ends the sweep. From: `Check`. To: `Ended`. Keeps a confirmed gain for `advice`.
+    /// Ends the sweep in state `Check`, and keeps a confirmed gain for `advice`. Next state:
+    /// `Ended`.
     fn end(&mut self) {
         let found = std::mem::replace(&mut self.state, State::Ended);
         if let State::Check(check) = found

@@ -122,7 +122,8 @@ impl MessageSweep {
         is_still && last[FLAT_DOUBLINGS] >= FLAT_RATE * streaming
     }
 
-    /// Ends the ascent. From: `Upwards`. To: `Again`, or `Ended` without possible dropouts.
+    /// Ends the ascent in state `Upwards`. Next state: `Again`, or `Ended` if there are no possible
+    /// dropouts.
     fn retry_suspects(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);

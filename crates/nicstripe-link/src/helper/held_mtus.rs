@@ -31,7 +31,7 @@ impl<'d> HeldMtus<'d> {
     }
 
     /// Changes the MTU of an interface for `seconds`, and returns the original MTU. A repeated
-    /// change restarts the time.
+    /// change restarts the timer.
     pub(crate) fn set(
         &mut self,
         interface: InterfaceIndex,

@@ -46,7 +46,7 @@ pub(crate) enum Request {
     /// Remove the routes and restore the MTUs that dead processes left.
     Clean,
     /// Change the MTU of an interface for at most `seconds`, 1 to [`MAX_MTU_SECONDS`]. A repeated
-    /// request restarts the time.
+    /// request restarts the timer.
     SetMtu {
         interface: InterfaceIndex,
         mtu: u32,

@@ -20,8 +20,8 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Checks the permission to change MTUs and returns the reason if it is missing. Changes
-    /// nothing.
+    /// Checks the permission to change the MTUs of `names`, without changing them. Returns the
+    /// reason as an error if the permission is missing.
     pub(super) async fn claim(client: &Client, names: Vec<String>) -> Result<Self, String> {
         let keeper = client.keeper().ok_or("no record of changes is kept")?;
         if keeper.policy() == RoutePolicy::Never {

@@ -197,7 +197,7 @@ impl Source {
         self
     }
 
-    /// Returns the grid of chunks in which the source is sent.
+    /// Returns the division of the source into chunks.
     pub(crate) fn grid(&self) -> Grid {
         Grid::new(self.identity.size, self.chunk_size)
     }

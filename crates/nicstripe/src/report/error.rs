@@ -13,7 +13,7 @@ use crate::{file::FileError, trust::PublicKey};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The host's name or address cannot be resolved. Act: the user who typed it.
+    /// The host's name or address cannot be resolved. To be corrected by the user who typed it.
     #[error("cannot resolve \"{host}\"")]
     Resolve {
         /// Host name or address as the user gave it.
@@ -22,7 +22,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A named link cannot be used. Act: the user who named it.
+    /// A named link cannot be used. To be corrected by the user who named it.
     #[error("link {link} cannot be used: {why}")]
     Link {
         /// Link as the user typed it.
@@ -30,8 +30,8 @@ pub enum Error {
         /// Reason why the link cannot be used, with the links that could be used.
         why: String,
     },
-    /// Packets for one interface of the peer arrive at another (ARP flux). Act: the peer's
-    /// administrator; the link's report contains the remedy.
+    /// Packets for one interface of the peer arrive at another (ARP flux). To be corrected by the
+    /// peer's administrator; the link's report contains the remedy.
     #[error("sent to {aimed_at}, arrives on the peer's {arrived} (ARP flux)")]
     Astray {
         /// Interface of the peer that the connection was meant to reach.
@@ -39,14 +39,14 @@ pub enum Error {
         /// Interface of the peer at which the connection arrived.
         arrived: String,
     },
-    /// No interface can be used to search for daemons. Act: plug in a cable, or let the system
+    /// No interface can be used to search for daemons. Remedy: plug in a cable, or let the system
     /// assign IPv6 link-local addresses.
     #[error("no interface to search on: {why}")]
     NoInterface {
         /// Requirement that no local interface meets, as text.
         why: &'static str,
     },
-    /// No link could connect to the daemon. Act: check the host, its daemon and the cables.
+    /// No link could connect to the daemon. Remedy: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
         /// Remote address and port of the last attempt.
@@ -55,10 +55,10 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// No address of the host answered. Act: see the attempts in [`Unreachable`].
+    /// No address of the host answered. Remedy: see the attempts in [`Unreachable`].
     #[error(transparent)]
     Unreachable(Box<Unreachable>),
-    /// A client that had been connected cannot reconnect. Act: as for `source`, which may be
+    /// A client that had been connected cannot reconnect. Remedy: as for `source`, which may be
     /// temporary.
     #[error("cannot reconnect to {host}")]
     Reconnect {
@@ -68,7 +68,7 @@ pub enum Error {
         #[source]
         source: Box<Error>,
     },
-    /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
+    /// Every link was lost and none came back. Remedy: as for [`Error::Connect`]; a rerun resumes.
     #[error("no link to {host} for {} s", seconds(*waited))]
     Abandoned {
         /// Host name or address as the user gave it.
@@ -76,7 +76,7 @@ pub enum Error {
         /// Time without any connected link.
         waited: Duration,
     },
-    /// The peer's key is not trusted locally. Act: add the key after checking it.
+    /// The peer's key is not trusted locally. Remedy: add the key after checking it.
     #[error("{host} has a key that is not trusted here: {key}")]
     UntrustedPeer {
         /// Host name or address as the user gave it.
@@ -84,7 +84,7 @@ pub enum Error {
         /// Public key that the peer presented.
         key: PublicKey,
     },
-    /// The peer does not trust the local key. Act: add it at the peer.
+    /// The peer does not trust the local key. Remedy: add the local key to the peer's trusted keys.
     #[error("{host} does not trust our key {ours}")]
     Untrusted {
         /// Host name or address as the user gave it.
@@ -92,7 +92,7 @@ pub enum Error {
         /// Public key of this machine, to be added at the peer.
         ours: PublicKey,
     },
-    /// The remote end does not speak this protocol or version. Act: check port and versions.
+    /// The remote end does not speak this protocol or version. Remedy: check port and versions.
     #[error(
         "{address} does not speak nicstripe version {version}: {}",
         printable(why.as_bytes()),
@@ -104,7 +104,7 @@ pub enum Error {
         /// Reason, such as another version of the protocol.
         why: String,
     },
-    /// The daemon refused the session. Act: try again later, or restart the daemon.
+    /// The daemon refused the session. Remedy: try again later, or restart the daemon.
     #[error("{host} refused the session: {why}")]
     Refused {
         /// Host name or address as the user gave it.
@@ -112,8 +112,8 @@ pub enum Error {
         /// Reason that the daemon reported.
         why: String,
     },
-    /// The daemon was at its session limit for the whole wait. Act: try again later, or raise its
-    /// limits.
+    /// The daemon was at its session limit for the whole wait. Remedy: try again later, or raise
+    /// its limits.
     #[error("{host} has reached its session limit{}", at_once(*.most))]
     Full {
         /// Host name or address as the user gave it.
@@ -121,7 +121,7 @@ pub enum Error {
         /// The daemon's limit of concurrent sessions for this key, if it reported one.
         most: Option<u32>,
     },
-    /// The transfer failed at the peer. Act: depends on `code`.
+    /// The transfer failed at the peer. The remedy depends on `code`.
     #[error("{host}: {}", printable(text.as_bytes()))]
     Peer {
         /// Host name or address as the user gave it.
@@ -133,8 +133,8 @@ pub enum Error {
         /// True if repeating the transfer resumes from data that is durable at the receiver.
         resumable: bool,
     },
-    /// The daemon could not connect to a target of [`Client::dial`](crate::Client::dial). Act:
-    /// depends on `code`.
+    /// The daemon could not connect to a target of [`Client::dial`](crate::Client::dial). The
+    /// remedy depends on `code`.
     #[error("{host} cannot connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
     Target {
         /// Host name or address as the user gave it.
@@ -146,13 +146,13 @@ pub enum Error {
         /// Error message from the daemon, not yet escaped.
         why: String,
     },
-    /// Operation on a local file failed. Act: the owner of this machine.
+    /// Operation on a local file failed. To be corrected by the owner of this machine.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A name is not valid on the wire. Act: the user who typed it.
+    /// A name is not valid on the wire. To be corrected by the user who typed it.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The received bytes differed from the sent ones in two consecutive attempts. Act: check
+    /// The received bytes differed from the sent ones in two consecutive attempts. Remedy: check
     /// memory and disk.
     #[error("digest mismatch: sent {sent}, received {received}")]
     Digest {
@@ -167,7 +167,7 @@ pub enum Error {
         /// True if repeating the transfer resumes from data that is durable at the receiver.
         resumable: bool,
     },
-    /// The operating system refused an operation that normally succeeds. Act: see `source`.
+    /// The operating system refused an operation that normally succeeds. Remedy: see `source`.
     #[error("cannot {what}")]
     System {
         /// Operation that failed, as the rest of a sentence that begins with "cannot".
@@ -177,10 +177,10 @@ pub enum Error {
         source: io::Error,
     },
     /// A transfer from or to a pipe failed. Its bytes cannot be read again, so it cannot be
-    /// resumed. Act: as for the inner error, then start over.
+    /// resumed. Remedy: as for the inner error, then start over.
     #[error(transparent)]
     Pipe(Box<Error>),
-    /// The session ended before the transfer was complete. Act: repeat the transfer.
+    /// The session ended before the transfer was complete. Remedy: repeat the transfer.
     #[error("{host} ended the session: {why}")]
     Ended {
         /// Host name or address as the user gave it.

@@ -57,8 +57,8 @@ impl Stored {
 }
 
 impl Served {
-    /// Restricts the storage to a peer's rights. For an append-only peer the root follows no
-    /// symlinks, since the peer may create some.
+    /// Restricts the storage to a peer's rights. Path lookup follows no symlinks for an
+    /// append-only peer, which may create symlinks that lead out of the root.
     pub(crate) fn within(self, access: Access) -> Self {
         match self {
             Self::Files(root) if access == Access::AppendOnly => {

@@ -131,8 +131,8 @@ pub(super) struct Directory {
     pub(super) path: Vec<u8>,
 }
 
-/// Location of a file in a source: its shared directory and its name in it. An empty name is the
-/// directory itself.
+/// Location of a file in a source: a shared directory and the file's name in that directory. An
+/// empty name stands for the directory itself.
 #[derive(Debug, Clone)]
 pub(super) struct Location {
     pub(super) directory: Arc<Directory>,

@@ -162,7 +162,8 @@ impl TunnelMux {
         }
     }
 
-    /// Returns the changes since the last call: consumed batches and a protocol violation.
+    /// Returns the changes since the last call: the consumed batches and the protocol violation, if
+    /// any.
     pub(crate) fn status(&self) -> MuxStatus {
         let mut state = self.state.lock();
         MuxStatus {

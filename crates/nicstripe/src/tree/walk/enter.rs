@@ -224,7 +224,7 @@ pub(super) fn means_contents(source: &SendSource) -> bool {
     }
 }
 
-/// Returns the base directory of a source, and its name in it.
+/// Returns the base directory of a source, and the source's name in that directory.
 fn base_and_leaf(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     match source {
         SendSource::Path(path) if contents => (Base::Path(path), Box::default()),
