@@ -1,4 +1,4 @@
-//! Measures the capacity of the links to a daemon from a program: connect, bench, watch, report.
+//! Measurement of the links to a daemon from a program: connect, bench, watch, report.
 //!
 //! ```text
 //! cargo run --release --example bench -- HOST [PORT [SECONDS]]

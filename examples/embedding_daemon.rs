@@ -1,12 +1,12 @@
-//! Embeds a daemon in a program: files in memory, its own socket and keys, no disk access and no
-//! routes.
+//! Daemon embedded in a program: files in memory, a socket and keys of the program, no disk access
+//! and no routes.
 //!
 //! ```text
 //! cargo run --example embedding_daemon
 //! ```
 //!
-//! The program also runs a client, as another machine would. The client puts a file, fetches it
-//! again, and is rejected when the storage is full.
+//! The program also runs a client, which acts as another machine. The client puts a file and
+//! fetches it again. The daemon rejects a put when the storage is full.
 
 use std::{error::Error, net::TcpListener};
 

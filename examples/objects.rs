@@ -1,4 +1,4 @@
-//! Uses a daemon as an object store, without local files: writes an object as a stream, lists
+//! Daemon as an object store, without local files: the program writes an object as a stream, lists
 //! objects, reads a range, and removes the object.
 //!
 //! ```text

@@ -1,12 +1,12 @@
-//! Shows the progress of a copy: one bar for the file and one per link, and link events between
-//! them.
+//! Progress display of a copy: one bar for the file, one bar per link, and link events above the
+//! bars.
 //!
 //! ```text
 //! cargo run --example progress -- FILE HOST [PORT [LINK…]]
 //! ```
 //!
-//! The bars are drawn from [`nicstripe::Transfer::progress`], a cheap snapshot, as often as the
-//! program chooses. Events report changes in between. A program that does not read them loses only
+//! The program draws the bars from [`nicstripe::Transfer::progress`], a cheap snapshot, as often as
+//! it chooses. Events report changes in between. A program that does not read the events loses only
 //! progress events and delays nothing.
 
 use std::{collections::HashMap, error::Error, path::PathBuf, time::Duration};

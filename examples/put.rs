@@ -1,4 +1,4 @@
-//! Sends one file from a program: connect, put, watch, report.
+//! Copy of one file from a program: connect, put, watch, report.
 //!
 //! ```text
 //! cargo run --example put -- FILE HOST [PORT]

@@ -1,12 +1,12 @@
-//! Interrupts a copy halfway and resumes it, in the same process or in the next one that copies the
-//! same file.
+//! Copy that is interrupted halfway and then resumed, in the same process or in the next process
+//! that copies the same file.
 //!
 //! ```text
 //! cargo run --example resume -- FILE HOST [PORT]
 //! ```
 //!
-//! The received part is durable at the daemon, next to the final name. A new copy sends the missing
-//! part, even after a crash of either machine. The client stores no state for it.
+//! The received part is durable at the daemon, next to the final name. A new copy sends only the
+//! missing part, even after a crash of either machine. The client stores no state for the resume.
 
 use std::{error::Error, path::PathBuf, time::Duration};
 

@@ -8,10 +8,11 @@
 //! cargo bench --bench crashes -- --case errors                errors and short writes
 //! ```
 //!
-//! Runs a real client and daemon on the loopback interface, with two links; needs no privilege.
-//! After each kill every final name has its old content or the complete new one; after the rerun
-//! the target is correct and no temporary file remains. Fails on any violation, and prints the
-//! seed. Files are in TMPDIR; on a disk, the results for syncs are meaningful.
+//! Runs a real client and daemon on the loopback interface, with two links. Needs no privilege.
+//! After each kill, every final name must have its old content or the complete new content. After
+//! the rerun, the target must be correct and no temporary file may remain. Fails on any violation,
+//! and prints the seed. The files are in TMPDIR, which must be on a disk for meaningful results
+//! about syncs.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A small incremental backup tool: it splits files into content-defined chunks and sends only
-//! those that the daemon lacks.
+//! Small incremental backup tool. Splits files into content-defined chunks and sends only the
+//! chunks that the daemon lacks.
 //!
 //! ```text
 //! cargo run --release --example backup -- init HOST:DIR
@@ -13,16 +13,18 @@
 //! Files of a repository:
 //!
 //! - `packs/`: concatenated chunks, about 16 MiB per file;
-//! - `indexes/`: one per backup, lists the chunks in the packs that it added;
-//! - `snapshots/`: one per backup, lists the chunks of its manifest. The manifest lists all files
-//!   and their chunks, and is chunked and packed like a file;
+//! - `indexes/`: one file per backup, which lists the packs that the backup added, with their
+//!   chunks;
+//! - `snapshots/`: one file per backup, which lists the chunks of the backup's manifest. The
+//!   manifest lists all files and their chunks, and is itself split into chunks and packed like a
+//!   file;
 //! - `config`: marks the directory as a repository.
 //!
-//! Each file is named by the BLAKE3 of its bytes, gets its name only once it is complete and
-//! durable, and never changes. Packs are written first, then the index, then the snapshot. A killed
-//! backup therefore leaves only unreferenced packs. The next backup of the same files produces the
-//! same packs and finds them. Nothing is encrypted at the daemon; hard links, extended attributes
-//! and owners are not preserved.
+//! The name of each file is the BLAKE3 hash of its content. A file gets its name only once it is
+//! complete and durable, and never changes. Packs are written first, then the index, then the
+//! snapshot. A killed backup therefore leaves only unreferenced packs. The next backup of the same
+//! files produces the same packs and reuses them. Nothing is encrypted at the daemon. Hard links,
+//! extended attributes and owners are not preserved.
 
 mod content;
 mod format;

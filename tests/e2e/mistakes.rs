@@ -1,8 +1,8 @@
 //! Tests of a new user's mistakes: the complete output and exit code of each command.
 //!
 //! Each `NAME.txt` in this folder is a transcript between two machines that trust each other,
-//! `laptop` and `nas`. A daemon on `nas` serves its folder on the loopback interface. A block is
-//! one command line, run by `sh` in the folder of its machine:
+//! `laptop` and `nas`. A daemon on `nas` serves the files of `nas` on the loopback interface. A
+//! block is one command line, which `sh` runs in the folder of the block's machine:
 //!
 //! ```text
 //! # a comment
@@ -15,15 +15,16 @@
 //! Placeholders stand for text that differs between runs, in commands and output:
 //!
 //! - `[PORT]` is the daemon's port, `[FREE]` a port without a listener;
-//! - `[LAPTOP]` and `[NAS]` are the folders, `[LAPTOP-HOME]` and `[NAS-HOME]` those of the keys;
+//! - `[LAPTOP]` and `[NAS]` are the folders of files, `[LAPTOP-HOME]` and `[NAS-HOME]` the folders
+//!   of keys;
 //! - `[LAPTOP-KEY]` and `[NAS-KEY]` are the public keys, `[LAPTOP-FINGERPRINT]` and
 //!   `[NAS-FINGERPRINT]` their fingerprints;
 //! - `--name [HOSTNAME]` is the option with this machine's name;
-//! - `[..]` in an expected line matches anything within it.
+//! - `[..]` in an expected line matches any text within the line.
 //!
 //! A test runs all blocks of its transcript and then fails with the lines that differ.
-//! `NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes` writes the current output into the
-//! transcripts for review with `git diff`. A new block needs only its command line and `[]`.
+//! `NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes` writes the current output to the
+//! transcripts, for review with `git diff`. A new block needs only its command line and `[]`.
 
 mod block;
 mod world;

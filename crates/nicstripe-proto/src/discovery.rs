@@ -1,9 +1,10 @@
 //! Discovery of daemons on a link, before either machine has a usable address.
 //!
-//! A client multicasts a [`Question`] to [`GROUP`] on each interface. A daemon that may answer
-//! sends an [`Answer`] to the source address. Both are signed. Decoding yields an [`Unverified`]
-//! message, which exposes its claims; the message itself requires a check of the signature. Keys
-//! and signatures are plain bytes; the caller does the cryptography.
+//! A client multicasts a [`Question`] (a query) to [`GROUP`] on each interface. A daemon that has
+//! the right to answer sends an [`Answer`] to the query's source address. Both messages are signed.
+//! Decoding yields an [`Unverified`] message: its claims are readable at once, the message itself
+//! only after a check of the signature. Keys and signatures are plain bytes; the caller provides
+//! the cryptography.
 //!
 //! A datagram of either kind has [`DATAGRAM_LEN`] bytes, little-endian:
 //!
@@ -27,13 +28,14 @@
 //! Names are padded with 0.
 //!
 //! Design:
-//! - Questions and answers have equal length, so a daemon cannot amplify traffic to a forged
-//!   source.
-//! - The signed addresses are compared with those of the datagram. A recorded question cannot be
-//!   replayed from another address, and a daemon's answer cannot carry a foreign address.
-//! - The answer contains the asker's key and nonce: it is valid only for that client and question.
-//! - `DOMAIN` begins with a letter. TLS 1.3 signatures with the same keys begin with 64 spaces,
-//!   so neither can pass for the other.
+//! - Queries and answers have equal length, so a daemon cannot amplify traffic to a forged source.
+//! - The signed addresses are compared with the addresses of the datagram. A recorded query can
+//!   therefore not be replayed from another address, and a daemon's answer cannot contain a foreign
+//!   address.
+//! - The answer contains the key of the client and the nonce. It is valid only for this client and
+//!   this query.
+//! - `DOMAIN` begins with a letter. TLS 1.3 signatures with the same keys begin with 64 spaces, so
+//!   no signature is valid for both purposes.
 
 mod limiter;
 
@@ -41,20 +43,20 @@ use std::net::Ipv6Addr;
 
 pub use self::limiter::{Limiter, TokenBucket};
 
-/// Destination of questions: nicstripe's link-local, transient (RFC 4291) multicast group.
+/// Destination of queries: nicstripe's link-local, transient (RFC 4291) multicast group.
 ///
 /// The group ID is "nics" with its first bit set, as required for unregistered groups (RFC 3307,
 /// section 4.3).
 pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0xee69, 0x6373);
 
-/// Length of a question or an answer in bytes.
+/// Length of a query or an answer in bytes.
 pub const DATAGRAM_LEN: usize = TEXT_LEN + SIGNATURE_LEN;
 
 /// Maximum length of a host name in an answer, in bytes.
 pub(crate) const MOST_HOST: usize = 64;
 
-/// Prefix of the signed text, which separates it from other uses of the key. The datagram's first
-/// 224 bytes follow.
+/// Prefix of the signed text, which separates it from other uses of the key. The first 224 bytes of
+/// the datagram follow.
 pub(crate) const DOMAIN: &[u8] = b"nicstripe discovery, version 1\0";
 
 /// Ed25519 public key (RFC 8032).
@@ -63,23 +65,24 @@ pub type Key = [u8; 32];
 /// Ed25519 signature (RFC 8032).
 pub type Signature = [u8; SIGNATURE_LEN];
 
-/// Random bytes that bind an answer to its question.
+/// Random bytes that bind an answer to its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 32]);
 
 /// Client's query for daemons on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Random value, new for each question.
+    /// Random value, new for each query.
     pub nonce: Nonce,
     /// Ed25519 public key of the client.
     pub key: Key,
-    /// Link-local address of the client, from which it asks and to which daemons answer.
+    /// Link-local address of the client. The client sends from this address, and daemons answer to
+    /// it.
     pub address: Ipv6Addr,
 }
 
 impl Question {
-    /// Encodes the question and signs it with `sign`. Returns `None` if signing fails.
+    /// Encodes the query and signs it with `sign`; `None` if signing fails.
     pub fn encode(
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
@@ -91,8 +94,7 @@ impl Question {
         datagram.signed(sign)
     }
 
-    /// Decodes a question. Returns `None` for any other datagram, or if an unused field is not
-    /// zero.
+    /// Decodes a query; `None` for any other datagram, or if an unused field is not zero.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Question)?;
         let blank = [PORT, INDEX, ASKER_KEY, ASKER_ADDRESS, INTERFACE, HOST];
@@ -116,34 +118,33 @@ impl Question {
     }
 }
 
-/// Daemon's reply to a question, with its address, port and names on one interface.
+/// Daemon's answer to a query, with its address, port and names on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Nonce of the question that this answers.
+    /// Nonce of the answered query.
     pub nonce: Nonce,
     /// Ed25519 public key of the daemon.
     pub key: Key,
-    /// Link-local address of the daemon's interface, from which it answers.
+    /// Link-local address of the daemon's interface. The daemon answers from this address.
     pub address: Ipv6Addr,
-    /// TCP port that the daemon listens on; never 0.
+    /// TCP port on which the daemon listens. Never 0.
     pub port: u16,
     /// Index of the interface on the daemon's machine.
     pub index: u32,
-    /// Name of the interface on the daemon's machine: 1 to 16 bytes without NUL, otherwise
-    /// arbitrary.
+    /// Name of the interface on the daemon's machine: 1 to 16 arbitrary bytes without NUL.
     pub interface: Vec<u8>,
-    /// Host name of the daemon: at most `MOST_HOST` bytes without NUL. Self-declared and
-    /// unverified; escape it for display.
+    /// Host name of the daemon: at most `MOST_HOST` bytes without NUL. The daemon chooses the name,
+    /// which is unverified and must be escaped for display.
     pub host: Vec<u8>,
-    /// Ed25519 public key of the client that asked.
+    /// Ed25519 public key of the client that sent the query.
     pub asker_key: Key,
-    /// Link-local address of the client that asked.
+    /// Link-local address of the client that sent the query.
     pub asker_address: Ipv6Addr,
 }
 
 impl Answer {
-    /// Encodes the answer and signs it with `sign`; truncates long names. Returns `None` if signing
-    /// fails.
+    /// Encodes the answer and signs it with `sign`; `None` if signing fails. Truncates names that
+    /// are too long.
     pub fn encode(
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
@@ -161,7 +162,7 @@ impl Answer {
         datagram.signed(sign)
     }
 
-    /// Decodes an answer. Returns `None` if the datagram is not one.
+    /// Decodes an answer; `None` for any other datagram.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
         let read = Layout::read(datagram, Kind::Answer)?;
         let key = read.array(KEY);
@@ -184,7 +185,7 @@ impl Answer {
         })
     }
 
-    /// Returns true if the answer has the question's nonce, key and address.
+    /// Returns true if the answer has the query's nonce, key and address.
     pub fn answers(&self, question: &Question) -> bool {
         self.nonce == question.nonce
             && self.asker_key == question.key
@@ -192,7 +193,7 @@ impl Answer {
     }
 }
 
-/// Question or answer whose signature was not checked yet.
+/// Query or answer whose signature has not been checked.
 #[derive(Clone, Debug)]
 pub struct Unverified<T> {
     message: T,
@@ -206,7 +207,8 @@ impl<T> Unverified<T> {
         &self.message
     }
 
-    /// Returns the message if `check`, called with key, signed text and signature, returns true.
+    /// Returns the message if `check` returns true; otherwise `None`. `check` is called with the
+    /// key, the signed text and the signature.
     pub fn verified(self, check: impl FnOnce(&Key, &[u8], &Signature) -> bool) -> Option<T> {
         let signature = self.layout.array(SIGNATURE);
         check(&self.key, &self.layout.text(), &signature).then_some(self.message)
@@ -236,7 +238,7 @@ impl Layout {
         layout
     }
 
-    /// Returns a copy of the datagram, or `None` if its length, magic, version or kind is wrong.
+    /// Returns a copy of the datagram; `None` if its length, magic, version or kind is wrong.
     fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
         let layout = Self(datagram.try_into().ok()?);
         let fits = layout.get(MAGIC) == MAGIC_BYTES
@@ -252,13 +254,13 @@ impl Layout {
         self.get(field).try_into().unwrap_or([0; N])
     }
 
-    /// Reads an IPv6 address; returns `None` if it is not link-local.
+    /// Reads an IPv6 address; `None` if the address is not link-local.
     fn address(&self, field: Field) -> Option<Ipv6Addr> {
         let address = Ipv6Addr::from(self.array::<16>(field));
         address.is_unicast_link_local().then_some(address)
     }
 
-    /// Reads a zero-padded text up to the first NUL; returns `None` if a nonzero byte follows it.
+    /// Reads a zero-padded text up to the first NUL; `None` if a nonzero byte follows the NUL.
     fn padded(&self, field: Field) -> Option<Vec<u8>> {
         let bytes = self.get(field);
         let (text, padding) = bytes.split_at(
@@ -270,7 +272,7 @@ impl Layout {
         padding.iter().all(|byte| *byte == 0).then(|| text.to_vec())
     }
 
-    /// Writes `value`, truncated to the field.
+    /// Writes `value`, truncated to the field's length.
     fn set(&mut self, Field(start, len): Field, value: &[u8]) {
         for (target, byte) in self.0.iter_mut().skip(start).take(len).zip(value) {
             *target = *byte;

@@ -1,20 +1,20 @@
-//! Failures that one peer reports to the other: a category and a short text.
+//! Failures that one peer reports to the other: a category, and a short text.
 
 use minicbor::{Decode, Encode};
 
-/// Category of a transfer's failure; the command maps each to an exit code.
+/// Category of a transfer's failure. The command maps each category to an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
-    /// The request was rejected because of the name, a permission, or a policy in the peer's entry
-    /// of the peer list.
+    /// The peer rejected the request because of the name, a permission, or a policy in the peer's
+    /// list of trusted peers.
     #[n(0)]
     Refused,
     /// A required file or directory does not exist.
     #[n(1)]
     NotFound,
-    /// A file with the target name exists and `replace` was not set.
+    /// A file with the target name exists, and `replace` was not set.
     #[n(2)]
     Exists,
     /// A read, write or sync of a file failed.
@@ -23,10 +23,10 @@ pub enum FailCode {
     /// The disk is full.
     #[n(4)]
     NoSpace,
-    /// The source changed while it was read.
+    /// The source changed during the read.
     #[n(5)]
     SourceChanged,
-    /// The digests of the two ends differ, so the received data is wrong.
+    /// The digests of the two ends differ. The received data is wrong.
     #[n(6)]
     Digest,
     /// Another transfer is writing the same target.
@@ -44,7 +44,7 @@ pub enum FailCode {
 }
 
 impl FailCode {
-    /// Returns the identifier used in machine-readable output, logs and metrics.
+    /// Returns the category's identifier in machine-readable output, logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -62,7 +62,7 @@ impl FailCode {
     }
 }
 
-/// Truncates a text to `most` bytes.
+/// Truncates a text to at most `most` bytes.
 pub(crate) fn truncate(text: &mut String, most: usize) {
     if text.len() > most {
         let end = (0..=most)

@@ -2,12 +2,13 @@
 
 use minicbor::{Decode, Encode};
 
-/// Identity of a session: 128 random bits. Not a secret; keys decide who may join.
+/// Identity of a session: 128 random bits. The identity is not secret; keys determine who may join
+/// a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct SessionId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
-/// ID of a transfer in its session. The client assigns IDs in ascending order.
+/// ID of a transfer within its session. The client assigns IDs in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct TransferId(#[n(0)] pub u32);
@@ -15,9 +16,9 @@ pub struct TransferId(#[n(0)] pub u32);
 /// Role of an end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The end that connects, assigns IDs to paths and transfers, and retries failed paths.
+    /// End that connects, assigns IDs to paths and transfers, and retries failed paths.
     Client,
-    /// The end that accepts connections.
+    /// End that accepts connections.
     Daemon,
 }
 

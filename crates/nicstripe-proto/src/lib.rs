@@ -1,16 +1,16 @@
 //! Protocol core of nicstripe, without I/O.
 //!
 //! Covers frames and their limits, sessions that outlive their paths, scheduling of chunks over
-//! paths, reassembly, durability and verification. Nothing here opens a socket or a file or reads
-//! the clock. Input is a method call with `now`; output is polled until none is left. The tests run
-//! the same code under virtual time.
+//! paths, reassembly, durability and verification. The crate never opens a socket or a file, and
+//! never reads the clock. Input is a method call with `now`; output is polled until none remains.
+//! The tests run the same code in virtual time.
 //!
-//! Each layer uses those below it:
+//! Each layer uses the layers below it:
 //!
 //! | module | layer |
 //! | --- | --- |
 //! | [`session`] | one association of two peers: paths, transfers, messages, timers |
-//! | `transfer` | sending and receiving half of a transfer, and their parts for `--delta` |
+//! | `transfer` | sending and receiving halves of a transfer, and their parts for `--delta` |
 //! | [`path`] | state of a path, its flow control, [`stripe`] and reliable control messages |
 //! | `wire` | [`frame`], control [`message`], metering of [`load`] |
 //! | [`tree`] | records and rules of directory trees |
@@ -21,9 +21,9 @@
 //! In addition, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
 //! and [`tunnel`] multiplexes the connections of other programs.
 //!
-//! Data flow: the sending half has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
-//! it. The receiving half accepts chunks that [`hash_tree`] has verified, and [`journal`] records
-//! the durable ones.
+//! Data flow: the sending half lets [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
+//! the chunk. The receiving half accepts chunks that [`hash_tree`] has verified, and [`journal`]
+//! records the durable chunks.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -2,7 +2,7 @@
 
 use crate::units::{BitRate, saturate};
 
-/// IP version, which determines the header length.
+/// IP version, which determines the length of the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpVersion {
     /// IPv4, with headers of 20 bytes.
@@ -11,16 +11,16 @@ pub enum IpVersion {
     V6,
 }
 
-/// Parameters of a link's maximum goodput, with TCP over IP over Ethernet and full packets.
+/// Parameters of a link's maximum goodput: TCP over IP over Ethernet, with full packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Theory {
-    /// Line rate of the link, counting all bits on the wire, including preamble and gaps.
+    /// Line rate of the link. Counts all bits on the wire, including preamble and gaps.
     pub line: BitRate,
     /// MTU of the link in bytes.
     pub mtu: u32,
     /// IP version of the packets.
     pub ip: IpVersion,
-    /// True if each TCP segment carries timestamps (12 bytes), the default of Linux.
+    /// True if each TCP segment has timestamps (12 bytes), which is the default of Linux.
     pub timestamps: bool,
     /// Number of VLAN tags per frame, 4 bytes each.
     pub vlan_tags: u8,
@@ -39,7 +39,7 @@ impl Theory {
         }
     }
 
-    /// Returns the payload bytes of a full segment: MTU − IP − TCP headers; 0 if the MTU is too
+    /// Returns the payload of a full segment in bytes: MTU − IP − TCP headers; 0 if the MTU is too
     /// small.
     pub const fn segment_bytes(&self) -> u64 {
         let ip = match self.ip {
@@ -60,8 +60,8 @@ impl Theory {
 
     /// Returns the maximum goodput, rounded down, if `line` is the rate of a traffic shaper.
     ///
-    /// A shaper (tc-tbf) counts a packet with its header of 14 bytes, without checksum, preamble
-    /// and gap.
+    /// A shaper (tc-tbf) counts a packet with its Ethernet header of 14 bytes, but without
+    /// checksum, preamble and gap.
     pub fn goodput_of_shaper(&self) -> BitRate {
         self.share(HEADER_BYTES)
     }
@@ -69,8 +69,8 @@ impl Theory {
     /// Converts the rate of a traffic shaper in `line` to the line rate with the same goodput: `R ×
     /// (MTU + 38 + 4·v) / (MTU + 14 + 4·v)`.
     ///
-    /// Makes cables and shaped links comparable. Rounded up, so that the goodput is not rounded
-    /// down twice.
+    /// This makes cables and shaped links comparable. The result is rounded up, so that the goodput
+    /// is not rounded down twice.
     pub fn line_of_shaper(&self) -> BitRate {
         BitRate(saturate(
             (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES)))
@@ -85,17 +85,17 @@ impl Theory {
         ))
     }
 
-    /// Returns the bytes of a full packet on the wire, with `overhead` and VLAN tags. Never 0,
-    /// because `overhead` is not.
+    /// Returns the length of a full packet on the wire in bytes, with `overhead` and VLAN tags.
+    /// Never 0, because `overhead` is never 0.
     fn wire_bytes(&self, overhead: u64) -> u64 {
         u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
     }
 }
 
-/// Ethernet overhead per packet on the wire in bytes: header 14, checksum 4, preamble 8, gap 12
+/// Ethernet overhead per packet on the wire, in bytes: header 14, checksum 4, preamble 8, gap 12
 /// (IEEE 802.3).
 const ETHERNET_BYTES: u64 = 38;
-/// Ethernet overhead per packet that the kernel's shapers count: the header, in bytes.
+/// Ethernet overhead per packet that the kernel's shapers count, in bytes: the header.
 const HEADER_BYTES: u64 = 14;
 /// Length of a VLAN tag in bytes (IEEE 802.1Q).
 const VLAN_TAG_BYTES: u64 = 4;

@@ -1,8 +1,8 @@
 //! Bit rates, and conversions between bytes, time and rates.
 //!
-//! Byte counts are plain `u64` with the unit in the name, because each is used next to an offset, a
-//! length or a size. Rates have their own type, because bits and bytes per second are easily
-//! confused.
+//! Byte counts are plain `u64` with the unit in the name, because they are used together with
+//! offsets, lengths and sizes. Rates have a separate type, because bits and bytes per second are
+//! easily confused.
 
 use std::fmt;
 use std::iter::Sum;
@@ -30,7 +30,7 @@ impl BitRate {
 
     /// Returns the mean rate of `bytes` over `elapsed`, rounded down.
     ///
-    /// Returns the maximum rate if `elapsed` is zero, and zero if `bytes` is zero.
+    /// Returns zero if `bytes` is zero; otherwise the maximum rate if `elapsed` is zero.
     pub fn from_bytes_over(bytes: u64, elapsed: Duration) -> BitRate {
         let bit_nanos = u128::from(bytes) * BITS_PER_BYTE * NANOS_PER_SECOND;
         match bit_nanos.checked_div(elapsed.as_nanos()) {
@@ -47,7 +47,7 @@ impl BitRate {
 
     /// Returns the time to transfer `bytes` at this rate, rounded up to the nanosecond.
     ///
-    /// Saturates at [`Duration::MAX`], which is also the result for a rate of zero unless `bytes`
+    /// Saturates at [`Duration::MAX`]. This is also the result for a rate of zero, unless `bytes`
     /// is 0.
     pub fn time_for(self, bytes: u64) -> Duration {
         if bytes == 0 {
@@ -59,7 +59,7 @@ impl BitRate {
         let bit_nanos = u128::from(bytes) * BITS_PER_BYTE * NANOS_PER_SECOND;
         let nanos = bit_nanos.div_ceil(u128::from(self.0));
         match u64::try_from(nanos / NANOS_PER_SECOND) {
-            // The remainder of a division by 10⁹ fits in 32 bits.
+            // The remainder of a division by 10⁹ fits into 32 bits.
             Ok(seconds) => Duration::new(seconds, (nanos % NANOS_PER_SECOND) as u32),
             Err(_) => Duration::MAX,
         }
@@ -72,7 +72,7 @@ impl BitRate {
         saturate(bit_nanos / (BITS_PER_BYTE * NANOS_PER_SECOND))
     }
 
-    /// Returns the sum of two rates, saturating at `u64::MAX`.
+    /// Returns the sum of two rates. Saturates at `u64::MAX`.
     pub const fn saturating_add(self, other: BitRate) -> BitRate {
         BitRate(self.0.saturating_add(other.0))
     }
@@ -84,8 +84,8 @@ impl Sum for BitRate {
     }
 }
 
-/// Prints `9.41 Gbit/s`, `941.5 Mbit/s`, `56.0 kbit/s` or `300 bit/s`, rounded half up, with the
-/// unit chosen after rounding.
+/// Formats `9.41 Gbit/s`, `941.5 Mbit/s`, `56.0 kbit/s` or `300 bit/s`, rounded half up. The unit
+/// is chosen after rounding.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {

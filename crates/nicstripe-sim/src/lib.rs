@@ -1,20 +1,20 @@
-//! A simulated network of many links between two ends, in virtual time and with a seed.
+//! Simulated network of many links between two ends, in virtual time and with a seed.
 //!
-//! For tests of protocols that use several cables at once: two ends, [`End::A`] and [`End::B`], and
-//! any number of links between them. Each link carries at most one connection, which behaves like
-//! TCP over a shaped cable: reliable, in order, paced by the link's rate, delayed, with a bounded
-//! send buffer. Links can be cut, silenced, slowed and healed under traffic. A minute of traffic
-//! takes milliseconds, and equal seeds give equal traces.
+//! For tests of protocols that use several cables at once. A network has two ends, [`End::A`] and
+//! [`End::B`], and any number of links between them. Each link has at most one connection, which
+//! behaves like TCP over a shaped cable: reliable, in order, paced by the link's rate, delayed, and
+//! with a bounded send buffer. Links can be cut, silenced, slowed down and healed under traffic. A
+//! minute of traffic takes milliseconds, and equal seeds give equal traces.
 //!
-//! The crate is independent of the traffic: a [`Message`] has only a length. It has no sockets,
-//! threads or clocks.
+//! The crate is independent of the content of the traffic: a [`Message`] has only a length. The
+//! crate uses no sockets, threads or clocks.
 //!
 //! # Use
 //!
 //! Add links, [`connect`](Network::connect) them, then take [events](Event) one by one and respond
 //! with calls on the [`Network`]. Time advances only in [`next`](Iterator::next) and
-//! [`next_until`](Network::next_until), from event to event. It starts at zero; a protocol that
-//! needs an `Instant` adds [`now`](Network::now) to a fixed one.
+//! [`next_until`](Network::next_until), from event to event. Time starts at zero. A protocol that
+//! needs an `Instant` adds [`now`](Network::now) to a fixed instant.
 //!
 //! ```
 //! use std::time::Duration;
@@ -47,25 +47,25 @@
 //!
 //! # What is modelled
 //!
-//! - **Rate**: messages leave one after the other at the rate of their direction. The caller
-//!   includes framing below the message in [`Message::wire_len`].
+//! - **Rate**: messages leave one after the other at the rate of their direction. The caller must
+//!   include framing below the message in [`Message::wire_len`].
 //! - **Delay and jitter**: a message arrives after the delay and a random part of the jitter,
-//!   counted from its last bit; never out of order.
-//! - **Send buffer**: bytes that were accepted and have not left. It accepts messages while it
-//!   holds less than its size, like a socket with `TCP_NOTSENT_LOWAT`. Otherwise [`Network::offer`]
-//!   refuses until [`Event::Writable`].
-//! - **Window**: bytes that left and are not acknowledged. Acknowledgements take the other
-//!   direction's delay and none of its rate. A silent direction therefore also stops the other one
-//!   once the window is full.
-//! - **Cut**: the carrier is lost. All data on the link is lost, and both ends get
+//!   counted from its last bit. Messages never arrive out of order.
+//! - **Send buffer**: bytes that were accepted and have not left. The buffer accepts messages while
+//!   it holds fewer bytes than its size, like a socket with `TCP_NOTSENT_LOWAT`. Otherwise,
+//!   [`Network::offer`] rejects messages until [`Event::Writable`].
+//! - **Window**: bytes that have left and are not acknowledged. Acknowledgements take the delay of
+//!   the other direction, but no part of its rate. A silent direction therefore also stops the
+//!   other one once the window is full.
+//! - **Cut**: the carrier is lost. All data on the link is lost, and both ends receive
 //!   [`Event::Closed`] after the carrier detection time.
-//! - **Silence**: bytes of one direction are dropped without notice. After [`heal`](Network::heal)
-//!   they arrive with TCP's next retransmission. Its timer doubles while no acknowledgement comes,
-//!   so that a long silence outlasts its cause. A new connection is not delayed by this, which is
-//!   why protocols open one.
+//! - **Silence**: the bytes of one direction are dropped without notice. After
+//!   [`heal`](Network::heal), they arrive with TCP's next retransmission. The retransmission timer
+//!   doubles while no acknowledgement arrives, so that the stall after a long silence outlasts the
+//!   silence itself. A new connection has no such delay, which is why protocols open one.
 //!
-//! Not modelled: loss of single packets and congestion control (use jitter and rates), and sharing
-//! of one link by several connections.
+//! Not modelled: loss of single packets and congestion control (use jitter and rates instead), and
+//! several connections on one link.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

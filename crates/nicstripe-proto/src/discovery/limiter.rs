@@ -1,4 +1,4 @@
-//! Rate limits for costly work on behalf of unauthenticated hosts.
+//! Rate limits for expensive work on behalf of unauthenticated hosts.
 
 use std::{
     net::Ipv6Addr,
@@ -17,7 +17,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket of `burst` tokens that refills at `per_second` tokens a second.
+    /// Returns a full bucket of `burst` tokens that refills at `per_second` tokens per second.
     pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -28,7 +28,7 @@ impl TokenBucket {
         }
     }
 
-    /// Removes a token from the bucket. Returns false if fewer than one is left.
+    /// Removes a token from the bucket. Returns false if the bucket has less than one token.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let has_token = self.tokens >= 1.0;
@@ -59,8 +59,8 @@ impl TokenBucket {
 
 /// Rate limit per source address and in total, with bounded memory.
 ///
-/// One address cannot starve the others. A host with many addresses can, so use one limiter per
-/// interface.
+/// One address cannot starve the others. A host with many addresses can, so each interface needs a
+/// separate limiter.
 #[derive(Debug)]
 pub struct Limiter {
     total: TokenBucket,
@@ -77,25 +77,25 @@ impl Limiter {
         }
     }
 
-    /// Charges one request of `source`. Returns false if a limit is exceeded, so that the request
-    /// must be dropped.
+    /// Charges one request to `source`. Returns false if a limit is exceeded; the caller must then
+    /// drop the request.
     pub fn admit(&mut self, source: Ipv6Addr, now: Instant) -> bool {
-        // Otherwise a flood of addresses would fill the table as well.
+        // Checked first, because a flood of addresses would otherwise fill the table.
         if !self.total.wait(now).is_zero() {
             return false;
         }
         let Some(position) = self.position(source, now) else {
             return false;
         };
-        // A request beyond the source's own budget does not charge the total.
+        // A request that exceeds the source's budget does not charge the total.
         self.sources
             .get_mut(position)
             .is_some_and(|(_, own)| own.take(now))
             && self.total.take(now)
     }
 
-    /// Returns the index of a source in the table, after adding it if it is new. If the table is
-    /// full, first removes sources with a full bucket; returns `None` if there are none.
+    /// Returns the index of a source in the table, after adding the source if it is new. If the
+    /// table is full, removes sources with a full bucket first; returns `None` if there are none.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
         if let Some(known) = self
             .sources
@@ -105,7 +105,7 @@ impl Limiter {
             return Some(known);
         }
         if self.sources.len() >= MOST_SOURCES {
-            // A new source starts with a full bucket as well.
+            // Nothing is lost, because a new source also starts with a full bucket.
             self.sources.retain_mut(|(_, own)| !own.is_full(now));
         }
         if self.sources.len() >= MOST_SOURCES {
@@ -119,18 +119,18 @@ impl Limiter {
     }
 }
 
-/// Size and refill rate of each source's token bucket, in questions. A client asks three in the
-/// first second and one per second afterwards; several processes may ask at once.
+/// Size and refill rate of each source's token bucket, in queries. A client sends three in the
+/// first second and one per second afterwards; several processes may query at once.
 const SOURCE_BURST: u32 = 12;
 const SOURCE_PER_SECOND: u32 = 4;
 
-/// Size and refill rate of the token bucket of all sources together, in questions. A signature
-/// check and a new signature take about 0.2 ms of one core; 64 per second are 1.3 % of it.
+/// Size and refill rate of the token bucket of all sources together, in queries. A signature check
+/// and a new signature take about 0.2 ms of one core; 64 queries per second use 1.3 % of a core.
 const TOTAL_BURST: u32 = 128;
 const TOTAL_PER_SECOND: u32 = 64;
 
-/// Maximum number of sources in the table: about 18 KiB of memory. The total limit admits no more
-/// within the 3 s after which a source is forgotten.
+/// Maximum number of sources in the table: about 18 KiB of memory. A source is removed after 3 s,
+/// and the total limit admits no more sources in that time.
 const MOST_SOURCES: usize = 320;
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     fn all_sources_together_have_a_limit_and_memory_has_one() {
         let start = now();
         let mut limiter = Limiter::new(start);
-        // Two seconds with a question each 50 µs, each from a new address.
+        // Two seconds with a query every 50 µs, each from a new address.
         let admitted = (0..40_000_u32).filter(|number| {
             let now = start + Duration::from_micros(u64::from(*number) * 50);
             limiter.admit(source(*number as u16), now)

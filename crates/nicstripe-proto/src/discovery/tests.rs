@@ -26,7 +26,7 @@ fn answer() -> Answer {
     }
 }
 
-/// Returns a fake signature that depends on the key and every byte of the text.
+/// Returns a fake signature that depends on the key and on every byte of the text.
 fn signature(key: &Key, text: &[u8]) -> Signature {
     let mut signature = [0; SIGNATURE_LEN];
     blake3::Hasher::new_keyed(key)
@@ -52,7 +52,7 @@ fn answered() -> [u8; DATAGRAM_LEN] {
         .unwrap()
 }
 
-/// Returns true if the datagram is a question or an answer with a valid signature.
+/// Returns true if the datagram is a query or an answer with a valid signature.
 fn is_believed(datagram: &[u8]) -> bool {
     let question = Question::decode(datagram).and_then(|question| question.verified(check));
     let answer = Answer::decode(datagram).and_then(|answer| answer.verified(check));

@@ -1,8 +1,8 @@
 //! Byte ranges and sets of chunks.
 //!
 //! An [`Extent`] is a byte range of a file. [`ChunkRange`] and [`ChunkSet`] count chunks of a
-//! [`Grid`](crate::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
-//! inputs come from peers and disks.
+//! [`Grid`](crate::grid::Grid), independent of the chunk length. This module never panics on a
+//! number, because inputs come from peers and disks.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +10,7 @@ use minicbor::{Decode, Encode};
 
 /// Extent of a file: `len` bytes from `offset`.
 ///
-/// Any two numbers are allowed; `end` detects overflow.
+/// Any two numbers are allowed. `end` detects an overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Extent {
     /// Offset of the first byte in the file.
@@ -22,7 +22,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the offset after the last byte, or `None` if it exceeds 64 bits.
+    /// Returns the offset after the last byte; `None` if it exceeds 64 bits.
     pub(crate) const fn end(self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }
@@ -33,7 +33,7 @@ impl Extent {
     }
 }
 
-/// Prints `offset+len`, as in `4194304+65536`.
+/// Formats `offset+len`, as in `4194304+65536`.
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}+{}", self.offset, self.len)
@@ -42,8 +42,8 @@ impl fmt::Display for Extent {
 
 /// Index of a chunk in its file, from 0.
 ///
-/// Messages and the journal refer to a chunk only by its index. Both ends compute its offset from
-/// the grid.
+/// Messages and the journal refer to a chunk only by its index. Both ends compute the chunk's
+/// offset from the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct ChunkId(#[n(0)] pub u64);
@@ -56,8 +56,8 @@ impl fmt::Display for ChunkId {
 
 /// Range of `count` contiguous chunks from `first`.
 ///
-/// A range that would exceed `u64::MAX` ends there. No file has that many chunks (at most 2⁵² of
-/// the smallest size), so only invalid numbers are affected.
+/// A range that would exceed `u64::MAX` ends there. Only invalid numbers are affected: no file has
+/// that many chunks (at most 2⁵² of the minimum size).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct ChunkRange {
     /// Index of the first chunk.
@@ -104,18 +104,19 @@ impl From<ChunkId> for ChunkRange {
     }
 }
 
-/// Prints `first..end`, as in `12..20`.
+/// Formats `first..end`, as in `12..20`.
 impl fmt::Display for ChunkRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}", self.first, self.end())
     }
 }
 
-/// Set of chunks, stored as ranges: memory grows with the number of gaps, not of chunks.
+/// Set of chunks, stored as ranges. Memory grows with the number of gaps, not with the number of
+/// chunks.
 ///
-/// Like a [`ChunkRange`], a set ends at `u64::MAX`, so it never contains that ID.
-/// [`insert`](ChunkSet::insert) and `remove` take logarithmic time plus one
-/// step per range that disappears; [`len`](ChunkSet::len) is a field.
+/// Like a [`ChunkRange`], a set ends at `u64::MAX` and never contains that ID.
+/// [`insert`](ChunkSet::insert) and `remove` take logarithmic time, plus one step per range that
+/// disappears. [`len`](ChunkSet::len) takes constant time.
 ///
 /// ```
 /// use nicstripe_proto::extent::{ChunkId, ChunkRange, ChunkSet};
@@ -127,9 +128,9 @@ impl fmt::Display for ChunkRange {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ChunkSet {
-    /// Ranges as (first ID → ID after the last).
+    /// Ranges, as a map from the first ID to the ID after the last one.
     ///
-    /// Invariant: no range is empty, and at least one missing chunk lies between two ranges.
+    /// Invariant: no range is empty, and at least one missing chunk is between two ranges.
     ranges: BTreeMap<u64, u64>,
     /// Number of chunks in the set. Invariant: equals the sum of the lengths of all ranges.
     len: u64,
@@ -144,7 +145,7 @@ impl ChunkSet {
         }
     }
 
-    /// Adds chunks; returns the number that were not in the set before.
+    /// Adds chunks. Returns the number of chunks that were not in the set before.
     pub fn insert(&mut self, range: impl Into<ChunkRange>) -> u64 {
         let range = range.into();
         let (mut first, mut end) = (range.first.0, range.end().0);
@@ -152,7 +153,7 @@ impl ChunkSet {
             return 0;
         }
         let mut known = 0;
-        // Merges overlapping and adjacent ranges downwards from `end`; the last one may lower
+        // Merges overlapping and adjacent ranges downwards from `end`. The last one may lower
         // `first`.
         while let Some((&at, &its_end)) = self.ranges.range(..=end).next_back() {
             if its_end < first {
@@ -169,7 +170,7 @@ impl ChunkSet {
         added
     }
 
-    /// Removes chunks; returns the number that were in the set.
+    /// Removes chunks. Returns the number of chunks that were in the set.
     pub(crate) fn remove(&mut self, range: impl Into<ChunkRange>) -> u64 {
         let range = range.into();
         let (first, end) = (range.first.0, range.end().0);
@@ -212,28 +213,28 @@ impl ChunkSet {
         self.len == 0
     }
 
-    /// Returns the chunk with the lowest ID, or `None` if the set is empty.
+    /// Returns the chunk with the lowest ID; `None` if the set is empty.
     pub(crate) fn first(&self) -> Option<ChunkId> {
         self.ranges
             .first_key_value()
             .map(|(&first, _)| ChunkId(first))
     }
 
-    /// Returns the chunk with the highest ID, or `None` if the set is empty.
+    /// Returns the chunk with the highest ID; `None` if the set is empty.
     pub(crate) fn last(&self) -> Option<ChunkId> {
         self.ranges
             .last_key_value()
             .map(|(_, &end)| ChunkId(end - 1))
     }
 
-    /// Returns the ranges of the set in ascending order; adjacent chunks are in one range.
+    /// Returns the ranges of the set in ascending order. Adjacent chunks are in one range.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = ChunkRange> + DoubleEndedIterator {
         self.ranges
             .iter()
             .map(|(&first, &end)| from_bounds(first, end))
     }
 
-    /// Returns the ranges of `within` that are not in the set, in ascending order.
+    /// Returns the parts of `within` that are not in the set, in ascending order.
     pub fn gaps(&self, within: ChunkRange) -> impl Iterator<Item = ChunkRange> {
         let (first, end) = (within.first.0, within.end().0);
         let before = self.ranges.range(..=first).next_back();
@@ -247,9 +248,8 @@ impl ChunkSet {
             .map(|(start, end)| from_bounds(start, end))
     }
 
-    /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
-    ///
-    /// Returns `None` if the set is empty or `max_count` is 0.
+    /// Removes and returns the first contiguous chunks of the set, at most `max_count`; `None` if
+    /// the set is empty or `max_count` is 0.
     pub(crate) fn take_first(&mut self, max_count: u64) -> Option<ChunkRange> {
         if max_count == 0 {
             return None;
@@ -280,7 +280,7 @@ impl<R: Into<ChunkRange>> FromIterator<R> for ChunkSet {
     }
 }
 
-/// Prints the ranges, as in `{0..4, 6..8}`.
+/// Formats the ranges, as in `{0..4, 6..8}`.
 impl fmt::Debug for ChunkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()
@@ -428,7 +428,7 @@ mod tests {
                 for id in taken.chunks() {
                     prop_assert_eq!(model.pop_first(), Some(id.0));
                 }
-                // Fewer than requested only if the next chunk is missing.
+                // Fewer chunks than requested are returned only if the next chunk is missing.
                 prop_assert!(taken.count == max_count || !model.contains(&taken.end().0));
             }
         }
@@ -458,7 +458,7 @@ mod tests {
         (0..SPAN, 0..SPAN / 3).prop_map(|(first, count)| range(first, count))
     }
 
-    /// Generates base IDs for the model's small ID space: at zero, around 2³², and at the upper
+    /// Generates the first IDs of the model's small ID space: at zero, around 2³², and at the upper
     /// limit.
     fn bases() -> impl Strategy<Value = u64> {
         prop_oneof![

@@ -1,7 +1,7 @@
-//! Fixed chunk grid of a file: a chunk's index is its only address, and its offset is computed
-//! locally.
+//! Fixed chunk grid of a file. A chunk is addressed only by its index, and each end computes the
+//! chunk's offset.
 //!
-//! Both ends agree on file size and chunk size once. Afterwards no offset or length from the peer
+//! Both ends agree on the file size and the chunk size once. No offset or length from the peer then
 //! determines where bytes are written. All chunks have the same size except the last, which ends
 //! with the file.
 
@@ -12,33 +12,34 @@ use super::extent::{ChunkId, ChunkRange, Extent};
 /// Size of a chunk in bytes: a power of two from 4 KiB to 4 MiB.
 ///
 /// A power of two makes each chunk a subtree of the BLAKE3 tree. The minimum of 4 KiB aligns chunks
-/// for direct writes. The maximum of 4 MiB limits the cost of resending a damaged chunk (0.03 s at
-/// 1 Gbit/s).
+/// for direct writes. The maximum of 4 MiB limits the cost of retransmitting a damaged chunk (0.03
+/// s at 1 Gbit/s).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkSize {
-    /// Base-2 logarithm of the size. Invariant: in `MIN.log2..=MAX.log2`.
+    /// Base-2 logarithm of the size in bytes. Invariant: in `MIN.log2..=MAX.log2`.
     log2: u8,
 }
 
 impl ChunkSize {
-    /// Smallest chunk size: 4 KiB.
+    /// Minimum chunk size: 4 KiB.
     pub const MIN: ChunkSize = ChunkSize { log2: 12 };
 
-    /// Largest chunk size: 4 MiB.
+    /// Maximum chunk size: 4 MiB.
     pub(crate) const MAX: ChunkSize = ChunkSize { log2: 22 };
 
     /// Default chunk size: 256 KiB.
     ///
-    /// A frame carries at most 256 KiB, so a chunk is one frame. An assignment can be cut after any
-    /// frame without leaving half a chunk on an abandoned path. On a 10 Mbit/s link, the slowest of
-    /// practical use, a chunk takes 0.2 s.
+    /// A frame carries at most 256 KiB, so a chunk is one frame. An assignment can end after any
+    /// frame without leaving part of a chunk on an abandoned path. A chunk takes 0.2 s on a 10
+    /// Mbit/s link, the slowest link of practical use.
     pub const DEFAULT: ChunkSize = ChunkSize { log2: 18 };
 
-    /// Returns the chunk size of 2^`log2` bytes, the form used on the wire and in the journal.
+    /// Returns the chunk size of 2^`log2` bytes. The logarithm is the form on the wire and in the
+    /// journal.
     ///
     /// # Errors
     ///
-    /// [`InvalidChunkSize`] unless `log2` is from 12 to 22.
+    /// Returns [`InvalidChunkSize`] unless `log2` is from 12 to 22.
     pub const fn from_log2(log2: u8) -> Result<ChunkSize, InvalidChunkSize> {
         if log2 >= ChunkSize::MIN.log2 && log2 <= ChunkSize::MAX.log2 {
             return Ok(ChunkSize { log2 });
@@ -64,7 +65,7 @@ impl Default for ChunkSize {
     }
 }
 
-/// Prints the size in bytes.
+/// Formats the size in bytes.
 impl fmt::Display for ChunkSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.bytes(), f)
@@ -77,7 +78,7 @@ impl fmt::Debug for ChunkSize {
     }
 }
 
-/// Chunk size that is out of range. Carries its base-2 logarithm.
+/// Chunk size that is out of range. Contains the size's base-2 logarithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid chunk size 2^{0}: expected 2^12 to 2^22")]
 pub struct InvalidChunkSize(pub(crate) u8);
@@ -104,12 +105,12 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Returns the grid of a file of `size` bytes.
+    /// Returns the grid of a file with `size` bytes.
     pub const fn new(size: u64, chunk_size: ChunkSize) -> Grid {
         Grid { size, chunk_size }
     }
 
-    /// Returns the grid of a transfer of unknown length (an open grid).
+    /// Returns an open grid: the grid of a transfer of unknown length.
     pub const fn open(chunk_size: ChunkSize) -> Grid {
         Grid {
             size: MOST_SIZE,
@@ -127,7 +128,7 @@ impl Grid {
         self.size.div_ceil(self.chunk_size.bytes())
     }
 
-    /// Returns the range of all chunks of the file; empty for an empty file.
+    /// Returns the range of all chunks of the file. The range is empty for an empty file.
     pub(crate) const fn all_chunks(self) -> ChunkRange {
         ChunkRange {
             first: ChunkId(0),
@@ -135,22 +136,22 @@ impl Grid {
         }
     }
 
-    /// Returns the extent of `chunk`, or `None` if the file has no such chunk.
+    /// Returns the extent of `chunk`; `None` if the file has no such chunk.
     ///
-    /// The extent is never empty and never exceeds the file.
+    /// The extent is never empty and never extends beyond the end of the file.
     pub fn extent_of(self, chunk: ChunkId) -> Option<Extent> {
         self.extent_of_range(chunk.into())
     }
 
-    /// Returns the extent of `range`, or `None` if it is empty or the file lacks some of its
+    /// Returns the extent of `range`; `None` if the range is empty or the file lacks some of its
     /// chunks.
     pub fn extent_of_range(self, range: ChunkRange) -> Option<Extent> {
         let end = range.first.0.checked_add(range.count)?;
         if range.count == 0 || end > self.chunk_count() {
             return None;
         }
-        // The offset is below the size, as the first chunk exists. The end of the last chunk may
-        // exceed the size, even 64 bits.
+        // The offset is below the size, because the first chunk exists. The end of the last chunk
+        // may exceed the size, and even 64 bits.
         let offset = range.first.0 << self.chunk_size.log2;
         let len = range
             .count
@@ -159,18 +160,19 @@ impl Grid {
         Some(Extent { offset, len })
     }
 
-    /// Returns the size of the file in bytes, 0 while it is unknown.
+    /// Returns the size of the file in bytes; 0 while the size is unknown.
     pub(crate) fn known_size(self) -> u64 {
         if self.is_open() { 0 } else { self.size }
     }
 
-    /// Returns the length of the chunks in `range` in bytes, or 0 if the file lacks some of them.
+    /// Returns the total length in bytes of the chunks in `range`; 0 if the file lacks some of
+    /// them.
     pub(crate) fn range_bytes(self, range: ChunkRange) -> u64 {
         self.extent_of_range(range).map_or(0, |extent| extent.len)
     }
 }
 
-/// Placeholder size of an open grid in bytes: 2⁶², half of the range of `off_t`. No file is that
+/// Placeholder size in bytes of an open grid: 2⁶², half of the range of `off_t`. No file is that
 /// large.
 pub const MOST_SIZE: u64 = 1 << 62;
 
@@ -179,15 +181,16 @@ pub const MOST_SIZE: u64 = 1 << 62;
 pub enum Shape {
     /// Chunks of a file, whose size is known at the start.
     File(Grid),
-    /// Chunks of a stream, whose size is known only at its end. All but the last have the full
-    /// size.
+    /// Chunks of a stream, whose size is unknown until its end. All chunks but the last have the
+    /// full size.
     Pipe(ChunkSize),
-    /// Batches of a tree: each has any length up to the full size, and the transfer has no digest.
+    /// Batches of a tree. Each batch has any length up to the full size, and the transfer has no
+    /// digest.
     Batches(ChunkSize),
 }
 
 impl Shape {
-    /// Returns the chunk grid of the transfer, open if the length is unknown.
+    /// Returns the chunk grid of the transfer. The grid is open if the length is unknown.
     pub(crate) const fn grid(self) -> Grid {
         match self {
             Shape::File(grid) => grid,
@@ -195,7 +198,7 @@ impl Shape {
         }
     }
 
-    /// Returns true if the receiver checks the transfer against a digest of all its data.
+    /// Returns true if the receiver checks all data of the transfer against a digest.
     pub(crate) const fn has_digest(self) -> bool {
         !matches!(self, Shape::Batches(_))
     }

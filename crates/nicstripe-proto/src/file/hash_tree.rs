@@ -1,20 +1,20 @@
 //! BLAKE3 digest of a file from chunks in any order.
 //!
-//! BLAKE3 is a binary tree over 1 KiB blocks, and a chunk of the [`Grid`] is a subtree of it. The
-//! chaining value of a chunk is its checksum on the wire, its entry in the resume journal, and a
-//! leaf of [`HashTree`]. The tree yields the digest of the whole file, as `b3sum` prints it. Every
-//! byte is hashed once and read once.
+//! BLAKE3 is a binary tree over 1 KiB blocks, and each chunk of the [`Grid`] is a subtree of this
+//! tree. The chaining value of a chunk is its checksum on the wire, its entry in the resume
+//! journal, and a leaf of [`HashTree`]. The tree yields the digest of the whole file, as `b3sum`
+//! prints it. Every byte is read once and hashed once.
 //!
-//! Tree over chunks: the chunks are level 0. A node of level *l* covers 2^*l* chunks from a
-//! multiple of 2^*l*. A node without a right sibling, at the end of the file, rises a level
+//! In the tree over chunks, the chunks are level 0. A node of level *l* covers 2^*l* chunks from a
+//! multiple of 2^*l*. A node without a right sibling, at the end of the file, rises one level
 //! unchanged. The last merge sets BLAKE3's root flag. The value of a subtree that covers the whole
-//! file is therefore the digest, also for a file's only chunk.
+//! file is therefore the digest, even if the file has only one chunk.
 //!
-//! The values are unkeyed: they detect damage and bind chunks to a digest, but do not authenticate
-//! the sender. TLS does.
+//! The values are unkeyed. They detect damage and bind chunks to a digest, but do not authenticate
+//! the sender; TLS authenticates the sender.
 //!
-//! `blake3::hazmat` requires its caller to respect the tree structure; the tests compare with
-//! `blake3::hash` over random sizes and orders.
+//! `blake3::hazmat` requires its caller to respect the tree structure. The tests therefore compare
+//! the results with `blake3::hash` for random sizes and orders.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -36,11 +36,11 @@ use super::{
 pub struct Digest(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
 
 impl Digest {
-    /// Placeholder of a transfer without a digest, such as a tree.
+    /// Placeholder digest of a transfer without a digest, such as a tree.
     pub const NONE: Self = Self([0; 32]);
 }
 
-/// Prints 64 lower-case hexadecimal digits.
+/// Formats 64 lower-case hexadecimal digits.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
@@ -53,7 +53,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Parses 64 hexadecimal digits of either case.
+/// Parses 64 hexadecimal digits of either case. Returns an error for any other text.
 impl FromStr for Digest {
     type Err = ParseDigestError;
 
@@ -64,12 +64,13 @@ impl FromStr for Digest {
     }
 }
 
-/// Text that is not a [`Digest`].
+/// Error for a text that is not a [`Digest`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("invalid digest: {0}")]
 pub struct ParseDigestError(blake3::HexError);
 
-/// BLAKE3 chaining value (hash of a subtree); equals the digest if the subtree is the whole file.
+/// BLAKE3 chaining value: the hash of a subtree. Equals the digest if the subtree is the whole
+/// file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct ChainingValue(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
@@ -84,8 +85,8 @@ impl fmt::Debug for ChainingValue {
 ///
 /// # Errors
 ///
-/// [`ChunkError`] if the file has no such chunk, or if the length of `bytes` differs from the
-/// chunk's.
+/// Returns [`ChunkError`] if the file has no such chunk, or if the length of `bytes` differs from
+/// the chunk's length.
 pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingValue, ChunkError> {
     let Some(extent) = grid.extent_of(chunk) else {
         return Err(ChunkError::OutOfRange {
@@ -103,7 +104,8 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
     Ok(value_at(extent.offset, bytes, extent.len == grid.size))
 }
 
-/// Returns the chaining value of a chunk at `offset`, which is the digest if it is the whole file.
+/// Returns the chaining value of the chunk at `offset`. The value is the digest if the chunk is the
+/// whole file.
 fn value_at(offset: u64, bytes: &[u8], is_whole: bool) -> ChainingValue {
     ChainingValue(match is_whole {
         true => blake3::hash(bytes).into(),
@@ -114,12 +116,13 @@ fn value_at(offset: u64, bytes: &[u8], is_whole: bool) -> ChainingValue {
     })
 }
 
-/// Returns the subtree of 2^`level` chunks of zeros from `first`, or of fewer at the end of the
-/// file, with its chaining value.
+/// Returns the subtree of 2^`level` chunks of zeros from `first`, with its chaining value. The
+/// subtree has fewer chunks at the end of the file.
 ///
 /// # Errors
 ///
-/// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such subtree.
+/// Returns [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such
+/// subtree.
 pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtree, SubtreeError> {
     let subtree = Subtree {
         first,
@@ -150,19 +153,19 @@ pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtre
     })
 }
 
-/// Buffer of zeros to hash; 64 KiB fit into a core's L2 cache.
+/// Buffer of zeros to hash. 64 KiB fit into a core's L2 cache.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Returns the chaining value of one chunk, also for a transfer of unknown length; `last` marks the
-/// final chunk.
+/// Returns the chaining value of one chunk, including chunks of a transfer of unknown length.
+/// `last` marks the final chunk.
 ///
 /// The value of a file's only chunk is the digest. The sender of the first chunk must therefore
-/// know if it is also the last.
+/// know whether it is also the last.
 ///
 /// # Errors
 ///
-/// [`ChunkError`] as from [`chunk_value`]. If the length is unknown, a chunk may be shorter than
-/// the full size.
+/// Returns [`ChunkError`] like [`chunk_value`]. A chunk may be shorter than the full size if the
+/// length is unknown.
 pub fn piece_value(
     grid: Grid,
     chunk: ChunkId,
@@ -191,7 +194,7 @@ pub enum ChunkError {
         /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// The length of the data differs from the chunk's.
+    /// The length of the data differs from the length of the chunk.
     #[error("chunk {chunk} has {found} bytes, expected {expected}")]
     Length {
         /// Index of the chunk.
@@ -203,10 +206,10 @@ pub enum ChunkError {
     },
 }
 
-/// Subtree of a file's hash tree: 2^`level` chunks from `first`, or fewer at the end of the file,
-/// with their chaining value.
+/// Subtree of a file's hash tree: 2^`level` chunks from `first`, with their chaining value. The
+/// subtree has fewer chunks at the end of the file.
 ///
-/// Any field values are allowed, as they come from a peer or a disk. [`HashTree`] accepts only
+/// Any field values are allowed, because they come from a peer or a disk. [`HashTree`] accepts only
 /// valid subtrees of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Subtree {
@@ -216,7 +219,7 @@ pub struct Subtree {
     /// Base-2 logarithm of the number of chunks.
     #[n(1)]
     pub level: u8,
-    /// Chaining value of the subtree; the digest if it covers the whole file.
+    /// Chaining value of the subtree. Equals the digest if the subtree covers the whole file.
     #[n(2)]
     pub value: ChainingValue,
 }
@@ -235,7 +238,7 @@ impl Subtree {
     ///
     /// # Errors
     ///
-    /// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such
+    /// Returns [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such
     /// subtree.
     pub fn chunks(&self, grid: Grid) -> Result<ChunkRange, SubtreeError> {
         let &Subtree { first, level, .. } = self;
@@ -247,7 +250,7 @@ impl Subtree {
                 chunk_count,
             });
         }
-        // At most 52, the root level of the largest file.
+        // The level is at most 52, the root level of the largest file.
         let count = 1 << level;
         if first.0 & (count - 1) != 0 {
             return Err(SubtreeError::Misaligned(*self));
@@ -263,7 +266,7 @@ impl Subtree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubtreeError {
-    /// The subtree exceeds the end of the file.
+    /// The subtree extends beyond the end of the file.
     #[error("subtree of level {level} at chunk {first} exceeds the file's {chunk_count} chunks")]
     OutOfRange {
         /// First chunk of the subtree.
@@ -279,18 +282,19 @@ pub enum SubtreeError {
         level = .0.level, first = .0.first
     )]
     Misaligned(Subtree),
-    /// The subtree passed to [`HashTree::insert`] has chunks that are already in the tree.
+    /// The subtree that was passed to [`HashTree::insert`] has chunks that are already in the tree.
     #[error("subtree of level {} at chunk {} covers chunks that are in the tree already", .0.level, .0.first)]
     Overlap(Subtree),
-    /// The subtree's value contradicts the tree's value for the same chunks.
+    /// The subtree's value differs from the tree's value for the same chunks.
     #[error("subtree of level {} at chunk {} differs from the value in the tree", .0.level, .0.first)]
     Conflict(Subtree),
 }
 
 /// Incremental hash tree of a file: accepts subtrees in any order and yields the digest.
 ///
-/// Siblings are merged at once, so memory grows with the number of gaps, not of chunks. With 256
-/// KiB chunks in order of arrival it holds about as many nodes as chunks in flight.
+/// Siblings are merged at once, so memory grows with the number of gaps, not with the number of
+/// chunks. If chunks of 256 KiB arrive in order, the tree has about as many nodes as chunks are in
+/// flight.
 ///
 /// ```
 /// use nicstripe_proto::extent::ChunkId;
@@ -313,9 +317,9 @@ pub struct HashTree {
     /// Subtrees by the index of their first chunk.
     ///
     /// Invariant: the subtrees are disjoint, and each has the lowest level that covers its chunks.
-    /// No two are siblings, except for the first in an open grid.
+    /// No two subtrees are siblings, except that an open grid does not merge the first subtree.
     nodes: BTreeMap<u64, Node>,
-    /// Number of chunks that the tree's subtrees cover.
+    /// Number of chunks that the subtrees in `nodes` cover.
     covered: u64,
 }
 
@@ -335,12 +339,12 @@ impl HashTree {
         }
     }
 
-    /// Adds a subtree, none of whose chunks may be in the tree.
+    /// Adds a subtree whose chunks are not in the tree yet.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if the subtree is invalid or overlaps with the tree. The tree is then
-    /// unchanged.
+    /// Returns [`SubtreeError`] and leaves the tree unchanged if the subtree is invalid or overlaps
+    /// with the tree.
     pub fn insert(&mut self, subtree: Subtree) -> Result<(), SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if self.enclosing(chunks.first).is_some()
@@ -356,16 +360,16 @@ impl HashTree {
         Ok(())
     }
 
-    /// Adds a subtree that may overlap with the tree. Returns the number of chunks added.
+    /// Adds a subtree that may overlap with the tree. Returns the number of added chunks.
     ///
     /// Serves lists with overlapping entries, such as a resumed journal. Two subtrees of a file are
-    /// nested or disjoint. A subtree inside an existing one is skipped; one around existing ones
-    /// replaces them.
+    /// either nested or disjoint. Skips a subtree inside an existing one. A subtree around existing
+    /// ones replaces them.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if the subtree is invalid, or if the tree has another value for the same
-    /// chunks. The tree is then unchanged.
+    /// Returns [`SubtreeError`] and leaves the tree unchanged if the subtree is invalid, or if the
+    /// tree has another value for the same chunks.
     pub(crate) fn absorb(&mut self, subtree: Subtree) -> Result<u64, SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if let Some((range, node)) = self.enclosing(chunks.first)
@@ -389,7 +393,8 @@ impl HashTree {
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if the tree has a subtree outside the file. The tree is then unchanged.
+    /// Returns [`SubtreeError`] and leaves the tree unchanged if the tree has a subtree outside the
+    /// file.
     pub(crate) fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
         let mut closed = HashTree::new(grid);
         self.subtrees()
@@ -398,8 +403,8 @@ impl HashTree {
         Ok(())
     }
 
-    /// Returns the digest of the file, or `None` while chunks are missing. An empty file always has
-    /// one.
+    /// Returns the digest of the file; `None` while chunks are missing. An empty file always has a
+    /// digest.
     pub fn root(&self) -> Option<Digest> {
         if self.grid.size == 0 {
             return Some(Digest(blake3::hash(&[]).into()));
@@ -422,8 +427,8 @@ impl HashTree {
 
     /// Returns the minimal subtrees that cover the chunks in the tree, in ascending order.
     ///
-    /// Each has the lowest level that covers its chunks: the last chunk of a file has level 0 if
-    /// its sibling is missing.
+    /// Each subtree has the lowest level that covers its chunks: the last chunk of a file has level
+    /// 0 if its sibling is missing.
     pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
         self.nodes.iter().map(|(&first, node)| Subtree {
             first: ChunkId(first),
@@ -432,7 +437,8 @@ impl HashTree {
         })
     }
 
-    /// Returns the subtree in the tree that covers `chunk`, and the chunks of that subtree.
+    /// Returns the subtree in the tree that covers `chunk`, and the subtree's chunks; `None` if the
+    /// tree lacks the chunk.
     fn enclosing(&self, chunk: ChunkId) -> Option<(ChunkRange, Node)> {
         let (&first, &node) = self.nodes.range(..=chunk.0).next_back()?;
         let range = ChunkRange {
@@ -442,7 +448,8 @@ impl HashTree {
         range.contains(chunk).then_some((range, node))
     }
 
-    /// Adds a subtree that does not overlap, and merges it with its sibling as often as possible.
+    /// Adds a subtree that does not overlap with the tree, and merges the subtree with its sibling
+    /// as often as possible.
     fn add(&mut self, chunks: ChunkRange, mut value: ChainingValue) {
         self.covered += chunks.count;
         let mut first = chunks.first.0;
@@ -460,21 +467,22 @@ impl HashTree {
             first &= !((1 << level) - 1);
             value = self.merge(level, left, right);
         }
-        // The node may have risen without a sibling and found none at the higher level.
+        // The node may have risen a level without a sibling, and has no sibling in the tree at the
+        // higher level.
         let level = root_level(self.width(first, level));
         self.nodes.insert(first, Node { level, value });
     }
 
     /// Removes and returns the sibling of a node. Returns `None` if the tree lacks the sibling, if
-    /// the node is the root, or if the two may form the whole file of an open grid.
+    /// the node is the root, or if both nodes together may be the whole file of an open grid.
     fn take_sibling(&mut self, first: u64, level: u8) -> Option<Sibling> {
         let chunk_count = self.grid.chunk_count();
         if level >= root_level(chunk_count) {
             return None;
         }
         let sibling = first ^ (1 << level);
-        // The two may be the whole file. The final merge sets the root flag, so it waits until the
-        // length is known.
+        // Both nodes together may be the whole file. The final merge sets the root flag and must
+        // therefore wait until the length is known.
         if self.grid.is_open() && first.min(sibling) == 0 {
             return None;
         }
@@ -500,7 +508,7 @@ impl HashTree {
         ChainingValue(merge_subtrees_non_root(&left.0, &right.0, Mode::Hash))
     }
 
-    /// Returns the number of chunks covered by the node of `level` at chunk `first`.
+    /// Returns the number of chunks that the node of `level` at chunk `first` covers.
     fn width(&self, first: u64, level: u8) -> u64 {
         (1 << level).min(self.grid.chunk_count() - first)
     }
@@ -508,13 +516,13 @@ impl HashTree {
 
 /// Returns the minimal subtrees that cover the same chunks as `subtrees`, in ascending order.
 ///
-/// Used for the journal and for the list of chunks that a receiver has. Entries may overlap as in
-/// `HashTree::absorb`.
+/// Used for the journal and for the list of chunks that a receiver already has. Entries may overlap
+/// as in `HashTree::absorb`.
 ///
 /// # Errors
 ///
-/// [`SubtreeError`] if an entry is invalid, or if two entries cover the same chunks with different
-/// values.
+/// Returns [`SubtreeError`] if an entry is invalid, or if two entries have different values for the
+/// same chunks.
 pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>, SubtreeError> {
     let mut tree = HashTree::new(grid);
     for subtree in subtrees {
@@ -526,13 +534,13 @@ pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>
 enum Sibling {
     Left(ChainingValue),
     Right(ChainingValue),
-    /// No right sibling, because the file ends before it.
+    /// The node has no right sibling, because the file ends before it.
     Absent,
 }
 
-/// Returns the lowest level whose nodes cover `chunk_count` chunks.
+/// Returns the lowest level at which one node covers `chunk_count` chunks.
 const fn root_level(chunk_count: u64) -> u8 {
-    // At most 52 for the chunks of a file.
+    // The level is at most 52 for the chunks of a file.
     match chunk_count {
         0 | 1 => 0,
         _ => ((chunk_count - 1).ilog2() + 1) as u8,

@@ -1,21 +1,21 @@
-//! Holes: ranges of a sparse file without storage, which read as zeros (lseek(2), `SEEK_HOLE`).
+//! Holes: ranges of a sparse file without storage, which are read as zeros (lseek(2), `SEEK_HOLE`).
 //!
-//! A chunk entirely in holes is not sent. BLAKE3 binds each value to its position, so both ends
-//! hash the zeros, in pieces of `ZEROS_AT_ONCE`. The receiver stores no zeros for a hole within a
-//! sent chunk.
+//! A chunk that lies entirely in holes is not sent. BLAKE3 binds each value to its position, so
+//! both ends must hash the zeros, in pieces of `ZEROS_AT_ONCE`. The receiver stores no zeros for a
+//! hole within a sent chunk.
 
 use super::{
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     grid::Grid,
 };
 
-/// Maximum number of holes announced per file; further holes are sent as data.
+/// Maximum number of holes that a sender announces per file. Further holes are sent as data.
 pub(crate) const MAX_HOLES: usize = 65_536;
 
-/// Maximum number of holes in one message: 38 KiB, at up to 19 bytes each.
+/// Maximum number of holes in one message: 38 KiB at up to 19 bytes per hole.
 pub const HOLES_PER_MESSAGE: usize = 2_000;
 
-/// Maximum length of zeros hashed in one call, in bytes. 4 MiB take about 1 ms (5 GB/s per core,
+/// Maximum number of zero bytes that one call hashes. 4 MiB take about 1 ms (5 GB/s per core,
 /// measured).
 pub(crate) const ZEROS_AT_ONCE: u64 = 4 << 20;
 
@@ -31,7 +31,7 @@ pub struct HoleMap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoleError {
-    /// The hole is empty, out of order, or beyond the end of the file.
+    /// The hole is empty, is out of order, or extends beyond the end of the file.
     #[error(
         "peer sent invalid hole {extent}: empty, out of order or beyond the file's {size} bytes"
     )]
@@ -44,17 +44,20 @@ pub enum HoleError {
     /// The file has more than `MAX_HOLES` holes.
     #[error("peer announced more than {MAX_HOLES} holes of a file")]
     TooMany,
-    /// The file was offered as one without holes, or its list of holes was already complete.
+    /// The sender offered the file as one without holes, or has already completed its list of
+    /// holes.
     #[error("peer sent holes without announcing them")]
     NotAnnounced,
 }
 
 impl HoleMap {
-    /// Adds the next hole of a file of `size` bytes; merges it with the previous one if adjacent.
+    /// Adds the next hole of a file with `size` bytes. Merges the hole with the previous one if
+    /// both are adjacent.
     ///
     /// # Errors
     ///
-    /// [`HoleError`] if the hole is invalid or exceeds `MAX_HOLES`. The map is then unchanged.
+    /// Returns [`HoleError`] and leaves the map unchanged if the hole is invalid or the map has
+    /// `MAX_HOLES` holes.
     pub fn push(&mut self, extent: Extent, size: u64) -> Result<(), HoleError> {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
         let end = extent
@@ -105,7 +108,7 @@ impl HoleMap {
             .collect()
     }
 
-    /// Returns the parts of the holes that lie in `extent`, in ascending order.
+    /// Returns the parts of the holes that are within `extent`, in ascending order.
     pub fn within(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let end = extent.offset.saturating_add(extent.len);
         let from = self
@@ -123,7 +126,7 @@ impl HoleMap {
             })
     }
 
-    /// Returns the extents between the holes of a file of `size` bytes, in ascending order.
+    /// Returns the extents between the holes of a file with `size` bytes, in ascending order.
     pub fn data(&self, size: u64) -> impl Iterator<Item = Extent> + '_ {
         let starts =
             std::iter::once(0).chain(self.extents.iter().map(|hole| hole.offset + hole.len));
@@ -138,7 +141,7 @@ impl HoleMap {
     }
 }
 
-/// Subtree of zeros, whose chaining value is to be computed.
+/// Subtree of zeros that has yet to be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zeros {
     /// Index of the first chunk; a multiple of 2^`level`.
@@ -149,7 +152,7 @@ pub struct Zeros {
 
 impl Zeros {
     /// Removes from `set` the largest subtree at its start that has at most [`ZEROS_AT_ONCE`]
-    /// bytes.
+    /// bytes; `None` if the set is empty.
     pub(crate) fn take(set: &mut ChunkSet, grid: Grid) -> Option<Self> {
         let range = set.ranges().next()?;
         let most = (ZEROS_AT_ONCE >> grid.chunk_size.log2()).max(1).ilog2();

@@ -1,13 +1,13 @@
 //! Resume journal: durable subtrees of a file, in a format that survives a kill or a power cut at
 //! any byte.
 //!
-//! This module encodes and decodes. The receiver writes and syncs in this order: data, `fdatasync`
-//! of the file, then [`Record`]s of the data synced. A record is therefore never ahead of its data,
-//! and a lost record only costs some retransmits.
+//! This module encodes and decodes. The receiver must write and sync in this order: data,
+//! `fdatasync` of the file, then [`Record`]s of the synced data. A record is therefore never ahead
+//! of its data, and a lost record only costs some retransmissions.
 //!
-//! To resume, [`Header::decode`] reads the first [`HEADER_LEN`] bytes and [`Replay`] takes the rest
-//! in pieces of any length. The writer truncates the journal to [`Replayed::valid_len`] before it
-//! appends.
+//! To resume, [`Header::decode`] reads the first [`HEADER_LEN`] bytes, and [`Replay`] reads the
+//! rest in pieces of any length. The receiver truncates the journal to [`Replayed::valid_len`]
+//! before it appends.
 
 use minicbor::{Decode, Encode};
 
@@ -23,7 +23,7 @@ pub const HEADER_LEN: usize = 128;
 /// Length of a [`Record`] in bytes.
 pub const RECORD_LEN: usize = 64;
 
-/// Version of the journal layout: the only one that is written and read.
+/// Version of the journal layout. Journals of other versions are neither written nor read.
 pub const VERSION: u16 = 1;
 
 /// Header of a journal: identifies the file, its source and the peer.
@@ -50,33 +50,33 @@ pub const VERSION: u16 = 1;
 ///    124     4  checksum           CRC-32C of the 124 bytes before
 /// ```
 ///
-/// Magic and version have a fixed place in all versions, so that any version can identify any
-/// other; the rest may move. The checksum is last and covers everything before it. Integers are
-/// aligned. File size and source size differ if stat(2) does not know the size, as for a block
-/// device. The length is a multiple of [`RECORD_LEN`].
+/// Magic and version have the same place in all versions, so that every version can identify any
+/// other; the other fields may move. The checksum is last and covers all bytes before it. Integers
+/// are aligned. File size and source size differ if stat(2) does not report the size, as for a
+/// block device. The length is a multiple of [`RECORD_LEN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Size of the file and of its chunks.
     pub grid: Grid,
-    /// Identity of the source file at the time of the first attempt.
+    /// Identity of the source file at the first attempt.
     pub source: SourceIdentity,
-    /// Public key of the sender; only that peer may resume the file.
+    /// Public key of the sender. Only this peer may resume the file.
     pub peer_key: [u8; 32],
-    /// Random ID, which the checksum of each record includes.
+    /// Random ID. The checksum of each record includes this ID.
     pub id: JournalId,
 }
 
 /// Random ID that binds records to their journal.
 ///
 /// A file system may reuse blocks of a deleted journal. The checksums of the old records include
-/// another ID, so they are rejected.
+/// another ID, so a reader rejects these records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
 /// Identity of a source file, to detect changes between two attempts of a transfer.
 ///
-/// The sender reads it with stat(2); other machines may only compare it for equality. It includes
-/// the change time because the modification time can be set back.
+/// The sender reads the identity with stat(2). Other machines may only compare two identities for
+/// equality. The identity includes the change time, because the modification time can be set back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(map)]
 pub struct SourceIdentity {
@@ -98,12 +98,12 @@ pub struct SourceIdentity {
 }
 
 impl SourceIdentity {
-    /// Compares this recorded identity with the one found now.
+    /// Compares this recorded identity with the current identity `found`.
     ///
     /// # Errors
     ///
-    /// [`SourceChanged`] with the first difference: size, modification time, change time, then
-    /// inode and device.
+    /// Returns [`SourceChanged`] with the first difference: size, modification time, change time,
+    /// then inode and device.
     pub fn check(&self, found: &SourceIdentity) -> Result<(), SourceChanged> {
         let recorded = *self;
         if recorded.size != found.size {
@@ -131,7 +131,7 @@ impl SourceIdentity {
 /// File time, as in stat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Timestamp {
-    /// Seconds since 1970-01-01 UTC, negative before.
+    /// Seconds since 1970-01-01 UTC. Negative for earlier times.
     #[n(0)]
     pub seconds: i64,
     /// Nanoseconds within the second.
@@ -154,16 +154,16 @@ pub enum SourceChanged {
     /// The modification time of the source differs.
     #[error("source was modified since")]
     Modified,
-    /// The change time of the source differs: its content changed, or an attribute such as the mode
+    /// The change time of the source differs: the content changed, or an attribute such as the mode
     /// or the link count.
     #[error("content or attributes of the source changed since")]
     Attributes,
-    /// The inode or device of the source differs: another file has the same name.
+    /// The inode or device of the source differs: another file now has the name.
     #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
     Replaced {
         /// Recorded inode number of the source.
         recorded: u64,
-        /// Current inode number; equal to the recorded one if only the device differs.
+        /// Current inode number. Equals the recorded one if only the device differs.
         found: u64,
     },
 }
@@ -196,12 +196,12 @@ impl Header {
         bytes
     }
 
-    /// Decodes the header at the start of a journal; ignores the bytes after it.
+    /// Decodes the header at the start of a journal. Ignores the bytes after the header.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] if the bytes do not start with a complete and valid header of this version.
-    /// The journal is then unusable, and the transfer starts from the beginning.
+    /// Returns [`HeaderError`] if the bytes do not start with a complete and valid header of this
+    /// version. The journal is then unusable, and the transfer must start from the beginning.
     pub fn decode(journal: &[u8]) -> Result<Header, HeaderError> {
         let Some(bytes) = journal.first_chunk::<HEADER_LEN>() else {
             return Err(HeaderError::Torn { len: journal.len() });
@@ -258,7 +258,7 @@ pub enum HeaderError {
         /// First eight bytes of the file.
         found: [u8; 8],
     },
-    /// The layout version of the journal is unknown.
+    /// The journal has an unknown layout version.
     #[error("journal has layout version {found}, expected {VERSION}")]
     Version {
         /// Layout version of the journal.
@@ -271,7 +271,7 @@ pub enum HeaderError {
     Checksum {
         /// Checksum stored in the header.
         recorded: u32,
-        /// Checksum computed over the header's other bytes.
+        /// Checksum computed from the header's other bytes.
         computed: u32,
     },
     /// The header is intact, but its chunk size is invalid.
@@ -294,11 +294,11 @@ pub enum HeaderError {
 ///     60     4  checksum           CRC-32C of the journal id and the 60 bytes before
 /// ```
 ///
-/// The nonzero type comes first: file systems leave zeros at the end of a file after a power cut,
-/// and those must never be a record, whatever the checksum. With 64 bytes no record crosses a
-/// sector boundary, so a torn write loses whole records. The fixed size makes the end of the valid
-/// part trivial to find. Sequence numbers are not needed: each record is true for the life of the
-/// journal, independent of its neighbours.
+/// The nonzero type comes first, because file systems leave zeros at the end of a file after a
+/// power cut. Zeros are thus never a record, whatever the checksum. No record of 64 bytes crosses a
+/// sector boundary, so a torn write loses whole records. The fixed size makes it easy to find the
+/// end of the valid part. Sequence numbers are not needed: each record is valid for the life of the
+/// journal, independent of the other records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Subtree of the file that is durable.
@@ -317,10 +317,10 @@ impl Record {
         bytes
     }
 
-    /// Decodes a record of the journal `id`; returns `None` if it is damaged or belongs to another
+    /// Decodes a record of the journal `id`; `None` if the record is damaged or belongs to another
     /// journal.
     ///
-    /// [`Replay`] checks that the subtree fits the file.
+    /// Does not check that the subtree fits the file; [`Replay`] does.
     pub(crate) fn decode(bytes: &[u8; RECORD_LEN], id: JournalId) -> Option<Record> {
         let intact = u32::from_le_bytes(take(bytes, RECORD_CRC)) == record_checksum(bytes, id);
         let reserved_is_zero = take::<6>(bytes, 2) == [0; 6] && take::<12>(bytes, 48) == [0; 12];
@@ -338,18 +338,18 @@ impl Record {
     }
 }
 
-/// Reader of a journal's records, fed with the bytes after the header in pieces of any length.
+/// Reader of a journal's records. The caller passes the bytes after the header in pieces of any
+/// length.
 ///
-/// It stops at the first record that is damaged or torn, belongs to another journal, lies outside
-/// the file, or contradicts an earlier one. Records may repeat or contain each other, as after a
-/// resume. Memory grows with the gaps between durable ranges ([`HashTree::subtrees`]), not with the
-/// length of the journal.
+/// Stops at the first record that is damaged or torn, belongs to another journal, lies outside the
+/// file, or contradicts an earlier record. Records may repeat or contain each other, for example
+/// after a resume. Memory grows with the number of gaps between durable ranges
+/// ([`HashTree::subtrees`]), not with the length of the journal.
 #[derive(Clone, Debug)]
 pub struct Replay {
     header: Header,
     tree: HashTree,
-    /// Record that is incomplete at the end of the input; only the first `partial_len` bytes are
-    /// valid.
+    /// Incomplete record at the end of the input. Only the first `partial_len` bytes are valid.
     partial: [u8; RECORD_LEN],
     partial_len: usize,
     record_count: u64,
@@ -369,8 +369,8 @@ impl Replay {
         }
     }
 
-    /// Reads the next bytes of the journal. Returns false after an invalid record, when further
-    /// bytes are useless.
+    /// Reads the next bytes of the journal. Returns false after an invalid record; further bytes
+    /// are then ignored.
     pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while !self.damaged && !bytes.is_empty() {
             let len = bytes.len().min(RECORD_LEN - self.partial_len);
@@ -385,7 +385,7 @@ impl Replay {
         !self.damaged
     }
 
-    /// Returns the contents of the journal up to the first invalid record.
+    /// Returns the content of the journal up to the first invalid record.
     pub fn finish(self) -> Replayed {
         let valid_len = HEADER_LEN as u64 + self.record_count * RECORD_LEN as u64;
         Replayed {
@@ -408,15 +408,15 @@ impl Replay {
     }
 }
 
-/// Valid contents of a journal, from [`Replay::finish`] or [`replay`].
+/// Valid content of a journal, from [`Replay::finish`] or [`replay`].
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Header of the journal.
     pub header: Header,
-    /// Hash tree of the durable chunks, with which the transfer continues.
+    /// Hash tree of the durable chunks. The transfer continues with this tree.
     pub tree: HashTree,
-    /// Length of the valid part in bytes, including the header. The journal is truncated to it
-    /// before an append.
+    /// Length of the valid part in bytes, including the header. The receiver must truncate the
+    /// journal to this length before it appends.
     pub valid_len: u64,
     /// True if bytes follow the valid part, such as a torn or damaged record.
     pub tail_is_torn: bool,
@@ -429,11 +429,12 @@ impl Replayed {
     }
 }
 
-/// Reads a complete journal: header and records.
+/// Reads a complete journal: the header and the records.
 ///
 /// # Errors
 ///
-/// [`HeaderError`] as from [`Header::decode`]. Damaged records are not an error; see [`Replay`].
+/// Returns [`HeaderError`] like [`Header::decode`]. Damaged records are not an error; see
+/// [`Replay`].
 pub fn replay(journal: &[u8]) -> Result<Replayed, HeaderError> {
     let mut replay = Replay::new(Header::decode(journal)?);
     replay.feed(&journal[HEADER_LEN..]);
@@ -444,12 +445,14 @@ fn record_checksum(bytes: &[u8; RECORD_LEN], id: JournalId) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&id.0), &bytes[..RECORD_CRC])
 }
 
-/// Writes `field` at byte offset `at`. Cannot overrun: all offsets are constants of this module.
+/// Writes `field` at byte offset `at`. Cannot overrun, because all offsets are constants of this
+/// module.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&field);
 }
 
-/// Reads the field at byte offset `at`. Cannot overrun: all offsets are constants of this module.
+/// Reads the field at byte offset `at`. Cannot overrun, because all offsets are constants of this
+/// module.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -458,9 +461,9 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 const MAGIC: [u8; 8] = *b"NICSTRJ\n";
 const TYPE_SUBTREE: u8 = 1;
-/// Byte offset of a header's checksum, which covers all bytes before it.
+/// Byte offset of a header's checksum. The checksum covers all bytes before it.
 const HEADER_CRC: usize = HEADER_LEN - 4;
-/// Byte offset of a record's checksum, which covers the journal ID and all bytes before it.
+/// Byte offset of a record's checksum. The checksum covers the journal ID and all bytes before it.
 const RECORD_CRC: usize = RECORD_LEN - 4;
 
 #[cfg(test)]

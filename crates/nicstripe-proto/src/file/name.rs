@@ -4,7 +4,7 @@ use std::fmt;
 
 use minicbor::{Decode, Decoder, Encode, bytes::ByteVec, decode};
 
-/// Maximum number of components in a name. Deeper trees occur only in attacks.
+/// Maximum number of components in a name. Deeper trees are assumed to be attacks.
 pub const MAX_COMPONENTS: usize = 256;
 
 /// Maximum length of a component in bytes (`NAME_MAX` of Linux file systems).
@@ -22,11 +22,11 @@ pub const MAX_NAME: usize = 4095;
 pub struct Name(#[n(0)] Vec<ByteVec>);
 
 impl Name {
-    /// Returns a name of these components.
+    /// Returns a name with these components.
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the components are not a valid name.
+    /// Returns [`NameError`] if the components are not a valid name.
     pub fn new<I, C>(components: I) -> Result<Self, NameError>
     where
         I: IntoIterator<Item = C>,
@@ -58,11 +58,11 @@ impl Name {
 
     /// Parses a relative path with `/` between components, as typed by a user.
     ///
-    /// Accepts repeated slashes as one, like every shell.
+    /// Accepts several consecutive slashes as one, like a shell.
     ///
     /// # Errors
     ///
-    /// [`NameError`] for a leading slash, `.`, `..`, or another invalid name.
+    /// Returns [`NameError`] for a leading slash, `.`, `..`, or any other invalid name.
     pub fn parse(path: &[u8]) -> Result<Self, NameError> {
         if path.starts_with(b"/") {
             return Err(NameError::Absolute(escaped(path)));
@@ -73,7 +73,7 @@ impl Name {
         )
     }
 
-    /// Returns the components, outermost first.
+    /// Returns the components, outermost component first.
     pub fn components(&self) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator {
         self.0.iter().map(|component| component.as_slice())
     }
@@ -87,13 +87,13 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if the result is not a valid name.
+    /// Returns [`NameError`] if the result is not a valid name.
     pub fn join(&self, component: &[u8]) -> Result<Self, NameError> {
         Self::new(self.components().chain([component]))
     }
 }
 
-/// Prints the name with `/` between components; escapes control characters and bytes that are not
+/// Formats the name with `/` between components. Escapes control characters and bytes that are not
 /// UTF-8.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,14 +118,14 @@ pub enum NameError {
     /// The name begins with a slash.
     #[error("name \"{0}\" is absolute, expected one relative to the daemon's root")]
     Absolute(String),
-    /// The name has more than [`MAX_COMPONENTS`] components. Carries their number.
+    /// The name has more than [`MAX_COMPONENTS`] components. Contains their number.
     #[error("name of {0} components exceeds the limit of {MAX_COMPONENTS}")]
     TooDeep(usize),
-    /// The name has more than [`MAX_NAME`] bytes in all or [`MAX_COMPONENT`] in one component.
-    /// Carries the number of bytes.
+    /// The name has more than [`MAX_NAME`] bytes in total, or more than [`MAX_COMPONENT`] bytes in
+    /// one component. Contains the number of bytes.
     #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
     TooLong(usize),
-    /// A component is empty, `.`, `..`, or contains a slash or NUL.
+    /// A component is empty, `.` or `..`, or contains a slash or NUL.
     #[error(
         "name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL"
     )]
@@ -145,14 +145,14 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Escapes text unambiguously for a terminal or log: control characters, bidirectional formatting
-/// characters, line separators, backslashes, and bytes that are not UTF-8.
+/// Escapes text unambiguously for a terminal or log. Escapes control characters, bidirectional
+/// formatting characters, line separators, backslashes, and bytes that are not UTF-8.
 pub fn escaped(bytes: &[u8]) -> String {
     escape(bytes, true)
 }
 
-/// Escapes text like [`escaped`], except for backslashes. Use it for text that the peer has already
-/// escaped.
+/// Escapes text like [`escaped`], but leaves backslashes unchanged. Use it for text that the peer
+/// has already escaped.
 pub fn printable(bytes: &[u8]) -> String {
     escape(bytes, false)
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Fuzz target: replays a journal as a whole and in pieces. The low bits of the first byte select
-/// the checksums to repair first; the second byte is the length of the pieces.
+/// the checksums to repair first. The second byte is the length of the pieces.
 pub fn journal(data: &[u8]) {
     let [repair, piece_len, journal @ ..] = data else {
         return;
@@ -32,7 +32,7 @@ pub fn journal(data: &[u8]) {
         .chunks(1 + usize::from(*piece_len))
         .for_each(|piece| _ = pieces.feed(piece));
     assert!(is_same(&pieces.finish(), &whole));
-    // An append after the valid part yields a journal without a torn tail.
+    // An append after the valid part must yield a journal without a torn tail.
     let cut = replay(&journal[..whole.valid_len as usize]).expect("its header is whole");
     assert!(
         !cut.tail_is_torn && cut.subtrees() == whole.subtrees() && cut.valid_len == whole.valid_len
@@ -107,7 +107,7 @@ pub fn extents(data: &[u8]) {
 }
 
 fn chunks(tape: &mut Tape<'_>) {
-    // Ranges are cut at `u64::MAX`: that chunk is in no set.
+    // Ranges are truncated at `u64::MAX`, so no set contains that chunk.
     let base = if tape.is() { u64::MAX - 100 } else { 0 };
     let (mut set, mut bits) = (ChunkSet::new(), 0_u128);
     while !tape.is_empty() {
@@ -160,7 +160,7 @@ fn chunks(tape: &mut Tape<'_>) {
     }
 }
 
-/// Returns the range as a bit mask whose bit 0 stands for chunk `base`.
+/// Returns the range as a bit mask. Bit 0 of the mask is chunk `base`.
 fn mask_of(range: ChunkRange, base: u64) -> u128 {
     let below = |end: u64| {
         if end - base >= 128 {

@@ -1,5 +1,5 @@
-//! Fuzz target: a session with a hostile peer and arbitrary results of its driver, disk and
-//! connections.
+//! Fuzz target: a session with a hostile peer, and with arbitrary results of the driver, the disk
+//! and the connections.
 
 use std::{
     collections::BTreeSet,
@@ -24,8 +24,8 @@ use crate::{
 /// Fuzz target: runs one session. The input determines the peer's messages, the loss of
 /// connections, and the order of disk work.
 ///
-/// The session must not panic, overflow its timers, or produce endless output. Buffered peer data
-/// must stay within the credit granted, and data sent within the credit received.
+/// The session must not panic, overflow its timers, or produce endless output. Buffered data from
+/// the peer must not exceed the granted credit, and sent data must not exceed the received credit.
 pub fn session(data: &[u8]) {
     let mut tape = Tape::new(data);
     let mut victim = Victim::new(&mut tape);
@@ -40,23 +40,25 @@ pub fn session(data: &[u8]) {
     victim.fade();
 }
 
-/// Maximum number of steps in a run. A step depends only on the few before it, so longer runs find
-/// nothing more.
+/// Maximum number of steps in a run. A step depends only on the few steps before it, so a longer
+/// run finds nothing more.
 const MOST_STEPS: usize = 150;
 
 const PATHS: u16 = 3;
 
-/// Number of polls after which a session's output counts as endless; 32 chunks of credit per path
-/// are the largest legal burst.
+/// Number of polls after which a session's output counts as endless. The largest legal burst is 32
+/// chunks of credit per path.
 const MOST_CALLS: usize = 2_000;
 
 /// Credit of both ends of one connection, in data frames.
 #[derive(Default)]
 struct Connection {
-    /// Number of data frames that the session has granted to the peer, and that have arrived.
+    /// Number of data frames that the session has granted to the peer, and number of those that
+    /// have arrived.
     granted: u64,
     arrived: u64,
-    /// Number of data frames that the peer has granted to the session, and that have begun.
+    /// Number of data frames that the peer has granted to the session, and number of those that
+    /// have begun.
     credit: u64,
     begun: u64,
 }
@@ -66,27 +68,29 @@ struct Victim {
     role: Role,
     now: Instant,
     connections: [Option<Connection>; PATHS as usize],
-    /// Next sequence number of the peer's control messages, and those that arrived out of order.
+    /// Next sequence number of the peer's control messages, and the numbers that arrived out of
+    /// order.
     next: u64,
     early: BTreeSet<u64>,
     /// Number of control messages that the session has sent.
     sent: u64,
-    /// Number of transfers started by the session's driver.
+    /// Number of transfers that the session's driver has started.
     begun: u32,
-    /// Chunks being written, chunks deferred by [`Incoming::Later`], and chunks being read.
+    /// Chunks that are being written, chunks that [`Incoming::Later`] deferred, and chunks that are
+    /// being read.
     writing: Vec<(PathId, DataHeader)>,
     later: Vec<(PathId, DataHeader)>,
     reading: Vec<(PathId, TransferId, ChunkId)>,
-    /// Encoded control messages of the session; each must decode.
+    /// Encoded control messages of the session. Each must decode.
     said: Vec<Vec<u8>>,
     committed: BTreeSet<TransferId>,
-    /// Requests of the peer that are not answered yet.
+    /// Unanswered requests of the peer.
     asked: Vec<Ask>,
 }
 
 impl Victim {
     fn new(tape: &mut Tape<'_>) -> Self {
-        // Only differences matter.
+        // The start time does not matter, only the differences do.
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let role = if tape.is() {
@@ -169,7 +173,7 @@ impl Victim {
         self.session.retire_path(path, PathLoss::Reset, self.now);
     }
 
-    /// Delivers a frame of the peer in encoded form, as over a real connection.
+    /// Delivers a frame from the peer in encoded form, as over a real connection.
     fn hear(&mut self, path: PathId, frame: Frame) {
         if self.connection(path).is_none() {
             return;
@@ -184,8 +188,8 @@ impl Victim {
         self.judge(path, heard);
     }
 
-    /// Returns the value of a successful call, or `None` after closing the connection on which the
-    /// peer violated the protocol.
+    /// Returns the value of a successful call. Otherwise closes the connection on which the peer
+    /// violated the protocol, and returns `None`.
     fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
         result
             .inspect_err(|error| drop(error.to_string()))
@@ -279,7 +283,7 @@ impl Victim {
                 Some(at) if at <= self.now => self.session.handle_timeout(self.now),
                 _ => return,
             }
-            // `settle` acts on the timeout; the clock must still advance.
+            // `settle` handles the timeout, but the clock must advance.
         }
         let timeout = self.session.poll_timeout();
         assert!(
@@ -288,8 +292,8 @@ impl Victim {
         );
     }
 
-    /// Completes some of the pending disk work: with success, failure, or data that contradicts the
-    /// peer's checksum.
+    /// Completes some of the pending disk work: with success, with failure, or with data that
+    /// contradicts the peer's checksum.
     fn finish_work(&mut self, tape: &mut Tape<'_>) {
         let (what, which) = (tape.below(8), usize::from(tape.byte()));
         if what < 4 && !self.writing.is_empty() {
@@ -319,7 +323,7 @@ impl Victim {
         }
     }
 
-    /// Retries the chunks that were deferred until `written` was written.
+    /// Retries the chunks that were deferred until `written` was complete.
     fn ask_again(&mut self, written: &DataHeader) {
         let is_same = |header: &DataHeader| {
             (header.transfer, header.chunk) == (written.transfer, written.chunk)
@@ -364,7 +368,7 @@ impl Victim {
         self.session.handle_chunk_flushed(path);
     }
 
-    /// Makes an arbitrary call of the session's driver.
+    /// Makes an arbitrary call that a session's driver may make.
     fn use_session(&mut self, tape: &mut Tape<'_>) {
         let transfer = tape.transfer();
         match tape.below(14) {
@@ -475,7 +479,7 @@ impl Victim {
                 offset: 4096 * tape.below(20),
                 len: 4096 * (1 + tape.below(4)),
             };
-            // An invalid hole is ignored.
+            // An invalid hole has no effect.
             let _ = holes.push(hole, size);
         }
         let data = (!holes.is_empty()).then(|| size - holes.bytes());
@@ -500,8 +504,8 @@ impl Victim {
         }
     }
 
-    /// Handles the session's events and takes its output until none is left. Panics if the output
-    /// is endless.
+    /// Handles the session's events and takes its output until neither remains. Panics if the
+    /// output is endless.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {
             assert!(calls < MOST_CALLS, "events without end");
@@ -526,7 +530,8 @@ impl Victim {
         });
     }
 
-    /// Performs some of the pending hash work; hashing a file of many terabytes would never finish.
+    /// Performs some of the pending hash work. Hashing a whole file of many terabytes would not
+    /// end.
     fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
         for _ in 0..tape.below(6) {
             if let Some((transfer, chunk)) = self.session.poll_hash() {
@@ -658,7 +663,7 @@ impl Victim {
         }
     }
 
-    /// Accepts the transfer as its receiver, or fails it.
+    /// Accepts the transfer at its receiver, or fails it.
     fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self
@@ -685,7 +690,7 @@ impl Victim {
         );
     }
 
-    /// Offers the source as the transfer's sender, or fails it.
+    /// Offers the source at the transfer's sender, or fails it.
     fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
         if tape.byte() > 230 {
             return self.session.fail(failure(
@@ -727,7 +732,7 @@ impl Victim {
         }
     }
 
-    /// Ends all input and lets time pass. The session must not produce events in a busy loop.
+    /// Ends all input and lets time pass. Panics if the session produces events in a busy loop.
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
         for _ in 0..8 {

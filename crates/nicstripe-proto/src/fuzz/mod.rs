@@ -1,8 +1,8 @@
 //! Fuzz targets: one function per parser, for bytes from a peer or a disk.
 //!
-//! Besides the absence of panics, each checks round trips, independence of fragmentation, and
-//! bounds. `fuzz/fuzz_targets` calls these functions; the tests in this module run them on every
-//! file of `fuzz/corpus`.
+//! Besides the absence of panics, each target checks round trips, independence of fragmentation,
+//! and bounds. `fuzz/fuzz_targets` calls these functions. The tests in this module run them on
+//! every file of `fuzz/corpus`.
 
 mod disk;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Random messages of a hostile peer: every type, with plausible numbers most of the time.
+//! Random messages of a hostile peer: messages of every type, usually with plausible numbers.
 
 use super::tape::Tape;
 use crate::{
@@ -42,8 +42,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the header of a data frame that the decoder accepts, in most cases for a chunk of 4
-    /// KiB.
+    /// Returns the header of a data frame that the decoder accepts, usually for a chunk of 4 KiB.
     pub(super) fn header(&mut self) -> DataHeader {
         let (transfer, chunk, value) = (self.transfer(), ChunkId(self.number()), self.value());
         let last = self.byte() > 200;

@@ -1,7 +1,7 @@
 //! Decisions derived from the fuzzer's bytes. Changing one byte changes one decision and leaves all
-//! others as they were.
+//! others unchanged.
 
-/// Reader of decisions from the fuzzer's bytes; yields zeros after the last byte.
+/// Reader of decisions from the fuzzer's bytes. Returns zeros after the last byte.
 pub(super) struct Tape<'a>(&'a [u8]);
 
 impl<'a> Tape<'a> {
@@ -17,7 +17,7 @@ impl<'a> Tape<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// Returns a number below `end` and below 256, from one byte.
+    /// Returns a number below `end` and below 256, derived from one byte.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         u64::from(self.byte()) % end.max(1)
     }
@@ -26,8 +26,8 @@ impl<'a> Tape<'a> {
         self.byte() & 1 == 1
     }
 
-    /// Returns a number that is usually small, and otherwise near a limit where arithmetic may
-    /// overflow.
+    /// Returns a number that is usually small, and otherwise close to a limit at which arithmetic
+    /// may overflow.
     pub(super) fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=191 => small.into(),

@@ -983,7 +983,7 @@ fn extents_corpus() {
     replay("extents", extents, seeds);
 }
 
-/// Runs the fuzz target on its corpus. The inputs are decisions: a session has no encoding.
+/// Runs the fuzz target on its corpus. The inputs are decisions, because a session has no encoding.
 #[test]
 fn session_corpus() {
     let noise = |seed: u8, len| {
@@ -994,7 +994,7 @@ fn session_corpus() {
             .fill(&mut bytes);
         bytes
     };
-    // Client or daemon; a file is uploaded; data arrives and is written.
+    // Decisions: client or daemon; a file is uploaded; data arrives and is written.
     let put = [0, 31, 0, 0, 0, 1, 1, 3, 0, 0, 0, 0, 0, 0, 0];
     let mut seeds: Seeds = vec![("nothing", Vec::new()), ("put", put.to_vec())];
     let names = [
@@ -1058,7 +1058,7 @@ fn tunnels_corpus() {
         bytes
     };
     let mut seeds: Seeds = vec![
-        // A peer opens, sends all it may and more; nothing is read.
+        // A peer opens connections, sends all permitted bytes and more. Nothing is read.
         (
             "beyond-the-window",
             vec![
@@ -1085,7 +1085,7 @@ fn tunnels_corpus() {
     replay("tunnels", tunnels, seeds);
 }
 
-/// Runs the fuzz target briefly on random bytes; no input may violate its assertions.
+/// Runs the fuzz target briefly on random bytes. No input may violate its assertions.
 #[test]
 fn tunnels_survive_noise() {
     let rounds = if cfg!(miri) { 1 } else { 300 };

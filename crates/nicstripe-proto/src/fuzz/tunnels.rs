@@ -1,4 +1,4 @@
-//! Fuzz targets for a tunnel multiplexer whose peer is hostile.
+//! Fuzz targets for a tunnel multiplexer with a hostile peer.
 
 use super::tape::Tape;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Fuzz target: decodes a batch of the tunnel multiplexer. Encoding its records again must yield
+/// Fuzz target: decodes a batch of the tunnel multiplexer. Encoding the records again must yield
 /// the same bytes.
 pub fn mux(data: &[u8]) {
     let mut again = vec![0; data.len()];
@@ -24,11 +24,11 @@ pub fn mux(data: &[u8]) {
     );
 }
 
-/// Fuzz target: runs a tunnel multiplexer with records of a hostile peer and actions of local
+/// Fuzz target: runs a tunnel multiplexer with records from a hostile peer and actions of local
 /// programs.
 ///
-/// Its memory accounting must be consistent and stay within bounds. Nothing may be left after the
-/// multiplexer has ended and all programs have closed their connections.
+/// The multiplexer's memory accounting must be consistent and stay within bounds. No connection may
+/// remain after the multiplexer has ended and all programs have closed their connections.
 pub fn tunnels(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
@@ -51,11 +51,10 @@ pub fn tunnels(data: &[u8]) {
     assert!(end.is_empty());
 }
 
-/// Upper limit of the connection IDs that local programs use; higher ones are rejected at once.
+/// Maximum connection ID that local programs use. Higher IDs are rejected at once.
 const MOST_KNOWN: u32 = 1024;
 
-/// Performs one action of a local program or of the peer. Returns `None` if the peer violates the
-/// protocol.
+/// Performs one action of a local program or the peer; `None` if the peer violates the protocol.
 fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
     let conn = ConnId(tape.below(6) as u32);
     match tape.below(16) {

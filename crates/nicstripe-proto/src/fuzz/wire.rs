@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Fuzz target: decodes the bytes of a connection in pieces. The result must not depend on the
-/// fragmentation, and the encoding must be unique.
+/// fragmentation, and each frame must have only one encoding.
 ///
 /// The first byte is the length of the pieces.
 pub fn frames(data: &[u8]) {
@@ -31,7 +31,7 @@ pub fn frames(data: &[u8]) {
     );
 }
 
-/// Returns the decoded frames in encoded form, and the error that ended decoding.
+/// Returns the decoded frames in encoded form, and the error that ended the decoding.
 fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) {
     let (mut decoder, mut again) = (Decoder::new(), Vec::with_capacity(bytes.len()));
     for mut piece in bytes.chunks(piece_len.min(bytes.len()).max(1)) {
@@ -52,12 +52,13 @@ fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) 
     (again, None)
 }
 
-/// Fuzz target: round-trips a control message.
+/// Fuzz target: decodes, encodes and again decodes a control message.
 pub fn messages(data: &[u8]) {
     read_back::<Message>(data);
 }
 
-/// Fuzz target: round-trips a hello, a welcome or a refusal, selected by the first byte.
+/// Fuzz target: decodes, encodes and again decodes a hello, a welcome or a refusal. The first byte
+/// selects the type.
 pub fn greetings(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else {
         return;
@@ -69,7 +70,7 @@ pub fn greetings(data: &[u8]) {
     }
 }
 
-/// Asserts that decoding, encoding and decoding again yields an equal value.
+/// Panics unless decoding, encoding and decoding again yields an equal value.
 fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(value) = minicbor::decode::<T>(bytes) else {
         return;
@@ -79,7 +80,7 @@ fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: 
     assert_eq!(again, value);
 }
 
-/// Fuzz target: round-trips a batch of a tree, and computes verdicts on its entries.
+/// Fuzz target: decodes and encodes a batch of a tree, and computes verdicts on its entries.
 pub fn batches(data: &[u8]) {
     let records: Vec<Record<'_>> = BatchReader::new(data).map_while(Result::ok).collect();
     let mut buffer = vec![0; 2 * data.len()];
@@ -127,7 +128,7 @@ pub fn batches(data: &[u8]) {
     }
 }
 
-/// Fuzz target: checks a name in wire form, as typed, or as displayed; the first byte selects the
+/// Fuzz target: checks a name in wire form, as typed, or as displayed. The first byte selects the
 /// form.
 pub fn names(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
@@ -158,7 +159,7 @@ fn check_name(name: &Name) {
     check_shown(&joined);
 }
 
-/// Asserts that the escaped text is unambiguous and harmless to a terminal.
+/// Panics unless the escaped text is unambiguous and harmless to a terminal.
 fn check_shown(bytes: &[u8]) {
     let shown = escaped(bytes);
     assert!(
@@ -172,14 +173,14 @@ fn check_shown(bytes: &[u8]) {
     assert!(shown.len() <= 8 * bytes.len());
 }
 
-/// Fuzz target: round-trips a discovery datagram. Encoding with the same key must yield the same
-/// bytes.
+/// Fuzz target: decodes and encodes a discovery datagram. Encoding with the same key must yield the
+/// same bytes.
 pub fn discovery(data: &[u8]) {
     assert!(
         data.len() == DATAGRAM_LEN
             || (Question::decode(data).is_none() && Answer::decode(data).is_none())
     );
-    // Most changes of length are not interesting.
+    // Most changes of the length are not interesting, because the decoder accepts a single length.
     let mut datagram = [0; DATAGRAM_LEN];
     let len = data.len().min(DATAGRAM_LEN);
     datagram[..len].copy_from_slice(&data[..len]);

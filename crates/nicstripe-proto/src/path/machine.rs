@@ -9,13 +9,13 @@
 //!  └────────────────────────── after 250 ms to 1.5 s ───────────────────────────────────┘
 //! ```
 //!
-//! T is 4 × the minimum RTT, from 500 ms to 2 s.
+//! T, the suspect timeout, is 4 × the minimum RTT, but at least 500 ms and at most 2 s.
 //!
-//! A flapping path keeps its back-off across connections, and control messages avoid it. A path
-//! that delivers damaged data is quarantined if another path can carry data; the time doubles with
-//! each damage ([`crate::path::flap_damping`]).
+//! A flapping path keeps its back-off across connections, and control messages avoid the path. A
+//! path that delivers damaged data is quarantined while another path can carry data. Each damage
+//! doubles the time of the quarantine ([`crate::path::flap_damping`]).
 //!
-//! Only `Path::to` changes a state.
+//! Only `Path::to` changes the state.
 
 use std::{
     cmp::Reverse,

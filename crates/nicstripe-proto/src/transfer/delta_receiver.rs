@@ -1,5 +1,5 @@
 //! Receiving half of a delta transfer (`--delta`): hashes the chunks of the existing file and
-//! tracks which of them stay. Mirror image of [`crate::transfer::delta_sender`].
+//! tracks which of them remain. Counterpart of [`crate::transfer::delta_sender`].
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,35 @@ use crate::{
     wire::message::MAX_VALUES,
 };
 
-/// Maximum number of chunks that are being hashed or await the sender's decision: 1 GiB of file in
-/// 256 KiB chunks, and 300 KiB of memory.
+/// Maximum number of chunks that are being hashed or await the sender's decision: 1 GiB of a file
+/// in 256 KiB chunks, and 300 KiB of memory.
 pub(crate) const MOST_UNDECIDED: usize = 4096;
 
-/// Number of chunk hashes per message to the sender: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
+/// Number of chunk hashes per message to the sender: 16 MiB of a file, which a disk at 1 GB/s reads
+/// in 16 ms.
 const TELL_EVERY: usize = 64;
 
-/// Comparison state of each chunk of the existing file.
+/// Comparison state of the chunks of the existing file.
 ///
-/// A chunk moves from `unread` to `reading`, `unsent` and `sent`. It leaves when the sender
+/// A chunk moves from `unread` to `reading`, `unsent` and `sent`. It leaves `sent` when the sender
 /// confirms it or sends a new version. The new version must not arrive before the chunk is in
-/// `sent`: the copy of the old chunk might overwrite it.
+/// `sent`, because copying the old chunk might overwrite the new version.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaReceiver {
     pub(super) unread: ChunkSet,
     reading: ChunkSet,
-    /// Chunk hashes to send to the sender; `None` if the chunk could not be read.
+    /// Chunk hashes to send to the sender; `None` for a chunk that could not be read.
     unsent: BTreeMap<ChunkId, Option<ChainingValue>>,
-    /// Chunk hashes that were sent to the sender and await its decision.
+    /// Chunk hashes that the receiver has sent and that await the sender's decision.
     sent: BTreeMap<ChunkId, ChainingValue>,
 }
 
-/// Chunks with their BLAKE3 chaining values (`None` if unreadable), in ascending order.
+/// Chunks and their BLAKE3 chaining values (`None` if unreadable), in ascending order.
 pub(crate) type AnnouncedChunks = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl DeltaReceiver {
-    /// Returns true if the sender may send this chunk: its hash was sent, or the chunk is not
-    /// compared.
+    /// Returns true if the sender may send this chunk: the chunk is not compared, or its hash was
+    /// sent.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
         !(self.unread.contains(chunk)
             || self.reading.contains(chunk)
@@ -54,15 +55,15 @@ impl DeltaReceiver {
         Some(chunk)
     }
 
-    /// Records the chaining value of a chunk that was read, or `None` if the read failed.
+    /// Records the chaining value of a chunk that was read; `None` if the read failed.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         if self.reading.remove(chunk) > 0 {
             self.unsent.insert(chunk, value);
         }
     }
 
-    /// Returns chunk hashes to send to the sender, once `TELL_EVERY` are ready or no read is
-    /// pending.
+    /// Returns the chunk hashes to send to the sender; `None` until `TELL_EVERY` are ready or no
+    /// read is pending.
     pub(crate) fn poll_values(&mut self) -> Option<AnnouncedChunks> {
         if self.unsent.is_empty() || !(self.reading.is_empty() || self.unsent.len() >= TELL_EVERY) {
             return None;
@@ -78,8 +79,8 @@ impl DeltaReceiver {
         Some(values)
     }
 
-    /// Removes a chunk that the sender confirmed as equal, or whose new version it has sent. Returns
-    /// its chaining value, or `None` if no value was sent.
+    /// Removes a chunk that the sender has confirmed as equal, or whose new version it has sent.
+    /// Returns the chunk's chaining value; `None` if no value was sent.
     pub(crate) fn on_decided(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
         self.sent.remove(&chunk)
     }

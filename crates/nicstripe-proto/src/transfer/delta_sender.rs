@@ -1,5 +1,5 @@
 //! Sending half of a delta transfer (`--delta`): finds the chunks that are equal in the receiver's
-//! file. Mirror image of [`crate::transfer::delta_receiver`].
+//! file. Counterpart of [`crate::transfer::delta_receiver`].
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use crate::{
     wire::message::MAX_KEEP,
 };
 
-/// Number of equal chunks per `Keep` message: 16 MiB of file, so that the receiver can make them
-/// durable during the transfer.
+/// Number of equal chunks per `Keep` message: 16 MiB of a file. This lets the receiver make the
+/// chunks durable during the transfer.
 const KEEP_EVERY: u64 = 64;
 
 /// Comparison state of the chunks of a file.
 ///
 /// A chunk moves from `awaited` to `announced` and `reading`. It then moves to `equal` if both ends
-/// agree, otherwise to the send queue.
+/// have equal chunks, otherwise to the send queue.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaSender {
-    /// Chunks whose hashes the receiver has not sent yet.
+    /// Chunks whose hashes the receiver has not sent.
     pub(super) awaited: ChunkSet,
-    /// Receiver's hashes of chunks not read locally yet. Together with `reading` at most
-    /// [`MOST_UNDECIDED`].
+    /// Receiver's hashes of chunks that have not been read at the sender. Together with `reading`,
+    /// at most [`MOST_UNDECIDED`].
     announced: BTreeMap<ChunkId, ChainingValue>,
-    /// Receiver's hashes of the chunks being read locally.
+    /// Receiver's hashes of chunks that the sender is reading.
     reading: BTreeMap<ChunkId, ChainingValue>,
-    /// Chunks found equal and not reported to the receiver yet.
+    /// Equal chunks that the sender has not reported to the receiver.
     equal: ChunkSet,
 }
 
 impl DeltaSender {
-    /// Records the receiver's hash of a chunk. Returns false if none is expected for this chunk, or
-    /// if [`MOST_UNDECIDED`] is reached.
+    /// Records the receiver's hash of a chunk. Returns false if no hash of this chunk is expected,
+    /// or if [`MOST_UNDECIDED`] is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         if self.announced.len() + self.reading.len() >= MOST_UNDECIDED
             || self.awaited.remove(chunk) == 0
@@ -52,7 +52,7 @@ impl DeltaSender {
         Some(chunk)
     }
 
-    /// Compares the local hash of a chunk with the receiver's. Returns true if they are equal,
+    /// Compares the local hash of a chunk with the receiver's hash. Returns true if they are equal;
     /// `None` if the chunk was not being read.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
         let same = self.reading.remove(&chunk)? == value;
@@ -62,8 +62,8 @@ impl DeltaSender {
         Some(same)
     }
 
-    /// Returns chunks that the receiver should keep, once `KEEP_EVERY` are ready or no comparison
-    /// is pending.
+    /// Returns the chunks that the receiver should keep; `None` until `KEEP_EVERY` are ready or no
+    /// comparison is pending.
     pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         let idle = self.announced.is_empty() && self.reading.is_empty();
         if self.equal.is_empty() || !(idle || self.equal.len() >= KEEP_EVERY) {

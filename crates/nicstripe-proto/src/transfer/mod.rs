@@ -1,4 +1,4 @@
-//! Sending and receiving half of a transfer, with their parts for delta transfers (`--delta`).
+//! Sending and receiving halves of a transfer, and their parts for delta transfers (`--delta`).
 
 mod delta_receiver;
 mod delta_sender;

@@ -1,5 +1,5 @@
-//! Receiving half of a transfer: arrival of chunks, verification, writes and durability. Mirror
-//! image of [`crate::transfer::sender`].
+//! Receiving half of a transfer: arrival of chunks, verification, writes and durability.
+//! Counterpart of [`crate::transfer::sender`].
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -21,16 +21,17 @@ use crate::{
     },
 };
 
-/// Number of received chunks after which the receiver acknowledges immediately: 9 ms at 1 Gbit/s.
-/// It acknowledges each chunk of a tree's batches.
+/// Number of received chunks after which the receiver acknowledges at once: 9 ms at 1 Gbit/s. The
+/// receiver acknowledges each batch of a tree separately.
 ///
-/// One acknowledgement per chunk cost the sender a wake-up per 256 KiB.
+/// One acknowledgement per chunk woke the sender for every 256 KiB.
 pub(crate) const ACK_EVERY: u64 = 4;
 
 /// Maximum delay of an acknowledgement.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 
-/// Number of window updates per window. With updates of an eighth, the sender seldom waits for one.
+/// Number of window updates per window. If each update is an eighth of the window, the sender
+/// seldom waits for an update.
 const WINDOW_STEPS: u64 = 8;
 
 /// Receiving half of one transfer.
@@ -39,57 +40,59 @@ const WINDOW_STEPS: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Receiver {
     shape: Shape,
-    /// Chunk grid of the transfer: open while the length is unknown, then that of the real size.
+    /// Chunk grid of the transfer. The grid is open while the length is unknown.
     pub(crate) grid: Grid,
-    /// Total number of chunks of a stream, once its end is known.
+    /// Total number of chunks of a stream; `None` until its end is known.
     chunks: Option<u64>,
-    /// Index and length in bytes of the chunk that the sender marked as the last of a stream.
+    /// Index and length in bytes of the chunk that the sender marked as the last of a stream;
+    /// `None` before.
     last: Option<(ChunkId, u32)>,
-    /// Flow control of a transfer whose chunks a sink consumes; `None` if they are written to a
-    /// file.
+    /// Flow control of a transfer whose chunks a sink consumes; `None` if the chunks are written to
+    /// a file.
     room: Option<Room>,
     written: ChunkSet,
     /// Chunks that are being verified and written, possibly in several copies.
     ///
-    /// A second copy is written too while the first is not verified. If it were dropped and the
-    /// first turned out damaged, the sender would not resend the chunk: it believes that the second
-    /// is in flight.
+    /// A second copy is also written while the first one is unverified. If the receiver dropped the
+    /// second copy and the first one was damaged, the sender would not retransmit the chunk,
+    /// because it considers the second copy in flight.
     writing: BTreeMap<ChunkId, Writing>,
     pub(crate) tree: HashTree,
-    /// Subtrees written since the latest sync began, which are not durable.
+    /// Subtrees that were written since the latest sync began and are not durable.
     fresh: Vec<Subtree>,
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
-    /// True until the active sync has ended.
+    /// True while a sync is active.
     pub(crate) syncing: bool,
-    /// Byte counters of the transfer; `size` is set in the result of [`Receiver::stats`].
+    /// Byte counters of the transfer. `size` is set only in the result of [`Receiver::stats`].
     stats: TransferStats,
-    /// Pending acknowledgements by path; those under `None` may be sent on any connected path.
+    /// Pending acknowledgements by path. Those under `None` may be sent on any connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
     expected: Option<Digest>,
-    /// True if the user allows the source to change while it is read.
+    /// True if the user permits the source to change while the sender reads it.
     pub(crate) may_change: bool,
-    /// True if the source changed while it was read, so that the receiver's digest is
+    /// True if the source changed while the sender read it. The receiver's digest is then
     /// authoritative.
     is_changing: bool,
     closing: bool,
     holes: Holes,
-    /// Comparison of the existing file's chunks (`--delta`).
+    /// Comparison state of the existing file's chunks (`--delta`).
     pub(crate) basis: DeltaReceiver,
 }
 
-/// Holes of the file being received, and the progress of making them.
+/// Holes of the received file, and the progress of creating them.
 #[derive(Debug, Default)]
 enum Holes {
-    /// No holes: the sender has announced none.
+    /// The sender has announced no holes.
     #[default]
     None,
-    /// Incomplete list of holes. Chunks are not compared before it is complete: a copied chunk must
-    /// not lie in a hole.
+    /// Incomplete list of holes. No chunk is compared before the list is complete, because a copied
+    /// chunk must not lie in a hole.
     Announced(HoleMap),
-    /// Complete list of holes that the driver is punching into the file.
+    /// Complete list of holes, which the driver is punching into the file.
     Punching(HoleMap),
-    /// Holes that are in the file: their chunks, and those whose zeros are not hashed yet.
+    /// The holes are in the file. Contains their chunks, and the chunks whose zeros are not hashed
+    /// yet.
     Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
 
@@ -121,12 +124,12 @@ struct Writing {
 /// Action required for a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Verify the chunk and write it to this extent of the file.
+    /// Verify the chunk, then write it to this extent of the file.
     Write(Extent),
-    /// Drop the chunk, which is written already.
+    /// Drop the chunk, because it is already written.
     Duplicate,
-    /// Retry after the write in progress: the source has changed, and a copy with another value is
-    /// being written. With both written at once, the content on disk would be undefined.
+    /// Retry after the write in progress. The source has changed, and a copy with another value is
+    /// being written; writing both at once would leave undefined content.
     Later,
 }
 
@@ -142,7 +145,7 @@ pub enum ArrivalError {
         /// Number of chunks in the file.
         count: u64,
     },
-    /// The chunk's length does not match its position in the file.
+    /// The chunk's length differs from the length at its position in the file.
     #[error("peer sent {len} bytes for chunk {chunk}, expected {expected}")]
     WrongLength {
         /// Index of the chunk.
@@ -158,7 +161,8 @@ pub enum ArrivalError {
         /// Index of the chunk.
         chunk: u64,
     },
-    /// The chunk is compared with the existing file, and its hash was not sent to the sender yet.
+    /// The chunk is compared with the existing file, and its hash was not sent to the sender before
+    /// it arrived.
     #[error("peer sent chunk {chunk} before the comparison")]
     Undecided {
         /// Index of the chunk.
@@ -172,7 +176,7 @@ pub enum ArrivalError {
         /// Total number of chunks that the sender may send.
         granted: u64,
     },
-    /// The end of the stream contradicts the chunks received.
+    /// The end of the stream contradicts the received chunks.
     #[error("peer ended a transfer after {chunks} chunks, but sent another number")]
     End {
         /// Total number of chunks according to the sender.
@@ -183,10 +187,10 @@ pub enum ArrivalError {
 impl Receiver {
     /// Returns the receiving half of a transfer whose chunks in `have` are already durable.
     ///
-    /// Subtrees that contradict each other are skipped and received again.
+    /// Skips subtrees that contradict each other; their chunks are received again.
     ///
-    /// With `room`, chunks stay in memory until a sink [consumes](Receiver::on_taken) them, at most
-    /// `room` at a time, and are never durable.
+    /// If `room` is set, chunks stay in memory until a sink [consumes](Receiver::on_taken) them,
+    /// and are never durable. At most `room` chunks are in memory.
     pub(crate) fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
         let grid = shape.grid();
         let mut tree = HashTree::new(grid);
@@ -229,23 +233,24 @@ impl Receiver {
         }
     }
 
-    /// Expects the sender's list of holes. No chunk is compared before the list is complete.
+    /// Records that the sender will send its list of holes. No chunk is compared before the list is
+    /// complete.
     pub(crate) fn announce_holes(&mut self) {
         self.holes = Holes::Announced(HoleMap::default());
     }
 
-    /// Compares the first `count` chunks with the existing file (`--delta`), except for those
-    /// already written.
+    /// Compares the first `count` chunks with the existing file (`--delta`), except for chunks that
+    /// are already written.
     pub(crate) fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.basis.unread = self.written.gaps(range).collect();
     }
 
-    /// Adds holes announced by the sender. Returns all holes after the last message.
+    /// Adds holes from the sender's list. Returns all holes after the last message; `None` before.
     ///
     /// # Errors
     ///
-    /// [`HoleError`] if the holes are invalid or were not expected.
+    /// Returns [`HoleError`] if the holes are invalid or were not expected.
     pub(crate) fn on_holes(
         &mut self,
         extents: Vec<Extent>,
@@ -265,7 +270,7 @@ impl Receiver {
         Ok(Some(map))
     }
 
-    /// Records that the holes are in the file, so that their zeros can be hashed and other chunks
+    /// Records that the holes are in the file. Their zeros can then be hashed and other chunks
     /// compared.
     pub(crate) fn on_holes_made(&mut self) {
         let Holes::Punching(map) = &self.holes else {
@@ -273,7 +278,7 @@ impl Receiver {
         };
         let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
         for range in map.chunks(self.grid).ranges() {
-            // An honest sender has sent none of them.
+            // An honest sender sends no chunk of a hole.
             for gap in self.written.gaps(range) {
                 to_zero.insert(gap);
             }
@@ -286,7 +291,7 @@ impl Receiver {
         self.holes = Holes::Made { chunks, to_zero };
     }
 
-    /// Returns the next subtree of zeros to hash, or `None` if none is ready.
+    /// Returns the next subtree of zeros to hash; `None` if none is ready.
     pub(crate) fn next_zeros(&mut self) -> Option<Zeros> {
         match &mut self.holes {
             Holes::Made { to_zero, .. } => Zeros::take(to_zero, self.grid),
@@ -298,12 +303,13 @@ impl Receiver {
     pub(crate) fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
         if let Some(bytes) = self.join(subtree) {
             self.stats.unsent_bytes += bytes;
-            // Zeros do not count as bytes to sync: one sync per second suffices at any hash rate.
+            // Zeros do not count as bytes to sync. One sync per second suffices at any hash rate.
             self.fresh_since.get_or_insert(now);
         }
     }
 
-    /// Returns the next chunk of the existing file to read, hash and copy to the new file.
+    /// Returns the next chunk of the existing file to read, hash and copy to the new file; `None`
+    /// if none is ready.
     pub(crate) fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
             Holes::Announced(_) | Holes::Punching(_) => None,
@@ -311,10 +317,10 @@ impl Receiver {
         }
     }
 
-    /// Keeps a chunk of the existing file that the sender confirmed as equal. Returns false if its
-    /// hash was not sent, or if the chunk is also being written.
+    /// Keeps a chunk of the existing file that the sender confirmed as equal. Returns false if the
+    /// chunk's hash was not sent or if the chunk is also being written.
     ///
-    /// In the second case the file would hold other bytes than the hash covers.
+    /// While the chunk is being written, the file may hold other bytes than the hash covers.
     pub(crate) fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
         if self.writing.contains_key(&chunk) {
             return false;
@@ -330,8 +336,8 @@ impl Receiver {
         true
     }
 
-    /// Marks the chunks of a subtree as written. Returns their size in bytes, or `None` if some
-    /// were written before.
+    /// Marks the chunks of a subtree as written. Returns their size in bytes; `None` if some of
+    /// them were already written.
     fn join(&mut self, subtree: Subtree) -> Option<u64> {
         let range = subtree.chunks(self.grid).ok()?;
         self.tree.insert(subtree).ok()?;
@@ -340,11 +346,11 @@ impl Receiver {
         Some(self.grid.range_bytes(range))
     }
 
-    /// Handles the header of a chunk that arrived and returns the action required for it.
+    /// Handles the header of a chunk that arrived. Returns the action that the chunk requires.
     ///
     /// # Errors
     ///
-    /// [`ArrivalError`] if the chunk is invalid for this transfer.
+    /// Returns [`ArrivalError`] if the chunk is invalid for this transfer.
     pub(crate) fn on_arrival(
         &mut self,
         path: PathId,
@@ -380,11 +386,11 @@ impl Receiver {
         Ok(Arrival::Write(extent))
     }
 
-    /// Returns the extent of a chunk of `len` bytes.
+    /// Returns the extent of a chunk with `len` bytes.
     ///
     /// # Errors
     ///
-    /// [`ArrivalError`] if the chunk is invalid for this transfer.
+    /// Returns [`ArrivalError`] if the chunk is invalid for this transfer.
     fn checked_extent(
         &mut self,
         chunk: ChunkId,
@@ -436,7 +442,8 @@ impl Receiver {
         })
     }
 
-    /// Returns the extent of a chunk, assuming the full size if the length is unknown.
+    /// Returns the extent of a chunk; `None` if the transfer has no such chunk. Assumes the full
+    /// chunk size if the length is unknown.
     fn extent_within(&self, chunk: ChunkId) -> Option<Extent> {
         match self.shape {
             Shape::Batches(_) => self.shape.grid().extent_of(chunk),
@@ -444,14 +451,14 @@ impl Receiver {
         }
     }
 
-    /// Handles the end of a stream, which determines its length.
+    /// Handles the end of a stream, which determines the stream's length.
     ///
     /// # Errors
     ///
-    /// [`ArrivalError::End`] if it contradicts the chunks received.
+    /// Returns [`ArrivalError::End`] if the end contradicts the received chunks.
     pub(crate) fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
-        // Includes chunks under verification, which would be written beyond the end.
+        // Includes chunks that are being verified. They would be written beyond the end.
         let greatest = self
             .written
             .last()
@@ -461,7 +468,8 @@ impl Receiver {
         }
         if let Shape::Pipe(chunk_size) = self.shape {
             let grid = Grid::new(end.size, chunk_size);
-            // The value of an only chunk is the digest, provided it was marked as the last.
+            // The value of a stream's only chunk is the digest only if the chunk was marked as the
+            // last.
             let is_value_of_part = end.chunks == 1 && greatest.is_some() && self.last.is_none();
             let fits = self.last.is_none_or(|(last, len)| {
                 last.0 + 1 == end.chunks
@@ -484,8 +492,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Records that the sink consumed `chunks` more chunks. Returns the total number to grant to
-    /// the sender, if a window update is due.
+    /// Records that the sink consumed `chunks` more chunks. Returns the total number of chunks to
+    /// grant to the sender; `None` if no window update is due.
     pub(crate) fn on_taken(&mut self, chunks: u64) -> Option<u64> {
         let room = self.room.as_mut()?;
         room.taken += chunks;
@@ -497,10 +505,10 @@ impl Receiver {
         Some(granted)
     }
 
-    /// Records a chunk from `path` as verified and written. The acknowledgement is sent on
-    /// `ack_on`, or on any path if `None`.
+    /// Records that a chunk from `path` was verified and written. Sends the acknowledgement on
+    /// `ack_on`; `None` permits any path.
     ///
-    /// Returns true for the first copy; a sink must consume only that one.
+    /// Returns true for the first copy. A sink must consume only that copy.
     pub(crate) fn on_written(
         &mut self,
         path: PathId,
@@ -523,7 +531,7 @@ impl Receiver {
         }
         self.basis.on_decided(chunk);
         let subtree = Subtree::of_chunk(chunk, value);
-        // Cannot overlap: the chunk was not in `written`.
+        // Cannot overlap, because the chunk was not in `written`.
         let inserted = self.tree.insert(subtree);
         debug_assert!(inserted.is_ok(), "{inserted:?}");
         if self.room.is_none() {
@@ -545,24 +553,24 @@ impl Receiver {
         }
     }
 
-    /// Records the sender's digest. Returns true the first time; later digests are ignored.
+    /// Records the sender's digest. Returns true for the first digest and ignores later ones.
     pub(crate) fn on_complete(&mut self, digest: Digest) -> bool {
         let news = self.expected.is_none();
         self.expected.get_or_insert(digest);
         news
     }
 
-    /// Records that the source changed while it was read. If that is allowed, the receiver's digest
-    /// is authoritative: it covers the chunks as they were received.
+    /// Records that the source changed while the sender read it. If the user permits changes, the
+    /// receiver's digest is authoritative, because it covers the chunks as received.
     pub(crate) fn on_changing(&mut self) {
         self.is_changing = self.may_change;
     }
 
-    /// Returns the receiver's and the sender's digest once the transfer is ready to commit: all
-    /// chunks are written, no sync is active, and the sender's digest is known.
+    /// Returns the receiver's and the sender's digest; `None` until the transfer can be committed.
+    /// All chunks must be written, no sync may be active, and the sender's digest must be known.
     ///
-    /// Two concurrent syncs of a file share an error that the kernel reports only once. The
-    /// commit's sync could then succeed wrongly.
+    /// Two concurrent syncs of a file share an error, and the kernel reports it to only one of
+    /// them. The sync of the commit could then succeed wrongly.
     pub(crate) fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
         if self.syncing {
             return None;
@@ -582,9 +590,9 @@ impl Receiver {
             .is_some_and(|chunks| self.written.len() == chunks)
     }
 
-    /// Starts a sync if none is active, and either `bytes` bytes were written since the latest one
-    /// began or unsynced data is older than `interval`. Returns the subtrees that the sync makes
-    /// durable.
+    /// Starts a sync if none is active and either `bytes` bytes were written since the latest sync
+    /// began, or unsynced data is older than `interval`. Returns the subtrees that the sync makes
+    /// durable; `None` if no sync starts.
     pub(crate) fn poll_sync(
         &mut self,
         bytes: u64,
@@ -600,28 +608,30 @@ impl Receiver {
         Some(self.take_fresh())
     }
 
-    /// Returns and clears the subtrees that are not durable, for a caller that syncs them itself.
+    /// Returns and clears the subtrees that are not durable. The caller must sync them.
     pub(crate) fn take_fresh(&mut self) -> Vec<Subtree> {
         self.fresh_bytes = 0;
         self.fresh_since = None;
         std::mem::take(&mut self.fresh)
     }
 
-    /// Returns the latest start time of the next sync, or `None` if no sync is needed.
+    /// Returns the latest time at which the next sync must start; `None` if no sync is needed.
     pub(crate) fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
         self.fresh_since
             .filter(|_| !self.syncing && !self.closing)
             .map(|since| since + interval)
     }
 
-    /// Returns the chunks to acknowledge now on the connected `path`, if an acknowledgement is due.
+    /// Returns the chunks to acknowledge now on the connected `path`; `None` if no acknowledgement
+    /// is due.
     pub(crate) fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
         self.poll_ack_of(Some(path), now)
             .or_else(|| self.poll_ack_of(None, now))
     }
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
-        // A tree's sender may wait for permits, and picks the path with the least in flight.
+        // The sender of a tree may wait for permits, and selects the path with the fewest bytes in
+        // flight.
         let urgent = self.is_whole() || matches!(self.shape, Shape::Batches(_));
         let pending = self.acks.get_mut(&key)?;
         let due = pending.chunks.len() >= ACK_EVERY
@@ -639,8 +649,9 @@ impl Receiver {
         Some(ranges)
     }
 
-    /// Returns the time at which the next delayed acknowledgement is due. Excludes those for any
-    /// path, which are sent on the next connection.
+    /// Returns the time at which the next delayed acknowledgement is due; `None` without one.
+    /// Excludes acknowledgements that may use any path, because they are sent on the next
+    /// connection.
     pub(crate) fn ack_deadline(&self) -> Option<Instant> {
         self.acks
             .iter()
@@ -649,7 +660,7 @@ impl Receiver {
             .min()
     }
 
-    /// Moves the pending acknowledgements of a lost `path` to any other path.
+    /// Moves the pending acknowledgements of a lost `path`, so that any other path may send them.
     pub(crate) fn on_path_lost(&mut self, path: PathId) {
         let Some(owed) = self.acks.remove(&Some(path)) else {
             return;

@@ -1,5 +1,5 @@
-//! Sending half of a transfer: reads, hashes, assignment to paths and acknowledgements. Mirror
-//! image of [`crate::transfer::receiver`].
+//! Sending half of a transfer: reads, hashes, assignment to paths and acknowledgements. Counterpart
+//! of [`crate::transfer::receiver`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,42 +24,43 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) shape: Shape,
-    /// Chunk grid of the transfer: open while the length is unknown, then that of the real size.
+    /// Chunk grid of the transfer. The grid is open while the length is unknown.
     pub(crate) grid: Grid,
     striper: Striper,
-    /// Chunks that wait until the send window includes them; all at or after `window`.
+    /// Chunks that wait until the send window includes them. All have an index of at least
+    /// `window`.
     held: ChunkSet,
     /// Index of the first chunk outside the send window.
     window: ChunkId,
-    /// Length in bytes of each streamed chunk that is not acknowledged.
+    /// Length in bytes of each unacknowledged chunk of a stream.
     lens: BTreeMap<ChunkId, u32>,
     /// Number of chunks that the source of a stream has produced.
     given: u64,
     tree: HashTree,
-    /// Chunks whose hash is in the tree. A chunk read again for a retransmission must not be
-    /// inserted twice.
+    /// Chunks whose hashes are in the tree. The hash of a chunk that is read again for a
+    /// retransmission must not be inserted twice.
     hashed: ChunkSet,
-    /// Chunks that the receiver has: to be read and hashed, but not sent.
+    /// Chunks that the receiver has. They must be read and hashed, but not sent.
     to_hash: ChunkSet,
     queues: BTreeMap<PathId, PathQueue>,
-    /// Byte counters of the transfer; `size` and `by_path` are set in the result of
+    /// Byte counters of the transfer. `size` and `by_path` are set only in the result of
     /// [`Sender::stats`].
     stats: TransferStats,
     started: ChunkSet,
-    /// Chunks in holes: to be hashed as zeros, but not sent.
+    /// Chunks in holes. They must be hashed as zeros, but not sent.
     to_zero: ChunkSet,
-    /// Comparison with the chunks of the receiver's existing file (`--delta`).
+    /// Comparison with the receiver's existing file (`--delta`).
     pub(crate) comparison: DeltaSender,
-    /// Hash of each unacknowledged chunk at its first read; `None` unless the source may change.
+    /// Hash of each unacknowledged chunk from its first read; `None` unless the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
-    /// True if repeated reads of a chunk differed, because the source changed.
+    /// True if the source changed, so that repeated reads of a chunk differed.
     pub(crate) is_changing: bool,
 }
 
-/// Chunks assigned to one path in this transfer, with byte counters.
+/// Chunks of this transfer that are assigned to one path, with byte counters.
 #[derive(Debug, Default)]
 struct PathQueue {
-    /// Chunks assigned to the path and not yet being read.
+    /// Chunks that are assigned to the path and not yet being read.
     waiting: VecDeque<ChunkId>,
     in_flight_bytes: u64,
     delivered_bytes: u64,
@@ -68,26 +69,27 @@ struct PathQueue {
 /// Result of [`Sender::on_acknowledged`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
-    /// Number of bytes delivered by each path. A hedged chunk counts for the path on which its
-    /// acknowledgement arrived.
+    /// Number of bytes that each path delivered. A hedged chunk counts for the path that received
+    /// its acknowledgement.
     pub(crate) delivered: Vec<(PathId, u64)>,
-    /// Streamed chunks that may leave the source's retransmit buffer.
+    /// Chunks of a stream that may leave the source's retransmit buffer.
     pub(crate) released: Vec<ChunkId>,
 }
 
 impl Sender {
     /// Returns the sending half of a transfer whose receiver already has the subtrees `have`.
     ///
-    /// Subtrees outside the file are ignored; the receiver then gets more than it needs.
+    /// Ignores subtrees outside the file; the receiver then gets more than it needs.
     ///
-    /// `window` is the initial send window in chunks; unlimited if `None`.
+    /// `window` is the initial send window in chunks; `None` for no limit.
     pub(crate) fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
         let grid = shape.grid();
         let (mut to_send, mut to_hash) = (ChunkSet::default(), ChunkSet::default());
         if let Shape::File(grid) = shape {
             to_send.insert(grid.all_chunks());
         }
-        // A transfer of unknown length cannot be reread, so it cannot be resumed.
+        // The source of a transfer of unknown length cannot be reread, so the transfer cannot be
+        // resumed.
         for range in have
             .iter()
             .filter(|_| !grid.is_open())
@@ -123,7 +125,7 @@ impl Sender {
         sender
     }
 
-    /// Excludes chunks in holes: they are hashed as zeros and not sent. Must be called before
+    /// Excludes chunks in holes from the transfer. They are hashed as zeros. Must be called before
     /// anything is sent.
     pub(crate) fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
@@ -139,9 +141,9 @@ impl Sender {
     }
 
     /// Compares the first `count` chunks with the receiver's file (`--delta`), except for those in
-    /// `have` and in holes. None of them is sent before the receiver's hash arrives.
+    /// `have` and in holes. None of the compared chunks is sent before the receiver's hash arrives.
     ///
-    /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. No effect
+    /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. Has no effect
     /// unless the source is a file.
     pub(crate) fn compare_first(&mut self, count: u64) {
         if self.grid.is_open() {
@@ -154,12 +156,12 @@ impl Sender {
         self.comparison.awaited = left_out.gaps(range).collect();
     }
 
-    /// Tolerates a source that changes while it is read: repeated reads of a chunk may differ.
+    /// Permits the source to change during the transfer: repeated reads of a chunk may differ.
     pub(crate) fn allow_changing(&mut self) {
         self.first_values.get_or_insert_default();
     }
 
-    /// Returns the next subtree of zeros to hash, or `None` if there is none.
+    /// Returns the next subtree of zeros to hash; `None` if there is none.
     pub(crate) fn next_zeros(&mut self) -> Option<Zeros> {
         Zeros::take(&mut self.to_zero, self.grid)
     }
@@ -184,10 +186,10 @@ impl Sender {
         }
     }
 
-    /// Appends the next chunk of a stream, `len` bytes long; `last` ends the stream.
+    /// Appends the next chunk of a stream, with `len` bytes. Ends the stream if `last` is set.
     ///
-    /// Returns the chunk's index, or `None` if the source is a file or has ended, or if `len` is 0
-    /// or exceeds the chunk size.
+    /// Returns the chunk's index; `None` if the source is a file, if the stream has ended, or if
+    /// `len` is 0 or exceeds the chunk size.
     pub(crate) fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {
@@ -210,7 +212,7 @@ impl Sender {
         Some(chunk)
     }
 
-    /// Marks the end of a stream. No effect on a file.
+    /// Marks the end of a stream. Has no effect on a file.
     pub(crate) fn close(&mut self) {
         if !self.grid.is_open() {
             return;
@@ -221,12 +223,12 @@ impl Sender {
             .checked_sub(1)
             .map_or(0, |last| self.chunk_bytes(ChunkId(last)));
         self.grid = Grid::new(before_last + last, self.grid.chunk_size);
-        // Cannot fail: all chunks but the last were full.
+        // Cannot fail, because all chunks but the last were full.
         let closed = self.tree.close(self.grid);
         debug_assert!(closed.is_ok() || !self.shape.has_digest(), "{closed:?}");
     }
 
-    /// Returns the final length to report to the receiver, or `None` if the source has not ended or
+    /// Returns the final length to report to the receiver; `None` if the source has not ended or
     /// the receiver knows the length.
     pub(crate) fn end(&self) -> Option<End> {
         let size = match self.shape {
@@ -240,16 +242,16 @@ impl Sender {
         })
     }
 
-    /// Returns true if `chunk` is the last of a pipe that has ended.
+    /// Returns true if `chunk` is the last chunk of a pipe that has ended.
     pub(crate) fn is_last(&self, chunk: ChunkId) -> bool {
         matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
     }
 
-    /// Returns the next chunk to send on `path`: from its assignment, or from a new one sized for
-    /// `rate`.
+    /// Returns the next chunk to send on `path`; `None` if the queue is empty. The chunk is from
+    /// the path's assignment, or from a new assignment sized for `rate`.
     ///
-    /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
-    /// file uses all of them. It is one chunk while the source still produces data.
+    /// With `paths` paths, an assignment is at most an equal share of the queue, so that a small
+    /// file uses all paths. An assignment is one chunk while the source still produces data.
     pub(crate) fn next_chunk(
         &mut self,
         path: PathId,
@@ -274,8 +276,8 @@ impl Sender {
             now,
         )?;
         queue.waiting.extend(range.chunks().skip(1));
-        // Streamed chunks count with their own length; otherwise acknowledgements would not
-        // balance.
+        // Chunks of a stream count with their actual length. Otherwise, assignments and
+        // acknowledgements would not balance.
         let given: u64 = self
             .lens
             .range(range.first..range.end())
@@ -289,8 +291,9 @@ impl Sender {
         Some(range.first)
     }
 
-    /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge). The
-    /// idle path takes over the chunk if the other has not begun to read it.
+    /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge);
+    /// `None` without one. The idle path takes over the chunk if the other path has not begun to
+    /// read it.
     pub(crate) fn next_hedge(
         &mut self,
         path: PathId,
@@ -321,7 +324,8 @@ impl Sender {
         Some(chunk)
     }
 
-    /// Returns the earliest time at which [`Sender::next_hedge`] can return a chunk for `path`.
+    /// Returns the earliest time at which [`Sender::next_hedge`] can return a chunk for `path`;
+    /// `None` without one.
     pub(crate) fn hedge_at(
         &self,
         path: PathId,
@@ -331,8 +335,8 @@ impl Sender {
             .hedge_at(path, |path| load(&self.queues, &rates, path))
     }
 
-    /// Returns the next chunk to read and hash without sending it: one that the receiver has, or
-    /// one to compare with the receiver's.
+    /// Returns the next chunk to read and hash without sending it; `None` if there is none. The
+    /// receiver either has the chunk or compares it with its own.
     pub(crate) fn next_to_hash(&mut self) -> Option<ChunkId> {
         self.to_hash
             .take_first(1)
@@ -340,11 +344,11 @@ impl Sender {
             .or_else(|| self.comparison.next())
     }
 
-    /// Adds the hash of a chunk to the tree after its first read. A later read with another hash
-    /// marks the source as changing.
+    /// Adds the hash of a chunk to the tree after the chunk's first read. A later read with another
+    /// hash marks the source as changing.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
         if self.hashed.insert(chunk) == 1 {
-            // Cannot overlap or lie outside: the chunk is in the grid and was not in the tree.
+            // Cannot overlap or be out of range: the chunk is in the grid and was not in the tree.
             let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
             debug_assert!(inserted.is_ok(), "{inserted:?}");
             if let Some(values) = &mut self.first_values {
@@ -359,8 +363,8 @@ impl Sender {
         }
     }
 
-    /// Records the hash of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs
-    /// from the receiver's.
+    /// Records the hash of a chunk from [`Sender::next_to_hash`]. Queues the chunk if its hash
+    /// differs from the receiver's.
     pub(crate) fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
         self.on_read(chunk, value);
         match self.comparison.on_read(chunk, value) {
@@ -392,12 +396,12 @@ impl Sender {
         true
     }
 
-    /// Returns the first chunk of `range` that was never sent, or `None` if all were.
+    /// Returns the first chunk of `range` that was never sent; `None` if all were sent.
     pub(crate) fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
         self.started.gaps(range).next().map(|gap| gap.first)
     }
 
-    /// Removes the chunks of `range`, which the receiver acknowledged on `path`.
+    /// Removes the chunks of `range` after their acknowledgement, which arrived on `path`.
     pub(crate) fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
@@ -420,7 +424,7 @@ impl Sender {
                 }
             }
         }
-        // Includes chunks that were requeued because their path was lost.
+        // Includes chunks that were requeued after the loss of their path.
         result.released = self
             .lens
             .range(range.first..range.end())
@@ -432,7 +436,8 @@ impl Sender {
         result
     }
 
-    /// Requeues the chunks of the lost `path`, except for those also in flight on another path.
+    /// Requeues the chunks of the lost `path`, except for chunks that are also in flight on another
+    /// path.
     pub(crate) fn on_path_lost(&mut self, path: PathId) {
         self.striper.release(path);
         if let Some(queue) = self.queues.get_mut(&path) {
@@ -441,7 +446,7 @@ impl Sender {
         }
     }
 
-    /// Requeues a chunk that was assigned to `path` and could not be read or sent.
+    /// Requeues a chunk that was assigned to `path` but could not be read or sent.
     pub(crate) fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
         let bytes = self.chunk_bytes(chunk);
         if self.striper.release_chunk(chunk, path)
@@ -458,8 +463,8 @@ impl Sender {
             .map_or(0, |queue| queue.in_flight_bytes)
     }
 
-    /// Records that the receiver has committed the file. Chunks in flight count as delivered by
-    /// their first owner.
+    /// Records that the receiver has committed the file. Chunks in flight count as delivered by the
+    /// path of their first assignment.
     pub(crate) fn on_committed(&mut self) {
         let paths: Vec<PathId> = self.queues.keys().copied().collect();
         for path in paths {
@@ -481,7 +486,7 @@ impl Sender {
         }
     }
 
-    /// Returns the length in bytes of the next chunk in the queue, or `None` if the queue is empty.
+    /// Returns the length in bytes of the next chunk in the queue; `None` if the queue is empty.
     pub(crate) fn next_bytes(&self) -> Option<u64> {
         self.striper
             .first_queued()
@@ -493,14 +498,14 @@ impl Sender {
         self.striper.queued()
     }
 
-    /// Returns true if the digest is final: every byte is read, and no chunk of a source that may
-    /// change will be read again.
+    /// Returns true if the digest is final: every byte has been read, and no chunk of a source that
+    /// may change will be read again.
     pub(crate) fn is_read(&self) -> bool {
         self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
-    /// Returns the digest of the file once every byte is read; [`Digest::NONE`] for a transfer
-    /// without one.
+    /// Returns the digest of the file; `None` until every byte has been read. Returns
+    /// [`Digest::NONE`] for a transfer without a digest.
     pub(crate) fn digest(&self) -> Option<Digest> {
         match self.shape.has_digest() {
             true => self.tree.root(),

@@ -7,18 +7,17 @@ use crate::id::PathId;
 /// Progress of a transfer, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferStats {
-    /// Total size in bytes, 0 while unknown.
+    /// Total size in bytes; 0 while unknown.
     pub size: u64,
-    /// Number of bytes durable at the receiver from earlier attempts.
+    /// Bytes that were durable at the receiver from earlier attempts.
     pub resumed_bytes: u64,
-    /// Number of bytes that arrived, each counted once.
+    /// Bytes that arrived, each counted once.
     pub delivered_bytes: u64,
-    /// Number of bytes retransmitted by the sender, or received in duplicate chunks.
+    /// Bytes that the sender retransmitted, or that the receiver received in duplicate chunks.
     pub repeated_bytes: u64,
-    /// Number of bytes that need not be sent: holes, and chunks equal to those in the receiver's
-    /// file.
+    /// Bytes that need not be sent: holes, and chunks that equal those in the receiver's file.
     pub unsent_bytes: u64,
-    /// Number of delivered bytes by path.
+    /// Delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
 }
 

@@ -10,10 +10,10 @@
 //!      4     4  len       bytes of body that follow, at most FrameType::max_body()
 //! ```
 //!
-//! The decoder checks the length against the limit of the type before any allocation.
-//! `docs/PROTOCOL.md` describes the bodies, and this module's tests pin them byte for byte. A
-//! [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s without copying the payload of
-//! data frames.
+//! The decoder checks the length against the limit of the frame type before any allocation.
+//! `docs/PROTOCOL.md` describes the bodies, and this module's tests pin their encoding. A
+//! [`Decoder`] splits plaintext of any fragmentation into [`Piece`]s, without copying the payload
+//! of data frames.
 
 use std::fmt;
 
@@ -489,8 +489,8 @@ pub enum FrameError {
 
 /// Incremental decoder of frames from slices of any length.
 ///
-/// Buffers at most one frame other than data (slightly more than [`MAX_CONTROL`]); payload is
-/// passed through.
+/// Buffers at most one frame other than a data frame (slightly more than [`MAX_CONTROL`]). Payload
+/// is passed through without buffering.
 ///
 /// ```
 /// # use nicstripe_proto::frame::{Decoder, Frame, Piece};

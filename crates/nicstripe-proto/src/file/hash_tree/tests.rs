@@ -1,5 +1,5 @@
-//! Tests of the hash tree: equality with `blake3::hash` for many sizes, orders and subtree levels,
-//! and rejection of invalid subtrees.
+//! Tests of the hash tree. The digest must equal `blake3::hash` for many sizes, orders and subtree
+//! levels, and invalid subtrees must be rejected.
 
 use proptest::prelude::*;
 
@@ -221,7 +221,7 @@ fn bytes_that_are_no_chunk_are_an_error() {
 
 #[test]
 fn in_striping_order_few_nodes_are_open() {
-    // Four paths with a run of 32 chunks each, delivering round-robin.
+    // Four paths with runs of 32 chunks, which deliver round-robin.
     let file = bytes(1024 * 4096);
     let grid = Grid::new(file.len() as u64, ChunkSize::MIN);
     let leaves = leaves(&file, grid);
@@ -233,8 +233,8 @@ fn in_striping_order_few_nodes_are_open() {
             .unwrap();
         most = most.max(tree.subtrees().len());
     }
-    // A run of n chunks has at most log2(n) + 1 nodes: four runs of 32, plus the finished part
-    // before them.
+    // A run of n chunks has at most log2(n) + 1 nodes. There are four runs of 32 chunks, plus the
+    // complete part before them.
     assert!(most <= 4 * 6 + 4, "{most} open nodes");
 }
 
@@ -292,8 +292,8 @@ fn mixed(file: &[u8], grid: Grid, mut seed: u64) -> Vec<Subtree> {
     subtrees
 }
 
-/// Returns a subtree's chaining value computed directly from its bytes, without this module's
-/// merging.
+/// Returns a subtree's chaining value, computed directly from the subtree's bytes without the code
+/// under test.
 fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     let offset = first * grid.chunk_size.bytes();
     let end = grid.size.min(offset + (grid.chunk_size.bytes() << level));
@@ -309,7 +309,8 @@ fn value_of(file: &[u8], grid: Grid, first: u64, level: u8) -> ChainingValue {
     )
 }
 
-/// Returns the minimum number of subtrees that cover the chunks `kept`, by descent from the root.
+/// Returns the minimum number of subtrees that cover the chunks `kept`, counted by descent from the
+/// root.
 fn fewest(grid: Grid, kept: &[Subtree]) -> usize {
     fn descend(chunks: &[bool], level: u8) -> usize {
         if chunks.is_empty() || chunks.iter().all(|&kept| !kept) {

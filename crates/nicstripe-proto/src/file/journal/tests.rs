@@ -300,7 +300,7 @@ fn a_source_on_the_wire_is_read_as_it_was_written() {
     );
 }
 
-/// Asserts that exactly the first `whole` records of [`RECORDS`] were accepted from a journal of
+/// Panics unless exactly the first `whole` records of [`RECORDS`] were accepted from a journal of
 /// `len` bytes.
 fn assert_says(replayed: &Replayed, whole: usize, len: usize) {
     let valid_len = (HEADER_LEN + whole * RECORD_LEN) as u64;
@@ -402,7 +402,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Records of a journal for a file of nine chunks; no two subtrees are siblings.
+/// Records of a journal for a file of nine chunks. No two subtrees are siblings.
 const RECORDS: [Subtree; 3] = [
     subtree(0, 1, 0x51),
     subtree(4, 2, 0x52),

@@ -95,10 +95,10 @@ fn what_a_source_gives_slower_than_paths_take_it_is_sent_once_until_the_end() {
             Some(ChunkId(chunk))
         );
     }
-    // 8.4 ms on a gigabit path, less than the acknowledgement delay of 10 ms.
+    // 8.4 ms on a gigabit path, which is less than the acknowledgement delay of 10 ms.
     let gigabit = |_| (Some(BitRate(1_000_000_000)), false);
     assert_eq!(sender.next_hedge(B, gigabit, now), None);
-    // On a slow path, a chunk delays those queued after it for long.
+    // A chunk on a slow path delays the chunks queued after it for a long time.
     let slow = |path| {
         (
             Some(if path == A {
