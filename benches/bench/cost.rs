@@ -5,8 +5,8 @@ use nicstripe_testkit::bench::{Place, Result, Spread};
 
 use crate::{Settings, burden::Burden, findings::Findings, rates::bench, rig::Rig};
 
-/// Compares the CPU time per gigabit of nicstripe, which encrypts, with that of iperf3, which does
-/// not. Runs the two programs alternately.
+/// Compares the CPU time per gigabit of nicstripe, which encrypts, and iperf3, which does not. Runs
+/// the two programs alternately.
 pub(crate) fn unshaped(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
     let burden = Burden::of([LinkSpec::unshaped()]);
     let mut rounds = Vec::new();

@@ -59,7 +59,7 @@ struct Arguments {
 /// Options that set the number and length of the measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Number of benches per case
+    /// Number of benchmark runs per case
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 
@@ -67,7 +67,7 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
 
-    /// Repeats of each load in one bench
+    /// Repeats of each load in one benchmark run
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
 
@@ -79,11 +79,11 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(10..))]
     pub(crate) millicores: u32,
 
-    /// Number of benches on an unchanged cable in the case `regression`
+    /// Number of benchmark runs on an unchanged cable in the case `regression`
     #[arg(long, default_value_t = 20)]
     pub(crate) noise: u32,
 
-    /// Use this JSON report for every bench, and run only iperf3
+    /// Use this JSON report for every benchmark run, and measure only iperf3
     #[arg(long)]
     pub(crate) recorded: Option<PathBuf>,
 }

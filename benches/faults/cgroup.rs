@@ -1,4 +1,4 @@
-//! Memory cgroups (v1 or v2) for client and daemon, whose limit includes the page cache.
+//! Memory cgroups (v1 or v2) for client and daemon. The memory limit includes the page cache.
 
 use std::{
     fs,

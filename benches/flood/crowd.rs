@@ -48,8 +48,8 @@ struct Client {
 }
 
 impl Crowd<'_> {
-    /// Starts the daemon and all clients at once. Each client copies `sample` to a different name.
-    /// Compares the copies with `sample`.
+    /// Starts the daemon, and all clients simultaneously. Each client copies `sample` to a
+    /// different name. Compares the copies with `sample`.
     pub(crate) fn measure(&self, scene: &Scene<'_>, sample: &Sample) -> Result<Served> {
         let settings = scene.place.home(Host::B).config_file();
         if let Some(sessions) = self.sessions {

@@ -1,5 +1,5 @@
 //! Tests of a trusted read-only peer that announces connections but never makes them. The announced
-//! addresses are its own, or those of another host.
+//! addresses belong to the peer or to another host.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},

@@ -40,7 +40,7 @@ fn switch() -> Lab {
         .unwrap()
 }
 
-/// Pairing of the two interfaces of one host with those of the other.
+/// Pairing of the interfaces of the two hosts.
 #[derive(Clone, Copy, Debug)]
 enum Pairs {
     Straight,

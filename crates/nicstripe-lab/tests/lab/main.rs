@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo test -p nicstripe-lab --test lab`, as root or as a user who may create
 //! namespaces. Otherwise every test is listed as ignored, with the reason. As root, all tests run a
-//! second time as uid 65534, those of rates and limits only with `NICSTRIPE_LONG=1`.
+//! second time as uid 65534. The tests of rates and limits do so only with `NICSTRIPE_LONG=1`.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 #![allow(clippy::unwrap_used)]
 

@@ -179,10 +179,10 @@ pub const MOST_SIZE: u64 = 1 << 62;
 /// Kind and layout of a transfer's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Chunks of a file, whose size is known at the start.
+    /// Chunks of a file. The size is known at the start.
     File(Grid),
-    /// Chunks of a stream, whose size is unknown until its end. All chunks but the last have the
-    /// full size.
+    /// Chunks of a stream. The size is unknown until the stream's end. All chunks but the last have
+    /// the full size.
     Pipe(ChunkSize),
     /// Batches of a tree. Each batch has any length up to the full size, and the transfer has no
     /// digest.

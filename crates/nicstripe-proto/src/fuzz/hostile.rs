@@ -504,7 +504,7 @@ impl Victim {
         }
     }
 
-    /// Handles the session's events and takes its output until neither remains. Panics if the
+    /// Handles the session's events and transmits its output until neither remains. Panics if the
     /// output is endless.
     fn settle(&mut self, tape: &mut Tape<'_>) {
         for calls in 0.. {

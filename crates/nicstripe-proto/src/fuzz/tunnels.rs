@@ -51,7 +51,7 @@ pub fn tunnels(data: &[u8]) {
     assert!(end.is_empty());
 }
 
-/// Maximum connection ID that local programs use. Higher IDs are rejected at once.
+/// Maximum connection ID that local programs use. Higher IDs are rejected immediately.
 const MOST_KNOWN: u32 = 1024;
 
 /// Performs one action of a local program or the peer; `None` if the peer violates the protocol.

@@ -116,7 +116,7 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Simulates `times` cycles in which the path is up for `there` and then down for a second.
+    /// Simulates `times` cycles. In each, the path is up for `there` and then down for a second.
     fn flap(path: &mut FlapDamping, now: &mut Instant, there: Duration, times: u32) {
         for _ in 0..times {
             path.on_open(*now);

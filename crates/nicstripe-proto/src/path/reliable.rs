@@ -28,10 +28,10 @@ const OVERHEAD: usize = 64;
 /// Time after which an unacknowledged message is retransmitted on another path. Doubles with each
 /// retry.
 ///
-/// Acknowledgements are immediate. On a LAN, a late acknowledgement means that the message waits
-/// behind data on a slow link, or that the link is dead in one direction. This end does not see a
-/// dead outgoing direction as silence. On long-distance links, the few messages of a transfer are
-/// sent twice.
+/// Acknowledgements are immediate. On a LAN, a late acknowledgement has one of two causes: the
+/// message waits behind data on a slow link, or the link is dead in one direction. In the second
+/// case, this end may still receive, and the path does not become suspect. On long-distance links,
+/// the few messages of a transfer are sent twice.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(50);
 
 /// Send and receive state of a session's control messages.
@@ -140,8 +140,8 @@ impl Reliable {
         })
     }
 
-    /// Returns the sequence number to acknowledge on `path`, which is that of the next expected
-    /// message; `None` if no acknowledgement is due.
+    /// Returns the sequence number of the next expected message; `None` if no acknowledgement is
+    /// due on `path`. The number acknowledges all earlier messages.
     pub(crate) fn poll_ack(&mut self, path: PathId) -> Option<u64> {
         let index = self.owed.iter().position(|owed| *owed == path)?;
         self.owed.swap_remove(index);

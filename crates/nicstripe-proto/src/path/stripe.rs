@@ -145,8 +145,9 @@ impl Striper {
     /// Assigns a chunk that is in flight on another path to `path` as well. Returns the chunk and
     /// its owner; `None` if no chunk is eligible.
     ///
-    /// Selects the newest eligible chunk. A chunk is eligible if its owner is suspect, if the chunk
-    /// is late (see [`Striper::hedge_at`]), or if `path` would deliver it more than `gain` earlier.
+    /// Selects the newest eligible chunk. A chunk is eligible if its owner is suspect or the chunk
+    /// is late (see [`Striper::hedge_at`]). A chunk is also eligible if `path` would deliver it
+    /// more than `gain` earlier.
     pub fn hedge(
         &mut self,
         path: PathId,
@@ -293,7 +294,8 @@ impl Striper {
 pub(crate) const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
 
 /// Margin that is added to twice a chunk's expected delivery time, after which the chunk is late.
-/// An acknowledgement may be delayed by 10 ms, and a busy machine adds as much (picked by eye).
+/// An acknowledgement may be delayed by 10 ms, and a busy machine adds another 10 ms (picked by
+/// eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
 
 /// Time after which a chunk on a path of unknown rate is late. A first assignment takes 8.4 ms at 1

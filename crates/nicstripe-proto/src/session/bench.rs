@@ -49,8 +49,8 @@ impl BenchState {
     /// Applies the effects of a message that this end is about to send. Returns false if the
     /// message is not allowed now.
     ///
-    /// Runs and disk requests need admission. A run needs an ID above those of all earlier runs,
-    /// and no other run may be active.
+    /// Runs and disk requests need admission. A run needs a higher ID than all earlier runs, and no
+    /// other run may be active.
     pub(super) fn say(&mut self, role: Role, body: &BenchBody) -> bool {
         if body.is_clients() != (role == Role::Client) || !body.is_bounded() {
             return false;
@@ -73,7 +73,7 @@ impl BenchState {
     }
 
     /// Applies the effects of a message from the peer. Returns false and ignores the message if it
-    /// is late, that is, if the peer sent it before learning of the end of the benchmark or run.
+    /// is late: the peer had not yet learned of the end of the benchmark or run.
     ///
     /// # Errors
     ///

@@ -324,9 +324,9 @@ impl Session {
     /// send the chunk now.
     ///
     /// An in-order consumer waits for the slowest path and may bound the data in flight (2 MiB for
-    /// ssh). Without this check, each chunk would go to the first path with credit, whose queue
-    /// would grow while other paths are idle. Files of known size need no check, because they keep
-    /// all paths busy.
+    /// ssh). Without this check, each chunk would go to the first path with credit. The queue of
+    /// that path would grow while other paths are idle. Files of known size need no check, because
+    /// they keep all paths busy.
     fn goes_sooner_elsewhere(
         &self,
         id: PathId,
@@ -397,9 +397,8 @@ impl Session {
         (self.chunk_budget / sharing).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Returns the receive window of each path in chunks. The window is one chunk if the budget is
-    /// limited and no transfer receives, so that no memory is reserved for data that will not
-    /// arrive.
+    /// Returns the receive window of each path in chunks. If the budget is limited and no transfer
+    /// receives, the window is one chunk. This reserves no memory for data that will not arrive.
     pub(super) fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.receivers().next().is_some();
         if receives || self.chunk_budget == u64::MAX {

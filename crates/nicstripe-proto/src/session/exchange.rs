@@ -19,8 +19,8 @@ impl Session {
     /// Sends a benchmark message to the peer and applies the message's effects. Returns false
     /// without sending if the message is not allowed now.
     ///
-    /// Runs and disk requests need admission. A run needs an ID above those of all earlier runs,
-    /// and no other run may be active.
+    /// Runs and disk requests need admission. A run needs a higher ID than all earlier runs, and no
+    /// other run may be active.
     pub fn send_bench_message(&mut self, body: BenchBody) -> bool {
         let may = self.bench.say(self.role, &body);
         if may {

@@ -8,7 +8,7 @@ use crate::id::TransferId;
 ///
 /// Transfers alternate chunk by chunk, so that a small transfer does not wait for a large one. A
 /// tree and its standalone files count as one transfer. Within such a group, the lowest ID comes
-/// first: that of the tree itself, whose batches carry the small files.
+/// first. This is the ID of the tree, whose batches carry the small files.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     /// Tree transfer of each standalone file's transfer.

@@ -1,5 +1,5 @@
-//! Data that need not be sent: holes of a sparse file, and chunks that equal those of the
-//! receiver's existing file (`--delta`).
+//! Data that need not be sent: holes of a sparse file, and chunks that are equal in the receiver's
+//! existing file (`--delta`).
 
 use std::time::Instant;
 

@@ -53,9 +53,9 @@ pub(crate) struct Receiver {
     written: ChunkSet,
     /// Chunks that are being verified and written, possibly in several copies.
     ///
-    /// A second copy is also written while the first one is unverified. If the receiver dropped the
-    /// second copy and the first one was damaged, the sender would not retransmit the chunk,
-    /// because it considers the second copy in flight.
+    /// A second copy is also written while the first one is unverified. Otherwise, a damaged first
+    /// copy could stall the transfer: the sender would consider the dropped second copy in flight
+    /// and not retransmit the chunk.
     writing: BTreeMap<ChunkId, Writing>,
     pub(crate) tree: HashTree,
     /// Subtrees that were written since the latest sync began and are not durable.
@@ -129,7 +129,7 @@ pub(crate) enum Arrival {
     /// Drop the chunk, because it is already written.
     Duplicate,
     /// Retry after the write in progress. The source has changed, and a copy with another value is
-    /// being written; writing both at once would leave undefined content.
+    /// being written. Concurrent writes of both copies would leave undefined content.
     Later,
 }
 
@@ -189,8 +189,8 @@ impl Receiver {
     ///
     /// Skips subtrees that contradict each other; their chunks are received again.
     ///
-    /// If `room` is set, chunks stay in memory until a sink [consumes](Receiver::on_taken) them,
-    /// and are never durable. At most `room` chunks are in memory.
+    /// Chunks stay in memory until a sink [consumes](Receiver::on_taken) them if `room` is set. At
+    /// most `room` chunks are in memory then, and none becomes durable.
     pub(crate) fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
         let grid = shape.grid();
         let mut tree = HashTree::new(grid);
@@ -590,9 +590,9 @@ impl Receiver {
             .is_some_and(|chunks| self.written.len() == chunks)
     }
 
-    /// Starts a sync if none is active and either `bytes` bytes were written since the latest sync
-    /// began, or unsynced data is older than `interval`. Returns the subtrees that the sync makes
-    /// durable; `None` if no sync starts.
+    /// Starts a sync if no sync is active and one is due: `bytes` bytes were written since the
+    /// latest sync began, or unsynced data is older than `interval`. Returns the subtrees that the
+    /// sync makes durable; `None` if no sync starts.
     pub(crate) fn poll_sync(
         &mut self,
         bytes: u64,

@@ -126,7 +126,7 @@ impl Sender {
     }
 
     /// Excludes chunks in holes from the transfer. They are hashed as zeros. Must be called before
-    /// anything is sent.
+    /// the first chunk is sent.
     pub(crate) fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
             self.stats.unsent_bytes += self
@@ -140,11 +140,11 @@ impl Sender {
         }
     }
 
-    /// Compares the first `count` chunks with the receiver's file (`--delta`), except for those in
+    /// Compares the first `count` chunks with the receiver's file (`--delta`), except for chunks in
     /// `have` and in holes. None of the compared chunks is sent before the receiver's hash arrives.
     ///
-    /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. Has no effect
-    /// unless the source is a file.
+    /// Must be called before the first chunk is sent, and after [`Sender::leave_out_holes`]. Has no
+    /// effect unless the source is a file.
     pub(crate) fn compare_first(&mut self, count: u64) {
         if self.grid.is_open() {
             return;
@@ -291,9 +291,8 @@ impl Sender {
         Some(range.first)
     }
 
-    /// Returns a chunk in flight on another path for an idle `path` to send as well (a hedge);
-    /// `None` without one. The idle path takes over the chunk if the other path has not begun to
-    /// read it.
+    /// Returns a chunk in flight on another path for an idle `path` to send too (a hedge); `None`
+    /// without one. The idle path takes over the chunk if the other path has not begun to read it.
     pub(crate) fn next_hedge(
         &mut self,
         path: PathId,

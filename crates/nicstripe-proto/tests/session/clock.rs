@@ -1,4 +1,4 @@
-//! Tests of the timeouts that a session requests, and of how often it requests them.
+//! Tests of the timeouts that a session requests, and of the frequency of its requests.
 
 use std::time::Duration;
 

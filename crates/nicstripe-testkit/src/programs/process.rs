@@ -28,7 +28,7 @@ impl Process {
         Self::start(command)
     }
 
-    /// Starts a process. Returns the pipe to its standard input as well.
+    /// Starts a process. Also returns the pipe to its standard input.
     pub fn spawn_open(mut command: Command) -> (Self, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut process = Self::start(command);

@@ -352,8 +352,8 @@ pub fn acl() -> Vec<u8> {
     [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
 }
 
-/// Sets the modification times of a tree. Sets those of the entries first, because a change of an
-/// entry would update the time of its directory.
+/// Sets the modification times of a tree, entries before directories. A change of an entry would
+/// update the time of its directory.
 fn age_all(path: &Path, seconds: u64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         fs::read_dir(path)

@@ -333,9 +333,9 @@ impl World {
     }
 }
 
-/// Returns a simulation whose links join local interface `n` with the peer's interface `n +
-/// crossing` (modulo the count), where the topology permits. This happens if all other cables are
-/// plugged in later.
+/// Returns a simulation with crossed links, as if all other cables were plugged in later. Local
+/// interface `n` is linked to the peer's interface `n + crossing` (modulo the count), where the
+/// topology permits.
 fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
     let mut world = World::new(topology, counts);
     let ways: Vec<Candidate> = world.planner.pairing().candidates().cloned().collect();

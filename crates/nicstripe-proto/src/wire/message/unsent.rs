@@ -49,7 +49,7 @@ pub struct Values {
     pub values: Vec<u8>,
 }
 
-/// Sender's list of chunks that are equal to those of the receiver's existing file. Body of
+/// Sender's list of chunks that are equal in the receiver's existing file. Body of
 /// [`crate::Message::Keep`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

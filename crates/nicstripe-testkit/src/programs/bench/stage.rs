@@ -184,7 +184,7 @@ impl Measured {
     }
 
     /// Returns the growth of the anonymous memory of the command and the daemon in bytes: the peak
-    /// of the last quarter of the samples minus that of the second quarter.
+    /// in the last quarter of the samples minus the peak in the second quarter.
     pub fn growth(&self) -> [i64; 2] {
         let quarter = self.own.len() / 4;
         let most = |samples: &[[u64; 2]], end: usize| {
