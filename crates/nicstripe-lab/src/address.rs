@@ -53,8 +53,10 @@ impl FromStr for Assigned {
                 prefix_len,
             })
         };
-        parsed().ok_or_else(|| LabError::Address {
-            text: text.to_owned(),
+        parsed().ok_or_else(|| {
+            LabError::Invalid(format!(
+                "invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64"
+            ))
         })
     }
 }

@@ -110,7 +110,8 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::Thread`] and [`LabError::Enter`]; the closure has not run then.
+    /// [`LabError::Kernel`] if the process cannot start a thread, or has lost its privileges since
+    /// the lab was built; the closure has not run then.
     ///
     /// # Panics
     ///
@@ -122,9 +123,7 @@ impl Lab {
     ) -> Result<T, LabError> {
         let namespace = self.namespace(host);
         let inside = move || {
-            namespace
-                .enter()
-                .map_err(|source| LabError::Enter { host, source })?;
+            namespace.enter_host(host)?;
             Ok(closure())
         };
         thread::scope(|scope| {
@@ -132,7 +131,7 @@ impl Lab {
                 .name(format!("lab-host-{host}"))
                 .spawn_scoped(scope, inside);
             thread
-                .map_err(LabError::Thread)?
+                .map_err(LabError::refused("start a thread for the lab"))?
                 .join()
                 .unwrap_or_else(|panic| panic::resume_unwind(panic))
         })
@@ -210,7 +209,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`],
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`], [`LabError::Kernel`],
     /// [`LabError::Carrier`].
     pub fn set_plugged_at(&self, host: Host, link: usize, plugged: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
@@ -224,7 +223,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`].
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`], [`LabError::Kernel`].
     pub fn has_carrier(&self, host: Host, link: usize) -> Result<bool, LabError> {
         let mut nets = self.nets();
         nets.check_end(host, link)?;
@@ -290,7 +289,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::Rate`], [`LabError::Kernel`].
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`], [`LabError::Kernel`].
     pub fn set_rate(
         &self,
         link: usize,

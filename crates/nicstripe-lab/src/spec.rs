@@ -193,26 +193,20 @@ impl LinkSpec {
     pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
         let mtus = [self.mtu, self.middle_mtu.unwrap_or(self.mtu)];
         if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
-            return Err(LabError::Mtu {
-                link,
-                mtu,
-                min: MIN_MTU,
-                max: MAX_MTU,
-            });
+            return Err(LabError::Invalid(format!(
+                "link {link}: mtu of {mtu} bytes is outside {MIN_MTU} to {MAX_MTU}"
+            )));
         }
         if self.delay > MAX_DELAY {
-            return Err(LabError::Delay {
-                link,
-                delay_ms: self.delay.as_millis(),
-                max_ms: MAX_DELAY.as_millis(),
-            });
+            let [delay, limit] = [self.delay, MAX_DELAY].map(|time| time.as_millis());
+            return Err(LabError::Invalid(format!(
+                "link {link}: delay of {delay} ms exceeds the limit of {limit}"
+            )));
         }
         match self.line_rate {
-            Some(rate) if rate < MIN_RATE => Err(LabError::Rate {
-                link,
-                rate,
-                min: MIN_RATE,
-            }),
+            Some(rate) if rate < MIN_RATE => Err(LabError::Invalid(format!(
+                "link {link}: line rate of {rate} is below the least, {MIN_RATE}"
+            ))),
             _ => Ok(()),
         }
     }

@@ -63,7 +63,9 @@ impl Nets {
         if spec.is_on(host) {
             Ok(spec)
         } else {
-            Err(LabError::NotOnHost { link, host })
+            Err(LabError::Invalid(format!(
+                "link {link} has no interface on host {host}"
+            )))
         }
     }
 }
@@ -79,8 +81,9 @@ pub(crate) struct Net {
 impl Net {
     /// Creates a network namespace, moves the calling thread into it, and sets its loopback up.
     pub(crate) fn create_and_enter() -> Result<Self, LabError> {
-        let namespace = Namespace::create_and_enter().map_err(LabError::Namespace)?;
-        let netlink = Netlink::route().map_err(LabError::Netlink)?;
+        let namespace =
+            Namespace::create_and_enter().map_err(LabError::refused("make a network namespace"))?;
+        let netlink = Netlink::route().map_err(LabError::refused("open a netlink socket"))?;
         let mut net = Self {
             namespace,
             netlink,

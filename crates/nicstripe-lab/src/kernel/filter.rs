@@ -9,7 +9,10 @@ use std::os::fd::RawFd;
 
 use nicstripe_netlink::{Request, attribute};
 
-use crate::kernel::{message::text, qdisc::header};
+use crate::{
+    error::LabError,
+    kernel::{message::text, qdisc::header},
+};
 
 /// Purpose of a filter. Its value is the filter's priority; lower values run first. An interface
 /// has at most one filter of each purpose.
@@ -55,13 +58,20 @@ impl Transport {
 pub(crate) struct Share(u32);
 
 impl Share {
-    /// Converts a share from 0 to 1; returns `None` outside this range. Rounds up to a multiple of
-    /// 2⁻³², so that a share above 0 stays above 0.
-    pub(crate) fn new(share: f64) -> Option<Self> {
+    /// Converts a share from 0 to 1. Rounds up to a multiple of 2⁻³², so that a share above 0 stays
+    /// above 0.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Invalid`] outside this range.
+    pub(crate) fn new(share: f64) -> Result<Self, LabError> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(LabError::Invalid(format!(
+                "invalid share {share}: expected a number from 0 to 1"
+            )));
+        }
         // The conversion saturates at the largest share, which lets one frame in 2³² pass.
-        (0.0..=1.0)
-            .contains(&share)
-            .then(|| Self((share * TWO_TO_32).ceil() as u32))
+        Ok(Self((share * TWO_TO_32).ceil() as u32))
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -268,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_share_is_a_number_from_0_to_1() {
-        let bound = |share| Share::new(share).map(Share::bound);
+        let bound = |share| Share::new(share).ok().map(Share::bound);
         assert_eq!(
             [0.0, 0.005, 0.5, 1.0].map(bound),
             [Some(0), Some(21_474_837), Some(1 << 31), Some(u32::MAX)]

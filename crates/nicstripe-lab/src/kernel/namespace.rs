@@ -2,7 +2,7 @@
 //! to it.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::Arc,
 };
@@ -11,6 +11,8 @@ use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
 };
+
+use crate::error::LabError;
 
 /// Descriptor of a network namespace, shared by clones. The kernel removes the namespace with all
 /// its interfaces after the last clone is dropped and the last process inside has ended.
@@ -38,6 +40,13 @@ impl Namespace {
     }
 
     /// Returns the descriptor for use in a netlink message. It is valid while `self` exists.
+    /// Moves the calling thread into this namespace of `host`.
+    pub(crate) fn enter_host(&self, host: impl fmt::Display) -> Result<(), LabError> {
+        self.enter().map_err(LabError::refused(format_args!(
+            "enter the namespace of host {host}"
+        )))
+    }
+
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -21,7 +21,7 @@ impl Setting {
     ///
     /// # Errors
     ///
-    /// [`LabError::SettingName`] unless the setting is below `net`.
+    /// [`LabError::Invalid`] unless the setting is below `net`.
     pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
         let path = match name
             .find(['.', '/'])
@@ -34,9 +34,9 @@ impl Setting {
         let is_below_net = path.starts_with("net/")
             && path.split('/').all(|part| !["", ".", ".."].contains(&part));
         if !is_below_net {
-            return Err(LabError::SettingName {
-                name: name.to_owned(),
-            });
+            return Err(LabError::Invalid(format!(
+                "invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter"
+            )));
         }
         Ok(Self {
             name: name.to_owned(),
@@ -52,12 +52,8 @@ impl Setting {
     }
 
     pub(crate) fn write(&self) -> Result<(), LabError> {
-        let failed = |source| LabError::Sysctl {
-            name: self.name.clone(),
-            value: self.value.clone(),
-            source,
-        };
-        fs::write(&self.path, &self.value).map_err(failed)
+        let action = format_args!("set {} to \"{}\"", self.name, self.value);
+        fs::write(&self.path, &self.value).map_err(LabError::refused(action))
     }
 }
 
@@ -70,7 +66,7 @@ pub(crate) fn make_host(ipv6: bool) -> Result<(), LabError> {
     }
     match write("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL) {
         // Not allowed, or not in this kernel; the lab reports which one is in use.
-        Err(LabError::Sysctl { .. }) | Ok(()) => Ok(()),
+        Err(LabError::Kernel { .. }) | Ok(()) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -215,10 +211,7 @@ mod tests {
             "",
         ] {
             let error = Setting::new(name, "1").unwrap_err();
-            assert!(
-                matches!(error, LabError::SettingName { .. }),
-                "{name}: {error}"
-            );
+            assert!(matches!(error, LabError::Invalid(_)), "{name}: {error}");
         }
     }
 }

@@ -89,14 +89,15 @@ impl LabBuilder {
     ///
     /// # Errors
     ///
-    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::Delay`],
-    /// [`LabError::DelayedSwitch`] and [`LabError::SettingName`] for an invalid configuration.
-    /// [`LabError::Namespace`] without the privileges ([`access`](crate::access()) gives the
-    /// reason). Otherwise the request that the kernel rejected. Nothing remains after an error.
+    /// [`LabError::Invalid`] for an invalid configuration. Otherwise the request that the kernel
+    /// rejected; [`access`](crate::access()) gives the reason if privileges are missing. Nothing
+    /// remains after an error.
     pub fn build(self) -> Result<Lab, LabError> {
         let (links, limit) = (self.links.len(), self.wiring.max_links());
         if links > limit {
-            return Err(LabError::TooManyLinks { links, limit });
+            return Err(LabError::Invalid(format!(
+                "{links} links exceed the limit of {limit}"
+            )));
         }
         self.links
             .iter()
@@ -106,7 +107,9 @@ impl LabBuilder {
             self.wiring,
             self.links.iter().position(|spec| spec.is_delayed()),
         ) {
-            return Err(LabError::DelayedSwitch { link });
+            return Err(LabError::Invalid(format!(
+                "link {link}: a cable to a switch has no delay"
+            )));
         }
         let settings = self
             .sysctls
@@ -118,7 +121,7 @@ impl LabBuilder {
             .name("lab-builder".to_owned())
             .spawn(move || build(self, settings));
         builder
-            .map_err(LabError::Thread)?
+            .map_err(LabError::refused("start a thread for the lab"))?
             .join()
             .unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
@@ -147,10 +150,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
         cable::build(&mut nets, link, spec)?;
     }
     for (host, setting) in settings {
-        nets.host(host)
-            .namespace
-            .enter()
-            .map_err(|source| LabError::Enter { host, source })?;
+        nets.host(host).namespace.enter_host(host)?;
         setting.write()?;
     }
     for (link, &spec) in links.iter().enumerate() {

@@ -12,8 +12,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::BusRate`];
-    /// [`LabError::Kernel`] also if the kernel lacks ifb, clsact, cls_bpf or act_mirred. The host
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`]; [`LabError::Kernel`] also if the kernel lacks ifb, clsact, cls_bpf or act_mirred. The host
     /// has no bus after a kernel error.
     pub fn share_bus(
         &self,
@@ -28,10 +27,9 @@ impl Lab {
         }
         let rate = rate.into();
         if let Some(rate) = rate.filter(|rate| *rate < MIN_RATE) {
-            return Err(LabError::BusRate {
-                rate,
-                min: MIN_RATE,
-            });
+            return Err(LabError::Invalid(format!(
+                "rate of the bus of {rate} is below the least, {MIN_RATE}"
+            )));
         }
         cable::remove_bus(&mut nets, host)?;
         let Some(rate) = rate.filter(|_| !links.is_empty()) else {

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// [`LabError::Kernel`] if the program cannot be loaded.
 pub fn can_corrupt() -> Result<(), LabError> {
-    Share::new(0.0).map_or(Ok(()), |none| load(none).map(|_| ()))
+    load(Share::new(0.0)?).map(drop)
 }
 
 impl Lab {
@@ -36,10 +36,10 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also if the kernel lacks
+    /// [`LabError::Invalid`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also if the kernel lacks
     /// clsact or cls_bpf.
     pub fn lose(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
-        let share = Share::new(share).ok_or(LabError::Share { share })?;
+        let share = Share::new(share)?;
         self.at_destinations(link, direction, |nets, host| {
             let end = cable_end(host, link);
             if share.is_none() {
@@ -103,10 +103,10 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also without real root's
+    /// [`LabError::Invalid`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also without real root's
     /// privileges, see [`can_corrupt`].
     pub fn corrupt(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
-        let share = Share::new(share).ok_or(LabError::Share { share })?;
+        let share = Share::new(share)?;
         self.at_destinations(link, direction, |nets, host| {
             let end = cable_end(host, link);
             if share.is_none() {

@@ -24,8 +24,8 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::SettingName`] for a setting that is not per host; [`LabError::Sysctl`] if the
-    /// kernel lacks the setting or rejects the value; [`LabError::Thread`] and [`LabError::Enter`].
+    /// [`LabError::Invalid`] for a setting that is not per host; [`LabError::Kernel`] also if the
+    /// kernel lacks the setting or rejects the value.
     pub fn set_sysctl(&self, host: Host, name: &str, value: &str) -> Result<(), LabError> {
         let setting = Setting::new(name, value)?;
         self.on(host, || setting.write())?
@@ -38,7 +38,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::Address`], [`LabError::NoSuchLink`], [`LabError::NotOnHost`];
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`];
     /// [`LabError::Kernel`] also if the interface already has the address, or IPv6 is disabled.
     pub fn add_address(&self, host: Host, link: usize, address: &str) -> Result<(), LabError> {
         let address = address.parse()?;
@@ -51,7 +51,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::Address`], [`LabError::NoSuchLink`], [`LabError::NotOnHost`];
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`];
     /// [`LabError::Kernel`] also if the interface does not have this address and prefix.
     pub fn remove_address(&self, host: Host, link: usize, address: &str) -> Result<(), LabError> {
         let address = address.parse()?;
@@ -75,7 +75,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`],
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`], [`LabError::Kernel`],
     /// [`LabError::Carrier`].
     pub fn set_up(&self, host: Host, link: usize, up: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
@@ -95,7 +95,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`].
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`], [`LabError::Kernel`].
     pub fn link_local(&self, host: Host, link: usize) -> Result<Option<Ipv6Addr>, LabError> {
         let mut nets = self.nets();
         nets.check_end(host, link)?;

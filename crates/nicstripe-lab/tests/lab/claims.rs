@@ -181,7 +181,7 @@ fn links_that_do_not_exist_are_refused() {
         );
     }
     let error = lab.set_rate(0, BitRate::mbit(0)).unwrap_err();
-    assert!(matches!(error, LabError::Rate { .. }), "{error}");
+    assert!(matches!(error, LabError::Invalid(_)), "{error}");
     let error = Lab::builder()
         .links([LinkSpec::gigabit(); 255])
         .build()
@@ -274,9 +274,9 @@ fn the_kernel_lets_go_of_the_namespaces() -> Completion {
     await_rarely("a first lab fits", || {
         build().map(|built| lab = Some(built)).is_ok()
     });
-    assert!(
-        matches!(build().unwrap_err(), LabError::Namespace(_)),
-        "a second lab fits into three namespaces"
+    assert_eq!(
+        build().unwrap_err().to_string(),
+        "cannot make a network namespace"
     );
     drop(lab);
     await_rarely("the first lab is gone", || build().is_ok());
