@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe::{BitRate, DEFAULT_PORT, chain};
-use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_user_namespace};
+use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec, gain_access};
 
 use super::error::DemoError;
 
@@ -27,11 +27,7 @@ impl Isolation {
     /// Detects the isolation that this machine allows, and enters a user namespace if needed. Must
     /// be called while the process has one thread.
     pub(super) fn find() -> Self {
-        let entered = access().and_then(|access| match access {
-            Access::Root => Ok(()),
-            Access::UserNamespace => enter_user_namespace(),
-        });
-        match entered {
+        match gain_access() {
             Ok(()) => Self::Lab,
             Err(error) => Self::Loopback { why: chain(&error) },
         }
