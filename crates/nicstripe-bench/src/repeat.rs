@@ -130,20 +130,15 @@ impl Schedule {
         .sum()
     }
 
-    /// Records the rate of a measurement, summed over all links and directions. The rate of
-    /// [`Phase::Idle`] is ignored.
-    pub(crate) fn record(&mut self, planned: &Planned, rate: BitRate) {
-        if let Some(series) = self.series_of(planned) {
-            series.rates.push(rate);
-        }
-        self.plan_pairs();
-    }
-
-    /// Records a failed measurement. A load is retried after its first failure; after the second
-    /// its earlier results are final.
-    pub(crate) fn fail(&mut self, planned: &Planned) {
-        if let Some(series) = self.series_of(planned) {
-            series.failures += 1;
+    /// Records the rate of a load, summed over all links and directions, or that it failed. The rate
+    /// of [`Phase::Idle`] is ignored. A load is retried after its first failure; after the second its
+    /// earlier results are final.
+    pub(crate) fn record(&mut self, planned: &Planned, rate: Option<BitRate>) {
+        let same =
+            |series: &&mut Series| series.phase == planned.phase && series.links == planned.links;
+        if let Some(series) = self.series.iter_mut().find(same) {
+            series.rates.extend(rate);
+            series.failures += u32::from(rate.is_none());
         }
         self.plan_pairs();
     }
@@ -173,12 +168,6 @@ impl Schedule {
             .map(|link| self.spread(Phase::Solo, &[*link]).map(Spread::median))
             .collect();
         metrics::scaling(self.spread(Phase::Together, &self.links)?.median(), alone?)
-    }
-
-    fn series_of(&mut self, planned: &Planned) -> Option<&mut Series> {
-        self.series
-            .iter_mut()
-            .find(|series| series.phase == planned.phase && series.links == planned.links)
     }
 
     /// Adds loads on pairs of links after all others are complete, if 3 to 8 links do not scale.
@@ -283,10 +272,7 @@ mod tests {
         let mut order = Vec::new();
         while let Some(planned) = schedule.next() {
             assert!(order.len() < 500, "it has no end: {planned:?}");
-            match carry(&planned) {
-                Some(rate) => schedule.record(&planned, BitRate::from_mbit(rate)),
-                None => schedule.fail(&planned),
-            }
+            schedule.record(&planned, carry(&planned).map(BitRate::from_mbit));
             order.push(planned);
         }
         order
@@ -370,14 +356,12 @@ mod tests {
         while let Some(planned) = schedule.next() {
             // A load that scatters is measured repeatedly.
             let scatters = planned.phase == Phase::Both;
-            schedule.record(
-                &planned,
-                BitRate::from_mbit(if scatters {
-                    100 * u64::from(planned.repeat)
-                } else {
-                    900
-                }),
-            );
+            let mbit = if scatters {
+                100 * u64::from(planned.repeat)
+            } else {
+                900
+            };
+            schedule.record(&planned, Some(BitRate::from_mbit(mbit)));
             let left = schedule.loads_left();
             assert!(
                 left <= before && (left == 0) == schedule.next().is_none(),
@@ -543,9 +527,9 @@ mod tests {
                     "seed {seed}: {planned:?}"
                 );
                 if rng.below(20) == 0 {
-                    schedule.fail(&planned);
+                    schedule.record(&planned, None);
                 } else {
-                    schedule.record(&planned, BitRate(rng.below(1_000_000_000)));
+                    schedule.record(&planned, Some(BitRate(rng.below(1_000_000_000))));
                     done.push(planned);
                 }
             }
