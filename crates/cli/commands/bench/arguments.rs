@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 use clap::{Args, Subcommand, ValueEnum};
 use nicstripe::{
     LinkRequest, Name,
-    bench::{Phase, SweepKind},
+    bench::{DiskPlan, Phase, SweepKind},
 };
 
 use crate::{
@@ -119,7 +119,7 @@ pub(crate) struct Measure {
     /// directory on HOST, and all together; with --reverse from HOST to here. Written data is
     /// deleted
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
-    pub(crate) disk: Option<Disk>,
+    pub(crate) disk: Option<DiskPlan>,
 
     #[command(flatten)]
     pub(crate) links: LinkArgs,
@@ -234,25 +234,18 @@ impl From<Sweep> for SweepKind {
     }
 }
 
-/// Source and target of a disk measurement (`--disk`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Disk {
-    pub(crate) source: PathBuf,
-    /// File at the daemon, relative to its root; `None` uses the local file name. An existing file
-    /// is not modified.
-    pub(crate) target: Option<Name>,
-}
-
 /// Parses `FILE[=NAME]`. Splits at the last equals sign, since the file name may contain others.
-fn parse_disk(text: &str) -> Result<Disk, String> {
+fn parse_disk(text: &str) -> Result<DiskPlan, String> {
     let (source, name) = text.rsplit_once('=').unzip();
-    let target = name.map(|name| Name::parse(name.as_bytes())).transpose();
-    let target = target.map_err(|error| error.to_string())?;
+    let name = name.map(|name| Name::parse(name.as_bytes())).transpose();
+    let name = name.map_err(|error| error.to_string())?;
     match source.unwrap_or(text) {
         "" => Err("no file named: expected FILE or FILE=NAME".into()),
-        source => Ok(Disk {
-            source: source.into(),
-            target,
+        file => Ok(DiskPlan {
+            file: file.into(),
+            name,
+            reverse: false,
+            bytes: DISK_BYTES,
         }),
     }
 }
@@ -305,6 +298,10 @@ fn parse_floor(text: &str) -> Result<f64, String> {
 /// cases (1 − 2⁻⁵ = 96.9 %); with 5 repeats it does not.
 const FEWEST_REPEATS: u32 = 6;
 const MOST_REPEATS: u32 = 12;
+
+/// Bytes that a disk measurement writes: enough to exceed disk caches, and little of the daemon's
+/// free space.
+const DISK_BYTES: u64 = 4 << 30;
 
 const LOAD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
@@ -457,10 +454,10 @@ pub(crate) mod tests {
     fn a_disk_may_have_a_name_there() {
         let disk = measure(&["nas", "--disk", "a=b=c/d"]).disk.unwrap();
         assert_eq!(
-            (disk.source, disk.target),
+            (disk.file, disk.name),
             ("a=b".into(), Some(Name::parse(b"c/d").unwrap()))
         );
-        assert_eq!(measure(&["nas", "--disk", "a"]).disk.unwrap().target, None);
+        assert_eq!(measure(&["nas", "--disk", "a"]).disk.unwrap().name, None);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use nicstripe::{
 };
 
 use super::{
-    failure::BenchError,
     files,
+    outcome::BenchError,
     reading::{Reading, limiter_text, short_id},
     unit::{RateUnit, bytes_a_second, percent},
 };

@@ -5,11 +5,10 @@
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
 //! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
-//! - [`history`], [`stored`], [`versus`], [`files`]: stored reports, their commands and file access
+//! - [`history`], [`stored`], [`files`]: stored reports, their commands and file access
 
 pub(crate) mod arguments;
 mod bars;
-mod failure;
 mod files;
 mod history;
 mod html;
@@ -27,7 +26,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod unit;
-mod versus;
 
 pub(crate) use self::arguments::Bench;
 

@@ -10,11 +10,12 @@ use nicstripe::{
 };
 
 use super::{
-    arguments::{Disk, Measure},
-    failure::BenchError,
+    arguments::Measure,
     files,
     history::History,
-    html, outcome, prom,
+    html,
+    outcome::{self, BenchError},
+    prom,
     show::Show,
 };
 use crate::{
@@ -83,11 +84,7 @@ async fn connect(
 }
 
 /// Report of a bench, and the signal that ended it early, if any.
-#[derive(Debug)]
-struct Ended {
-    report: BenchReport,
-    stop: Option<Stop>,
-}
+type Ended = (BenchReport, Option<Stop>);
 
 /// Shows a bench until it ends, and closes the connections. The first signal ends it with a report
 /// of the data so far, the second ends the process.
@@ -136,11 +133,8 @@ fn ended(
     report: Result<BenchReport, nicstripe::Error>,
     stop: Option<Stop>,
 ) -> Result<Ended, Failure> {
-    match (report, stop) {
-        (Ok(report), stop) => Ok(Ended { report, stop }),
-        (Err(_), Some(stop)) => Err(interrupted(stop)),
-        (Err(failure), None) => Err(failure.into()),
-    }
+    let report = report.map_err(|failure| stop.map_or_else(|| failure.into(), interrupted))?;
+    Ok((report, stop))
 }
 
 fn interrupted(stop: Stop) -> Failure {
@@ -179,7 +173,7 @@ impl<'a> Session<'a> {
     /// A file that cannot be written does not suppress the printed output. The cause of an early
     /// end takes precedence over the checks of the report.
     fn conclude(&self, ended: Ended, show: Show<'_>, terminal: &Terminal) -> Result<(), Failure> {
-        let Ended { mut report, stop } = ended;
+        let (mut report, stop) = ended;
         let compare = |baseline| bench::compare(&report, baseline);
         report.baseline = self.baseline.as_ref().map(compare);
         if !self.measure.no_history
@@ -221,11 +215,9 @@ impl<'a> Session<'a> {
 
 impl Measure {
     fn plan(&self) -> BenchPlan {
-        let disk = |disk: Disk| DiskPlan {
-            file: disk.source,
-            name: disk.target,
+        let disk = |disk: DiskPlan| DiskPlan {
             reverse: self.reverse,
-            bytes: DISK_BYTES,
+            ..disk
         };
         BenchPlan {
             phases: self.phases(),
@@ -242,10 +234,6 @@ impl Measure {
         }
     }
 }
-
-/// Bytes that a disk measurement writes: enough to exceed disk caches, and little of the daemon's
-/// free space.
-const DISK_BYTES: u64 = 4 << 30;
 
 #[cfg(test)]
 mod tests {
@@ -270,7 +258,7 @@ mod tests {
         events(&report)
             .iter()
             .for_each(|event| show.on_event(event));
-        let result = session.conclude(Ended { report, stop }, show, &terminal);
+        let result = session.conclude((report, stop), show, &terminal);
         result.map_or_else(|failure| failure.exit().code(), |()| 0)
     }
 
