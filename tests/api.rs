@@ -3,8 +3,8 @@
 //!
 //! Runs only with `NICSTRIPE_API=check cargo test --test api`, as in `.ci/run`, because rustdoc has
 //! to build both crates. `NICSTRIPE_API=write` rewrites the lists instead. The toolchain determines
-//! the version of rustdoc's JSON format. If the crate `public-api` expects another version, the
-//! test is listed as ignored, with the reason.
+//! the version of rustdoc's JSON format. The test is listed as ignored, with the reason, if the
+//! crate `public-api` expects another version.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 

@@ -10,8 +10,8 @@
 //! whose daemon was killed must succeed. At the end, the last tree is restored from the surviving
 //! repository.
 //!
-//! Fails if a step fails, if restored data differs, or if the second backup sends more than two
-//! percent of the tree, by the cables' counters.
+//! Fails if a step fails or restored data differs. Also fails if the second backup sends more than
+//! two percent of the tree, by the cables' counters.
 #![forbid(unsafe_code)]
 
 mod tree;

@@ -110,8 +110,8 @@ fn send(pids: &[Pid], signal: Signal) {
 }
 
 /// Stopped time in each cycle. During the running time of 50 ms, a gigabit cable fills a buffer of
-/// 6 MiB, and the window stays closed for the rest of the cycle. With a stopped time of 150 ms, the
-/// sender's kernel counted 26 % of the time as limited by the window, too close to the threshold of
-/// 20 %. A silent session becomes suspect after 500 ms.
+/// 6 MiB, and the window stays closed for the rest of the cycle. The sender's kernel counted 26 %
+/// of the time as limited by the window with a stopped time of 150 ms. This is too close to the
+/// threshold of 20 %. A silent session becomes suspect after 500 ms.
 const STOPPED: Duration = Duration::from_millis(250);
 const RUNNING: Duration = Duration::from_millis(50);

@@ -63,8 +63,8 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Runs `nicstripe bench --json` on host A with the additional arguments `words`. With
-    /// `--recorded`, reads the report from the file instead.
+    /// Runs `nicstripe bench --json` on host A with the additional arguments `words`. Reads the
+    /// report from the file instead if `--recorded` is set.
     ///
     /// # Errors
     ///

@@ -7,8 +7,9 @@
 //! use no capacity of the cables and can have any number of addresses. Each stranger reconnects
 //! some seconds after the daemon rejected it. The strangers run in two separate processes with nice
 //! 10: both hosts share the machine's cores, and the strangers' CPU time must not count as the
-//! daemon's. A quarter of the strangers is idle, a quarter sends a byte per second, a quarter sends
-//! garbage, and a quarter sends only a valid first message, which costs the daemon a key exchange.
+//! daemon's. A quarter of the strangers is idle, a quarter sends a byte per second, and a quarter
+//! sends garbage. The last quarter sends only a valid first message, which costs the daemon a key
+//! exchange.
 //!
 //! Rates are averages over whole commands. The daemon is restarted before the flood, so that it has
 //! no record of client addresses.

@@ -16,8 +16,8 @@
 //! - false claim: a journal records chunks as durable that the part file does not have, by their
 //!   hashes.
 //!
-//! After every few cuts, and after each cut with a journal that records durable chunks, the
-//! interrupted copies are rerun on that disk. They must succeed with the correct result.
+//! The interrupted copies are rerun on that disk after every few cuts, and after each cut with a
+//! journal that records durable chunks. The reruns must succeed with the correct result.
 //!
 //! The control is a receiver whose syncs do nothing, by strace(1). At least 30 % of the control's
 //! cuts must show a violation; otherwise the bench could not detect a loss. `--skip

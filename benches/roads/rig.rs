@@ -219,8 +219,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// Starts nicstripe's daemon on host B. With `dials`, the daemon's list of peers permits host A to
-/// reach sshd and iperf3.
+/// Starts nicstripe's daemon on host B. The daemon's list of peers permits host A to reach sshd and
+/// iperf3 if `dials` is set.
 fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let peers = place.home(Host::B).peers_file();
     let text = fs::read_to_string(&peers)?;

@@ -231,8 +231,8 @@ fn what_a_helper_refuses_changes_nothing() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Creates hosts with two cables that carry jumbo frames. With `rights`, the client may change
-/// MTUs.
+/// Creates hosts with two cables that carry jumbo frames. The client may change MTUs if `rights` is
+/// set.
 fn jumbo(rights: bool) -> Hosts {
     let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
     if rights {

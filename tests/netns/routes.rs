@@ -367,7 +367,7 @@ fn without_being_asked_no_route_is_installed() {
 }
 
 /// Runs a copy in which the peer of `holder` claims 10.9.0.99 at eth2, while `holder` routes to
-/// that address through eth1. With `is_its_own`, the peer's eth1 also answers for the address;
+/// that address through eth1. The peer's eth1 also answers for the address if `is_its_own` is set;
 /// otherwise the address could belong to a third party. Returns the routes that nicstripe added on
 /// `holder`, and the report.
 fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
@@ -433,10 +433,10 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
     }
 }
 
-/// Checks that a copy uses the second cable although the kernel has an ARP entry for the peer's
-/// second address on the first interface. The kernel learns such entries from ARP requests, which a
-/// host with several interfaces in one subnet may send from any of them. Strict reverse-path
-/// filtering drops packets to the wrong interface until the entry expires after 8 s.
+/// Checks that a copy uses the second cable despite an ARP entry for the peer's second address on
+/// the first interface. The kernel learns such entries from ARP requests. A host with several
+/// interfaces in one subnet may send ARP requests from any of them. Strict reverse-path filtering
+/// drops packets to the wrong interface until the entry expires after 8 s.
 fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
     for holder in Host::ALL {
         let lab = Lab::builder()

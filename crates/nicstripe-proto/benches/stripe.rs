@@ -2,8 +2,8 @@
 //! stripe`.
 //!
 //! Chunks have 256 KiB, and each path has one full assignment of 32 chunks in flight. A gigabit
-//! link needs 477 chunks per second, and a 10 Gbit/s link needs 4768. With a budget of 1 % of a
-//! core, this is 21 µs or 2.1 µs per chunk.
+//! link needs 477 chunks per second, and a 10 Gbit/s link needs 4768. A budget of 1 % of a core is
+//! 21 µs or 2.1 µs per chunk.
 #![forbid(unsafe_code)]
 
 mod timing;

@@ -147,8 +147,8 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the timeout of the first retransmission. The timeout then doubles, up to 120 s. With
-    /// zero, silenced data is retransmitted as soon as the link is healed.
+    /// Sets the timeout of the first retransmission. The timeout then doubles, up to 120 s.
+    /// Silenced data is retransmitted as soon as the link is healed if the timeout is zero.
     pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
         self.retransmission_timeout = first;
         self

@@ -148,9 +148,9 @@ impl<M: Message> Network<M> {
     ///
     /// [Closes](Network::close) an existing connection of `by` first. The other end receives
     /// [`CloseReason::Replaced`] if it still has a connection when the new one arrives, just before
-    /// the new connection opens. If the other end is itself connecting at that moment, it receives
-    /// the event immediately. The attempt fails with [`CloseReason::NoCarrier`] if the link has no
-    /// carrier. On a silent link, the attempt waits until the link is healed or
+    /// the new connection opens. The other end receives the event immediately if it is itself
+    /// connecting at that moment. The attempt fails with [`CloseReason::NoCarrier`] if the link has
+    /// no carrier. On a silent link, the attempt waits until the link is healed or
     /// [`close`](Network::close) cancels the attempt.
     pub fn connect(&mut self, link: LinkId, by: End) {
         self.close(link, by);

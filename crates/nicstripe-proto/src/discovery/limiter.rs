@@ -94,8 +94,9 @@ impl Limiter {
             && self.total.take(now)
     }
 
-    /// Returns the index of a source in the table, after adding the source if it is new. If the
-    /// table is full, removes sources with a full bucket first; returns `None` if there are none.
+    /// Returns the index of a source in the table, after adding the source if it is new. Removes
+    /// sources with a full bucket first if the table is full; returns `None` if no source can be
+    /// removed.
     fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
         if let Some(known) = self
             .sources

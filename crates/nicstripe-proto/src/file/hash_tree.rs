@@ -473,8 +473,9 @@ impl HashTree {
         self.nodes.insert(first, Node { level, value });
     }
 
-    /// Removes and returns the sibling of a node. Returns `None` if the tree lacks the sibling, if
-    /// the node is the root, or if both nodes together may be the whole file of an open grid.
+    /// Removes and returns the sibling of a node. Returns `None` if the tree lacks the sibling or
+    /// the node is the root. Also returns `None` if both nodes together may be the whole file of an
+    /// open grid.
     fn take_sibling(&mut self, first: u64, level: u8) -> Option<Sibling> {
         let chunk_count = self.grid.chunk_count();
         if level >= root_level(chunk_count) {

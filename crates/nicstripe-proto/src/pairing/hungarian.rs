@@ -39,8 +39,8 @@ pub(super) fn heaviest(
 
 /// Square cost table, with the cheapest assignment of the rows that have been placed.
 ///
-/// Invariant: the cost of a cell is at least the sum of the prices of its row and column, and
-/// equals the sum if the cell is assigned.
+/// Invariant: a cell costs at least the sum of the prices of its row and column. An assigned cell
+/// costs exactly this sum.
 struct Table<F> {
     size: usize,
     cost: F,

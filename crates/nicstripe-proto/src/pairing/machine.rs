@@ -165,8 +165,8 @@ impl Pairing {
 
     /// Records that the intended interface answered a probe.
     ///
-    /// Also discards the failures of idle pairs that share an interface with the candidate, if the
-    /// candidate would replace a link in use: a cable may have been plugged in again.
+    /// Discards the failures of idle pairs that share an interface with the candidate if the
+    /// candidate would replace a link in use. Their cable may have been plugged in again.
     pub(crate) fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -195,8 +195,8 @@ impl Pairing {
     /// Records that a verified candidate has lost its connection. Its interfaces are paired again
     /// after probes.
     ///
-    /// Discards earlier failures between idle interfaces. With one link gone, another interface may
-    /// now reach an address.
+    /// Discards earlier failures between idle interfaces. Another interface may reach an address
+    /// now that the link is gone.
     pub(crate) fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else {
             return;

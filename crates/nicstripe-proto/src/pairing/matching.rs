@@ -36,8 +36,8 @@ impl Offer<'_> {
     /// 3. Candidates of each [`Preference`], the best first.
     /// 4. Candidates that a probe reached.
     /// 5. Minus the squared difference of the ends' sequence numbers, so that equal interfaces are
-    ///    paired in order. When two interfaces are paired with two others, the pairing without
-    ///    crossing has the smaller sum.
+    ///    paired in order. The pairing of two interfaces with two others has the smaller sum if it
+    ///    has no crossing.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> i128 {
         let rank = Preference::COUNT - 1 - self.candidate.preference as usize;
         let parts = [

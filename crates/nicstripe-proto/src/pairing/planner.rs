@@ -148,7 +148,7 @@ impl Planner {
         }
     }
 
-    /// Starts the probes that are due by calling `start`. If `start` returns false, too many probes
+    /// Starts the probes that are due by calling `start`, which returns false if too many probes
     /// are in progress. The remaining probes are due after the next input, or after 1 s.
     pub fn probe(
         &mut self,

@@ -22,8 +22,8 @@ pub enum State {
 pub enum Failure {
     /// Neither the probe nor the connection attempt was answered.
     Unreachable,
-    /// A required host route is missing, because the peer's ownership of the address was not proved
-    /// or because the peer rejected the connection.
+    /// A required host route is missing: the peer did not prove that it owns the address, or the
+    /// peer rejected the connection.
     Unrouted,
     /// The connection arrived at another interface of the peer than the intended one.
     WrongInterface {

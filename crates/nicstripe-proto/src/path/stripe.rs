@@ -1,8 +1,8 @@
 //! Striping: assignment of chunks to paths.
 //!
 //! Paths pull from a shared queue. A path that can send gets an **assignment**: a run of chunks
-//! that keeps the path busy for 75 ms. Once the queue is empty, an idle path sends a second copy of
-//! the newest chunk in flight on another path (a **hedge**). The first acknowledgement wins.
+//! that keeps the path busy for 75 ms. An idle path **hedges** once the queue is empty: it sends a
+//! second copy of the newest chunk in flight on another path. The first acknowledgement wins.
 //! Measured with 1 Gbit/s + 10 Mbit/s, hedging reduces the tail from 1.55 × to 1.01 × of the ideal
 //! time. Hedging also provides failover from a path that dies silently.
 

@@ -14,8 +14,7 @@ use crate::{
 
 impl Session {
     /// Sends a request to the daemon; client only. Returns false without sending if [`MOST_ASKS`]
-    /// requests are unanswered, if an unanswered request has the same ID, or if this end is the
-    /// daemon.
+    /// requests or one with the same ID are unanswered. Also returns false on the daemon.
     ///
     /// [`MOST_ASKS`]: crate::message::MOST_ASKS
     pub fn ask(&mut self, ask: Ask) -> bool {

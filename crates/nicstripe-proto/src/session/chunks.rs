@@ -397,8 +397,8 @@ impl Session {
         (self.chunk_budget / sharing).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// Returns the receive window of each path in chunks. If the budget is limited and no transfer
-    /// receives, the window is one chunk. This reserves no memory for data that will not arrive.
+    /// Returns the receive window of each path in chunks. The window is one chunk if the budget is
+    /// limited and no transfer receives. This reserves no memory for data that will not arrive.
     pub(super) fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.receivers().next().is_some();
         if receives || self.chunk_budget == u64::MAX {

@@ -93,7 +93,8 @@ impl Paths {
     }
 
     /// Returns true if a path may carry data in either direction. Returns false if the path is
-    /// excluded from data, or if the path is in quarantine and another open path may carry data.
+    /// excluded from data. Also returns false if the path is in quarantine while another open path
+    /// may carry data.
     pub(super) fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.get(id) else {

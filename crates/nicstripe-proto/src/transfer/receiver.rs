@@ -21,8 +21,8 @@ use crate::{
     },
 };
 
-/// Number of received chunks after which the receiver acknowledges at once: 9 ms at 1 Gbit/s. The
-/// receiver acknowledges each batch of a tree separately.
+/// Number of received chunks after which the receiver acknowledges immediately: 9 ms at 1 Gbit/s.
+/// The receiver acknowledges each batch of a tree separately.
 ///
 /// One acknowledgement per chunk woke the sender for every 256 KiB.
 pub(crate) const ACK_EVERY: u64 = 4;
@@ -30,8 +30,8 @@ pub(crate) const ACK_EVERY: u64 = 4;
 /// Maximum delay of an acknowledgement.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 
-/// Number of window updates per window. If each update is an eighth of the window, the sender
-/// seldom waits for an update.
+/// Number of window updates per window. The sender seldom waits for an update if each is an eighth
+/// of the window.
 const WINDOW_STEPS: u64 = 8;
 
 /// Receiving half of one transfer.
@@ -320,7 +320,7 @@ impl Receiver {
     /// Keeps a chunk of the existing file that the sender confirmed as equal. Returns false if the
     /// chunk's hash was not sent or if the chunk is also being written.
     ///
-    /// While the chunk is being written, the file may hold other bytes than the hash covers.
+    /// The file may hold other bytes than the hash covers while the chunk is being written.
     pub(crate) fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
         if self.writing.contains_key(&chunk) {
             return false;
@@ -560,8 +560,8 @@ impl Receiver {
         news
     }
 
-    /// Records that the source changed while the sender read it. If the user permits changes, the
-    /// receiver's digest is authoritative, because it covers the chunks as received.
+    /// Records that the source changed while the sender read it. The receiver's digest becomes
+    /// authoritative if the user permits changes, because it covers the chunks as received.
     pub(crate) fn on_changing(&mut self) {
         self.is_changing = self.may_change;
     }

@@ -250,7 +250,7 @@ impl Sender {
     /// Returns the next chunk to send on `path`; `None` if the queue is empty. The chunk is from
     /// the path's assignment, or from a new assignment sized for `rate`.
     ///
-    /// With `paths` paths, an assignment is at most an equal share of the queue, so that a small
+    /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
     /// file uses all paths. An assignment is one chunk while the source still produces data.
     pub(crate) fn next_chunk(
         &mut self,

@@ -27,8 +27,8 @@ pub enum TreeMessage {
         /// Entries and other objects that failed at the receiver.
         #[n(1)]
         failed: Vec<EntryFailure>,
-        /// Paths relative to the target that were deleted as surplus. With `--dry-run`, the paths
-        /// that would be deleted.
+        /// Paths relative to the target that were deleted as surplus, or would be deleted without
+        /// `--dry-run`.
         #[n(2)]
         deleted: Vec<Name>,
         /// Number of further entries that were stored without set-user-ID bits, set-group-ID bits

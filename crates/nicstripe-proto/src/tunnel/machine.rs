@@ -201,8 +201,8 @@ impl Tunnels {
         }
     }
 
-    /// Returns the number of bytes that may be written now. If the number is 0,
-    /// [`TunnelEvent::Writable`] follows as soon as it is higher.
+    /// Returns the number of bytes that may be written now. A result of 0 is followed by
+    /// [`TunnelEvent::Writable`] as soon as the number rises.
     ///
     /// # Errors
     ///

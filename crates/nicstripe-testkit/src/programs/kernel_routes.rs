@@ -112,8 +112,8 @@ pub fn switch(interface: u32, on: bool) {
     command(&Request::new(libc::RTM_NEWLINK, &body), 0);
 }
 
-/// Adds a neighbour entry with the given hardware address on the calling thread's host, as the
-/// kernel does after an ARP request from `address`.
+/// Adds a neighbour entry with the given hardware address on the calling thread's host. The kernel
+/// adds such an entry after an ARP request from `address`.
 pub fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
     let family = AddressFamily::INET.as_raw().into();
     let body = words([family, interface, libc::NUD_STALE.into()]);

@@ -76,8 +76,8 @@ impl SweepRun {
         told
     }
 
-    /// Returns the only sweep of the report. Panics if the sweep has no advice, if a rate is 0, or
-    /// if the report is complete although the time limit stopped the sweep.
+    /// Returns the only sweep of the report. Panics if the sweep has no advice or a rate is 0. Also
+    /// panics if the report is complete although the time limit stopped the sweep.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else {

@@ -36,8 +36,7 @@ struct User {
     has_closed: bool,
     /// True if sent or received bytes may be lost.
     is_broken: bool,
-    /// Maximum number of bytes per read. With 0, the program reads nothing until the end of the
-    /// test.
+    /// Maximum number of bytes per read; 0 reads nothing until the end of the test.
     pace: usize,
 }
 

@@ -26,12 +26,12 @@ pub struct Put {
     /// Options that the daemon, as the receiver, applies to the file.
     #[n(2)]
     pub options: PutOptions,
-    /// File name of the source; `None` to store the file only as `name`. If `name` is a directory
-    /// at the receiver, the file is stored in the directory under this name.
+    /// File name of the source; `None` to store the file only as `name`. The file is stored under
+    /// this name in the directory if `name` is a directory at the receiver.
     #[n(3)]
     pub into: Option<Name>,
-    /// Tree entry to which this file belongs; `None` for a file outside of trees. If present, the
-    /// tree determines the target, and `name` is ignored.
+    /// Tree entry to which this file belongs; `None` for a file outside of trees. The tree
+    /// determines the target of such an entry, and `name` is ignored.
     #[n(4)]
     pub entry: Option<EntryRef>,
 }
@@ -83,8 +83,8 @@ pub struct Get {
     /// limit.
     #[n(2)]
     pub limit_bps: Option<u64>,
-    /// Tree entry to which this file belongs; `None` for a file outside of trees. If present, the
-    /// tree determines the file, and `name` is ignored.
+    /// Tree entry to which this file belongs; `None` for a file outside of trees. The tree
+    /// determines the file of such an entry, and `name` is ignored.
     #[n(3)]
     pub entry: Option<EntryRef>,
     /// True to compress the chunks that compression shortens.
@@ -118,8 +118,8 @@ pub struct Offer {
     /// Kind of the transfer's chunks; `None` means [`OfferKind::File`].
     #[n(4)]
     pub kind: Option<OfferKind>,
-    /// Number of bytes outside of holes; `None` if the file is not sparse. If present,
-    /// [`Holes`](super::Holes) messages follow the [`Accept`].
+    /// Number of bytes outside of holes; `None` if the file is not sparse. The
+    /// [`Holes`](super::Holes) messages of a sparse file follow the [`Accept`].
     #[n(5)]
     pub data: Option<u64>,
 }

@@ -116,8 +116,8 @@ impl Field {
         self.start_cp(case, &["--json"]).finish()
     }
 
-    /// Starts a copy and traces its receiver. If the receiver is the daemon, restarts the daemon
-    /// and also returns the client.
+    /// Starts a copy and traces its receiver. Restarts the daemon, and also returns the client, if
+    /// the daemon is the receiver.
     #[cfg(target_arch = "x86_64")]
     pub fn start_traced(
         &mut self,

@@ -61,7 +61,7 @@ pub enum Which {
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub which: Which,
-    /// Position of the call among the counted ones, from 1. With 0, no fault is injected.
+    /// Position of the call among the counted calls, from 1; 0 injects no fault.
     pub at: usize,
     pub fault: Fault,
 }
