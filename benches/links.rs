@@ -400,7 +400,8 @@ impl Watch for RouteWatch {
 /// this cable.
 #[derive(Debug, Default)]
 struct PlugWatch {
-    /// Time of the plug-in, and the bytes received over the cable before the plug-in.
+    /// Time of the plug-in, and the bytes received over the cable before the plug-in; `None`
+    /// before.
     plugged: Option<(Instant, u64)>,
     /// Time from the plug-in until [`DATA`] more bytes have arrived; `None` before.
     took: Option<Duration>,

@@ -20,7 +20,7 @@ pub(crate) struct Burden {
     pub(crate) loss: f64,
     /// Kernel parameters: host, name below `/proc/sys`, value.
     pub(crate) sysctls: Vec<(Host, &'static str, &'static str)>,
-    /// Host whose programs are stopped (SIGSTOP) five sixths of the time.
+    /// Host whose programs are stopped (SIGSTOP) five sixths of the time; `None` to stop none.
     pub(crate) stopped: Option<Host>,
     /// CPU quota of the programs on host B, in thousandths of a core; `None` for no quota.
     pub(crate) millicores: Option<u32>,

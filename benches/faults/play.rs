@@ -35,7 +35,7 @@ pub(crate) struct Play<'a> {
     /// Peak memory of the client and the daemon.
     peaks: [Peak; 2],
     /// Ideal time of the copy: its end if the cables carried their theoretical goodput since the
-    /// last fault.
+    /// last fault; `None` before the first fault.
     ideal: Option<Duration>,
 }
 

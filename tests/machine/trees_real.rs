@@ -347,7 +347,8 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     Completion::Completed
 }
 
-/// Returns the first name in a file such as `/etc/passwd` whose ID is neither 0 nor 1234.
+/// Returns the first name in a file such as `/etc/passwd` whose ID is neither 0 nor 1234; `None` if
+/// there is no such name.
 fn first_in(list: &str) -> Option<String> {
     let text = fs::read_to_string(list).ok()?;
     let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());

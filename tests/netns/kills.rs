@@ -223,7 +223,7 @@ impl Stage {
         self.start_again(cp);
     }
 
-    /// Kills the planned processes. Returns the client if it is still running.
+    /// Kills the planned processes. Returns the client; `None` if it was killed.
     fn kill(&mut self, plan: Kill, cp: Process) -> Option<Process> {
         let killed_daemon = self.daemon.take_if(|_| plan.daemon);
         let victims = plan

@@ -107,7 +107,7 @@ pub fn none() -> Option<String> {
     None
 }
 
-/// Obstacle of tests that take long: the reason to skip them unless `NICSTRIPE_LONG` is set.
+/// Obstacle of tests that take long: the reason to skip them; `None` if `NICSTRIPE_LONG` is set.
 pub fn length() -> Option<String> {
     (!is_long()).then(|| format!("takes long: {LONG}=1 or .ci/run --long runs it"))
 }

@@ -139,10 +139,11 @@ pub struct Path {
     pub(crate) loading: Option<LoadOrder>,
     /// True if the close frame of the session was sent on this connection.
     pub(crate) close_sent: bool,
-    /// Latest heartbeat timestamp of the peer. The next heartbeat echoes it.
+    /// Latest heartbeat timestamp of the peer, which the next heartbeat echoes; `None` if it was
+    /// echoed.
     echo: Option<u64>,
     rtt: Option<Duration>,
-    /// Minimum RTT measured on the current connection.
+    /// Minimum RTT measured on the current connection; `None` before the first measurement.
     min_rtt: Option<Duration>,
     /// Start time of the latest connection attempt.
     attempted: Instant,

@@ -55,7 +55,7 @@ struct Outgoing {
     /// retransmitted on any path.
     on: Option<PathId>,
     /// Time at which the message is retransmitted on another path, unless it is acknowledged
-    /// before.
+    /// before; `None` before the first transmission.
     resend_at: Option<Instant>,
     times: u32,
 }

@@ -23,7 +23,7 @@ pub struct SessionConfig {
     pub sync_interval: Duration,
     /// Time without a connection after which the session is abandoned: 10 minutes.
     pub patience: Duration,
-    /// Maximum rate of all paths together; unlimited by default.
+    /// Maximum rate of all paths together; `None` (no limit) by default.
     pub rate_limit: Option<BitRate>,
 }
 

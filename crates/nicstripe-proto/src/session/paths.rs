@@ -15,9 +15,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Paths {
     paths: BTreeMap<PathId, Path>,
-    /// Rate limit of all paths together.
+    /// Rate limit of all paths together; `None` for no limit.
     pub(super) pace: Option<Pace>,
-    /// Earliest time at which a rate limit permits another chunk.
+    /// Earliest time at which a rate limit permits another chunk; `None` if no limit forbids one.
     pub(super) paced_until: Option<Instant>,
 }
 

@@ -92,7 +92,8 @@ impl Session {
     }
 
     /// Queues the next chunk of a stream, with its length `len` in bytes and its chaining value.
-    /// Returns the chunk's index. Ends the stream if `last` is set.
+    /// Returns the chunk's index; `None` if the transfer cannot take the chunk. Ends the stream if
+    /// `last` is set.
     ///
     /// The source must keep the chunk for retransmission until [`Event::Released`].
     pub fn give(

@@ -13,8 +13,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
-    /// Highest transfer ID so far. A lower ID that is not in `transfers` belongs to an ended
-    /// transfer.
+    /// Highest transfer ID so far; `None` before the first transfer. A lower ID that is not in
+    /// `transfers` belongs to an ended transfer.
     last: Option<TransferId>,
     pub(super) round_robin: RoundRobin,
     /// Properties of sources that the receiver has not yet accepted.
@@ -303,7 +303,8 @@ pub struct Acceptance {
     /// Number of leading chunks to compare with the existing file (`--delta`); `None` without a
     /// comparison.
     pub delta: Option<u64>,
-    /// Maximum memory in bytes for the entries of a tree. See [`crate::message::Accept::memory`].
+    /// Maximum memory in bytes for the entries of a tree; `None` for no limit. See
+    /// [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
 

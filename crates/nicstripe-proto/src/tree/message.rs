@@ -32,7 +32,7 @@ pub enum TreeMessage {
         #[n(2)]
         deleted: Vec<Name>,
         /// Number of further entries that were stored without set-user-ID bits, set-group-ID bits
-        /// or root-only attributes, because the sender may not set these.
+        /// or root-only attributes, because the sender may not set these; `None` means 0.
         #[n(3)]
         stripped: Option<u64>,
     },

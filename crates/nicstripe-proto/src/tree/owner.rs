@@ -19,10 +19,10 @@ pub struct Owner {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OwnerNames {
-    /// Name of the user.
+    /// Name of the user; `None` for ID 0 or an unnamed ID.
     #[n(0)]
     pub user: Option<OwnerName>,
-    /// Name of the group.
+    /// Name of the group; `None` for ID 0 or an unnamed ID.
     #[n(1)]
     pub group: Option<OwnerName>,
     /// Names of the users and groups in the file's ACLs; `None` if extended attributes are not

@@ -129,28 +129,29 @@ pub struct BenchFacts {
     /// Host name of the machine; `None` if unknown.
     #[n(1)]
     pub name: Option<String>,
-    /// Name of the Linux distribution, or of the kernel if the distribution is unknown.
+    /// Name of the Linux distribution, or of the kernel if the distribution is unknown; `None` if
+    /// both are unknown.
     #[n(2)]
     pub os: Option<String>,
-    /// Release of the running kernel.
+    /// Release of the running kernel; `None` if unknown.
     #[n(3)]
     pub kernel: Option<String>,
-    /// Model name of the processor.
+    /// Model name of the processor; `None` if unknown.
     #[n(4)]
     pub cpu: Option<String>,
-    /// Number of logical processors available to the process.
+    /// Number of logical processors available to the process; `None` if unknown.
     #[n(5)]
     pub cores: Option<u32>,
-    /// Processor frequency in MHz.
+    /// Processor frequency in MHz; `None` if unknown.
     #[n(6)]
     pub cpu_mhz: Option<u32>,
-    /// Default TCP congestion control algorithm of the machine.
+    /// Default TCP congestion control algorithm of the machine; `None` if unknown.
     #[n(7)]
     pub congestion: Option<String>,
-    /// Maximum receive buffer that a socket may request, in bytes.
+    /// Maximum receive buffer that a socket may request, in bytes; `None` if unknown.
     #[n(8)]
     pub receive_buffer_max: Option<u64>,
-    /// Maximum send buffer that a socket may request, in bytes.
+    /// Maximum send buffer that a socket may request, in bytes; `None` if unknown.
     #[n(9)]
     pub send_buffer_max: Option<u64>,
     /// CPU quota of the control group, in thousandths of a core; `None` without a quota.
@@ -159,7 +160,7 @@ pub struct BenchFacts {
     /// Properties of the machine's interfaces that are not in [`Welcome`](super::Welcome).
     #[n(11)]
     pub interfaces: Vec<BenchInterface>,
-    /// True if TCP timestamps are enabled.
+    /// True if TCP timestamps are enabled; `None` if unknown.
     #[n(12)]
     pub timestamps: Option<bool>,
 }
@@ -171,19 +172,19 @@ pub struct BenchInterface {
     /// Name of the interface.
     #[n(0)]
     pub name: String,
-    /// Name of the kernel driver.
+    /// Name of the kernel driver; `None` if unknown.
     #[n(1)]
     pub driver: Option<String>,
-    /// Duplex mode: `half` or `full`.
+    /// Duplex mode: `half` or `full`; `None` if unknown.
     #[n(2)]
     pub duplex: Option<String>,
-    /// Names of the active offloads, such as segmentation offload.
+    /// Names of the active offloads, such as segmentation offload; `None` if unknown.
     #[n(3)]
     pub offloads: Option<Vec<String>>,
-    /// MTU of the interface in bytes.
+    /// MTU of the interface in bytes; `None` if unknown.
     #[n(4)]
     pub mtu: Option<u32>,
-    /// Line rate in bit/s, or the rate of a traffic shaper if that is lower.
+    /// Line rate in bit/s, or the rate of a traffic shaper if that is lower; `None` if unknown.
     #[n(5)]
     pub line_bps: Option<u64>,
 }
@@ -297,7 +298,8 @@ pub struct BenchSample {
     /// True for the last sample of the run.
     #[cbor(n(4), default, skip_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Number of transfers, in all sessions, that were active at the daemon during the run.
+    /// Number of transfers, in all sessions, that were active at the daemon during the run; `None`
+    /// if unknown.
     #[n(5)]
     pub transfers: Option<u32>,
 }
@@ -312,13 +314,15 @@ pub struct PathSample {
     /// Bytes of load payload written to the socket.
     #[n(1)]
     pub sent: u64,
-    /// Bytes received on the path's local interface, including packet headers and other traffic.
+    /// Bytes received on the path's local interface, including packet headers and other traffic;
+    /// `None` if unknown.
     #[n(2)]
     pub interface_received: Option<u64>,
-    /// Bytes sent on the path's local interface, including packet headers and other traffic.
+    /// Bytes sent on the path's local interface, including packet headers and other traffic; `None`
+    /// if unknown.
     #[n(3)]
     pub interface_sent: Option<u64>,
-    /// TCP statistics of the path's connection.
+    /// TCP statistics of the path's connection; `None` if unknown.
     #[n(4)]
     pub tcp: Option<TcpSample>,
 }
@@ -327,31 +331,33 @@ pub struct PathSample {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TcpSample {
-    /// Bytes sent by TCP, including retransmissions.
+    /// Bytes sent by TCP, including retransmissions; `None` if unknown.
     #[n(0)]
     pub sent: Option<u64>,
-    /// Bytes retransmitted by TCP.
+    /// Bytes retransmitted by TCP; `None` if unknown.
     #[n(1)]
     pub retransmitted: Option<u64>,
-    /// Time during which data was ready to send, in microseconds.
+    /// Time during which data was ready to send, in microseconds; `None` if unknown.
     #[n(2)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` during which the peer's receive window limited TCP, in microseconds.
+    /// Part of `busy_us` during which the peer's receive window limited TCP, in microseconds;
+    /// `None` if unknown.
     #[n(3)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds.
+    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds; `None` if
+    /// unknown.
     #[n(4)]
     pub sndbuf_limited_us: Option<u64>,
-    /// Congestion window in bytes.
+    /// Congestion window in bytes; `None` if unknown.
     #[n(5)]
     pub cwnd_bytes: Option<u64>,
-    /// Smoothed round-trip time in microseconds.
+    /// Smoothed round-trip time in microseconds; `None` if unknown.
     #[n(6)]
     pub rtt_us: Option<u64>,
-    /// Send buffer of the socket in bytes, as returned by `getsockopt`.
+    /// Send buffer of the socket in bytes, as returned by `getsockopt`; `None` if unknown.
     #[n(7)]
     pub send_buffer: Option<u64>,
-    /// Receive buffer of the socket in bytes, as returned by `getsockopt`.
+    /// Receive buffer of the socket in bytes, as returned by `getsockopt`; `None` if unknown.
     #[n(8)]
     pub receive_buffer: Option<u64>,
 }
@@ -372,7 +378,8 @@ pub struct CpuSample {
     /// CPU time of the process in user space and in the kernel, in microseconds.
     #[n(3)]
     pub process_us: u64,
-    /// Time during which the control group's CPU quota throttled the process, in microseconds.
+    /// Time during which the control group's CPU quota throttled the process, in microseconds;
+    /// `None` if unknown.
     #[n(4)]
     pub throttled_us: Option<u64>,
     /// Busy time of each processor in microseconds.
@@ -412,7 +419,7 @@ pub struct DiskDone {
     /// Duration of the read or write in microseconds.
     #[n(2)]
     pub micros: u64,
-    /// Type of the file system, such as `ext4`.
+    /// Type of the file system, such as `ext4`; `None` if unknown.
     #[n(3)]
     pub file_system: Option<String>,
     /// Error text; `None` if the read or write succeeded.

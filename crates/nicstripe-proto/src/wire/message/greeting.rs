@@ -26,7 +26,7 @@ pub struct Hello {
     /// ID of the connection's path, chosen by the client. A path has one connection at a time.
     #[n(3)]
     pub path: u16,
-    /// Name of the client's interface, for the daemon's log.
+    /// Name of the client's interface, for the daemon's log; `None` if unknown.
     #[n(4)]
     pub interface: Option<String>,
     /// The client's interfaces; `None` when joining a session.
@@ -37,7 +37,7 @@ pub struct Hello {
     pub cap_bps: Option<u64>,
     /// Padding without meaning, at most [`MAX_PADDING`] bytes. The padding fills a packet of the
     /// interface's MTU, to test whether such a packet arrives. The daemon answers with the same
-    /// number of bytes.
+    /// number of bytes. `None` for no test.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
@@ -55,7 +55,8 @@ pub struct Welcome {
     /// The daemon's interfaces; `None` when the client joins a session.
     #[n(2)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Padding without meaning. Has the same number of bytes as the padding of the [`Hello`].
+    /// Padding without meaning, with as many bytes as the padding of the [`Hello`]; `None` if that
+    /// has none.
     #[cbor(n(3), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }

@@ -230,23 +230,25 @@ pub struct StreamReport {
     /// ID of the path.
     #[n(0)]
     pub path: u16,
-    /// Bytes retransmitted by TCP.
+    /// Bytes retransmitted by TCP; `None` if unknown.
     #[n(1)]
     pub retransmitted_bytes: Option<u64>,
-    /// Smoothed round-trip time, in microseconds.
+    /// Smoothed round-trip time in microseconds; `None` if unknown.
     #[n(2)]
     pub rtt_us: Option<u64>,
-    /// Time during which data was ready to send, in microseconds.
+    /// Time during which data was ready to send, in microseconds; `None` if unknown.
     #[n(3)]
     pub busy_us: Option<u64>,
-    /// Part of `busy_us` during which the receiver's TCP window limited TCP, in microseconds.
+    /// Part of `busy_us` during which the receiver's TCP window limited TCP, in microseconds;
+    /// `None` if unknown.
     #[n(4)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds.
+    /// Part of `busy_us` during which the send buffer limited TCP, in microseconds; `None` if
+    /// unknown.
     #[n(5)]
     pub sndbuf_limited_us: Option<u64>,
     /// Time during which data was ready to send but credit for data frames was lacking, in
-    /// microseconds.
+    /// microseconds; `None` if unknown.
     #[n(6)]
     pub starved_us: Option<u64>,
 }
