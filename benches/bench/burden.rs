@@ -66,9 +66,8 @@ impl Burden {
         Ok(Some(quota))
     }
 
-    /// Runs `action`, during which the programs of the stopped host are stopped five sixths of the
-    /// time. Does not stop any program if the case has no stopped host. `ends` are the processes of
-    /// hosts A and B.
+    /// Runs `action` while the programs of the stopped host are stopped five sixths of the time.
+    /// Stops no program if the case has no stopped host. `ends` are the processes of hosts A and B.
     pub(crate) fn while_stopped<T>(
         &self,
         ends: [&[&Process]; 2],

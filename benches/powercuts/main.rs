@@ -118,7 +118,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reruns this program in new mount and PID namespaces, so that all mounts disappear when it exits.
+/// Reruns this program in new mount and PID namespaces. All mounts disappear when the program
+/// exits.
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
     let strace = (arguments.control > 0).then_some("strace");
     if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {

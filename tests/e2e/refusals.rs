@@ -1,5 +1,5 @@
-//! Tests of clients whose daemon does not run, has an unexpected key, or receives bytes other than
-//! a TLS handshake.
+//! Tests of clients whose daemon does not run or has an unexpected key, and of daemons that receive
+//! bytes other than a TLS handshake.
 
 use std::{
     io::{Read, Write},

@@ -237,6 +237,6 @@ fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
 /// Timeout for a datagram or a route.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Time after which the daemon removes the route of an announced connection that has not been made,
-/// with a margin.
+/// Time after which the daemon removes the route of an announced connection that the client did not
+/// make, plus a margin.
 const PROBATION: Duration = Duration::from_secs(11);

@@ -140,8 +140,8 @@ pub(crate) enum Due {
     Resumes(Route),
     /// The handshake completes at the connecting end, which may now send.
     HandshakeDone(LinkId),
-    /// A connection ends at `end` because the link lost its carrier or another connection replaced
-    /// it. No message causes this.
+    /// A connection ends at `end` without a message, because the link lost its carrier or another
+    /// connection replaced it.
     Closes {
         link: LinkId,
         end: End,

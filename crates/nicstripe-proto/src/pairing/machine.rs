@@ -13,8 +13,8 @@ use super::{
 };
 use crate::wire::message::PeerInterface;
 
-/// Maximum number of interfaces announced and paired per machine. Interfaces with
-/// [`MOST_ADDRESSES`] each fit into one handshake message.
+/// Maximum number of interfaces per machine that are announced and paired. These interfaces, with
+/// [`MOST_ADDRESSES`] each, fit into one handshake message.
 pub const MOST_INTERFACES: usize = 64;
 /// Maximum number of addresses per interface. See [`MOST_INTERFACES`].
 pub const MOST_ADDRESSES: usize = 8;

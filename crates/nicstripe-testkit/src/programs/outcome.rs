@@ -54,8 +54,8 @@ impl Outcome {
         line
     }
 
-    /// Returns the JSON document of `cp --json` or `--json-stream`. Panics unless it matches its
-    /// schema and the exit code.
+    /// Returns the JSON document of `cp --json` or `--json-stream`. Panics unless the document
+    /// matches its schema and the exit code.
     #[track_caller]
     pub fn document(&self) -> Value {
         let last = self
@@ -80,7 +80,8 @@ impl Outcome {
         document
     }
 
-    /// Returns the JSON document of a command other than `cp`. Panics unless it matches its schema.
+    /// Returns the JSON document of a command other than `cp`. Panics unless the document matches
+    /// its schema.
     #[track_caller]
     pub fn document_of(&self, schema: &str) -> Value {
         let document: Value =

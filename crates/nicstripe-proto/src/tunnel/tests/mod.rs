@@ -30,8 +30,8 @@ impl Mux {
         }
     }
 
-    /// Sends a batch of at most `batch` bytes from each end that has something to send and whose
-    /// batches in flight are below the limit.
+    /// Sends a batch of at most `batch` bytes from each end that has something to send and may have
+    /// another batch in flight. Returns true if a batch was sent.
     pub(super) fn send(&mut self, batch: usize) -> bool {
         let mut any = false;
         for (end, queue) in [

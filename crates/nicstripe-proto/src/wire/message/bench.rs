@@ -259,12 +259,12 @@ pub struct RunReady {
     /// ID of the run, from [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Send buffer of the paths' sockets in bytes, the smallest one that the kernel granted; `None`
-    /// unless a size was requested.
+    /// Smallest send buffer, in bytes, that the kernel granted to a path's socket; `None` unless a
+    /// size was requested.
     #[n(1)]
     pub send_buffer: Option<u64>,
-    /// Receive buffer of the paths' sockets in bytes, the smallest one that the kernel granted;
-    /// `None` unless a size was requested.
+    /// Smallest receive buffer, in bytes, that the kernel granted to a path's socket; `None` unless
+    /// a size was requested.
     #[n(2)]
     pub receive_buffer: Option<u64>,
 }

@@ -139,8 +139,8 @@ fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bo
     Ok(tree.subtrees().eq([subtree]))
 }
 
-/// Returns the path of a journal's part file; `None` if it does not exist. The name of the part
-/// file has a tag derived from the journal's ID.
+/// Returns the path of a journal's part file; `None` if the part file does not exist. The name of
+/// the part file has a tag derived from the journal's ID.
 fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
     let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4]
         .iter()
