@@ -8,11 +8,9 @@ mod asks;
 #[cfg(feature = "bench")]
 mod bench;
 mod ends;
-mod mux;
 #[cfg(not(feature = "bench"))]
 mod no_bench;
 mod paths;
-mod reports;
 mod transfers;
 
 use std::{
@@ -24,7 +22,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, Event as SessionEvent, FailCode, Frame, PathId, PathLoss, Role, Session,
+    BitRate, Event as SessionEvent, FailCode, Frame, PathId, PathLoss, Role, Session,
     SessionConfig, Transmit, load::LoadGate, message::CloseCode, session::failure,
 };
 use tokio::{
@@ -35,7 +33,12 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(not(feature = "bench"))]
 use self::no_bench as bench;
-use self::{account::Account, asks::Asks, bench::SessionBench, ends::Ends, mux::MuxEnds};
+use self::{
+    account::Account,
+    asks::Asks,
+    bench::SessionBench,
+    ends::{Ends, MuxEnds},
+};
 use super::{
     endpoint::retransmit::BufferedChunk,
     input::{Command, Input, Jobs, LinkNews, SessionHandle, Step},
@@ -45,7 +48,7 @@ use super::{
     waiters::{Audience, Waiters},
 };
 use crate::{
-    file::{BufferPool, ChunkBuffer, IoPool},
+    file::{Arrived, BufferPool, IoPool},
     report::error::Error,
     text::{logged::logged_error, shown_interface},
     wire::{
@@ -122,7 +125,7 @@ pub(crate) struct Driver {
     account: Option<Account>,
     hashing: u32,
     /// Received chunks that wait while another copy of the same chunk is being written.
-    later: Vec<(PathId, DataHeader, ChunkBuffer)>,
+    later: Vec<Arrived>,
     zeroing: u32,
     comparing: u32,
     /// True if the peer has closed the session, so that the loss of its connections is expected.
@@ -163,11 +166,12 @@ impl Driver {
         };
         let driver = Self {
             session: Session::new(role, config.session.clone(), now),
-            jobs: Jobs::new(
-                config.pool.clone(),
-                config.buffers.clone(),
-                handle.inputs.clone(),
-            ),
+            jobs: Jobs {
+                pool: config.pool.clone(),
+                buffers: config.buffers.clone(),
+                inputs: handle.inputs.clone(),
+                threads: TaskTracker::new(),
+            },
             inputs,
             own_senders: 0,
             handle: handle.clone(),
@@ -301,7 +305,12 @@ impl Driver {
                         connection.moved.received += u64::from(header.len);
                     }
                 }
-                self.on_incoming(path, header, buffer, incoming, now);
+                let arrived = Arrived {
+                    path,
+                    header,
+                    buffer,
+                };
+                self.on_incoming(arrived, incoming, now);
             }
             StreamEvent::Flushed(chunks) => {
                 (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path));
@@ -623,7 +632,7 @@ impl Driver {
             .values_mut()
             .for_each(PathConnection::release);
         self.ends.stop();
-        self.mux.take().into_iter().for_each(|ends| ends.end());
+        self.mux.take().into_iter().for_each(|ends| ends.mux.end());
         self.settle().await;
         Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled {
             resumable: true,

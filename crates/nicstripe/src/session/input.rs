@@ -317,6 +317,7 @@ impl EventSink for PathSink {
 /// Threads, buffers and input channel of one session, for the jobs of its transfers.
 #[derive(Debug)]
 pub(crate) struct Jobs {
+    /// I/O threads. A job that runs there directly reports its result itself.
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -325,15 +326,6 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(crate) fn new(pool: IoPool, buffers: BufferPool, inputs: mpsc::Sender<Input>) -> Self {
-        Self {
-            pool,
-            buffers,
-            inputs,
-            threads: TaskTracker::new(),
-        }
-    }
-
     /// Runs a job in an I/O thread and reports its result to the session.
     pub(crate) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
         self.pool.run(self.reporting(move || Input::Io(job())));
@@ -351,11 +343,6 @@ impl Jobs {
             step,
             result: job(),
         });
-    }
-
-    /// Runs a job in an I/O thread. The job itself reports its result to the session.
-    pub(crate) fn aside(&self, job: impl FnOnce() + Send + 'static) {
-        self.pool.run(job);
     }
 
     /// Opens a source in a task, which then passes it to the session.
@@ -396,7 +383,7 @@ impl Jobs {
 
     /// Runs a task and sends its result to the session as an input. Ends the session if the task
     /// panics.
-    fn spawn(&self, task: impl Future<Output = Input> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = Input> + Send + 'static) {
         let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
         tokio::spawn(async move {
             let _fault = fault;
@@ -515,9 +502,7 @@ pub(crate) enum IoResult {
         result: Result<(), WriteError>,
     },
     Verified {
-        path: PathId,
-        header: DataHeader,
-        buffer: ChunkBuffer,
+        arrived: Arrived,
         result: Result<(), WriteError>,
     },
     Step {
@@ -547,15 +532,5 @@ pub(crate) enum Step {
 /// Verifies a received chunk of a stream against its header.
 pub(crate) fn verified(grid: Grid, mut arrived: Arrived) -> IoResult {
     let result = arrived.verify(grid);
-    let Arrived {
-        path,
-        header,
-        buffer,
-    } = arrived;
-    IoResult::Verified {
-        path,
-        header,
-        buffer,
-        result,
-    }
+    IoResult::Verified { arrived, result }
 }

@@ -39,7 +39,8 @@ pub(crate) struct Tally {
     history: VecDeque<Sample>,
     /// Totals of ended transfers: this one and the standalone files of its tree.
     pub(crate) stats: TransferStats,
-    walked: Option<WalkProgress>,
+    /// Latest progress of the directory walk; `None` for a transfer that is no tree.
+    pub(super) walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
 }
 
@@ -83,15 +84,6 @@ impl Tally {
         self.wire_bytes += u64::from(header.len);
         let saved = header.chunk_len().saturating_sub(header.len);
         *self.saved_by_path.entry(path).or_default() += u64::from(saved);
-    }
-
-    /// Adds the totals of a transfer that has ended: this one or a standalone file of its tree.
-    pub(super) fn add(&mut self, stats: &TransferStats) {
-        self.stats.add(stats);
-    }
-
-    pub(super) fn on_walked(&mut self, progress: WalkProgress) {
-        self.walked = Some(progress);
     }
 
     /// Stores the TCP statistics that the sender reported. They describe the paths better than the

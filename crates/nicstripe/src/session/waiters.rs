@@ -247,7 +247,7 @@ impl Waiters {
         close: impl FnOnce(Tally) -> Tally,
     ) {
         if let Some(tally) = self.tally(transfer) {
-            tally.add(stats);
+            tally.stats.add(stats);
         }
         match self.0.remove(&transfer) {
             Some(Awaited::Whole { waiter, tally }) => {

@@ -9,7 +9,4 @@ mod mux;
 mod stream;
 
 pub use self::stream::Tunnel;
-pub(crate) use self::{
-    dialer::Dialer,
-    mux::{BatchSender, TunnelMux},
-};
+pub(crate) use self::{dialer::Dialer, mux::TunnelMux};

@@ -11,32 +11,13 @@ use std::{
 
 use nicstripe_proto::{
     Role,
-    frame::MAX_PAYLOAD,
     tunnel::{Broken, ConnId, OpenError, TargetRefusal, TunnelError, TunnelEvent, Tunnels},
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{dialer::Dialer, stream::Tunnel};
-use crate::{file::ChunkBuffer, report::error::Error};
-
-/// Sender of the multiplexer's batches, limited by a send window.
-pub(crate) trait BatchSender: Send {
-    /// Permit of the send window for one batch.
-    type Permit: Send;
-
-    /// Returns a function that returns true while sent batches are not acknowledged.
-    fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync>;
-    /// Waits for a permit of the send window. Returns `None` if the transfer has ended.
-    fn acquire(&self) -> impl Future<Output = Option<Self::Permit>> + Send;
-    fn buffer(&self) -> ChunkBuffer;
-    /// Sends one batch. Returns false if the transfer has ended.
-    fn send_with(
-        &mut self,
-        permit: Self::Permit,
-        batch: ChunkBuffer,
-    ) -> impl Future<Output = bool> + Send;
-}
+use crate::report::error::Error;
 
 pub(crate) struct TunnelMux {
     state: Mutex<State>,
@@ -54,10 +35,12 @@ pub(super) struct State {
     taken: u64,
     breach: Option<TunnelError>,
     has_ended: bool,
-    /// Function that returns true while sent batches are not acknowledged; `None` before the
-    /// sending task starts and after the end.
-    under_way: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// `None` before the sending task starts and after the end.
+    under_way: Option<InFlight>,
 }
+
+/// Function that returns true while sent batches are not acknowledged.
+type InFlight = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Answer to the request for a tunnel: accepted, or rejected with a code and a message.
 type Answer = Result<(), (TargetRefusal, String)>;
@@ -70,14 +53,6 @@ struct User {
     /// Waker of the task that waits for the answer to its request.
     opener: Option<Waker>,
     answer: Option<Answer>,
-}
-
-/// Changes of the multiplexer since its last status, for the session.
-#[derive(Debug)]
-pub(crate) struct MuxStatus {
-    /// Number of batches consumed, which the session reports to the peer.
-    pub(crate) taken: u64,
-    pub(crate) breach: Option<TunnelError>,
 }
 
 impl TunnelMux {
@@ -117,30 +92,27 @@ impl TunnelMux {
         result
     }
 
-    /// Sends pending data until the session or the multiplexer ends.
-    pub(crate) async fn pump(self: Arc<Self>, mut chunks: impl BatchSender) {
-        let _guard = EndAtDrop(&self);
-        let in_flight = chunks.in_flight();
+    /// Registers the task that sends the batches. `in_flight` returns true while sent batches are
+    /// not acknowledged. The multiplexer ends when the guard is dropped.
+    pub(crate) fn begin_sending(&self, in_flight: InFlight) -> EndAtDrop<'_> {
         self.state.lock().under_way = Some(in_flight);
-        loop {
-            // Sends a batch as soon as there is data. Data that arrives while the send window is
-            // full enlarges the next batch.
-            while !self.state.lock().tunnels.is_due() {
-                if self.state.lock().has_ended {
-                    return;
-                }
-                self.work.notified().await;
+        EndAtDrop(self)
+    }
+
+    /// Waits until there is data to send. Returns false once the multiplexer has ended.
+    pub(crate) async fn is_due(&self) -> bool {
+        while !self.state.lock().tunnels.is_due() {
+            if self.state.lock().has_ended {
+                return false;
             }
-            let Some(permit) = chunks.acquire().await else {
-                return;
-            };
-            let mut buffer = chunks.buffer();
-            let len = self.with(|state| state.tunnels.fill(buffer.bytes_mut(MAX_PAYLOAD)));
-            buffer.bytes_mut(len);
-            if len > 0 && !chunks.send_with(permit, buffer).await {
-                return;
-            }
+            self.work.notified().await;
         }
+        true
+    }
+
+    /// Writes the next batch to `batch` and returns its length in bytes.
+    pub(crate) fn fill(&self, batch: &mut [u8]) -> usize {
+        self.with(|state| state.tunnels.fill(batch))
     }
 
     /// Handles the peer's next batch, in order, and connects the tunnels that it requests.
@@ -162,14 +134,11 @@ impl TunnelMux {
         }
     }
 
-    /// Returns the changes since the last call: the consumed batches and the protocol violation, if
-    /// any.
-    pub(crate) fn status(&self) -> MuxStatus {
+    /// Returns the changes since the last call: the number of consumed batches, which the session
+    /// reports to the peer, and the protocol violation, if any.
+    pub(crate) fn status(&self) -> (u64, Option<TunnelError>) {
         let mut state = self.state.lock();
-        MuxStatus {
-            taken: std::mem::take(&mut state.taken),
-            breach: state.breach.take(),
-        }
+        (std::mem::take(&mut state.taken), state.breach.take())
     }
 
     /// Ends all tunnels. Called at the end of the session or of one of the two transfers that carry
@@ -301,7 +270,7 @@ impl TunnelMux {
 
 /// Guard of the sending task that ends the multiplexer when the task ends for any reason, so that
 /// no other task waits forever.
-struct EndAtDrop<'a>(&'a TunnelMux);
+pub(crate) struct EndAtDrop<'a>(&'a TunnelMux);
 
 impl Drop for EndAtDrop<'_> {
     fn drop(&mut self) {

@@ -13,16 +13,16 @@ use std::{
 use nicstripe_proto::{
     DataHeader, Decoder, Frame, FrameError, Piece,
     frame::{MAX_LOAD, MAX_PAYLOAD},
-    load::{LoadError, LoadGate, LoadMeter, LoadOrder, PingOrder},
+    load::{LoadError, LoadOrder, PingOrder},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::load::{Came, StreamLoad};
+use self::load::StreamLoad;
 pub(crate) use self::load::{LoadCounters, Loads};
 use super::{
     clock,
-    tls::{TlsError, TlsStream},
+    tls::{Progress, TlsError, TlsStream},
 };
 use crate::file::{BufferPool, ChunkBuffer};
 
@@ -361,22 +361,8 @@ impl<S: EventSink> Stream<S> {
 
     async fn receive(&mut self) -> Result<(), StreamEnd> {
         let mut events = Vec::new();
-        let mut came = Came::default();
-        let gate = self.bench.gate();
-        let mut taking = Taking {
-            decoder: &mut self.greeted.decoder,
-            incoming: &mut self.incoming,
-            buffers: &self.buffers,
-            meter: self.bench.meter(),
-            gate,
-            came: &mut came,
-            events: &mut events,
-        };
-        let received = self
-            .greeted
-            .tls
-            .try_receive(|plaintext| taking.take(plaintext))?;
-        let times = self.bench.take(&came, &mut self.greeted.tls)?;
+        let received = self.take_received(&mut events)?;
+        let times = self.bench.answer(&mut self.greeted.tls)?;
         events.extend(times.map(StreamEvent::Pinged));
         if events.is_empty()
             && received.received > 0
@@ -395,50 +381,43 @@ impl<S: EventSink> Stream<S> {
         }
     }
 
+    /// Receives once and decodes the plaintext: collects each chunk in a separate buffer, and counts
+    /// and discards benchmark load.
+    fn take_received(&mut self, events: &mut Vec<StreamEvent>) -> Result<Progress, StreamEnd> {
+        let Greeted { tls, decoder, .. } = &mut self.greeted;
+        let gate = self.bench.gate();
+        tls.try_receive(|mut plaintext| {
+            while let Some(piece) = decoder.next(&mut plaintext)? {
+                match piece {
+                    Piece::Frame(frame) => events.push(StreamEvent::Frame(frame)),
+                    Piece::DataStart(header) => {
+                        self.incoming = Some((header, self.buffers.take()));
+                    }
+                    Piece::DataBytes(bytes) => {
+                        if let Some((_, buffer)) = &mut self.incoming {
+                            // The decoder has checked the length against the limit that buffers
+                            // are made for.
+                            buffer.append(bytes);
+                        }
+                    }
+                    Piece::DataEnd => {
+                        let chunk = self.incoming.take();
+                        events.extend(
+                            chunk.map(|(header, buffer)| StreamEvent::Chunk { header, buffer }),
+                        );
+                    }
+                    piece => self.bench.on_piece(&piece, gate)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
     async fn deliver(&mut self, events: Vec<StreamEvent>) -> Result<(), StreamEnd> {
         if self.sink.deliver(events).await {
             Ok(())
         } else {
             Err(StreamEnd::Closed)
         }
-    }
-}
-
-/// Parser of received plaintext: collects each chunk in a separate buffer, and counts and discards
-/// benchmark load.
-struct Taking<'a> {
-    decoder: &'a mut Decoder,
-    incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
-    buffers: &'a BufferPool,
-    meter: &'a mut LoadMeter,
-    gate: LoadGate,
-    came: &'a mut Came,
-    events: &'a mut Vec<StreamEvent>,
-}
-
-impl Taking<'_> {
-    fn take(&mut self, mut plaintext: &[u8]) -> Result<(), StreamEnd> {
-        while let Some(piece) = self.decoder.next(&mut plaintext)? {
-            match piece {
-                Piece::Frame(frame) => self.events.push(StreamEvent::Frame(frame)),
-                Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
-                Piece::DataBytes(bytes) => {
-                    if let Some((_, buffer)) = self.incoming {
-                        // The decoder has checked the length against the limit that buffers are
-                        // made for.
-                        buffer.append(bytes);
-                    }
-                }
-                Piece::DataEnd => {
-                    self.events.extend(
-                        self.incoming
-                            .take()
-                            .map(|(header, buffer)| StreamEvent::Chunk { header, buffer }),
-                    );
-                }
-                piece => self.came.on_piece(self.meter, self.gate, &piece)?,
-            }
-        }
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, Digest, Frame, FrameError, Name, TransferId,
+    ChainingValue, ChunkId, DataHeader, Digest, Frame, FrameError, Name, TransferId,
     message::{AnswerKind, Ask, AskKind, Get, PutOptions},
     tree::EntryId,
 };
@@ -427,9 +427,11 @@ async fn results_of_ended_transfers_change_nothing() {
             result: Err(WriteError::File(no_file())),
         },
         IoResult::Verified {
-            path,
-            header,
-            buffer: buffers.take(),
+            arrived: Arrived {
+                path,
+                header,
+                buffer: buffers.take(),
+            },
             result: Ok(()),
         },
         IoResult::Flushed {

@@ -93,7 +93,7 @@ impl Driver {
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());
         let fault = Fault::of(&inputs);
         let last = asks.len();
-        self.jobs.aside(move || {
+        self.jobs.pool.run(move || {
             let _fault = fault;
             for (index, ask) in asks.into_iter().enumerate() {
                 let answer = service.answer(&ask.ask);

@@ -168,7 +168,7 @@ impl Driver {
                 .collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
             // A network driver may be slow to answer.
-            self.jobs.aside(move || {
+            self.jobs.pool.run(move || {
                 send_in_background(&session, BenchBody::Facts(facts(names.into_iter())));
             });
         }
@@ -353,7 +353,7 @@ impl Driver {
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
         let shortened = |text: &str| text[..boundary(text, MAX_FACTS.1)].to_owned();
-        self.jobs.aside(move || {
+        self.jobs.pool.run(move || {
             let done = service
                 .work_for_bench(&order, &stopped)
                 .unwrap_or_else(|error| DiskDone {

@@ -1,24 +1,24 @@
-//! Sources and sinks of a session's transfers, from the request to the end.
+//! Sources and sinks of a session's transfers, from the request to the end, and the tunnel
+//! multiplexer, which two transfers carry.
 
 use std::{collections::BTreeMap, fmt, io, sync::Arc};
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, FailCode, Offer, Subtree, TransferId,
-    message::{Committed, EntryRef, Get, GetTree, Put, PutTree, TreeBody},
+    ChunkId, Digest, FailCode, Offer, Subtree, TransferId,
+    message::{Committed, EntryRef, Get, GetTree, OpenTunnels, Put, PutTree, TreeBody},
     session::failure,
     tree::{Reason, TreeMessage},
 };
 
 use super::Driver;
 use crate::{
-    file::{self, ChunkBuffer, FileError},
+    file::{self, Arrived, ChunkBuffer, FileError},
     report::{error::Error, metrics::Direction},
     session::{
         endpoint::{
             End, Scope, Sink, SinkOpened, Source,
             entry::{open_source, open_target},
             retransmit::{Produced, RetransmitBuffer},
-            stream::ReorderBuffer,
             tree::{Trees, no_tree},
             tunnel::{TunnelSink, TunnelSource},
         },
@@ -55,7 +55,9 @@ struct Outgoing {
 struct Incoming {
     sink: Box<dyn Sink>,
     /// Reorder buffer of a stream: chunks that wait for earlier ones.
-    order: ReorderBuffer,
+    reordered: BTreeMap<ChunkId, ChunkBuffer>,
+    /// Next chunk of a stream that the sink takes.
+    next: ChunkId,
     /// Digest of a stream that both ends agreed on; `None` until all data has arrived.
     digest: Option<Digest>,
 }
@@ -64,7 +66,8 @@ impl Incoming {
     fn new(sink: Box<dyn Sink>) -> Self {
         Self {
             sink,
-            order: ReorderBuffer::default(),
+            reordered: BTreeMap::new(),
+            next: ChunkId(0),
             digest: None,
         }
     }
@@ -109,11 +112,12 @@ impl Ends {
 
     /// Passes a verified chunk of a stream to its sink, followed by later chunks that are now in
     /// order.
-    pub(super) fn take(&mut self, header: &DataHeader, buffer: ChunkBuffer) {
-        if let Some(Incoming { sink, order, .. }) = self.sinks.get_mut(&header.transfer) {
-            order.insert(header.chunk, buffer);
-            while let Some(chunk) = order.pop() {
-                sink.take(chunk);
+    pub(super) fn take(&mut self, Arrived { header, buffer, .. }: Arrived) {
+        if let Some(incoming) = self.sinks.get_mut(&header.transfer) {
+            incoming.reordered.insert(header.chunk, buffer);
+            while let Some(chunk) = incoming.reordered.remove(&incoming.next) {
+                incoming.next = ChunkId(incoming.next.0 + 1);
+                incoming.sink.take(chunk);
             }
         }
     }
@@ -163,6 +167,13 @@ impl Ends {
     pub(super) fn take_report(&mut self, transfer: TransferId) -> Option<TreeReport> {
         self.reports.remove(&transfer)
     }
+}
+
+/// Tunnel multiplexer of a session, and the two transfers that carry it.
+#[derive(Debug)]
+pub(super) struct MuxEnds {
+    transfers: [TransferId; 2],
+    pub(super) mux: Arc<TunnelMux>,
 }
 
 impl Driver {
@@ -404,7 +415,7 @@ impl Driver {
             TreeOutput::Message(message) => self.session.send_tree(TreeBody { transfer, message }),
             TreeOutput::Walked(progress) => {
                 if let Some(tally) = self.waiters.tally(transfer) {
-                    tally.on_walked(progress);
+                    tally.walked = Some(progress);
                 }
             }
             TreeOutput::Finished(Err(error)) => self.fail(transfer, error),
@@ -472,24 +483,92 @@ impl Driver {
         }
     }
 
-    /// Client: registers the tunnel multiplexer to start when the peer accepts transfer `out` and
-    /// offers transfer `back`.
-    pub(super) fn await_mux(&mut self, out: TransferId, back: TransferId, mux: &Arc<TunnelMux>) {
-        self.add_source(out, Box::new(TunnelSource(mux.clone())));
-        let sink = Incoming::new(Box::new(TunnelSink(mux.clone())));
-        self.ends.sinks.insert(back, sink);
-    }
-
-    /// Daemon: accepts transfer `back` and offers transfer `out` of the tunnel multiplexer.
-    pub(super) fn serve_mux(&mut self, out: TransferId, back: TransferId, mux: &Arc<TunnelMux>) {
-        self.receive(back, Box::new(TunnelSink(mux.clone())), Vec::new());
-        self.send(out, Box::new(TunnelSource(mux.clone())));
-    }
-
     /// Rejects a transfer that the peer requests. It has no local owner to inform.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
         self.session
             .fail(failure(transfer, FailCode::Refused, why, false));
+    }
+}
+
+impl Driver {
+    /// Client: requests a multiplexer from the daemon. Ends `mux` if the session already has one.
+    pub(super) fn open_mux(&mut self, request: OpenTunnels, mux: Arc<TunnelMux>) {
+        if self.mux.is_some() {
+            return mux.end();
+        }
+        self.add_source(request.up, Box::new(TunnelSource(mux.clone())));
+        let sink = Incoming::new(Box::new(TunnelSink(mux.clone())));
+        self.ends.sinks.insert(request.down, sink);
+        self.mux = Some(MuxEnds {
+            transfers: [request.up, request.down],
+            mux,
+        });
+        self.session.open_tunnels(request);
+    }
+
+    /// Daemon: accepts the client's multiplexer. The targets are checked for each tunnel.
+    pub(super) fn on_tunnels_requested(&mut self, request: OpenTunnels) {
+        let Some(service) = &self.config.service else {
+            return;
+        };
+        if self.mux.is_some() {
+            return [request.up, request.down]
+                .into_iter()
+                .for_each(|transfer| self.refuse(transfer, "tunnel multiplexer exists already"));
+        }
+        let dialer = service.dialer(self.config.host.clone());
+        let mux = TunnelMux::new(Some(Arc::new(dialer)));
+        self.mux = Some(MuxEnds {
+            transfers: [request.up, request.down],
+            mux: mux.clone(),
+        });
+        self.receive(request.up, Box::new(TunnelSink(mux.clone())), Vec::new());
+        self.send(request.down, Box::new(TunnelSource(mux)));
+    }
+
+    /// Reports consumed batches to the peer. Ends the multiplexer if the peer violated the tunnel
+    /// protocol or ended a transfer.
+    pub(super) fn poll_mux(&mut self, transfer: TransferId) {
+        let Some(mux) = self.mux_of(transfer) else {
+            return;
+        };
+        let ((taken, breach), has_ended) = (mux.status(), mux.has_ended());
+        if taken > 0 {
+            self.session.taken(transfer, taken);
+        }
+        if let Some(breach) = breach {
+            tracing::warn!(peer = self.config.host, error = %breach, "tunnels end");
+            self.end_mux(FailCode::Protocol, &breach.to_string());
+        } else if has_ended {
+            self.end_mux(FailCode::Protocol, "peer ended the tunnel multiplexer");
+        }
+    }
+
+    /// Ends the multiplexer if one of its two transfers has ended.
+    pub(super) fn forget_mux(&mut self, transfer: TransferId) {
+        if self.mux_of(transfer).is_some() {
+            self.end_mux(
+                FailCode::Cancelled,
+                "other direction of the tunnel multiplexer has ended",
+            );
+        }
+    }
+
+    /// Returns the multiplexer that a transfer carries.
+    fn mux_of(&self, transfer: TransferId) -> Option<&TunnelMux> {
+        let ends = self.mux.as_ref()?;
+        ends.transfers.contains(&transfer).then_some(&ends.mux)
+    }
+
+    fn end_mux(&mut self, code: FailCode, why: &str) {
+        let Some(ends) = self.mux.take() else { return };
+        ends.mux.end();
+        for transfer in ends.transfers {
+            self.session.fail(failure(transfer, code, why, false));
+            let error = FileError::new("carry", "tunnels", io::Error::other(why.to_owned()))
+                .with_code(code);
+            self.end_transfer(transfer, Err(Error::File(error)));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         event::{Event, LinkState},
     },
     session::{
-        input::{Fault, Input, LinkNews, PathSink},
+        input::{Input, LinkNews, PathSink},
         path_connection::{Established, PathConnection, PathPlan},
     },
     text::logged::{logged, logged_error},
@@ -51,15 +51,10 @@ impl Driver {
         {
             return;
         }
-        let (connector, plan, inputs) = (
-            connector.clone(),
-            connection.plan.clone(),
-            self.handle.inputs.clone(),
-        );
-        let (first, fault) = (connection.generation == 0, Fault::of(&inputs));
-        tokio::spawn(async move {
-            let _fault = fault;
-            let input = match connector.join(path, &plan, first).await {
+        let (connector, plan) = (connector.clone(), connection.plan.clone());
+        let first = connection.generation == 0;
+        self.jobs.spawn(async move {
+            match connector.join(path, &plan, first).await {
                 Ok(established) => Input::Connected {
                     path,
                     plan: None,
@@ -70,8 +65,7 @@ impl Driver {
                     loss,
                     error: Box::new(error),
                 },
-            };
-            let _ = inputs.send(input).await;
+            }
         });
     }
 

@@ -102,15 +102,11 @@ impl Driver {
                 header,
                 result,
             } => _ = self.on_written(path, &header, result, now),
-            IoResult::Verified {
-                path,
-                header,
-                buffer,
-                result,
-            } => {
-                if self.on_written(path, &header, result, now) {
-                    self.ends.take(&header, buffer);
-                    self.poll_mux(header.transfer);
+            IoResult::Verified { arrived, result } => {
+                let transfer = arrived.header.transfer;
+                if self.on_written(arrived.path, &arrived.header, result, now) {
+                    self.ends.take(arrived);
+                    self.poll_mux(transfer);
                 }
             }
             IoResult::Step {
@@ -210,34 +206,21 @@ impl Driver {
 
     pub(super) fn on_incoming(
         &mut self,
-        path: PathId,
-        header: DataHeader,
-        buffer: ChunkBuffer,
+        arrived: Arrived,
         incoming: Result<Incoming, PathError>,
         now: Instant,
     ) {
         match incoming {
-            Ok(Incoming::Write { grid, .. }) => self.write(grid, path, header, buffer, now),
-            Ok(Incoming::Later) => self.later.push((path, header, buffer)),
+            Ok(Incoming::Write { grid, .. }) => self.write(grid, arrived, now),
+            Ok(Incoming::Later) => self.later.push(arrived),
             Ok(Incoming::Drop) => {}
-            Err(error) => self.on_misbehaved(path, &error, now),
+            Err(error) => self.on_misbehaved(arrived.path, &error, now),
         }
     }
 
     /// Verifies a received chunk, and writes it to its target.
-    fn write(
-        &mut self,
-        grid: Grid,
-        path: PathId,
-        header: DataHeader,
-        buffer: ChunkBuffer,
-        now: Instant,
-    ) {
-        let arrived = Arrived {
-            path,
-            header,
-            buffer,
-        };
+    fn write(&mut self, grid: Grid, arrived: Arrived, now: Instant) {
+        let header = arrived.header;
         match self.ends.target(header.transfer) {
             Some(target) => self.jobs.write(target.clone(), arrived),
             None if !self.ends.is_stream(header.transfer) => {}
@@ -250,14 +233,13 @@ impl Driver {
 
     /// Handles the received copies of a chunk that waited for the result of a write.
     pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
-        let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
-        let waited: Vec<_> = self
-            .later
-            .extract_if(.., |(_, header, _)| is_of(header))
-            .collect();
-        for (path, header, buffer) in waited {
-            let incoming = self.session.handle_chunk_again(path, &header, now);
-            self.on_incoming(path, header, buffer, incoming, now);
+        let is_copy = |arrived: &mut Arrived| {
+            arrived.header.transfer == transfer && arrived.header.chunk == chunk
+        };
+        for arrived in self.later.extract_if(.., is_copy).collect::<Vec<_>>() {
+            let Arrived { path, header, .. } = &arrived;
+            let incoming = self.session.handle_chunk_again(*path, header, now);
+            self.on_incoming(arrived, incoming, now);
         }
     }
 
@@ -387,12 +369,10 @@ impl Driver {
         if result.is_err() {
             self.ends.discard_unfinishable(transfer);
         }
-        for (path, header, _) in self
-            .later
-            .extract_if(.., |(_, header, _)| header.transfer == transfer)
-        {
+        let is_of = |arrived: &mut Arrived| arrived.header.transfer == transfer;
+        for Arrived { path, header, .. } in self.later.extract_if(.., is_of) {
             self.session
-                .handle_chunk_unwritten(path, header.transfer, header.chunk);
+                .handle_chunk_unwritten(path, transfer, header.chunk);
         }
         self.forget_ends(transfer, &result);
         if self.waiters.has_moved_for(transfer, TIME_TO_CONNECT) {

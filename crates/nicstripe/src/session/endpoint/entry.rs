@@ -44,7 +44,7 @@ impl Source for EntrySource {
         };
         if let Some(SenderInput::OpenStandalone { answer, .. }) = refused {
             // On another thread, because the answer blocks while the session's input queue is full.
-            at.jobs.aside(move || answer(Err(no_tree())));
+            at.jobs.pool.run(move || answer(Err(no_tree())));
         }
     }
 

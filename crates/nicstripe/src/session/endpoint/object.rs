@@ -59,12 +59,17 @@ async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<StreamItem>,
         };
         if let Some(buffer) = chunk {
             let hashed = pool
-                .call(move || chunks.hash(buffer, is_end).map(|hashed| (chunks, hashed)))
+                .call(move || {
+                    let value = chunks.hash(&buffer, is_end)?;
+                    Some((chunks, buffer, value))
+                })
                 .await
                 .flatten();
-            let Some((back, hashed)) = hashed else { return };
+            let Some((back, buffer, value)) = hashed else {
+                return;
+            };
             chunks = back;
-            if !chunks.send_hashed(hashed).await {
+            if !chunks.send_hashed(buffer, value, is_end).await {
                 return;
             }
         }

@@ -15,7 +15,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
     session::input::{Input, Jobs},
-    tunnel::BatchSender,
 };
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or
@@ -50,18 +49,29 @@ pub(crate) struct RetransmitBuffer {
 }
 
 /// Returns the sender of a streamed source's chunks, and the retransmit buffer that holds up to
-/// `permits` of them.
+/// `permits` of them. Must be called within a tokio runtime.
 pub(in crate::session) fn stream(
     transfer: TransferId,
     permits: usize,
     jobs: &Jobs,
 ) -> (ChunkSender, RetransmitBuffer) {
-    let window = SendWindow::new(permits);
+    let window = SendWindow {
+        permits: Arc::new(Semaphore::new(permits)),
+        size: permits,
+        closed: CancellationToken::new(),
+    };
     let buffer = RetransmitBuffer {
         chunks: BTreeMap::new(),
         _closes: window.closed.clone().drop_guard(),
     };
-    let chunks = ChunkSender::new(transfer, jobs.inputs.clone(), jobs.buffers.clone(), window);
+    let chunks = ChunkSender {
+        transfer,
+        inputs: jobs.inputs.clone(),
+        buffers: jobs.buffers.clone(),
+        window,
+        next: ChunkId(0),
+        runtime: Handle::current(),
+    };
     (chunks, buffer)
 }
 
@@ -78,23 +88,6 @@ pub(crate) struct ChunkSender {
 }
 
 impl ChunkSender {
-    /// Creates the sender of a transfer. Must be called within a tokio runtime.
-    pub(crate) fn new(
-        transfer: TransferId,
-        inputs: mpsc::Sender<Input>,
-        buffers: BufferPool,
-        window: SendWindow,
-    ) -> Self {
-        Self {
-            transfer,
-            inputs,
-            buffers,
-            window,
-            next: ChunkId(0),
-            runtime: Handle::current(),
-        }
-    }
-
     pub(crate) fn buffer(&self) -> ChunkBuffer {
         self.buffers.take()
     }
@@ -103,40 +96,63 @@ impl ChunkSender {
     /// `last` is true if no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn send(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
         let runtime = self.runtime.clone();
-        self.hash(buffer, last)
-            .is_some_and(|hashed| runtime.block_on(self.send_hashed(hashed)))
+        self.hash(&buffer, last)
+            .is_some_and(|value| runtime.block_on(self.send_hashed(buffer, value, last)))
     }
 
     /// Hashes the next chunk to send. `last` is true if no data is known to follow. Returns `None`
     /// if the chunk is not valid, for example empty.
-    pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
+    pub(crate) fn hash(&self, buffer: &ChunkBuffer, last: bool) -> Option<ChainingValue> {
         let grid = Grid::open(ChunkSize::DEFAULT);
-        let value = piece_value(grid, self.next, buffer.bytes(), last).ok()?;
-        Some(Hashed {
-            buffer,
-            value,
-            last,
-        })
+        piece_value(grid, self.next, buffer.bytes(), last).ok()
     }
 
     /// Sends a hashed chunk once the send window has a free permit. Returns false if the transfer
     /// has ended.
-    pub(crate) async fn send_hashed(&mut self, hashed: Hashed) -> bool {
-        match self.window.acquire().await {
-            Some(permit) => self.push_chunk(hashed, permit).await,
-            None => false,
-        }
+    pub(crate) async fn send_hashed(
+        &mut self,
+        buffer: ChunkBuffer,
+        value: ChainingValue,
+        last: bool,
+    ) -> bool {
+        let Some(permit) = self.acquire().await else {
+            return false;
+        };
+        self.send_with(permit, buffer, value, last).await
     }
 
-    async fn push_chunk(&mut self, hashed: Hashed, permit: OwnedSemaphorePermit) -> bool {
+    /// Sends a hashed chunk with a permit of the send window. Returns false if the transfer has
+    /// ended.
+    pub(super) async fn send_with(
+        &mut self,
+        permit: OwnedSemaphorePermit,
+        buffer: ChunkBuffer,
+        value: ChainingValue,
+        last: bool,
+    ) -> bool {
         self.next = ChunkId(self.next.0 + 1);
         self.push(Produced::Chunk(BufferedChunk {
-            buffer: Arc::new(hashed.buffer),
-            value: hashed.value,
-            last: hashed.last,
+            buffer: Arc::new(buffer),
+            value,
+            last,
             _permit: permit,
         }))
         .await
+    }
+
+    /// Waits for a permit of the send window. Returns `None` if the transfer has ended.
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.window.closed.cancelled() => None,
+            permit = self.window.permits.clone().acquire_owned() => permit.ok(),
+        }
+    }
+
+    /// Returns a function that returns true while sent chunks are not acknowledged.
+    pub(super) fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let window = self.window.clone();
+        Arc::new(move || window.permits.available_permits() < window.size)
     }
 
     /// Returns true if no chunk was sent yet.
@@ -167,62 +183,11 @@ impl ChunkSender {
     }
 }
 
-impl BatchSender for ChunkSender {
-    type Permit = OwnedSemaphorePermit;
-
-    fn in_flight(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
-        let window = self.window.clone();
-        Arc::new(move || window.permits.available_permits() < window.size)
-    }
-
-    async fn acquire(&self) -> Option<Self::Permit> {
-        self.window.acquire().await
-    }
-
-    fn buffer(&self) -> ChunkBuffer {
-        self.buffers.take()
-    }
-
-    async fn send_with(&mut self, permit: Self::Permit, batch: ChunkBuffer) -> bool {
-        match self.hash(batch, false) {
-            Some(hashed) => self.push_chunk(hashed, permit).await,
-            None => false,
-        }
-    }
-}
-
-/// Chunk that is hashed and not yet sent.
-#[derive(Debug)]
-pub(crate) struct Hashed {
-    buffer: ChunkBuffer,
-    value: ChainingValue,
-    last: bool,
-}
-
 /// Send window of a streamed source: a fixed number of permits, one per chunk in flight.
 #[derive(Debug, Clone)]
-pub(crate) struct SendWindow {
+struct SendWindow {
     permits: Arc<Semaphore>,
     size: usize,
     /// Cancelled when the transfer has ended.
     closed: CancellationToken,
-}
-
-impl SendWindow {
-    pub(crate) fn new(size: usize) -> Self {
-        Self {
-            permits: Arc::new(Semaphore::new(size)),
-            size,
-            closed: CancellationToken::new(),
-        }
-    }
-
-    /// Waits until a permit is free. Returns `None` if the transfer has ended.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => None,
-            permit = self.permits.clone().acquire_owned() => permit.ok(),
-        }
-    }
 }

@@ -1,10 +1,10 @@
 //! Streams: sources that are read once from start to end, and sinks that take their chunks in
 //! order.
 
-use std::{collections::BTreeMap, fmt, io};
+use std::{fmt, io};
 
 use nicstripe_proto::{
-    Acceptance, ChunkId, ChunkSize, Offer, SourceIdentity, TransferId,
+    Acceptance, ChunkSize, Offer, SourceIdentity, TransferId,
     message::{Get, Put},
 };
 use tokio::sync::mpsc;
@@ -180,27 +180,6 @@ impl Incoming {
             step: Step::Drained,
             result,
         })
-    }
-}
-
-/// Reorder buffer of one transfer: holds chunks that arrive in any order, until the sink can take
-/// them in order.
-#[derive(Debug, Default)]
-pub(crate) struct ReorderBuffer {
-    waiting: BTreeMap<ChunkId, ChunkBuffer>,
-    next: ChunkId,
-}
-
-impl ReorderBuffer {
-    pub(crate) fn insert(&mut self, chunk: ChunkId, buffer: ChunkBuffer) {
-        self.waiting.insert(chunk, buffer);
-    }
-
-    /// Returns the next chunk in order; `None` if it has not arrived.
-    pub(crate) fn pop(&mut self) -> Option<ChunkBuffer> {
-        let buffer = self.waiting.remove(&self.next)?;
-        self.next = ChunkId(self.next.0 + 1);
-        Some(buffer)
     }
 }
 

@@ -101,8 +101,8 @@ impl Batches {
             }
             let mut buffer = chunks.buffer();
             buffer.append(&Self::bytes_of(number, *len));
-            let hashed = chunks.hash(buffer, false).unwrap();
-            if !chunks.send_hashed(hashed).await {
+            let value = chunks.hash(&buffer, false).unwrap();
+            if !chunks.send_hashed(buffer, value, false).await {
                 return;
             }
         }

@@ -45,6 +45,7 @@ pub(crate) struct Loads {
 pub(super) struct StreamLoad {
     shared: Loads,
     meter: LoadMeter,
+    came: Came,
     loading: Option<Loading>,
     pinging: Option<Pinging>,
     next_token: u64,
@@ -72,7 +73,7 @@ struct Pinging {
 
 /// Counted load bytes, echo requests and echo replies found in one receive.
 #[derive(Debug, Default)]
-pub(super) struct Came {
+struct Came {
     counted: u64,
     requests: Vec<EchoHeader>,
     answers: Vec<EchoHeader>,
@@ -93,6 +94,7 @@ impl StreamLoad {
         Self {
             shared,
             meter: LoadMeter::default(),
+            came: Came::default(),
             loading: None,
             pinging: None,
             next_token: 0,
@@ -104,9 +106,15 @@ impl StreamLoad {
         *self.shared.gate.borrow()
     }
 
-    /// Returns the parser of received benchmark frames.
-    pub(super) fn meter(&mut self) -> &mut LoadMeter {
-        &mut self.meter
+    /// Adds a received piece to the totals if it belongs to a benchmark frame.
+    pub(super) fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<(), LoadError> {
+        match self.meter.on_piece(piece, gate)? {
+            Metered::Nothing => {}
+            Metered::Counted(bytes) => self.came.counted += bytes,
+            Metered::Asked(header) => self.came.requests.push(header),
+            Metered::Answered(header) => self.came.answers.push(header),
+        }
+        Ok(())
     }
 
     /// Starts sending load, or stops if `order` is `None`.
@@ -190,18 +198,18 @@ impl StreamLoad {
 
     /// Counts received load, answers echo requests, and sends the next message after a reply.
     /// Returns the round-trip times once the last message is answered.
-    pub(super) fn take(
+    pub(super) fn answer(
         &mut self,
-        came: &Came,
         tls: &mut TlsStream,
     ) -> Result<Option<Vec<Duration>>, StreamEnd> {
+        let came = std::mem::take(&mut self.came);
         if came.counted > 0 {
             self.shared
                 .counters
                 .received
                 .fetch_add(came.counted, Ordering::Relaxed);
         }
-        for request in &came.requests {
+        for request in came.requests {
             if tls.queued() > MOST_UNSENT {
                 return Err(StreamEnd::Flood);
             }
@@ -209,12 +217,12 @@ impl StreamLoad {
                 tls,
                 EchoHeader {
                     reply: true,
-                    ..*request
+                    ..request
                 },
             )?;
         }
         let mut done = None;
-        for answer in &came.answers {
+        for answer in came.answers {
             let Some(pinging) = self
                 .pinging
                 .as_mut()
@@ -307,24 +315,6 @@ impl Loading {
                     .time_for(len as u64)
                     .min(Duration::from_secs(3600));
         }
-    }
-}
-
-impl Came {
-    /// Adds a received piece to the totals if it belongs to a benchmark frame.
-    pub(super) fn on_piece(
-        &mut self,
-        meter: &mut LoadMeter,
-        gate: LoadGate,
-        piece: &Piece<'_>,
-    ) -> Result<(), LoadError> {
-        match meter.on_piece(piece, gate)? {
-            Metered::Nothing => {}
-            Metered::Counted(bytes) => self.counted += bytes,
-            Metered::Asked(header) => self.requests.push(header),
-            Metered::Answered(header) => self.answers.push(header),
-        }
-        Ok(())
     }
 }
 

@@ -39,8 +39,6 @@ pub(crate) struct Received {
     /// Number of consumed bytes at the front of the buffer. The caller passes the remainder again,
     /// followed by more.
     pub(crate) discard: usize,
-    /// Number of plaintext bytes passed to the sink.
-    pub(crate) plaintext: usize,
     /// True once the handshake is complete.
     pub(crate) open: bool,
     /// True once the peer has sent `close_notify`.

@@ -20,7 +20,7 @@ pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
 pub(crate) use error::TlsError;
 #[cfg(test)]
 pub(crate) use stream::Socket;
-pub(crate) use stream::TlsStream;
+pub(crate) use stream::{Progress, TlsStream};
 #[cfg(any(test, fuzzing))]
 pub(crate) use {
     pump::Tls,

@@ -42,6 +42,7 @@ struct Open {
     renewal_ends: u64,
     peer_closed: bool,
     closed: bool,
+    is_client: bool,
 }
 
 impl Tls {
@@ -93,8 +94,7 @@ impl Tls {
             }
             return Ok(received);
         }
-        let is_client = self.is_client;
-        self.open()?.receive(received, is_client, out, sink)
+        self.open()?.receive(received, out, sink)
     }
 
     /// Encrypts the concatenated slices, and appends the records to `out`.
@@ -205,6 +205,7 @@ impl Tls {
             renewal_ends: 0,
             peer_closed: false,
             closed: false,
+            is_client: self.is_client,
         };
         self.state = State::Open(Box::new(open));
         Ok(())
@@ -223,7 +224,6 @@ impl Open {
     fn receive<E: From<TlsError>>(
         &mut self,
         received: &mut [u8],
-        is_client: bool,
         out: &mut SendBuffer,
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Received, E> {
@@ -248,10 +248,9 @@ impl Open {
                 ContentType::ApplicationData if !plaintext.is_empty() => {
                     self.has_received = true;
                     self.fruitless = 0;
-                    progress.plaintext += plaintext.len();
                     sink(plaintext)?;
                 }
-                _ => self.receive_other(content, plaintext, is_client, out)?,
+                _ => self.receive_other(content, plaintext, out)?,
             }
             progress.peer_closed = self.peer_closed;
         }
@@ -265,7 +264,6 @@ impl Open {
         &mut self,
         content: ContentType,
         body: &[u8],
-        is_client: bool,
         out: &mut SendBuffer,
     ) -> Result<(), TlsError> {
         self.fruitless += 1;
@@ -275,7 +273,7 @@ impl Open {
         match (content, body) {
             (ContentType::ApplicationData, _) => {}
             (ContentType::Alert, [_, description]) => {
-                self.receive_alert((*description).into(), is_client)?;
+                self.receive_alert((*description).into())?;
             }
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
                 self.keys.opener = self.keys.schedule.next_opener()?;
@@ -298,7 +296,7 @@ impl Open {
         Ok(())
     }
 
-    fn receive_alert(&mut self, alert: AlertDescription, is_client: bool) -> Result<(), TlsError> {
+    fn receive_alert(&mut self, alert: AlertDescription) -> Result<(), TlsError> {
         match alert {
             AlertDescription::CloseNotify => {
                 self.peer_closed = true;
@@ -307,7 +305,7 @@ impl Open {
             // Precedes a close_notify and means nothing by itself (RFC 8446, section 6.1).
             AlertDescription::UserCanceled => Ok(()),
             // A server checks the client's key after the client has completed its handshake.
-            alert if is_client && !self.has_received => Err(TlsError::from_alert(alert)),
+            alert if self.is_client && !self.has_received => Err(TlsError::from_alert(alert)),
             alert => Err(TlsError::Alert(alert)),
         }
     }

@@ -67,10 +67,6 @@ pub(crate) struct TlsStream {
 pub(crate) struct Progress {
     /// Number of bytes received from the kernel, including TLS overhead.
     pub(crate) received: usize,
-    /// Number of plaintext bytes passed to the sink.
-    pub(crate) plaintext: usize,
-    /// True if the kernel had no more bytes to receive.
-    pub(crate) drained: bool,
     /// True once the peer has sent `close_notify`. Do not wait for read readiness afterwards.
     pub(crate) peer_closed: bool,
 }
@@ -157,21 +153,15 @@ impl TlsStream {
         &mut self,
         mut sink: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Progress, E> {
-        let (received, drained) = match self.unprocessed {
-            true => (0, false),
-            false if self.peer_closed => (0, true),
+        let received = match self.unprocessed || self.peer_closed {
+            true => 0,
             false => self.recv()?,
         };
-        let mut plaintext = 0;
         if received > 0 || self.unprocessed {
-            let done = self.process(&mut sink)?;
-            plaintext = done.plaintext;
-            self.peer_closed = done.peer_closed;
+            self.peer_closed = self.process(&mut sink)?.peer_closed;
         }
         Ok(Progress {
             received,
-            plaintext,
-            drained,
             peer_closed: self.peer_closed,
         })
     }
@@ -300,7 +290,7 @@ impl TlsStream {
         loop {
             self.flush().await?;
             self.ready(true, false).await?;
-            let (received, _) = self.recv()?;
+            let received = self.recv()?;
             if self.has_record()
                 && let Some(turn) = turn.take()
             {
@@ -374,8 +364,8 @@ impl TlsStream {
         Ok(done)
     }
 
-    /// Receives once. Returns the number of bytes, and true if the kernel had no more.
-    fn recv(&mut self) -> Result<(usize, bool), TlsError> {
+    /// Receives once, and returns the number of bytes.
+    fn recv(&mut self) -> Result<usize, TlsError> {
         let space = &mut self.received[self.filled..];
         if space.is_empty() {
             // After the handshake any record fits.
@@ -385,9 +375,9 @@ impl TlsStream {
         }
         match self.socket.recv(space) {
             Ok((0, false)) => Err(self.on_end(None)),
-            Ok((received, drained)) => {
+            Ok((received, _)) => {
                 self.filled += received;
-                Ok((received, drained))
+                Ok(received)
             }
             Err(error) if TlsError::is_hang_up(&error) => Err(self.on_end(Some(error))),
             Err(source) => Err(TlsError::Io {
