@@ -10,7 +10,7 @@ use crate::{
     error::LabError,
     host::Host,
     kernel::{
-        bpf::Corruptors,
+        bpf::Corruptor,
         filter::{self, Slot},
         message::{self, End, Ipv6Address, State},
         namespace::Namespace,
@@ -28,7 +28,9 @@ pub(crate) struct Nets {
     pub(crate) cables: Net,
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
-    pub(crate) corruptors: Corruptors,
+    /// Programs that have corrupted frames, with the index of the link. Removed programs stay in the
+    /// list, because their counters are still needed.
+    pub(crate) corruptors: Vec<(usize, Corruptor)>,
     /// Relays of frames between the hosts, one for each link that has a delay.
     pub(crate) relays: Vec<Relay>,
 }

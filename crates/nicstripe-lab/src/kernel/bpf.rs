@@ -4,16 +4,12 @@
 //! that a user namespace does not give.
 
 use std::{
-    collections::BTreeMap,
     io,
     mem::size_of,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-use crate::{
-    error::LabError,
-    kernel::filter::{Share, TC_ACT_UNSPEC},
-};
+use crate::kernel::filter::{Share, TC_ACT_UNSPEC};
 
 /// Loaded eBPF program that corrupts frames, and the map with its counter. The kernel keeps both
 /// while this value or a filter refers to them.
@@ -55,28 +51,6 @@ impl Corruptor {
         // map's sizes.
         unsafe { bpf(MAP_LOOKUP_ELEM, &mut attribute) }?;
         Ok(value)
-    }
-}
-
-/// Programs that have corrupted frames, by index of the link. Removed programs stay in the list,
-/// because their counters are still needed.
-#[derive(Debug, Default)]
-pub(crate) struct Corruptors(BTreeMap<usize, Vec<Corruptor>>);
-
-impl Corruptors {
-    pub(crate) fn add(&mut self, link: usize, corruptor: Corruptor) {
-        self.0.entry(link).or_default().push(corruptor);
-    }
-
-    pub(crate) fn count(&self, link: usize) -> Result<u64, LabError> {
-        let counts = self
-            .0
-            .get(&link)
-            .into_iter()
-            .flatten()
-            .map(Corruptor::count);
-        let sum: io::Result<u64> = counts.sum();
-        sum.map_err(LabError::refused("count the frames that were corrupted"))
     }
 }
 

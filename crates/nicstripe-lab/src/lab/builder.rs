@@ -10,10 +10,7 @@ use crate::{
     },
     error::LabError,
     host::Host,
-    kernel::{
-        bpf::Corruptors,
-        settings::{self, Setting},
-    },
+    kernel::settings::{self, Setting},
     lab::Lab,
     spec::LinkSpec,
 };
@@ -141,7 +138,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
         cables,
         wiring: plan.wiring,
         links: plan.links,
-        corruptors: Corruptors::default(),
+        corruptors: Vec::new(),
         relays: Vec::new(),
     };
     cable::build_middles(&mut nets)?;
