@@ -1,5 +1,7 @@
 //! Number and order of the repeats of each load.
 
+use std::ops::RangeInclusive;
+
 use nicstripe_proto::BitRate;
 
 use crate::{
@@ -8,24 +10,15 @@ use crate::{
     statistics::agree,
 };
 
-/// Minimum and maximum number of repeats of a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RepeatRule {
-    /// Minimum number of repeats, usually 6: fewer have no 95 % confidence interval of the
-    /// median, see [`crate::statistics::median_interval`]. 0 counts as 1.
-    pub(crate) least: u32,
-    /// Maximum number of repeats, usually 12 (netperf takes 30 at most). Raised to `least` if
-    /// smaller.
-    pub(crate) most: u32,
-}
-
-impl RepeatRule {
-    /// Returns true if these repeats are enough: they agree, or their maximum number is reached.
-    pub(crate) fn is_met(&self, rates: &[BitRate]) -> bool {
-        let least = self.least.max(1);
-        let count = rates.len();
-        count >= least as usize && (agree(rates) || count >= self.most.max(least) as usize)
-    }
+/// Returns true if these repeats of a load are enough: they agree, or their maximum number is
+/// reached.
+///
+/// Usually at least 6 and at most 12 (netperf takes 30 at most): fewer have no 95 % confidence
+/// interval of the median, see [`crate::statistics::median_interval`]. At least one is taken.
+pub(crate) fn are_enough(rates: &[BitRate], repeats: &RangeInclusive<u32>) -> bool {
+    let least = (*repeats.start()).max(1);
+    let count = rates.len();
+    count >= least as usize && (agree(rates) || count >= (*repeats.end()).max(least) as usize)
 }
 
 /// Measurement that the caller must perform next.
@@ -41,18 +34,17 @@ pub(crate) struct Planned {
 
 /// Schedule of measurements, which depends on the results so far.
 ///
-/// Call [`Schedule::next`], measure, and call [`Schedule::record`] or [`Schedule::fail`], until
-/// `next` returns `None`. [`Schedule::spread`] returns results at any
-/// time.
+/// Call [`Schedule::next`], measure, and call [`Schedule::record`], until `next` returns `None`.
+/// [`Schedule::spread`] returns results at any time.
 ///
 /// RTTs are measured first and once. Then loads alternate (ABAB, not AABB), so that drift affects
-/// all of them; each ends by its [`RepeatRule`]. A single link is not measured both alone and
+/// all of them; each ends as [`are_enough`] decides. A single link is not measured both alone and
 /// together. If more than two links together carry less than [`GOOD_SCALING`] of the sum of their
 /// rates alone, loads on pairs of them follow. Memory: one rate per repeat, and at most 28 pairs.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     links: Vec<u32>,
-    rule: RepeatRule,
+    repeats: RangeInclusive<u32>,
     series: Vec<Series>,
     has_planned_pairs: bool,
 }
@@ -60,36 +52,36 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule of these phases over these links. Each phase occurs once, in the order of
     /// [`Phase`].
-    pub(crate) fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
+    pub(crate) fn new(phases: &[Phase], links: &[u32], repeats: RangeInclusive<u32>) -> Schedule {
         let mut schedule = Schedule {
             links: links.to_vec(),
-            rule,
+            repeats: repeats.clone(),
             series: Vec::new(),
             has_planned_pairs: false,
         };
         let is_planned = |phase| phases.contains(&phase) && !links.is_empty();
         if is_planned(Phase::Idle) {
-            schedule.plan(Phase::Idle, links, RepeatRule { least: 1, most: 1 });
+            schedule.plan(Phase::Idle, links, 1..=1);
         }
         if is_planned(Phase::Solo) && !(links.len() == 1 && is_planned(Phase::Together)) {
             links
                 .iter()
-                .for_each(|link| schedule.plan(Phase::Solo, &[*link], rule));
+                .for_each(|link| schedule.plan(Phase::Solo, &[*link], repeats.clone()));
         }
         for phase in [Phase::Together, Phase::Reverse, Phase::Both]
             .into_iter()
             .filter(|phase| is_planned(*phase))
         {
-            schedule.plan(phase, links, rule);
+            schedule.plan(phase, links, repeats.clone());
         }
         schedule
     }
 
-    fn plan(&mut self, phase: Phase, links: &[u32], rule: RepeatRule) {
+    fn plan(&mut self, phase: Phase, links: &[u32], repeats: RangeInclusive<u32>) {
         self.series.push(Series {
             phase,
             links: links.to_vec(),
-            rule,
+            repeats,
             rates: Vec::new(),
             failures: 0,
         });
@@ -122,8 +114,8 @@ impl Schedule {
             .filter(|series| series.phase != Phase::Idle && !series.is_done());
         open.map(|series| {
             series
-                .rule
-                .least
+                .repeats
+                .start()
                 .saturating_sub(series.attempts() as u32)
                 .max(1)
         })
@@ -185,16 +177,9 @@ impl Schedule {
             .iter()
             .enumerate()
             .flat_map(|(index, one)| links[index + 1..].iter().map(|other| [*one, *other]));
-        let repeats = PAIR_REPEATS.min(self.rule.least.max(1));
+        let repeats = PAIR_REPEATS.min((*self.repeats.start()).max(1));
         pairs.for_each(|pair| {
-            self.plan(
-                Phase::Pair,
-                &pair,
-                RepeatRule {
-                    least: repeats,
-                    most: repeats,
-                },
-            );
+            self.plan(Phase::Pair, &pair, repeats..=repeats);
         });
     }
 }
@@ -203,7 +188,7 @@ impl Schedule {
 struct Series {
     phase: Phase,
     links: Vec<u32>,
-    rule: RepeatRule,
+    repeats: RangeInclusive<u32>,
     rates: Vec<BitRate>,
     failures: u32,
 }
@@ -214,7 +199,7 @@ impl Series {
     }
 
     fn is_done(&self) -> bool {
-        self.failures >= MOST_FAILURES || self.rule.is_met(&self.rates)
+        self.failures >= MOST_FAILURES || are_enough(&self.rates, &self.repeats)
     }
 }
 
@@ -256,7 +241,7 @@ mod tests {
         rates.iter().copied().map(BitRate::from_mbit).collect()
     }
 
-    const USUAL: RepeatRule = RepeatRule { least: 6, most: 12 };
+    const USUAL: RangeInclusive<u32> = 6..=12;
 
     const ALL: [Phase; 5] = [
         Phase::Idle,
@@ -287,10 +272,10 @@ mod tests {
 
     #[test]
     fn six_repeats_that_agree_are_enough_and_twelve_are_the_most() {
-        let rule = USUAL;
-        assert!(!rule.is_met(&mbit(&[940; 5])) && rule.is_met(&mbit(&[940; 6])));
+        let is_met = |rates: &[BitRate]| are_enough(rates, &USUAL);
+        assert!(!is_met(&mbit(&[940; 5])) && is_met(&mbit(&[940; 6])));
         let wild: Vec<u64> = (0..12).map(|index| 500 + 50 * (index % 6)).collect();
-        assert!(!rule.is_met(&mbit(&wild[..11])) && rule.is_met(&mbit(&wild)));
+        assert!(!is_met(&mbit(&wild[..11])) && is_met(&mbit(&wild)));
     }
 
     #[test]
@@ -350,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_loads_that_are_left_become_fewer_with_each_and_are_none_at_the_end() {
-        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule { least: 6, most: 12 });
+        let mut schedule = Schedule::new(&ALL, &[1, 2], 6..=12);
         let mut before = schedule.loads_left();
         assert_eq!(before, 5 * 6, "two alone, together, reverse and both ways");
         while let Some(planned) = schedule.next() {
@@ -387,11 +372,7 @@ mod tests {
 
     #[test]
     fn a_load_that_scatters_goes_on_alone_when_the_others_agree() {
-        let mut schedule = Schedule::new(
-            &[Phase::Solo, Phase::Together],
-            &[1, 2],
-            RepeatRule { least: 2, most: 5 },
-        );
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], 2..=5);
         let order = run(&mut schedule, |planned| {
             Some(if planned.links == [2] {
                 100 * u64::from(planned.repeat)
@@ -510,11 +491,8 @@ mod tests {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let links: Vec<u32> = (1..=1 + rng.below(5) as u32).collect();
-            let rule = RepeatRule {
-                least: rng.below(8) as u32,
-                most: rng.below(14) as u32,
-            };
-            let mut schedule = Schedule::new(&ALL, &links, rule);
+            let (least, most) = (rng.below(8) as u32, rng.below(14) as u32);
+            let mut schedule = Schedule::new(&ALL, &links, least..=most);
             let mut done: Vec<Planned> = Vec::new();
             while let Some(planned) = schedule.next() {
                 let before = done
@@ -522,8 +500,7 @@ mod tests {
                     .filter(|other| other.phase == planned.phase && other.links == planned.links)
                     .count() as u32;
                 assert!(
-                    planned.repeat == before + 1
-                        && planned.repeat <= rule.most.max(rule.least).max(1),
+                    planned.repeat == before + 1 && planned.repeat <= most.max(least).max(1),
                     "seed {seed}: {planned:?}"
                 );
                 if rng.below(20) == 0 {

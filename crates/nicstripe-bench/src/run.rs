@@ -18,7 +18,7 @@ use crate::{
     event::BenchEvent,
     links::{Links, host},
     plan::BenchPlan,
-    repeat::{Planned, RepeatRule, Schedule},
+    repeat::{Planned, Schedule},
     report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
     sampler::facts,
     summary::conclude,
@@ -241,11 +241,8 @@ impl<C: Client> Runner<C> {
     }
 
     async fn loads(&mut self, talk: &mut Control<C>) -> Result<(), C::Error> {
-        let rule = RepeatRule {
-            least: *self.plan.repeats.start(),
-            most: *self.plan.repeats.end(),
-        };
-        let mut schedule = Schedule::new(&self.plan.phases, &self.links.ids(), rule);
+        let repeats = self.plan.repeats.clone();
+        let mut schedule = Schedule::new(&self.plan.phases, &self.links.ids(), repeats);
         while let Some(planned) = schedule.next() {
             if self.is_over() {
                 self.is_short = true;

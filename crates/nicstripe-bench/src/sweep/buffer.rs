@@ -161,18 +161,14 @@ impl BufferSweep {
         if let State::Check(check) = found
             && check.is_won()
         {
-            self.add(Some(check.size), &check.fixed);
-            self.add(None, &check.kernel);
+            for (key, rates) in [
+                ((Some(check.size), None), check.fixed),
+                (KERNEL, check.kernel),
+            ] {
+                self.table.entry(key).rates.extend(rates);
+            }
             self.has_won = true;
         }
-    }
-
-    fn add(&mut self, size: Option<u64>, rates: &[BitRate]) {
-        self.table
-            .0
-            .iter_mut()
-            .filter(|trials| trials.key == (size, None))
-            .for_each(|trials| trials.rates.extend(rates));
     }
 
     fn advice(&self, plateau: Option<u64>) -> String {

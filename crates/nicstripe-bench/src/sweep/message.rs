@@ -132,7 +132,7 @@ impl MessageSweep {
                 .map(|size| Suspect {
                     size,
                     confirmed: 0,
-                    trials: of_size(size),
+                    trials: Trials::of((Some(size), None)),
                 })
                 .collect(),
         );
@@ -142,7 +142,7 @@ impl MessageSweep {
     /// Evaluates a possible dropout after a repeat: a complete set of repeats refutes or confirms
     /// it.
     fn after_repeat(&mut self) {
-        let curve = self.curve();
+        let mut curve = self.curve();
         let State::Again(suspects) = &mut self.state else {
             return;
         };
@@ -152,41 +152,21 @@ impl MessageSweep {
         else {
             return;
         };
-        let set = std::mem::replace(&mut suspect.trials, of_size(suspect.size));
-        let with_it: Vec<(u64, f64)> = curve
-            .into_iter()
-            .map(|(size, rate)| {
-                (
-                    size,
-                    if size == suspect.size {
-                        set.median()
-                    } else {
-                        rate
-                    },
-                )
-            })
-            .collect();
-        let is_low = dropouts(&with_it).contains(&suspect.size);
+        let set = std::mem::replace(&mut suspect.trials, Trials::of((Some(suspect.size), None)));
+        if let Some((_, rate)) = curve.iter_mut().find(|(size, _)| *size == suspect.size) {
+            *rate = set.median();
+        }
+        let is_low = dropouts(&curve).contains(&suspect.size);
         suspect.confirmed += u32::from(is_low);
         if is_low && suspect.confirmed < CONFIRMATIONS {
             return;
         }
         let size = suspects.remove(0).size;
-        if let Some(trials) = self
-            .table
-            .0
-            .iter_mut()
-            .find(|trials| trials.key.0 == Some(size))
-        {
+        let trials = self.table.entry((Some(size), None));
+        match is_low {
+            true => trials.dropout = true,
             // The first measurement was disturbed, so the new one replaces it.
-            *trials = if is_low {
-                Trials {
-                    dropout: true,
-                    ..trials.clone()
-                }
-            } else {
-                set
-            };
+            false => *trials = set,
         }
         self.end_if_done();
     }
@@ -293,13 +273,6 @@ impl Planner for MessageSweep {
         outcome.latency_us = median(&times);
         outcome.advice = advice(&outcome);
         outcome
-    }
-}
-
-fn of_size(size: u64) -> Trials {
-    Trials {
-        key: (Some(size), None),
-        ..Trials::default()
     }
 }
 

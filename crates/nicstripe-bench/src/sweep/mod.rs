@@ -132,6 +132,13 @@ struct Trials {
 }
 
 impl Trials {
+    fn of(key: Key) -> Self {
+        Self {
+            key,
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, measured: Measured) {
         self.rates.push(measured.rate);
         self.times
@@ -181,17 +188,17 @@ struct Table(Vec<Trials>);
 
 impl Table {
     fn add(&mut self, key: Key, measured: Measured) {
-        match self.0.iter_mut().find(|trials| trials.key == key) {
-            Some(trials) => trials.add(measured),
-            None => {
-                let mut trials = Trials {
-                    key,
-                    ..Trials::default()
-                };
-                trials.add(measured);
-                self.0.push(trials);
-            }
+        self.entry(key).add(measured);
+    }
+
+    /// Returns the trials of a point, which are new if it was not measured yet.
+    fn entry(&mut self, key: Key) -> &mut Trials {
+        let found = self.0.iter().position(|trials| trials.key == key);
+        let index = found.unwrap_or(self.0.len());
+        if found.is_none() {
+            self.0.push(Trials::of(key));
         }
+        &mut self.0[index]
     }
 
     fn of(&self, key: Key) -> Option<&Trials> {

@@ -5,7 +5,7 @@ use nicstripe_sim::Rng;
 
 use crate::{
     baseline::{LEAST_NOISE_PERCENT, change},
-    repeat::RepeatRule,
+    repeat::are_enough,
     report::Verdict,
 };
 
@@ -65,9 +65,8 @@ fn nothing_is_compared_with_nothing() {
 
 /// Simulates repeats of a rate with normal noise of 1 %, as many as the default rule requires.
 fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
-    let rule = RepeatRule { least: 6, most: 12 };
     let mut found = Vec::new();
-    while !rule.is_met(&found) {
+    while !are_enough(&found, &(6..=12)) {
         // The sum of 12 uniform numbers has a deviation of 1.
         let normal = (0..12)
             .map(|_| rng.below(1 << 32) as f64 / (1_u64 << 32) as f64)
