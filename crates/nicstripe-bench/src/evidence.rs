@@ -25,7 +25,7 @@ pub(crate) struct Measured<'a> {
 }
 
 /// Load, with the flow of one link in it.
-type Part<'a> = (&'a Run, &'a Flow);
+pub(crate) type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
     pub(crate) fn of(report: &'a BenchReport) -> Self {
@@ -41,12 +41,15 @@ impl<'a> Measured<'a> {
         self.runs.iter().filter(move |run| run.phase == phase)
     }
 
+    /// Returns all flows of a phase, each with its run.
+    pub(crate) fn parts_of(&self, phase: Phase) -> impl Iterator<Item = Part<'a>> + use<'a> {
+        self.of_phase(phase)
+            .flat_map(|run| run.flows.iter().map(move |flow| (run, flow)))
+    }
+
     /// Returns the flows of a link in one direction in all loads of a phase.
     pub(crate) fn parts(&self, phase: Phase, link: u32, way: Direction) -> Vec<Part<'a>> {
-        let parts = self
-            .of_phase(phase)
-            .flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
-        parts
+        self.parts_of(phase)
             .filter(|(_, flow)| flow.link == link && flow.way == way)
             .collect()
     }
@@ -172,14 +175,21 @@ pub(crate) fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
 
 /// Returns the ratio of the sums of two values, over the loads that have both.
 fn ratio(parts: &[Part<'_>], of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>) -> Option<f64> {
-    let pairs: Vec<(u64, u64)> = parts
-        .iter()
-        .filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?))
-        .collect();
-    let (above, below) = pairs.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| {
-        (a.saturating_add(*c), b.saturating_add(*d))
-    });
+    let (above, below) = totals(parts, of);
     (below > 0).then(|| above as f64 / below as f64)
+}
+
+/// Returns the sums of two counters over the flows in which both are known.
+pub(crate) fn totals(
+    parts: &[Part<'_>],
+    of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>,
+) -> (u64, u64) {
+    let pairs = parts
+        .iter()
+        .filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?));
+    pairs.fold((0, 0), |(a, b), (c, d)| {
+        (a.saturating_add(c), b.saturating_add(d))
+    })
 }
 
 fn processor(

@@ -3,7 +3,7 @@
 use nicstripe_proto::BitRate;
 
 use crate::{
-    evidence::{Measured, rates, round_trips, sum},
+    evidence::{Measured, Part, rates, round_trips, sum, totals},
     limiter::{self, LinkFinding, Names},
     metrics, repeat,
     report::{
@@ -88,7 +88,7 @@ impl<'a> Measured<'a> {
             top_decile_bps: self.top_decile(theory),
             theory_bps: theory.map(BitRate::bits_per_second),
             efficiency: of_theory(metrics::efficiency),
-            scaling: self.scaling(total),
+            scaling: total.and_then(|total| self.scaling(total, self.links)),
             fairness: self.fairness(),
             tcp_efficiency_pct: self.tcp_efficiency(),
             transfer_time_ratio: of_theory(metrics::transfer_time_ratio),
@@ -142,23 +142,21 @@ impl<'a> Measured<'a> {
         Spread::of(&rates(&self.alone(link.id, way))).map(Spread::median)
     }
 
-    fn scaling(&self, total: Option<BitRate>) -> Option<f64> {
-        let alone: Option<Vec<BitRate>> = self
-            .links
-            .iter()
+    fn scaling<'l>(
+        &self,
+        total: BitRate,
+        links: impl IntoIterator<Item = &'l BenchLink>,
+    ) -> Option<f64> {
+        let alone: Option<Vec<BitRate>> = links
+            .into_iter()
             .map(|link| self.alone_rate(link, Direction::ToDaemon))
             .collect();
-        metrics::scaling(total?, alone?)
+        metrics::scaling(total, alone?)
     }
 
     fn fairness(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| {
-            let goodput = Spread::of(&rates(&self.parts(
-                Phase::Together,
-                link.id,
-                Direction::ToDaemon,
-            )))?
-            .median();
+            let goodput = self.link(link).together?.median();
             Some((goodput, self.expected(link, Direction::ToDaemon)?))
         };
         let links: Option<Vec<(BitRate, BitRate)>> = self.links.iter().map(of_link).collect();
@@ -166,15 +164,9 @@ impl<'a> Measured<'a> {
     }
 
     fn tcp_efficiency(&self) -> Option<f64> {
-        let flows = self.of_phase(Phase::Together).flat_map(|run| &run.flows);
-        let counted: Vec<(u64, u64)> = flows
-            .filter_map(|flow| {
-                flow.tcp
-                    .and_then(|tcp| Some((tcp.sent_bytes?, tcp.retransmitted_bytes?)))
-            })
-            .collect();
-        let (sent, again) = counted.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| {
-            (a.saturating_add(*c), b.saturating_add(*d))
+        let parts: Vec<Part<'_>> = self.parts_of(Phase::Together).collect();
+        let (sent, again) = totals(&parts, |_, tcp| {
+            Some((tcp.sent_bytes?, tcp.retransmitted_bytes?))
         });
         metrics::tcp_efficiency_pct(sent, again)
     }
@@ -271,10 +263,7 @@ impl<'a> Measured<'a> {
         let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
         let holds_back = |run: &&Run| {
             let links = self.links.iter().filter(|link| ids(run).contains(&link.id));
-            let alone: Option<Vec<BitRate>> = links
-                .map(|link| self.alone_rate(link, Direction::ToDaemon))
-                .collect();
-            let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
+            let scaling = self.scaling(BitRate(run.total_bps), links);
             scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
         };
         let name = |id: u32| {
