@@ -54,7 +54,8 @@ pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
 
 /// Creates the interfaces of a link with their addresses and shaping. The bridge must exist. Plugs
 /// the cable in unless it starts unplugged, and does not wait for the carrier.
-pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
+pub(crate) fn build(nets: &mut Nets, link: usize) -> Result<(), LabError> {
+    let spec = nets.check(link)?;
     let (wiring, bridge, cables) = (
         nets.wiring,
         nets.wiring.middle(link),
@@ -87,7 +88,7 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
     if spec.starts_unplugged {
         Ok(())
     } else {
-        plug(&mut nets.cables, link, spec, true)
+        plug(nets, link, true)
     }
 }
 
@@ -142,14 +143,9 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
 }
 
 /// Plugs a cable in at all its hosts if `up` is true, otherwise unplugs it.
-pub(crate) fn plug(
-    cables: &mut Net,
-    link: usize,
-    spec: LinkSpec,
-    up: bool,
-) -> Result<(), LabError> {
-    spec.hosts()
-        .try_for_each(|host| cables.set_up(&cable_end(host, link), up))
+pub(crate) fn plug(nets: &mut Nets, link: usize, up: bool) -> Result<(), LabError> {
+    let mut hosts = nets.check(link)?.hosts();
+    hosts.try_for_each(|host| nets.cables.set_up(&cable_end(host, link), up))
 }
 
 /// Waits until the hosts of a link see the cable plugged in and passing frames (`healed`), or see
@@ -157,14 +153,9 @@ pub(crate) fn plug(
 ///
 /// The kernel reports a new carrier to interfaces from a work queue, within a millisecond on an
 /// idle machine. Does not wait for an interface that is administratively down, which sees neither.
-pub(crate) fn await_carrier(
-    nets: &mut Nets,
-    link: usize,
-    spec: LinkSpec,
-    healed: bool,
-) -> Result<(), LabError> {
-    spec.hosts()
-        .try_for_each(|host| await_end(nets, host, link, spec, healed))
+pub(crate) fn await_carrier(nets: &mut Nets, link: usize, healed: bool) -> Result<(), LabError> {
+    let mut hosts = nets.check(link)?.hosts();
+    hosts.try_for_each(|host| await_end(nets, host, link, healed))
 }
 
 /// Waits until one host sees the cable plugged in and passing frames (`healed`), or unplugged, as
@@ -173,11 +164,10 @@ pub(crate) fn await_end(
     nets: &mut Nets,
     host: Host,
     link: usize,
-    spec: LinkSpec,
     healed: bool,
 ) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
-    while !settled(nets, host, link, spec, healed)? {
+    while !settled(nets, host, link, healed)? {
         if Instant::now() > deadline {
             return Err(LabError::Carrier {
                 link,
@@ -223,13 +213,8 @@ pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic,
     })
 }
 
-fn settled(
-    nets: &mut Nets,
-    host: Host,
-    link: usize,
-    spec: LinkSpec,
-    healed: bool,
-) -> Result<bool, LabError> {
+fn settled(nets: &mut Nets, host: Host, link: usize, healed: bool) -> Result<bool, LabError> {
+    let spec = nets.check(link)?;
     let (near, net) = (host_end(host, link), nets.host(host));
     let state = net.state(&near)?;
     if !state.up {

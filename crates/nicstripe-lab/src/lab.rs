@@ -213,10 +213,9 @@ impl Lab {
     /// [`LabError::Carrier`].
     pub fn set_plugged_at(&self, host: Host, link: usize, plugged: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
-        let spec = nets.check(link)?;
         nets.check_end(host, link)?;
         nets.cables.set_up(&cable_end(host, link), plugged)?;
-        cable::await_end(&mut nets, host, link, spec, plugged)
+        cable::await_end(&mut nets, host, link, plugged)
     }
 
     /// Returns true if a host's interface on a link is up with carrier.
@@ -334,9 +333,8 @@ impl Lab {
 
     fn set_plugged(&self, link: usize, plugged: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
-        let spec = nets.check(link)?;
-        cable::plug(&mut nets.cables, link, spec, plugged)?;
-        cable::await_carrier(&mut nets, link, spec, plugged)
+        cable::plug(&mut nets, link, plugged)?;
+        cable::await_carrier(&mut nets, link, plugged)
     }
 
     fn namespace(&self, host: Host) -> &Namespace {

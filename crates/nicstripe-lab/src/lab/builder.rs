@@ -142,16 +142,15 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
         relays: Vec::new(),
     };
     cable::build_middles(&mut nets)?;
-    let links = nets.links.clone();
-    for (link, &spec) in links.iter().enumerate() {
-        cable::build(&mut nets, link, spec)?;
-    }
+    let links = nets.links.len();
+    (0..links).try_for_each(|link| cable::build(&mut nets, link))?;
     for (host, setting) in settings {
         nets.host(host).namespace.enter_host(host)?;
         setting.write()?;
     }
-    for (link, &spec) in links.iter().enumerate() {
-        cable::await_carrier(&mut nets, link, spec, !spec.starts_unplugged)?;
+    for link in 0..links {
+        let is_plugged = !nets.links[link].starts_unplugged;
+        cable::await_carrier(&mut nets, link, is_plugged)?;
     }
     Ok(Lab::new(nets))
 }

@@ -79,10 +79,10 @@ impl Lab {
     /// [`LabError::Carrier`].
     pub fn set_up(&self, host: Host, link: usize, up: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
-        let spec = nets.check_end(host, link)?;
+        nets.check_end(host, link)?;
         nets.host(host).set_up(&host_end(host, link), up)?;
         if up && nets.cables.state(&cable_end(host, link))?.up {
-            return cable::await_carrier(&mut nets, link, spec, true);
+            return cable::await_carrier(&mut nets, link, true);
         }
         Ok(())
     }
