@@ -105,14 +105,11 @@ impl Audience {
 
 /// Waiting owners by transfer. Empty in a daemon.
 #[derive(Debug, Default)]
-pub(super) struct Waiters(BTreeMap<TransferId, Awaited>);
-
-#[derive(Debug)]
-enum Awaited {
-    /// File, pipe or tree. The statistics of a tree include its standalone files.
-    Whole { waiter: Waiter, tally: Box<Tally> },
-    /// Standalone file of the tree with this transfer identifier.
-    Entry { tree: TransferId, reply: Reply },
+pub(super) struct Waiters {
+    /// Files, pipes and trees. The statistics of a tree include its standalone files.
+    whole: BTreeMap<TransferId, (Waiter, Tally)>,
+    /// Standalone files, with the transfer identifier of their tree.
+    entries: BTreeMap<TransferId, (TransferId, Reply)>,
 }
 
 impl Waiters {
@@ -124,44 +121,29 @@ impl Waiters {
         waiter: Waiter,
         now: Instant,
     ) {
-        let awaited = match tree {
-            Some(tree) => Awaited::Entry {
-                tree,
-                reply: waiter.reply,
-            },
-            None => Awaited::Whole {
-                waiter,
-                tally: Box::new(Tally::new(now)),
-            },
-        };
-        self.0.insert(transfer, awaited);
+        match tree {
+            Some(tree) => _ = self.entries.insert(transfer, (tree, waiter.reply)),
+            None => _ = self.whole.insert(transfer, (waiter, Tally::new(now))),
+        }
     }
 
     pub(super) fn contains(&self, transfer: TransferId) -> bool {
-        self.0.contains_key(&transfer)
+        self.whole.contains_key(&transfer) || self.entries.contains_key(&transfer)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.whole.is_empty() && self.entries.is_empty()
     }
 
     pub(super) fn events(&self, transfer: TransferId) -> Option<mpsc::Sender<Event>> {
-        match self.0.get(&transfer) {
-            Some(Awaited::Whole { waiter, .. }) => waiter.events.clone(),
-            _ => None,
-        }
+        self.whole.get(&transfer)?.0.events.clone()
     }
 
     /// Returns the statistics to which a transfer is added: its own, or those of its tree.
     pub(super) fn tally(&mut self, transfer: TransferId) -> Option<&mut Tally> {
-        let whole = match self.0.get(&transfer)? {
-            Awaited::Whole { .. } => transfer,
-            Awaited::Entry { tree, .. } => *tree,
-        };
-        match self.0.get_mut(&whole) {
-            Some(Awaited::Whole { tally, .. }) => Some(tally),
-            _ => None,
-        }
+        let entry = self.entries.get(&transfer);
+        let whole = entry.map_or(transfer, |(tree, _)| *tree);
+        self.whole.get_mut(&whole).map(|(_, tally)| tally)
     }
 
     /// Records the start of a transfer and tells its owner. `size` is `None` for a pipe or tree.
@@ -173,7 +155,7 @@ impl Waiters {
         resumed: u64,
         now: Instant,
     ) {
-        if let Some(Awaited::Whole { waiter, tally }) = self.0.get_mut(&transfer) {
+        if let Some((waiter, tally)) = self.whole.get_mut(&transfer) {
             tally.on_started(now, size, resumed);
             let size = size.unwrap_or(0);
             waiter.tell(Event::Started { size, resumed });
@@ -188,22 +170,18 @@ impl Waiters {
 
     /// Counts a lost path connection for each running transfer.
     pub(super) fn failed_over(&mut self) {
-        for awaited in self.0.values_mut() {
-            if let Awaited::Whole { tally, .. } = awaited {
-                tally.failovers += 1;
-            }
+        for (_, tally) in self.whole.values_mut() {
+            tally.failovers += 1;
         }
     }
 
     /// Returns true if the transfer is a file, pipe or tree that has moved data for at least
     /// `time`.
     pub(super) fn has_moved_for(&self, transfer: TransferId, time: Duration) -> bool {
-        match self.0.get(&transfer) {
-            Some(Awaited::Whole { tally, .. }) => tally
-                .moving_since
-                .is_some_and(|since| clock::now() - since >= time),
-            _ => false,
-        }
+        let whole = self.whole.get(&transfer);
+        whole
+            .and_then(|(_, tally)| tally.moving_since)
+            .is_some_and(|since| clock::now() - since >= time)
     }
 
     pub(super) fn report_progress(
@@ -212,25 +190,14 @@ impl Waiters {
         session: &Session,
         connections: &BTreeMap<PathId, PathConnection>,
     ) {
-        let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
-        for (transfer, awaited) in &self.0 {
-            let whole = match awaited {
-                Awaited::Whole { .. } => *transfer,
-                Awaited::Entry { tree, .. } => *tree,
-            };
-            running
-                .entry(whole)
-                .or_default()
-                .push(session.stats(*transfer));
-        }
-        for (transfer, awaited) in &mut self.0 {
-            if let Awaited::Whole { waiter, tally } = awaited
-                && let Some(progress) = tally.progress(
-                    now,
-                    running.get(transfer).map_or(&[], Vec::as_slice),
-                    connections,
-                )
-            {
+        for (transfer, (waiter, tally)) in &mut self.whole {
+            let entries = self.entries.iter();
+            let running: Vec<TransferStats> = entries
+                .filter_map(|(entry, (tree, _))| (tree == transfer).then_some(entry))
+                .chain([transfer])
+                .map(|running| session.stats(*running))
+                .collect();
+            if let Some(progress) = tally.progress(now, &running, connections) {
                 waiter.progress.set(&progress);
                 waiter.tell(Event::Progress(progress));
             }
@@ -249,27 +216,20 @@ impl Waiters {
         if let Some(tally) = self.tally(transfer) {
             tally.stats.add(stats);
         }
-        match self.0.remove(&transfer) {
-            Some(Awaited::Whole { waiter, tally }) => {
-                self.0.retain(|_, awaited| !matches!(awaited, Awaited::Entry { tree, .. } if *tree == transfer));
-                let _ = waiter
-                    .reply
-                    .send(result.map(|outcome| (outcome, close(*tally))));
-            }
+        if let Some((waiter, tally)) = self.whole.remove(&transfer) {
+            self.entries.retain(|_, (tree, _)| *tree != transfer);
+            let result = result.map(|outcome| (outcome, close(tally)));
+            let _ = waiter.reply.send(result);
+        } else if let Some((_, reply)) = self.entries.remove(&transfer) {
             // An entry's bytes count for its tree.
-            Some(Awaited::Entry { reply, .. }) => {
-                let _ = reply.send(result.map(|outcome| (outcome, Tally::new(clock::now()))));
-            }
-            None => {}
+            let _ = reply.send(result.map(|outcome| (outcome, Tally::new(clock::now()))));
         }
     }
 
     /// Sends an error to all waiting owners at the end of the session.
     pub(super) fn end_all(&mut self, mut why: impl FnMut() -> Error) {
-        for awaited in std::mem::take(&mut self.0).into_values() {
-            if let Awaited::Whole { waiter, .. } = awaited {
-                let _ = waiter.reply.send(Err(why()));
-            }
+        for (waiter, _) in std::mem::take(self).whole.into_values() {
+            let _ = waiter.reply.send(Err(why()));
         }
     }
 }

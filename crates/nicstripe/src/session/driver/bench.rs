@@ -2,7 +2,6 @@
 //! both.
 
 use std::{
-    collections::BTreeMap,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -275,10 +274,7 @@ impl Driver {
     }
 
     fn jobs(&self) -> Option<JobCounts> {
-        let Some(service) = &self.config.service else {
-            return None;
-        };
-        Some(service.meters().jobs())
+        Some(self.config.service.as_ref()?.meters().jobs())
     }
 
     fn sample(&mut self, last: bool, now: Instant) {
@@ -287,23 +283,14 @@ impl Driver {
             return;
         };
         let at = clock::now();
+        let counted = sampling.interfaces.read();
         let carried = |path: &PathId| {
-            self.connections
-                .get(path)
-                .map_or_else(PathSample::default, PathConnection::load_sample)
+            let connection = self.connections.get(path);
+            connection.map_or_else(PathSample::default, |connection| {
+                connection.load_sample(counted.get(&connection.plan.interface).copied())
+            })
         };
-        let mut paths: Vec<PathSample> = sampling.paths.iter().map(carried).collect();
-        let counted: BTreeMap<String, (u64, u64)> = sampling.interfaces.read();
-        for (path, sample) in sampling.paths.iter().zip(&mut paths) {
-            let interface = self
-                .connections
-                .get(path)
-                .and_then(|connection| counted.get(&connection.plan.interface));
-            (sample.interface_received, sample.interface_sent) = (
-                interface.map(|(received, _)| *received),
-                interface.map(|(_, sent)| *sent),
-            );
-        }
+        let paths = sampling.paths.iter().map(carried).collect();
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
         let transfers = jobs
             .zip(sampling.jobs)
@@ -423,8 +410,9 @@ impl PathConnection {
     }
 
     /// Returns the benchmark load carried by the path, and TCP statistics of its current
-    /// connection.
-    fn load_sample(&self) -> PathSample {
+    /// connection. `interface` is the number of bytes that the interface received and sent.
+    fn load_sample(&self, interface: Option<(u64, u64)>) -> PathSample {
+        let (interface_received, interface_sent) = interface.unzip();
         let counters = &self.load_counters;
         let micros = |time: Duration| time.as_micros() as u64;
         let (send_buffer, receive_buffer) = self.buffers().unzip();
@@ -442,8 +430,8 @@ impl PathConnection {
         PathSample {
             received: counters.received.load(Ordering::Relaxed),
             sent: counters.sent.load(Ordering::Relaxed),
-            interface_received: None,
-            interface_sent: None,
+            interface_received,
+            interface_sent,
             tcp,
         }
     }

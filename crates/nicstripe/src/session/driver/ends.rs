@@ -87,11 +87,10 @@ impl Ends {
         self.sinks.get(&transfer)?.sink.target()
     }
 
-    pub(super) fn targets(&self) -> Vec<TransferId> {
+    pub(super) fn targets(&self) -> Vec<(TransferId, Arc<Target>)> {
         self.sinks
             .iter()
-            .filter(|(_, incoming)| incoming.sink.target().is_some())
-            .map(|(id, _)| *id)
+            .filter_map(|(id, incoming)| Some((*id, incoming.sink.target()?.clone())))
             .collect()
     }
 
@@ -221,7 +220,7 @@ impl Driver {
                 let resumed = self.session.stats(transfer).resumed_bytes;
                 self.on_started(transfer, resumed, clock::now());
             }
-            Err(error) => self.fail_to_start(transfer, error),
+            Err(error) => self.fail(transfer, Error::system(START, error)),
         }
     }
 
@@ -248,7 +247,7 @@ impl Driver {
         let failed = started.map(|buffer| outgoing.buffer = buffer).err();
         self.ends.sources.insert(transfer, outgoing);
         if let Some(error) = failed {
-            self.fail_to_start(transfer, error);
+            self.fail(transfer, Error::system(START, error));
         }
     }
 
@@ -571,6 +570,9 @@ impl Driver {
         }
     }
 }
+
+/// Action that failed if a source or sink does not start.
+const START: &str = "start a thread";
 
 /// Maximum number of source names of a tree in a log record.
 const MOST_NAMED: usize = 8;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -163,17 +162,25 @@ impl Driver {
         buffer: ChunkBuffer,
         now: Instant,
     ) {
-        if let Some(header) = self
+        let Some(header) = self
             .session
             .handle_chunk_read(path, transfer, chunk, value, now)
-        {
-            let len = buffer.bytes().len() as u32;
-            let header = if len < header.len {
-                header.packed(len)
-            } else {
-                header
-            };
-            self.send_chunk(path, header, Arc::new(buffer), now);
+        else {
+            return;
+        };
+        let len = buffer.bytes().len() as u32;
+        let header = if len < header.len {
+            header.packed(len)
+        } else {
+            header
+        };
+        self.waiters.on_wire(path, &header);
+        let sent = self
+            .connections
+            .get_mut(&path)
+            .is_some_and(|connection| connection.send_chunk(header, Arc::new(buffer)));
+        if !sent {
+            self.lose(path, PathLoss::Reset, now);
         }
     }
 
@@ -287,23 +294,6 @@ impl Driver {
         false
     }
 
-    pub(super) fn send_chunk(
-        &mut self,
-        path: PathId,
-        header: DataHeader,
-        buffer: Arc<ChunkBuffer>,
-        now: Instant,
-    ) {
-        self.waiters.on_wire(path, &header);
-        let sent = self
-            .connections
-            .get_mut(&path)
-            .is_some_and(|connection| connection.send_chunk(header, buffer));
-        if !sent {
-            self.lose(path, PathLoss::Reset, now);
-        }
-    }
-
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         let size = self.ends.size(transfer);
         let name = self
@@ -339,16 +329,8 @@ impl Driver {
     }
 
     /// Ends a transfer with a local error, which the peer and the owner receive.
-    pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
-        self.fail_by(transfer, Error::File(error));
-    }
-
-    /// Fails a transfer because a thread could not be started.
-    pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
-        self.fail_by(transfer, Error::system("start a thread", source));
-    }
-
-    fn fail_by(&mut self, transfer: TransferId, error: Error) {
+    pub(super) fn fail(&mut self, transfer: TransferId, error: impl Into<Error>) {
+        let error = error.into();
         // Later errors of an ended transfer are not logged.
         if self.session.is_under_way(transfer) && self.account.is_none() {
             tracing::info!(transfer = transfer.0, error = %logged(crate::text::chain(&error)), "transfer failed");
@@ -465,10 +447,7 @@ impl Driver {
 
     /// Waits for running I/O jobs at the end of a session, then syncs the data they wrote.
     pub(super) async fn settle(&mut self) {
-        for transfer in self.ends.targets() {
-            let Some(target) = self.ends.target(transfer).cloned() else {
-                continue;
-            };
+        for (transfer, target) in self.ends.targets() {
             let mut held: VecDeque<Input> = VecDeque::new();
             let mut quiet_since = clock::now();
             // Two handles are the session's and this one; others belong to running jobs. A job

@@ -277,8 +277,9 @@ pub(crate) fn no_tree() -> FileError {
 struct SessionChannel<T> {
     transfer: TransferId,
     inputs: mpsc::Sender<Input>,
-    /// Owner of the transfer; `None` in a daemon.
-    owner: Option<TransferOwner>,
+    /// Channels to the owner of the transfer; `None` in a daemon.
+    events: Option<mpsc::Sender<Event>>,
+    standalone: Option<StandaloneFiles>,
     /// Token by which an ending session waits for the thread.
     _running: TaskTrackerToken,
     /// Guard that ends the session if the thread panics.
@@ -296,22 +297,13 @@ struct SenderEnd {
     memory: Option<u64>,
 }
 
-/// Channels to the owner of a tree transfer.
-struct TransferOwner {
-    events: Option<mpsc::Sender<Event>>,
-    standalone: StandaloneFiles,
-}
-
 impl<T> SessionChannel<T> {
     fn new(standalone: Option<StandaloneFiles>, end: T, at: &Scope<'_>) -> Self {
-        let owner = standalone.map(|standalone| TransferOwner {
-            events: at.events.clone(),
-            standalone,
-        });
         Self {
             transfer: at.transfer,
             inputs: at.jobs.inputs.clone(),
-            owner,
+            events: at.events.clone(),
+            standalone,
             _running: at.jobs.threads.token(),
             _fault: Fault::of(&at.jobs.inputs),
             end,
@@ -330,15 +322,15 @@ impl<T> SessionChannel<T> {
 
 impl<T: Send> TreeChannel for SessionChannel<T> {
     fn start_standalone(&mut self, id: EntryId, size: u64) -> bool {
-        self.owner
+        self.standalone
             .as_ref()
-            .is_none_or(|owner| owner.standalone.send((id, size)).is_ok())
+            .is_none_or(|standalone| standalone.send((id, size)).is_ok())
     }
 
     /// Sends the result of an entry to the owner. Blocks while the event channel is full, because
     /// the list of entries must be complete.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        if let Some(events) = self.owner.as_ref().and_then(|owner| owner.events.as_ref()) {
+        if let Some(events) = &self.events {
             // Fails if the owner has stopped listening.
             let _ = events.blocking_send(Event::Entry {
                 name: name.clone(),
@@ -349,7 +341,7 @@ impl<T: Send> TreeChannel for SessionChannel<T> {
     }
 
     fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.owner.is_none() || self.say(TreeOutput::Walked(progress))
+        self.standalone.is_none() || self.say(TreeOutput::Walked(progress))
     }
 
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
