@@ -357,18 +357,6 @@ impl Jobs {
         });
     }
 
-    /// Returns a function that reports an opened source to the session. It blocks its thread while
-    /// the session's input queue is full.
-    pub(super) fn source_opened(
-        &self,
-        transfer: TransferId,
-    ) -> impl FnOnce(Result<Box<dyn Source>, FileError>) + Send + use<> {
-        let inputs = self.inputs.clone();
-        move |result| {
-            report(&inputs, Input::SourceOpened { transfer, result });
-        }
-    }
-
     /// Opens a sink in a task, which then passes it to the session.
     pub(crate) fn open_sink(
         &self,

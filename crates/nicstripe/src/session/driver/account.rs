@@ -255,41 +255,6 @@ impl Account {
         self.lost.push((clock::now(), loss));
     }
 
-    /// Returns true if [`REPORT_INTERVAL`] has passed since the last report.
-    pub(super) fn is_due(&self) -> bool {
-        clock::now() - self.reported_at >= REPORT_INTERVAL
-    }
-
-    /// Returns the running transfers.
-    pub(super) fn transfers(&self) -> Vec<TransferId> {
-        self.jobs.keys().copied().collect()
-    }
-
-    /// Reports paths, running transfers and bytes to the metrics. `moved` is the number of bytes
-    /// that each interface carried since the last report. `running` counts the bytes that running
-    /// transfers retransmitted or received twice.
-    pub(super) fn report(
-        &mut self,
-        paths: PathCounts,
-        moved: &[(String, InterfaceBytes)],
-        running: u64,
-    ) {
-        for (_, bytes) in moved {
-            self.moved.received += bytes.received;
-            self.moved.sent += bytes.sent;
-        }
-        let repeated = self.repeated_bytes + running;
-        let live = Live {
-            paths,
-            transfers: self.jobs.len() as u64,
-        };
-        let new = repeated.saturating_sub(self.reported_bytes);
-        self.meters.report(self.meter, live, moved, new);
-        self.reported_bytes = self.reported_bytes.max(repeated);
-        self.count_losses();
-        self.reported_at = clock::now();
-    }
-
     /// Adds the path losses that the session has survived for [`REPORT_INTERVAL`] to the metrics.
     fn count_losses(&mut self) {
         for (_, loss) in self
@@ -360,15 +325,16 @@ impl Drop for Account {
 }
 
 impl Driver {
-    /// Reports to the metrics if a report is due.
+    /// Reports to the metrics if [`REPORT_INTERVAL`] has passed since the last report.
     pub(super) fn report_now_and_then(&mut self) {
-        if self.account.as_ref().is_some_and(Account::is_due) {
+        let is_due = |account: &Account| clock::now() - account.reported_at >= REPORT_INTERVAL;
+        if self.account.as_ref().is_some_and(is_due) {
             self.report();
         }
     }
 
     /// Reports the session's paths, running transfers and bytes to the metrics.
-    pub(super) fn report(&mut self) {
+    fn report(&mut self) {
         let Some(account) = &mut self.account else {
             return;
         };
@@ -379,11 +345,22 @@ impl Driver {
                 paths.count(&connection.state);
             }
             let bytes = std::mem::take(&mut connection.moved);
+            account.moved.received += bytes.received;
+            account.moved.sent += bytes.sent;
             moved.push((connection.plan.interface.clone(), bytes));
         }
-        let running = account.transfers().into_iter();
-        let repeated = running.map(|transfer| self.session.stats(transfer).repeated_bytes);
-        account.report(paths, &moved, repeated.sum());
+        let running = account.jobs.keys();
+        let running = running.map(|transfer| self.session.stats(*transfer).repeated_bytes);
+        let repeated = account.repeated_bytes + running.sum::<u64>();
+        let new = repeated.saturating_sub(account.reported_bytes);
+        let live = Live {
+            paths,
+            transfers: account.jobs.len() as u64,
+        };
+        account.meters.report(account.meter, live, &moved, new);
+        account.reported_bytes = account.reported_bytes.max(repeated);
+        account.count_losses();
+        account.reported_at = clock::now();
     }
 
     /// Reports to the metrics and logs the end of a daemon's session.
@@ -391,8 +368,8 @@ impl Driver {
     /// A client closes its session when it has everything, so the close may overtake the end of its
     /// last transfer. Such a transfer counts as successful if all its data has arrived.
     pub(super) fn close_account(&mut self, code: CloseCode) {
-        let open = self.account.as_ref().map(Account::transfers);
-        for transfer in open.into_iter().flatten() {
+        let running = self.account.iter().flat_map(|account| account.jobs.keys());
+        for transfer in running.copied().collect::<Vec<_>>() {
             let stats = self.session.stats(transfer);
             let is_whole =
                 stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;

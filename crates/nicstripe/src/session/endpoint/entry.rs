@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     file::{self, FileError},
+    session::input::{Input, report},
     tree::channel::{ReceiverInput, SenderInput},
 };
 
@@ -33,17 +34,22 @@ impl Source for EntrySource {
     /// rejects puts whose transfer identifiers do not increase.
     fn announce(&mut self, at: &mut Scope<'_>) {
         let Self { entry, options } = *self;
-        let opened = at.jobs.source_opened(at.transfer);
+        let (transfer, inputs) = (at.transfer, at.jobs.inputs.clone());
+        // Blocks its thread while the session's input queue is full.
+        let answer = move |file: Result<_, _>| {
+            let result = file.map(|file| stored(file, entry, options));
+            report(&inputs, Input::SourceOpened { transfer, result });
+        };
         let request = SenderInput::OpenStandalone {
             id: entry.id,
-            answer: Box::new(move |file| opened(file.map(|file| stored(file, entry, options)))),
+            answer: Box::new(answer),
         };
         let refused = match at.trees.sender(entry.tree) {
             Some(sender) => sender.send(request).err().map(|error| error.0),
             None => Some(request),
         };
         if let Some(SenderInput::OpenStandalone { answer, .. }) = refused {
-            // On another thread, because the answer blocks while the session's input queue is full.
+            // On another thread, because the answer may block.
             at.jobs.pool.run(move || answer(Err(no_tree())));
         }
     }
