@@ -23,7 +23,6 @@ pub struct CpuMeter {
     tick: Duration,
     /// Directories of this process's control group and its ancestors; empty if not found.
     groups: Vec<PathBuf>,
-    version: GroupVersion,
 }
 
 impl CpuMeter {
@@ -31,12 +30,10 @@ impl CpuMeter {
     /// in each reading.
     pub fn find() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let cgroup = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-        let (version, groups) = cgroup.unwrap_or((GroupVersion::Two, Vec::new()));
+        let groups = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
         Self {
             tick: Duration::from_secs(1) / (clock_ticks_per_second().max(1) as u32),
-            groups,
-            version,
+            groups: groups.unwrap_or_default(),
         }
     }
 
@@ -58,18 +55,7 @@ impl CpuMeter {
     /// Returns the lowest CPU quota of this process's control groups, in thousandths of one core;
     /// `None` without a quota.
     pub(crate) fn quota_millicores(&self) -> Option<u64> {
-        self.groups
-            .iter()
-            .filter_map(|group| self.quota_of(group))
-            .min()
-    }
-
-    fn quota_of(&self, group: &Path) -> Option<u64> {
-        let text = |file| fs::read_to_string(group.join(file)).ok();
-        match self.version {
-            GroupVersion::One => quota_one(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?),
-            GroupVersion::Two => quota_two(&text("cpu.max")?),
-        }
+        self.groups.iter().filter_map(|group| quota_of(group)).min()
     }
 }
 
@@ -220,18 +206,12 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
     })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GroupVersion {
-    One,
-    Two,
-}
-
 /// Finds the control group that limits the CPU, from the texts of `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`. If cgroup versions 1 and 2 are both mounted, this is the one with the
 /// CPU controller.
 ///
 /// Returns the directories of the control group and its visible ancestors, the group's own first.
-fn group(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<PathBuf>)> {
+fn group(groups: &str, mounts: &str) -> Option<Vec<PathBuf>> {
     let mut lines = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
         rest.split_once(':')
@@ -239,22 +219,13 @@ fn group(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<PathBuf>)> {
     let one = lines
         .clone()
         .find(|(controllers, _)| controllers.split(',').any(|controller| controller == "cpu"));
-    let (version, path) = match one {
-        Some((_, path)) => (GroupVersion::One, path),
-        None => (
-            GroupVersion::Two,
-            lines.find(|(controllers, _)| controllers.is_empty())?.1,
-        ),
-    };
-    let mount = mounts
-        .lines()
-        .filter_map(Mount::parse)
-        .find(|mount| match version {
-            GroupVersion::One => {
-                mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu")
-            }
-            GroupVersion::Two => mount.kind == "cgroup2",
-        })?;
+    let is_one = one.is_some();
+    let (_, path) = one.or_else(|| lines.find(|(controllers, _)| controllers.is_empty()))?;
+    let mut mounts = mounts.lines().filter_map(Mount::parse);
+    let mount = mounts.find(|mount| match is_one {
+        true => mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu"),
+        false => mount.kind == "cgroup2",
+    })?;
     // A container sees its own group either as the root or by its path on the host. In the second
     // case, strip the mount's root.
     let below = Path::new(path).strip_prefix(&mount.root).ok()?;
@@ -263,12 +234,7 @@ fn group(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<PathBuf>)> {
         .components()
         .all(|component| matches!(component, std::path::Component::Normal(_)));
     let levels = below.ancestors().take(MOST_LEVELS);
-    is_plain.then(|| {
-        (
-            version,
-            levels.map(|level| mount.point.join(level)).collect(),
-        )
-    })
+    is_plain.then(|| levels.map(|level| mount.point.join(level)).collect())
 }
 
 /// Mount of a file system, parsed from a line of `/proc/PID/mountinfo`.
@@ -341,6 +307,15 @@ fn throttled(text: &str) -> Option<Duration> {
         ("throttled_time", value) => value.parse().ok().map(Duration::from_nanos),
         _ => None,
     })
+}
+
+/// Returns the quota of a control group, whose files differ between the cgroup versions.
+fn quota_of(group: &Path) -> Option<u64> {
+    let text = |file| fs::read_to_string(group.join(file)).ok();
+    match text("cpu.max") {
+        Some(two) => quota_two(&two),
+        None => quota_one(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?),
+    }
 }
 
 /// Parses a cgroup version 2 quota (`cpu.max`) into thousandths of a core: `50000 100000` yields

@@ -101,21 +101,17 @@ const V2_MOUNTS: &str = "\
 31 24 0:27 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 ";
 
-fn found(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<String>)> {
-    let (version, levels) = group(groups, mounts)?;
-    Some((
-        version,
-        levels
-            .iter()
-            .map(|level| level.to_str().unwrap().trim_end_matches('/').to_owned())
-            .collect(),
-    ))
+fn found(groups: &str, mounts: &str) -> Option<Vec<String>> {
+    let levels = group(groups, mounts)?;
+    let shown = levels
+        .iter()
+        .map(|level| level.to_str().unwrap().trim_end_matches('/').to_owned());
+    Some(shown.collect())
 }
 
 #[test]
 fn the_group_of_version_two_is_found_with_those_around_it() {
-    let (version, levels) = found("0::/system.slice/nicstripe.service\n", V2_MOUNTS).unwrap();
-    assert_eq!(version, GroupVersion::Two);
+    let levels = found("0::/system.slice/nicstripe.service\n", V2_MOUNTS).unwrap();
     assert_eq!(
         levels,
         [
@@ -124,7 +120,7 @@ fn the_group_of_version_two_is_found_with_those_around_it() {
             "/sys/fs/cgroup"
         ]
     );
-    let (_, levels) = found("0::/\n", V2_MOUNTS).unwrap();
+    let levels = found("0::/\n", V2_MOUNTS).unwrap();
     assert_eq!(
         levels,
         ["/sys/fs/cgroup"],
@@ -149,8 +145,7 @@ const V1_MOUNTS: &str = "\
 #[test]
 fn the_group_of_version_one_is_that_of_the_processor() {
     let groups = "12:cpuset:/docker/4f1e\n5:cpu,cpuacct:/docker/4f1e/inner\n1:name=systemd:/docker/4f1e\n0::/system.slice/docker\n";
-    let (version, levels) = found(groups, V1_MOUNTS).unwrap();
-    assert_eq!(version, GroupVersion::One);
+    let levels = found(groups, V1_MOUNTS).unwrap();
     assert_eq!(
         levels,
         [
@@ -165,7 +160,7 @@ fn the_group_of_version_one_is_that_of_the_processor() {
                   41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
     assert_eq!(
         found(mixed, mounts).unwrap(),
-        (GroupVersion::One, vec!["/sys/fs/cgroup/cpu".to_owned()])
+        ["/sys/fs/cgroup/cpu".to_owned()]
     );
 }
 
@@ -181,7 +176,6 @@ fn without_groups_there_is_no_quota_and_no_waiting() {
     let meter = CpuMeter {
         tick: TICK,
         groups: Vec::new(),
-        version: GroupVersion::Two,
     };
     assert_eq!(meter.quota_millicores(), None);
     assert_eq!(meter.read().since(&meter.read()).throttled, None);
@@ -196,6 +190,15 @@ fn quotas_of_both_versions_are_thousandths_of_a_core() {
     assert_eq!(quota_two(""), None);
     assert_eq!(quota_one("20000\n", "100000\n"), Some(200));
     assert_eq!(quota_one("-1\n", "100000\n"), None);
+}
+
+#[test]
+fn the_quota_of_a_version_one_group_is_read_from_its_two_files() {
+    let group = tempfile::tempdir().unwrap();
+    fs::write(group.path().join("cpu.cfs_quota_us"), "20000\n").unwrap();
+    assert_eq!(quota_of(group.path()), None);
+    fs::write(group.path().join("cpu.cfs_period_us"), "100000\n").unwrap();
+    assert_eq!(quota_of(group.path()), Some(200));
 }
 
 #[test]
@@ -217,7 +220,6 @@ fn the_tightest_quota_and_the_longest_wait_count() {
     let meter = CpuMeter {
         tick: TICK,
         groups: vec![inner, tree.path().to_owned()],
-        version: GroupVersion::Two,
     };
     assert_eq!(meter.quota_millicores(), Some(1500));
     let before = meter.read();
