@@ -123,7 +123,7 @@ impl Changes {
                     // Queued messages are older than the dropped ones, and must not be applied to
                     // the newer state.
                     self.drain();
-                    self.pending.extend(self.table.replace(Table::read()?));
+                    self.pending.extend(self.table.replace(&Table::read()?));
                 }
                 Err(error) => return Err(error),
             }
@@ -174,26 +174,18 @@ impl Table {
     fn apply(&mut self, event: Event) -> Vec<Change> {
         match event {
             Event::Link(index, link) => {
-                let carrier = link.carrier;
-                let name = link.name;
-                let Some(before) = self.links.insert(index, link.clone()) else {
-                    let appeared = Change::Appeared { index, name };
-                    return if carrier {
-                        vec![appeared, Change::Carrier { index, up: true }]
-                    } else {
-                        vec![appeared]
-                    };
-                };
+                let (name, up) = (link.name, link.carrier);
+                let before = self.links.insert(index, link.clone());
+                let had_carrier = before.as_ref().is_some_and(|before| before.carrier);
                 let mut changes = Vec::new();
-                if before.carrier != carrier {
-                    changes.push(Change::Carrier { index, up: carrier });
+                if before.is_none() {
+                    changes.push(Change::Appeared { index, name });
                 }
-                if before
-                    != (Link {
-                        carrier: before.carrier,
-                        ..link
-                    })
-                {
+                if had_carrier != up {
+                    changes.push(Change::Carrier { index, up });
+                }
+                let carrier = had_carrier;
+                if before.is_some_and(|before| before != Link { carrier, ..link }) {
                     changes.push(Change::Altered { index });
                 }
                 changes
@@ -226,36 +218,25 @@ impl Table {
     }
 
     /// Replaces the table by `now` and returns the differences as changes.
-    fn replace(&mut self, now: Self) -> Vec<Change> {
-        let removed: Vec<_> = self
+    fn replace(&mut self, now: &Self) -> Vec<Change> {
+        let gone = self
             .links
             .keys()
             .filter(|index| !now.links.contains_key(index))
-            .copied()
-            .collect();
-        let mut changes: Vec<_> = removed
-            .into_iter()
-            .flat_map(|index| self.apply(Event::LinkGone(index)))
-            .collect();
-        let lost: Vec<_> = self.addresses.difference(&now.addresses).copied().collect();
-        let links = now
-            .links
-            .into_iter()
-            .map(|(index, link)| Event::Link(index, link));
-        let lost = lost
-            .into_iter()
-            .map(|(index, address)| Event::Address(index, address, Usability::NoMore));
-        let found = now
+            .map(|index| Event::LinkGone(*index));
+        let lost = self
             .addresses
+            .difference(&now.addresses)
+            .map(|(index, ip)| Event::Address(*index, *ip, Usability::NoMore));
+        let links = now.links.iter();
+        let links = links.map(|(index, link)| Event::Link(*index, link.clone()));
+        let found = now.addresses.iter();
+        let found = found.map(|(index, ip)| Event::Address(*index, *ip, Usability::Usable));
+        let events: Vec<Event> = gone.chain(links).chain(lost).chain(found).collect();
+        events
             .into_iter()
-            .map(|(index, address)| Event::Address(index, address, Usability::Usable));
-        changes.extend(
-            links
-                .chain(lost)
-                .chain(found)
-                .flat_map(|event| self.apply(event)),
-        );
-        changes
+            .flat_map(|event| self.apply(event))
+            .collect()
     }
 }
 
@@ -393,7 +374,7 @@ mod tests {
             links: [(B, link(true))].into(),
             addresses: [(B, ip(2))].into(),
         };
-        let changes = table.replace(now());
+        let changes = table.replace(&now());
         let name = link(true).name;
         assert_eq!(
             changes,
@@ -409,6 +390,6 @@ mod tests {
             ]
         );
         assert_eq!(table, now());
-        assert_eq!(table.replace(now()), []);
+        assert_eq!(table.replace(&now()), []);
     }
 }

@@ -21,19 +21,16 @@ pub(crate) struct DeviceType {
 /// Reads the device type of an interface; the default if sysfs is absent or shows another
 /// namespace.
 pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceType {
-    let Some(directory) = directory(name) else {
-        return DeviceType::default();
+    let read = || {
+        let directory = directory(name)?;
+        let uevent = fs::read_to_string(directory.join("uevent")).ok()?;
+        let name = device_type_of(&uevent, index)?;
+        let wireless = name == "wlan"
+            || directory.join("phy80211").exists()
+            || directory.join("wireless").exists();
+        Some(DeviceType { name, wireless })
     };
-    let Ok(uevent) = fs::read_to_string(directory.join("uevent")) else {
-        return DeviceType::default();
-    };
-    let Some(name) = device_type_of(&uevent, index) else {
-        return DeviceType::default();
-    };
-    let wireless = name == "wlan"
-        || directory.join("phy80211").exists()
-        || directory.join("wireless").exists();
-    DeviceType { name, wireless }
+    read().unwrap_or_default()
 }
 
 /// Reads the negotiated rate of an interface in Mbit/s, as its driver reports it.
@@ -41,11 +38,8 @@ pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
     let directory = directory(name)?;
     let read = |attribute| fs::read_to_string(directory.join(attribute)).ok();
     let same = read("ifindex")?.trim().parse() == Ok(index.0);
-    if same {
-        read("speed")?.trim().parse().ok()
-    } else {
-        None
-    }
+    let megabits = || read("speed")?.trim().parse().ok();
+    same.then(megabits)?
 }
 
 /// Returns the `DEVTYPE` (empty if missing) in the text of a `uevent` file, if the file describes
