@@ -8,7 +8,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use super::private_group::is_private_group;
+use super::{private_group::is_private_group, random::random_bytes};
 
 /// Failure to read or write a file of this installation.
 #[derive(Debug, thiserror::Error)]
@@ -236,7 +236,8 @@ struct Temporary {
 
 impl Temporary {
     fn write(folder: &Path, bytes: &[u8]) -> Result<Self, FileError> {
-        let path = folder.join(unique_name().map_err(failed("write to", folder))?);
+        let unique = u64::from_be_bytes(random_bytes());
+        let path = folder.join(format!(".nicstripe-{unique:016x}.tmp"));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed("create", &path))?;
@@ -256,16 +257,6 @@ impl Drop for Temporary {
         // After a rename nothing is left to remove; otherwise the error cannot be reported.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-fn unique_name() -> io::Result<String> {
-    let mut random = [0; 8];
-    aws_lc_rs::rand::fill(&mut random)
-        .map_err(|_| io::Error::other("the system provides no random numbers"))?;
-    Ok(format!(
-        ".nicstripe-{:016x}.tmp",
-        u64::from_be_bytes(random)
-    ))
 }
 
 fn folder_of(path: &Path) -> &Path {

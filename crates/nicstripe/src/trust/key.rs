@@ -176,10 +176,8 @@ impl PublicLine {
 impl fmt::Display for PublicLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)?;
-        match &self.comment {
-            Some(comment) => write!(f, " {comment}"),
-            None => Ok(()),
-        }
+        let mut comment = self.comment.iter();
+        comment.try_for_each(|comment| write!(f, " {comment}"))
     }
 }
 

@@ -151,10 +151,7 @@ impl fmt::Display for Peer {
             write!(f, "{options} ")?;
         }
         write!(f, "{}", self.key)?;
-        match &self.name {
-            Some(name) => write!(f, " {name}"),
-            None => Ok(()),
-        }
+        self.name.iter().try_for_each(|name| write!(f, " {name}"))
     }
 }
 
