@@ -18,7 +18,7 @@ use super::{
         CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, GREETING_TIMEOUT, Retries,
         touch,
     },
-    discovery::{Lookup, first_of, resolved},
+    discovery::{Search, SearchOptions, first_of, resolved},
     linker::FIRST_PATH,
     local,
     plan::{direct, local_interface, socket_address},
@@ -111,21 +111,13 @@ impl Contact<'_> {
             .settings
             .family
             .is_none_or(|family| family == Family::V6);
-        let (port, excluded) = (self.settings.port, &self.settings.excluded);
-        let lookup = asks_cables.then_some(Lookup {
-            identity: self.identity,
-            peers: self.peers,
-            key,
-            port,
-            excluded,
-        });
         let known = first_known(
             resolved(self.resolver()),
             self.try_known_addresses(&key, attempts.interfaces),
         );
-        let found = match &lookup {
-            Some(lookup) => first_of(lookup.on_cables(), known).await,
-            None => known
+        let found = match asks_cables {
+            true => first_of(self.on_cables(key), known).await,
+            false => known
                 .await
                 .map(|known| (Vec::new(), known))
                 .map_err(|why| (CableSearch::Ipv4Only, why)),
@@ -142,8 +134,8 @@ impl Contact<'_> {
         }
         // Resolver and address book may be outdated, and the cables had little time to answer.
         let mut cables = CableSearch::Ipv4Only;
-        if let Some(lookup) = lookup.filter(|_| on_cables.is_empty()) {
-            match lookup.on_cables().await {
+        if asks_cables && on_cables.is_empty() {
+            match self.on_cables(key).await {
                 Ok(addresses) => on_cables = addresses,
                 Err(silence) => cables = silence,
             }
@@ -162,6 +154,39 @@ impl Contact<'_> {
             CableSearch::Answered(answering)
         };
         Err(attempts.error(self, cables, None))
+    }
+
+    /// Searches for a peer on every cable, and collects the answers within [`SETTLING`] after the
+    /// first.
+    async fn on_cables(&self, key: PublicKey) -> Result<Vec<SocketAddr>, CableSearch> {
+        let excluded = &self.settings.excluded;
+        let options = SearchOptions {
+            port: self.settings.port,
+            excluded: excluded.clone(),
+            duration: PATIENCE,
+            ..SearchOptions::default()
+        };
+        let search = Search::for_key(self.identity, self.peers, options, Some(key));
+        let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
+        let Some(first) = search.next().await else {
+            let silence = || CableSearch::Silent(search.interfaces());
+            let left_out = match &excluded[..] {
+                [] => String::new(),
+                names => format!("; excluded by option: {}", names.join(", ")),
+            };
+            return Err(search.obstacle().map_or_else(silence, |error| {
+                CableSearch::Unfit(crate::text::chain(&error) + &left_out)
+            }));
+        };
+        let mut answers = vec![first];
+        let settled = Instant::now() + SETTLING;
+        while let Ok(Some(more)) = tokio::time::timeout_at(settled.into(), search.next()).await {
+            answers.push(more);
+        }
+        let searched = search.interfaces();
+        answers.sort_by_key(|peer| searched.iter().position(|name| *name == peer.interface));
+        let addresses = answers.into_iter().map(|peer| peer.address.into());
+        Ok(addresses.collect())
     }
 
     /// Resolves a host that is not in the peers file into addresses.
@@ -247,10 +272,9 @@ impl Contact<'_> {
         let Some(book) = self.settings.address_book.clone() else {
             return;
         };
-        let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
         let seen = SeenAt {
             address: first.remote.ip(),
-            interface: is_scoped.then(|| first.interface.clone()),
+            interface: scope_of(first.remote).map(|_| first.interface.clone()),
         };
         tokio::task::spawn_blocking(move || {
             if let Err(error) = book.note(&key, seen) {
@@ -369,11 +393,7 @@ impl Attempts<'_> {
     /// Returns the names of the interfaces that are the scopes of the link-local addresses in
     /// `addresses`.
     fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
-        let scope = |address: &SocketAddr| match address {
-            SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
-            SocketAddr::V4(_) => None,
-        };
-        let scopes = addresses.iter().filter_map(scope);
+        let scopes = addresses.iter().filter_map(|address| scope_of(*address));
         scopes
             .filter_map(|scope| self.interfaces.iter().find(|one| one.index.0 == scope))
             .map(|one| one.name.to_string())
@@ -441,6 +461,14 @@ fn seen_address(seen: &SeenAt, interfaces: &[Interface], port: u16) -> Option<So
     Some(socket_address(seen.address, port, scope))
 }
 
+/// Returns the interface index that is the scope of a link-local address.
+fn scope_of(address: SocketAddr) -> Option<u32> {
+    match address {
+        SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
+        SocketAddr::V4(_) => None,
+    }
+}
+
 /// Returns true if no other address should be tried after this error: the daemon has answered and
 /// rejected the client, or has an untrusted key.
 fn is_final(error: &Error) -> bool {
@@ -500,10 +528,7 @@ fn contact_plans(
     excluded: &[String],
     contact_only: bool,
 ) -> io::Result<Vec<PathPlan>> {
-    let scope = match remote {
-        SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
-        _ => None,
-    };
+    let scope = scope_of(remote);
     let index = match scope {
         Some(index) => index,
         None => route_to(remote.ip())?.interface.0,
@@ -533,6 +558,14 @@ fn contact_plans(
     };
     Ok(interfaces.into_iter().map(plan).collect())
 }
+
+/// Time for a peer to answer on a cable if its name cannot be resolved. A newly plugged cable needs
+/// up to 2 s for duplicate address detection (RFC 4862, section 5.4). The question follows within 1
+/// s.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Time to collect answers on other cables after the first answer.
+const SETTLING: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

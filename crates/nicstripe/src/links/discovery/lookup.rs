@@ -7,58 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::search::{Search, SearchOptions};
-use crate::{
-    report::error::unreachable::CableSearch,
-    trust::{Identity, Peers, PublicKey},
-};
-
-/// Parameters for finding the addresses of a known peer.
-pub(crate) struct Lookup<'a> {
-    pub(crate) identity: &'a Identity,
-    pub(crate) peers: &'a Peers,
-    /// Public key of the peer.
-    pub(crate) key: PublicKey,
-    pub(crate) port: u16,
-    pub(crate) excluded: &'a [String],
-}
-
-impl Lookup<'_> {
-    /// Searches for the peer on every cable, and collects the answers within [`SETTLING`] after the
-    /// first.
-    pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, CableSearch> {
-        let options = SearchOptions {
-            port: self.port,
-            excluded: self.excluded.to_vec(),
-            duration: PATIENCE,
-            ..SearchOptions::default()
-        };
-        let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
-        let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
-        let Some(first) = search.next().await else {
-            let silence = || CableSearch::Silent(search.interfaces());
-            let left_out = match self.excluded {
-                [] => String::new(),
-                names => format!("; excluded by option: {}", names.join(", ")),
-            };
-            return Err(search.obstacle().map_or_else(silence, |error| {
-                CableSearch::Unfit(crate::text::chain(&error) + &left_out)
-            }));
-        };
-        let mut answers = vec![first];
-        let settled = Instant::now() + SETTLING;
-        while let Ok(Some(more)) = tokio::time::timeout_at(settled.into(), search.next()).await {
-            answers.push(more);
-        }
-        let searched = search.interfaces();
-        answers.sort_by_key(|peer| searched.iter().position(|name| *name == peer.interface));
-        Ok(answers
-            .into_iter()
-            .map(|peer| peer.address.into())
-            .collect())
-    }
-}
-
 /// Addresses found by discovery, followed by those from the resolver or the address book.
 pub(crate) type FoundAddresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
@@ -114,14 +62,6 @@ pub(crate) async fn first_of<C, K>(
 /// Minimum time, from the start of a lookup, that a peer has to answer on a cable even if its name
 /// is resolved earlier. An answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
-
-/// Time for a peer to answer on a cable if its name cannot be resolved. A newly plugged cable needs
-/// up to 2 s for duplicate address detection (RFC 4862, section 5.4). The question follows within 1
-/// s.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Time to collect answers on other cables after the first answer.
-const SETTLING: Duration = Duration::from_millis(20);
 
 /// Timeout of the resolver: one silent name server (5 s by default, resolv.conf(5)) and an answer
 /// of the next.

@@ -9,6 +9,6 @@ mod signature;
 
 pub use self::search::{DiscoveredPeer, Search, SearchOptions, discover};
 pub(crate) use self::{
-    lookup::{Lookup, first_of, resolved},
+    lookup::{first_of, resolved},
     responder::{Responder, ResponderConfig},
 };

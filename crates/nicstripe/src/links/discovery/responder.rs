@@ -58,14 +58,15 @@ impl Responder {
     /// Logs failures to listen. Must be called within a tokio runtime, at the start and whenever
     /// interfaces or their addresses change.
     pub(crate) fn update(&mut self, interfaces: &[Interface]) {
-        let cables: Vec<Cable> = interfaces
-            .iter()
-            .filter(|interface| self.serves(interface))
-            .filter_map(Cable::of)
+        let served = interfaces.iter().filter(|interface| self.serves(interface));
+        let cables: Vec<(&Interface, Cable)> = served
+            .filter_map(|interface| Some((interface, Cable::of(interface)?)))
             .collect();
-        self.listening
-            .retain(|listener| cables.contains(&listener.cable) && !listener.task.is_finished());
-        for cable in cables {
+        self.listening.retain(|listener| {
+            let is_served = cables.iter().any(|(_, cable)| *cable == listener.cable);
+            is_served && !listener.task.is_finished()
+        });
+        for (interface, cable) in cables {
             if self
                 .listening
                 .iter()
@@ -73,12 +74,6 @@ impl Responder {
             {
                 continue;
             }
-            let Some(interface) = interfaces
-                .iter()
-                .find(|interface| interface.index == cable.index)
-            else {
-                continue;
-            };
             match self.open(interface, cable) {
                 Ok(listener) => self.listening.push(listener),
                 Err(error) => {

@@ -119,7 +119,7 @@ impl Search {
     }
 
     /// Like `start`, but returns only answers signed by `only` if it is given.
-    pub(super) fn for_key(
+    pub(crate) fn for_key(
         identity: &Identity,
         peers: &Peers,
         options: SearchOptions,
