@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::local;
 use crate::report::error::Error;
@@ -62,9 +62,8 @@ struct Open {
     index: Option<InterfaceIndex>,
     /// Listening socket; `None` once the accepting task has it.
     listener: Option<TcpListener>,
-    /// Token that stops the accepting task, cancelled by the guard on drop.
-    stopped: CancellationToken,
-    _stop: DropGuard,
+    /// Accepting task, stopped on drop; `None` before the start.
+    accepting: Option<AbortOnDropHandle<()>>,
 }
 
 impl Listeners {
@@ -135,12 +134,9 @@ impl Listeners {
     pub(crate) fn accept(&mut self, on_accepted: &OnAccepted) {
         for open in &mut self.open {
             if let Some(listener) = open.listener.take() {
-                tokio::spawn(accept(
-                    open.listens.clone(),
-                    listener,
-                    open.stopped.clone(),
-                    on_accepted.clone(),
-                ));
+                let interface = open.listens.interface.clone();
+                let accepting = tokio::spawn(accept(interface, listener, on_accepted.clone()));
+                open.accepting = Some(AbortOnDropHandle::new(accepting));
             }
         }
     }
@@ -179,7 +175,6 @@ impl Open {
         index: Option<InterfaceIndex>,
         listener: TcpListener,
     ) -> io::Result<Self> {
-        let stopped = CancellationToken::new();
         Ok(Self {
             listens: ListenAddress {
                 interface,
@@ -187,8 +182,7 @@ impl Open {
             },
             index,
             listener: Some(listener),
-            _stop: stopped.clone().drop_guard(),
-            stopped,
+            accepting: None,
         })
     }
 
@@ -301,19 +295,11 @@ impl ListenConfig {
     }
 }
 
-async fn accept(
-    listens: ListenAddress,
-    listener: TcpListener,
-    stop: CancellationToken,
-    on_accepted: OnAccepted,
-) {
+async fn accept(interface: String, listener: TcpListener, on_accepted: OnAccepted) {
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => return,
-        };
+        let accepted = listener.accept().await;
         let failed = accepted.is_err();
-        on_accepted(accepted, &listens.interface);
+        on_accepted(accepted, &interface);
         if failed {
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
