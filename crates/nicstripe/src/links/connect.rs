@@ -8,10 +8,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::AsFd,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -63,8 +60,6 @@ pub(crate) struct Connector {
     /// Pairs of local interface and peer address between which packets above [`SMALL_MTU`] are
     /// dropped.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
-    /// True once the daemon has accepted the client's first connection.
-    has_met_peer: AtomicBool,
     /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
 }
@@ -105,7 +100,6 @@ impl Connector {
             session: SessionId(crate::trust::random::random_bytes()),
             pinned,
             narrow: Mutex::default(),
-            has_met_peer: AtomicBool::new(false),
             socket_buffer,
         }
     }
@@ -135,7 +129,6 @@ impl Connector {
             .peer_key()
             .map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
-        self.has_met_peer.store(true, Ordering::Release);
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
         Ok(FirstContact {
             established,
@@ -240,9 +233,9 @@ impl Connector {
         let mut tls = TlsStream::connect(tcp, &self.tls, deadline)
             .await
             .map_err(|error| self.tls_error(error, remote))?;
-        let hello = Frame::Hello(encoded(&hello));
+        let first = Frame::Hello(encoded(&hello));
         let exchange = async {
-            send_frame(&mut tls, &hello).await?;
+            send_frame(&mut tls, &first).await?;
             Greeted::first_frame(tls).await
         };
         let (frame, greeted) = match tokio::time::timeout_at(deadline.into(), exchange).await {
@@ -251,14 +244,8 @@ impl Connector {
                 return Err(Error::connect(remote, io::ErrorKind::TimedOut));
             }
         };
-        let welcome = self.welcome(frame, remote)?;
+        let welcome = self.welcome(frame, remote, hello.new)?;
         Ok((Established::new(greeted), welcome))
-    }
-
-    /// Returns true if the daemon has accepted the local key on an earlier connection of this
-    /// session.
-    fn has_met(&self) -> bool {
-        self.has_met_peer.load(Ordering::Acquire)
     }
 
     /// Returns true if the link is known to drop packets above [`SMALL_MTU`].
@@ -267,7 +254,8 @@ impl Connector {
         known.contains(&(plan.interface.clone(), plan.remote.ip()))
     }
 
-    fn welcome(&self, frame: Frame, address: SocketAddr) -> Result<Welcome, Error> {
+    /// Reads the daemon's answer to a hello; `is_new` is true if that asked for a new session.
+    fn welcome(&self, frame: Frame, address: SocketAddr, is_new: bool) -> Result<Welcome, Error> {
         let protocol = |why: String| Error::Protocol { address, why };
         match frame {
             Frame::Welcome(body) => {
@@ -291,7 +279,7 @@ impl Connector {
                     }
                     // The session's other paths are not affected, and the daemon may have capacity
                     // later.
-                    RefusalCode::TooManySessions if self.has_met() => Error::connect(
+                    RefusalCode::TooManySessions if !is_new => Error::connect(
                         address,
                         io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS),
                     ),
