@@ -27,12 +27,10 @@ use tracing::warn;
 /// administrator or the package creates it, with a group that the helper belongs to.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
-/// Type that is stored in a record file, and the names of its files in the state directory.
+/// Type that is stored in a record file.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
-    /// Name of the record file.
+    /// Name of the record file in the state directory.
     const FILE: &'static str;
-    /// Name of the temporary file that replaces the record file.
-    const NEW_FILE: &'static str;
 }
 
 /// Failure to lock, read or write the record file.
@@ -191,9 +189,9 @@ impl<'d, R: Recorded> Ledger<'d, R> {
 
     /// Replaces the record file with the current records.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
-        let path = self.directory.join(R::NEW_FILE);
-        self.write(&path).map_err(LedgerError::at(&path))?;
         let target = self.directory.join(R::FILE);
+        let path = self.directory.join(format!("{}.new", R::FILE));
+        self.write(&path).map_err(LedgerError::at(&path))?;
         fs::rename(&path, &target).map_err(LedgerError::at(&target))
     }
 

@@ -32,6 +32,7 @@
 pub use crate::{
     helper::{
         client::RouteHelper,
+        protocol::HelperError,
         rights::{give_up_routes, may_change_routes},
         server::route_helper_main,
     },

@@ -132,6 +132,16 @@ pub enum RouteError {
     },
 }
 
+impl RouteError {
+    pub(crate) fn kernel(route: &HostRoute, source: io::Error) -> Self {
+        Self::Kernel {
+            destination: route.destination,
+            interface: route.interface,
+            source,
+        }
+    }
+}
+
 impl From<LedgerError> for RouteError {
     fn from(error: LedgerError) -> Self {
         match error {

@@ -90,21 +90,14 @@ impl<'d> HeldMtus<'d> {
         }
     }
 
-    /// Restores all MTUs and rejects further changes. Failed restores are retried one second later.
+    /// Restores all MTUs and rejects further changes. A failed restore is retried one second later,
+    /// or by the next nicstripe process at its start if the helper has ended.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
         self.held
             .iter_mut()
             .for_each(|(_, end)| *end = Instant::now());
         self.release_expired();
-    }
-
-    /// Restores all MTUs. After a failure, the next nicstripe process restores the MTU at its
-    /// start.
-    pub(crate) fn release(&mut self) {
-        for (interface, _) in std::mem::take(&mut self.held) {
-            let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.restore(interface));
-        }
     }
 
     /// Restores the MTUs that dead processes changed. Ignores errors: the next change reports them.

@@ -288,19 +288,26 @@ impl Asked<'_> {
     }
 }
 
+/// Error of a request to the [`RouteHelper`](crate::RouteHelper), including a failure of the helper
+/// itself.
+pub trait HelperError: Sized + Send + 'static {
+    /// Returns the error for a helper that gives no usable answer.
+    fn of_helper(source: io::Error) -> Self;
+
+    /// Returns true if the helper gave no usable answer.
+    fn is_of_helper(&self) -> bool;
+}
+
 /// Error of a request, which the helper reports in an answer.
-pub(crate) trait Reported: Sized {
+pub(crate) trait Reported: HelperError {
     fn answer(&self) -> Answer;
 
     /// Returns the error with the number and fields of an answer; `None` if this type has no such
     /// error.
     fn read(answer: &Answer, asked: &Asked<'_>) -> Option<Self>;
-
-    /// Returns the error for a helper that gives no usable answer.
-    fn of_helper(source: io::Error) -> Self;
 }
 
-/// Implements [`Reported`] from a table with the number of each error, its fields that an answer has,
+/// Implements [`Reported`] and [`HelperError`] from a table with the number of each error, its fields that an answer has,
 /// those that the client knows itself, and its shape.
 macro_rules! reported {
     ($error:ty: $($status:literal
@@ -328,9 +335,15 @@ macro_rules! reported {
                     _ => None,
                 }
             }
+        }
 
+        impl HelperError for $error {
             fn of_helper(source: io::Error) -> Self {
                 Self::Helper { source }
+            }
+
+            fn is_of_helper(&self) -> bool {
+                matches!(self, Self::Helper { .. })
             }
         }
     };

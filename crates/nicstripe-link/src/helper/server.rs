@@ -7,7 +7,8 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    io,
+    fs::File,
+    io::{self, Write as _},
     os::fd::{AsFd, OwnedFd},
     path::Path,
     process::ExitCode,
@@ -104,7 +105,7 @@ pub(crate) fn serve(
     };
     server.sweep();
     let ended = server.obey(input, output);
-    server.mtus.release();
+    server.mtus.end();
     server.release();
     ended
 }
@@ -125,15 +126,13 @@ impl Server<'_> {
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
         let changes =
             NetlinkSocket::open(None, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, groups)?;
+        let mut output = File::from(output.as_fd().try_clone_to_owned()?);
         let mut buffer = vec![0; BUFFER_LEN];
         let mut bytes = [0; REQUEST_LEN];
         let mut filled = 0;
         loop {
-            let Woken {
-                has_request,
-                changed,
-                must_end,
-            } = wait(input, &changes, self.signals, self.mtus.next_end())?;
+            let [has_request, changed, must_end] =
+                wait(input, &changes, self.signals, self.mtus.next_end())?;
             if must_end {
                 self.signals = None;
                 self.mtus.end();
@@ -157,7 +156,7 @@ impl Server<'_> {
                 let answer = request
                     .as_ref()
                     .map_or_else(Answer::not_understood, |request| self.carry_out(request));
-                if !write_all(output, &answer.encode()) || request.is_none() {
+                if output.write_all(&answer.encode()).is_err() || request.is_none() {
                     return Ok(());
                 }
             }
@@ -302,31 +301,18 @@ impl Server<'_> {
 /// caller cannot delete the entries of routers and name servers.
 fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
     may_add(route)?;
-    let HostRoute {
-        destination,
-        interface,
-        ..
-    } = *route;
-    neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel {
-        destination,
-        interface,
-        source,
-    })
-}
-
-struct Woken {
-    has_request: bool,
-    changed: bool,
-    must_end: bool,
+    neighbours::forget_doubted(route.destination)
+        .map_err(|source| RouteError::kernel(route, source))
 }
 
 /// Waits until a request, an interface change or a signal arrives, or until the time `until`.
+/// Returns true for each of the three that has arrived, in this order.
 fn wait(
     input: &impl AsFd,
     changes: &NetlinkSocket,
     signals: Option<&OwnedFd>,
     until: Option<Instant>,
-) -> io::Result<Woken> {
+) -> io::Result<[bool; 3]> {
     // Without signals the third entry repeats `input` with no events requested.
     let (third, flags) = signals.map_or((input.as_fd(), PollFlags::empty()), |signals| {
         (signals.as_fd(), PollFlags::IN)
@@ -343,20 +329,5 @@ fn wait(
         poll(&mut waiting, rest.as_ref())
     })?;
     let [has_request, changed, third] = waiting.map(|one| !one.revents().is_empty());
-    Ok(Woken {
-        has_request,
-        changed,
-        must_end: third && signals.is_some(),
-    })
-}
-
-fn write_all(output: &impl AsFd, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match rustix::io::write(output, bytes) {
-            Err(Errno::INTR) => {}
-            Ok(0) | Err(_) => return false,
-            Ok(len) => bytes = bytes.get(len..).unwrap_or_default(),
-        }
-    }
-    true
+    Ok([has_request, changed, third && signals.is_some()])
 }

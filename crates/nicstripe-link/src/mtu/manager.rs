@@ -55,7 +55,6 @@ pub(crate) struct MtuRecord {
 
 impl Recorded for MtuRecord {
     const FILE: &'static str = "mtus.jsonl";
-    const NEW_FILE: &'static str = "mtus.jsonl.new";
 }
 
 impl Mtus {
@@ -98,13 +97,8 @@ impl Mtus {
                 return Err(MtuError::HeldElsewhere { interface });
             }
             Some(record) => {
-                record.set = record
-                    .set
-                    .last()
-                    .copied()
-                    .into_iter()
-                    .chain([mtu])
-                    .collect();
+                let last = record.set.last().copied();
+                record.set = last.into_iter().chain([mtu]).collect();
                 record.was
             }
             None if is_full => return Err(MtuError::TooMany { interface }),

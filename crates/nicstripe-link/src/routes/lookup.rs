@@ -6,7 +6,7 @@ use nicstripe_netlink::{Message, Netlink, Request, ip, u32_at};
 
 use crate::{
     interface::{Interface, InterfaceIndex},
-    routes::table::{ROUTE_HEADER_LEN, RTA_VIA, host_header, via},
+    routes::table::{ROUTE_HEADER_LEN, gateway, host_header},
 };
 
 /// Route that the kernel selects for packets to an address.
@@ -50,13 +50,9 @@ pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
         return None;
     }
     let (_, attributes) = message.split(ROUTE_HEADER_LEN)?;
-    let gateway = attributes
-        .find(libc::RTA_GATEWAY)
-        .and_then(ip)
-        .or_else(|| attributes.find(RTA_VIA).and_then(via));
     Some(RouteTo {
         interface: InterfaceIndex(u32_at(attributes.find(libc::RTA_OIF)?, 0)?),
         local: attributes.find(libc::RTA_PREFSRC).and_then(ip),
-        gateway,
+        gateway: gateway(attributes),
     })
 }

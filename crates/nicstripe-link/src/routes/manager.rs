@@ -52,7 +52,6 @@ pub(crate) struct RouteRecord {
 
 impl Recorded for RouteRecord {
     const FILE: &'static str = "routes.jsonl";
-    const NEW_FILE: &'static str = "routes.jsonl.new";
 }
 
 impl Routes {
@@ -234,23 +233,13 @@ fn is_wanted(route: &HostRoute, records: &[RouteRecord]) -> Result<bool, RouteEr
 }
 
 fn occupied(route: &HostRoute, source: io::Error) -> RouteError {
-    let HostRoute {
-        destination,
-        interface,
-        metric,
-        ..
-    } = *route;
-    match table::occupant(destination, metric) {
+    match table::occupant(route.destination, route.metric) {
         Ok(Some(protocol)) => RouteError::Occupied {
-            destination,
-            metric,
+            destination: route.destination,
+            metric: route.metric,
             protocol: protocol_name(protocol),
         },
-        _ => RouteError::Kernel {
-            destination,
-            interface,
-            source,
-        },
+        _ => RouteError::kernel(route, source),
     }
 }
 
@@ -266,10 +255,6 @@ fn refused(route: &HostRoute, source: io::Error) -> RouteError {
             destination,
             interface,
         },
-        _ => RouteError::Kernel {
-            destination,
-            interface,
-            source,
-        },
+        _ => RouteError::kernel(route, source),
     }
 }

@@ -4,7 +4,10 @@ use std::{io, net::IpAddr};
 
 use nicstripe_netlink::{Message, Netlink, Request, u16_at};
 
-use crate::{interface::InterfaceIndex, routes::lookup::route_to};
+use crate::{
+    interface::InterfaceIndex,
+    routes::{lookup::route_to, table::family},
+};
 
 /// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves
 /// the address again. Returns true if an entry was deleted.
@@ -33,11 +36,7 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
 
 fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
     let mut header = [0; HEADER_LEN];
-    header[0] = if address.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
-    } as u8;
+    header[0] = family(address);
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
     Request::new(kind, &header).address(libc::NDA_DST, address)
 }

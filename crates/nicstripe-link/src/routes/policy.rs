@@ -33,16 +33,16 @@ impl Surroundings {
     ///
     /// Needs no privileges. An unreadable resolver file counts as empty.
     pub fn read() -> io::Result<Self> {
-        let survey = table::survey()?;
+        let (gateways, host_routes) = table::survey()?;
         let files = RESOLVER_FILES
             .iter()
             .filter_map(|path| fs::read_to_string(path).ok());
         Ok(Self {
-            gateways: survey.gateways.into_iter().collect(),
+            gateways,
             resolvers: files
                 .flat_map(|text| resolvers(&text).collect::<Vec<_>>())
                 .collect(),
-            host_routes: survey.host_routes.into_iter().collect(),
+            host_routes,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Adds, deletes and lists host routes in the kernel's routing tables.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     num::NonZeroU32,
@@ -44,26 +45,18 @@ pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
     Ok(routes)
 }
 
-/// Gateways and foreign host routes of all routing tables.
-#[derive(Debug, Default)]
-pub(crate) struct Survey {
-    pub(crate) gateways: Vec<IpAddr>,
-    /// Destinations of other programs' host routes, each with the route's protocol number.
-    pub(crate) host_routes: Vec<(IpAddr, u8)>,
-}
-
-/// Reads the gateways and the foreign host routes of all routing tables.
-pub(crate) fn survey() -> io::Result<Survey> {
-    let mut survey = Survey::default();
+/// Reads the gateways of all routing tables, and the destinations of other programs' host routes,
+/// each with the route's protocol number.
+pub(crate) fn survey() -> io::Result<(BTreeSet<IpAddr>, BTreeMap<IpAddr, u8>)> {
+    let (mut gateways, mut host_routes) = (BTreeSet::from_iter(next_hops()), BTreeMap::new());
     dump(ANY_PROTOCOL, |entry| {
-        survey.gateways.extend(&entry.gateways);
+        gateways.extend(&entry.gateways);
         if let Some(destination) = entry.host().filter(|_| entry.protocol != ROUTE_PROTOCOL) {
-            survey.host_routes.push((destination, entry.protocol));
+            host_routes.insert(destination, entry.protocol);
         }
         None::<()>
     })?;
-    survey.gateways.extend(next_hops());
-    Ok(survey)
+    Ok((gateways, host_routes))
 }
 
 /// Returns the protocol number of the existing host route with this destination and metric in the
@@ -239,20 +232,22 @@ impl Entry {
 }
 
 fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
-    let of = |attributes: Attributes<'_>| {
-        let gateway = attributes.find(libc::RTA_GATEWAY).and_then(ip);
-        gateway.or_else(|| attributes.find(RTA_VIA).and_then(via))
-    };
-    let mut gateways = Vec::from_iter(of(attributes));
+    let mut gateways = Vec::from_iter(gateway(attributes));
     let mut hops = attributes.find(libc::RTA_MULTIPATH).unwrap_or_default();
     while let Some(len) = u16_at(hops, 0).map(usize::from) {
         let Some(hop) = hops.get(NEXT_HOP_LEN..len) else {
             break;
         };
-        gateways.extend(of(Attributes::new(hop)));
+        gateways.extend(gateway(Attributes::new(hop)));
         hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     gateways
+}
+
+/// Returns the gateway of a route with one next hop, or of one of several next hops.
+pub(crate) fn gateway(attributes: Attributes<'_>) -> Option<IpAddr> {
+    let gateway = attributes.find(libc::RTA_GATEWAY).and_then(ip);
+    gateway.or_else(|| attributes.find(RTA_VIA).and_then(via))
 }
 
 /// Parses an `RTA_VIA` attribute: a gateway that may be of another address family than the route.
@@ -262,15 +257,20 @@ pub(crate) fn via(value: &[u8]) -> Option<IpAddr> {
 
 /// Returns the `struct rtmsg` of a message about a single address.
 pub(crate) fn host_header(address: IpAddr) -> [u8; ROUTE_HEADER_LEN] {
+    let mut header = [0; ROUTE_HEADER_LEN];
+    header[0] = family(address);
+    header[1] = host_prefix_len(address);
+    header
+}
+
+/// Returns the address family number of an address.
+pub(crate) fn family(address: IpAddr) -> u8 {
     let family = if address.is_ipv4() {
         libc::AF_INET
     } else {
         libc::AF_INET6
     };
-    let mut header = [0; ROUTE_HEADER_LEN];
-    header[0] = family as u8;
-    header[1] = host_prefix_len(address);
-    header
+    family as u8
 }
 
 fn host_prefix_len(address: IpAddr) -> u8 {

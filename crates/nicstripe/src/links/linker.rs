@@ -238,12 +238,8 @@ impl Linker {
         let Some(linked) = self.paths.get_mut(&path) else {
             return;
         };
-        (
-            linked.state,
-            linked.opened,
-            linked.verified,
-            linked.path_mtu,
-        ) = (LinkState::Up, true, verified, path_mtu);
+        (linked.state, linked.opened) = (LinkState::Up, true);
+        (linked.verified, linked.path_mtu) = (verified, path_mtu);
         if let Some(candidate) = &linked.candidate {
             self.planner.handle_opened(candidate.id());
         }
@@ -336,8 +332,8 @@ impl Linker {
                     })
                     .await;
             }
-            if up {
-                self.restore_routes(index.0).await;
+            if up && let Some(routes) = &self.config.routes {
+                routes.reinstall(index.0).await;
             }
         }
         let Ok(found) = interfaces() else { return };
@@ -650,15 +646,6 @@ impl Linker {
         Some((plan.local?, candidate.remote.index))
     }
 
-    async fn restore_routes(&self, interface: u32) {
-        let Some(routes) = &self.config.routes else {
-            return;
-        };
-        if let Err(error) = routes.interface_up(interface).await {
-            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore host routes");
-        }
-    }
-
     async fn retire(&mut self, path: PathId) {
         if self.remove(path).is_some() {
             self.session.command(Command::Retire(path)).await;
@@ -713,7 +700,7 @@ impl Linker {
     }
 
     fn survey(&self) -> LinkSurvey {
-        let survey = survey::of(&survey::Known {
+        let mut survey = survey::of(&survey::Known {
             interfaces: &self.interfaces,
             facts: &self.facts,
             pairing: self.planner.pairing(),
@@ -721,10 +708,8 @@ impl Linker {
             paths: &self.paths,
             config: &self.config,
         });
-        LinkSurvey {
-            is_probing: !self.probes.is_empty() || !self.awaiting.is_empty(),
-            ..survey
-        }
+        survey.is_probing = !self.probes.is_empty() || !self.awaiting.is_empty();
+        survey
     }
 }
 

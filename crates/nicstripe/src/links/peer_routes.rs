@@ -230,9 +230,8 @@ impl PeerRoutes {
 
     /// Reinstalls the host routes that the kernel may have dropped while an interface was down.
     pub(crate) async fn interface_up(&self, index: u32) {
-        let Some(keeper) = &self.keeper else { return };
-        if let Err(error) = keeper.interface_up(index).await {
-            tracing::warn!(error = %logged_error(&error), "cannot restore host routes");
+        if let Some(keeper) = &self.keeper {
+            keeper.reinstall(index).await;
         }
     }
 }

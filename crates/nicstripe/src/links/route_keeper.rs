@@ -17,7 +17,7 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes,
+    HelperError, HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes,
     give_up_routes, ipv4_setting, may_change_routes, route_to,
 };
 use parking_lot::Mutex;
@@ -195,6 +195,13 @@ impl RouteKeeper {
         }
         self.call(move |shared| shared.ask(|helper| helper.restore(interface)))
             .await
+    }
+
+    /// Does the same as [`interface_up`](Self::interface_up), and logs an error.
+    pub(crate) async fn reinstall(&self, index: u32) {
+        if let Err(error) = self.interface_up(index).await {
+            tracing::warn!(error = %crate::text::logged::logged_error(&error), "cannot restore host routes");
+        }
     }
 
     /// Sets the MTU of an interface for at most `longest`, independent of the route policy; returns
@@ -445,32 +452,6 @@ impl Shared {
     }
 }
 
-/// Error of a request to the helper, including a failure of the helper itself.
-trait HelperError: Send + 'static {
-    fn of_helper(source: io::Error) -> Self;
-    fn is_of_helper(&self) -> bool;
-}
-
-impl HelperError for RouteError {
-    fn of_helper(source: io::Error) -> Self {
-        Self::Helper { source }
-    }
-
-    fn is_of_helper(&self) -> bool {
-        matches!(self, Self::Helper { .. })
-    }
-}
-
-impl HelperError for MtuError {
-    fn of_helper(source: io::Error) -> Self {
-        Self::Helper { source }
-    }
-
-    fn is_of_helper(&self) -> bool {
-        matches!(self, Self::Helper { .. })
-    }
-}
-
 /// Facts from the kernel that decide if a link needs a host route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteFacts {
@@ -539,11 +520,8 @@ pub(crate) fn sweep(state_dir: &Path) {
         // A privileged helper cleans up when it starts; an unprivileged one reports this error as
         // well. The remaining routes belong to another user.
         Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => {
-            match routes::clean_by_helper(state_dir) {
-                Some(Ok(_)) => {}
-                _ => {
-                    tracing::debug!(error = %crate::text::logged::logged_error(&error), "cannot clean up host routes");
-                }
+            if !matches!(routes::clean_by_helper(state_dir), Some(Ok(_))) {
+                tracing::debug!(error = %crate::text::logged::logged_error(&error), "cannot clean up host routes");
             }
         }
         Err(error) => {
