@@ -225,7 +225,7 @@ pub fn zstd(data: &[u8]) {
         assert_eq!(back.bytes(), bytes);
         return;
     }
-    if let Ok(unpacked) = unpack(bytes, told, buffers.take()) {
+    if let Some(unpacked) = unpack(bytes, told, buffers.take()) {
         assert_eq!(unpacked.bytes().len(), told as usize);
     }
 }
