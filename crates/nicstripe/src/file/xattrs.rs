@@ -16,9 +16,10 @@ use nicstripe_proto::{
     tree::{Xattr, entry::MOST_XATTR_BYTES},
 };
 use rustix::{
+    buffer::{SpareCapacity, spare_capacity},
     fs::{
-        XattrFlags, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, fremovexattr,
-        fsetxattr, lgetxattr, lgetxattr_query, llistxattr, llistxattr_query, lsetxattr,
+        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr,
+        lsetxattr,
     },
     io::Errno,
 };
@@ -34,13 +35,8 @@ use super::attributes::is_root;
 /// an empty list.
 pub(crate) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
     let file = file.as_fd();
-    let list = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
-    collect(&list, |name| {
-        sized(
-            || fgetxattr_query(file, name),
-            |value| fgetxattr(file, name, value),
-        )
-    })
+    let list = read(|list| flistxattr(file, list))?;
+    collect(&list, |name| read(|value| fgetxattr(file, name, value)))
 }
 
 /// Returns the extended attributes of a symbolic link itself.
@@ -49,30 +45,21 @@ pub(crate) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
 /// mounted, the list is empty.
 pub(crate) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<Xattr>> {
     let path = proc_path(dir).join(OsStr::from_bytes(leaf));
-    let list = match sized(|| llistxattr_query(&path), |list| llistxattr(&path, list)) {
+    let list = match read(|list| llistxattr(&path, list)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         list => list?,
     };
-    collect(&list, |name| {
-        sized(
-            || lgetxattr_query(&path, name),
-            |value| lgetxattr(&path, name, value),
-        )
-    })
+    collect(&list, |name| read(|value| lgetxattr(&path, name, value)))
 }
 
-/// Reads an extended attribute or a list of names: queries the length, then reads the value.
-fn sized(
-    query: impl Fn() -> Result<usize, Errno>,
-    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-) -> io::Result<Vec<u8>> {
-    let len = match query() {
-        Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
-        len => len?,
-    };
-    let mut bytes = vec![0; len];
-    let len = read(&mut bytes)?;
-    bytes.truncate(len);
+/// Reads an extended attribute or a list of names with `call`.
+fn read(call: impl Fn(SpareCapacity<'_, u8>) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(MOST_BYTES);
+    match call(spare_capacity(&mut bytes)) {
+        Err(Errno::NOTSUP) => {}
+        read => drop(read?),
+    }
+    bytes.shrink_to_fit();
     Ok(bytes)
 }
 
@@ -116,7 +103,7 @@ pub(super) fn set_xattrs(
     may_be_privileged: bool,
 ) -> io::Result<()> {
     let file = file.as_fd();
-    let found = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
+    let found = read(|list| flistxattr(file, list))?;
     let wanted: HashMap<&[u8], &[u8]> = wanted
         .iter()
         .map(|xattr| (&xattr.name[..], &xattr.value[..]))
@@ -204,6 +191,10 @@ pub(super) fn is_privileged_xattr(name: &[u8]) -> bool {
 pub(super) fn proc_path(file: impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_fd().as_raw_fd().to_string())
 }
+
+/// Maximum size in bytes of an attribute and of a list of names on Linux: XATTR_SIZE_MAX and
+/// XATTR_LIST_MAX (linux/limits.h).
+const MOST_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
