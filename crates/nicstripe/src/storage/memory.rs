@@ -53,22 +53,24 @@ struct Memory {
 #[derive(Default)]
 struct State {
     tree: Tree,
-    parts: HashMap<PartKey, Kept>,
+    parts: HashMap<PartKey, Arc<Part>>,
 }
 
 type PartKey = (Name, PublicKey);
 
-/// Unfinished file: being received, or kept so that a transfer can resume.
-struct Kept {
+/// Unfinished file: its data, and the subtrees of its hash tree recorded as durable. Kept so that a
+/// transfer can resume.
+struct Part {
     origin: [u8; 32],
-    part: Arc<PartState>,
-    is_open: bool,
-}
-
-/// Data of an unfinished file, and the subtrees of its hash tree recorded as durable.
-struct PartState {
     blocks: Mutex<Blocks>,
     durable: Mutex<Vec<Subtree>>,
+}
+
+impl Part {
+    /// Returns true if a transfer holds the part beside the storage.
+    fn is_open(part: &Arc<Self>) -> bool {
+        Arc::strong_count(part) > 1
+    }
 }
 
 impl Default for MemoryStorage {
@@ -127,7 +129,8 @@ impl MemoryStorage {
 
     /// Deletes unfinished files that no transfer has open.
     pub fn forget_unfinished(&self) {
-        self.0.state.lock().parts.retain(|_, stored| stored.is_open);
+        let parts = &mut self.0.state.lock().parts;
+        parts.retain(|_, part| Part::is_open(part));
     }
 
     fn content(
@@ -160,25 +163,23 @@ impl Storage for MemoryStorage {
         let mut state = self.0.state.lock();
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
-        if let Some(stored) = state.parts.get(&key) {
-            if stored.is_open {
+        if let Some(part) = state.parts.get(&key) {
+            if Part::is_open(part) {
                 let why = io::Error::other("another transfer is writing it");
                 return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
             }
             // Deleted first, so that the new part may use its memory.
-            if stored.origin != request.origin || request.restart {
+            if part.origin != request.origin || request.restart {
                 state.parts.remove(&key);
             }
         }
-        let part = state.parts.get(&key).map_or_else(
-            || {
-                Arc::new(PartState {
-                    blocks: Mutex::new(Blocks::new(self.0.space.clone())),
-                    durable: Mutex::default(),
-                })
-            },
-            |stored| stored.part.clone(),
-        );
+        let new_part = || Part {
+            origin: request.origin,
+            blocks: Mutex::new(Blocks::new(self.0.space.clone())),
+            durable: Mutex::default(),
+        };
+        let part = state.parts.get(&key).cloned();
+        let part = part.unwrap_or_else(|| Arc::new(new_part()));
         let have = part.durable.lock().clone();
         let left = request
             .size
@@ -188,14 +189,7 @@ impl Storage for MemoryStorage {
             .space
             .check(left)
             .map_err(|cause| FileError::new("receive", request.name, cause))?;
-        state.parts.insert(
-            key.clone(),
-            Kept {
-                origin: request.origin,
-                part: part.clone(),
-                is_open: true,
-            },
-        );
+        state.parts.insert(key.clone(), part.clone());
         drop(state);
         Ok((
             Box::new(MemoryPart {
@@ -258,7 +252,7 @@ impl StoredFile for Arc<Content> {
 struct MemoryPart {
     storage: MemoryStorage,
     key: PartKey,
-    part: Arc<PartState>,
+    part: Arc<Part>,
     replace: bool,
     mode: u32,
     modified: Option<SystemTime>,
@@ -299,20 +293,9 @@ impl StoredPart for MemoryPart {
         if state
             .parts
             .get(&self.key)
-            .is_some_and(|stored| Arc::ptr_eq(&stored.part, &self.part))
+            .is_some_and(|part| Arc::ptr_eq(part, &self.part))
         {
             state.parts.remove(&self.key);
-        }
-    }
-}
-
-/// Keeps the data of an unfinished file, so that a transfer can resume.
-impl Drop for MemoryPart {
-    fn drop(&mut self) {
-        if let Some(stored) = self.storage.0.state.lock().parts.get_mut(&self.key)
-            && Arc::ptr_eq(&stored.part, &self.part)
-        {
-            stored.is_open = false;
         }
     }
 }
