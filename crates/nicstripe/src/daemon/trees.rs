@@ -138,7 +138,7 @@ impl Service {
         let memory = leased(memory, session, "tree").await?;
         let files = self.shared.trees.of(key);
         let files = leased(files.lease(OF_TREE), session, "tree").await?;
-        let left = memory.count().saturating_sub(request_size);
+        let left = memory.count.saturating_sub(request_size);
         Ok(((permit, files, memory), left))
     }
 }

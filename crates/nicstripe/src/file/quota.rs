@@ -104,7 +104,7 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Lease {
     of: Quota,
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl Quota {
@@ -215,12 +215,6 @@ impl State {
     }
 }
 
-impl Lease {
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = self.of.state.lock();
@@ -314,7 +308,7 @@ mod tests {
         while let Ok(lease) = memory.of(A).ask(4, 32).try_recv() {
             held.push(lease);
         }
-        let counts: Vec<usize> = held.iter().map(Lease::count).collect();
+        let counts: Vec<usize> = held.iter().map(|lease| lease.count).collect();
         assert_eq!(
             counts,
             [32, 12, 10, 9, 8, 7, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4]
@@ -324,7 +318,7 @@ mod tests {
             "half is left to others"
         );
         let of_b = memory.of(B).lease_between(4, 32).await.unwrap();
-        assert_eq!(of_b.count(), 16);
+        assert_eq!(of_b.count, 16);
 
         let mut waiting = tokio::spawn({
             let memory = memory.of(A);
@@ -338,7 +332,7 @@ mod tests {
         );
         drop((of_b, held));
         assert_eq!(
-            waiting.await.unwrap().unwrap().count(),
+            waiting.await.unwrap().unwrap().count,
             4,
             "as soon as there is enough"
         );

@@ -31,17 +31,8 @@ use crate::trust::Home;
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
-    links: Links,
-}
-
-/// Policy for symbolic links beneath a root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Links {
-    /// Symbolic links are followed while they stay beneath the root.
-    Followed,
-    /// Symbolic links are never followed. A peer that may only add files could otherwise create
-    /// links and write through them.
-    Refused,
+    /// True to follow symbolic links that stay beneath the root.
+    follows_links: bool,
 }
 
 impl Root {
@@ -51,7 +42,7 @@ impl Root {
             .map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
         Ok(Self {
             dir: Arc::new(dir),
-            links: Links::Followed,
+            follows_links: true,
         })
     }
 
@@ -64,16 +55,16 @@ impl Root {
         }
         Ok(Self {
             dir: Arc::new(dir.try_clone().map_err(error)?),
-            links: Links::Followed,
+            follows_links: true,
         })
     }
 
-    /// Returns this root with [`Links::Refused`], for a peer whose paths may not contain symbolic
-    /// links.
+    /// Returns this root for a peer whose paths may not contain symbolic links. A peer that may only
+    /// add files could otherwise create links and write through them.
     pub(crate) fn without_links(&self) -> Self {
         Self {
             dir: self.dir.clone(),
-            links: Links::Refused,
+            follows_links: false,
         }
     }
 
@@ -169,16 +160,16 @@ impl Root {
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        match (open_confined(&self.dir, path, flags), self.links) {
-            (Err(Errno::LOOP), Links::Refused) => Err(Barred::LinkOfAppender.into()),
-            (Err(Errno::LOOP), Links::Followed) => {
+        match open_confined(&self.dir, path, flags) {
+            Err(Errno::LOOP) if !self.follows_links => Err(Barred::LinkOfAppender.into()),
+            Err(Errno::LOOP) => {
                 let path = self.resolved(path)?;
                 open_confined(&self.dir, &path, flags).map_err(|error| match error {
                     Errno::LOOP => Barred::Link.into(),
                     error => error.into(),
                 })
             }
-            (opened, _) => Ok(opened?),
+            opened => Ok(opened?),
         }
     }
 
