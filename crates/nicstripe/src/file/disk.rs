@@ -10,6 +10,8 @@ use std::{
     },
 };
 
+use rustix::fs::{SeekFrom, fsync, seek};
+
 #[cfg(test)]
 use super::pool::{DiskCall, SimulatedDisk};
 
@@ -39,7 +41,12 @@ pub(super) fn sync_all(file: &File) -> io::Result<()> {
 
 /// Makes the names in a directory durable.
 pub(super) fn sync_names(dir: &OwnedFd) -> io::Result<()> {
-    sync(dir, || Ok(rustix::fs::fsync(dir)?))
+    sync(dir, || Ok(fsync(dir)?))
+}
+
+/// Returns the size of a block device in bytes, by seeking to its end; stat(2) does not report it.
+pub(super) fn device_size(device: &File) -> io::Result<u64> {
+    Ok(seek(device, SeekFrom::End(0))?)
 }
 
 #[cfg_attr(

@@ -5,12 +5,10 @@ mod attributes;
 mod beneath;
 mod buffer;
 mod compress;
-mod device;
 mod disk;
 mod error;
 mod hidden;
 mod holes;
-mod identity;
 mod journal;
 pub(crate) mod options;
 mod ours;
@@ -34,11 +32,11 @@ pub(crate) use self::{
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     holes::{has_hole, may_have_holes},
-    identity::{identity_of, timestamp_of},
     pool::{IoPool, Owner},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
+    stored::{identity_of, timestamp_of},
     target::{
         Target, TargetRequest, digest_of, grid_of, is_tmpfs, make_parents, open_parent,
         remove_earlier,
@@ -48,4 +46,7 @@ pub(crate) use self::{
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::compress::{Packer, unpack};
-pub use self::{error::FileError, identity::FileIdentity, stored::StoredFile};
+pub use self::{
+    error::FileError,
+    stored::{FileIdentity, StoredFile},
+};

@@ -17,13 +17,12 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fsta
 use super::{
     buffer::{BufferPool, ChunkBuffer},
     compress::Packer,
-    device, disk,
+    disk,
     error::FileError,
     holes::find_holes,
-    identity::identity_of,
     quota::Lease,
     root::Root,
-    stored::StoredFile,
+    stored::{StoredFile, identity_of},
 };
 
 /// Open source of a transfer, with its identity at the time of opening.
@@ -88,7 +87,7 @@ impl Opened {
 
 impl Source {
     /// Opens a local file or block device of known size for sending.
-    #[cfg(feature = "bench")]
+    #[cfg(test)]
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         Self::of(file, name, options)
@@ -314,7 +313,8 @@ impl Content {
     }
 }
 
-fn open_here(path: &Path) -> Result<(File, String), FileError> {
+/// Opens a local file for reading. Returns it with its name for display.
+pub(super) fn open_here(path: &Path) -> Result<(File, String), FileError> {
     let name = escaped(path.as_os_str().as_encoded_bytes());
     let file = openat(CWD, path, SOURCE_FLAGS, Mode::empty())
         .map_err(|error| FileError::new("open", &name, error.into()))?;
@@ -388,7 +388,7 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
 /// reflect its content.
 fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
     Ok(SourceIdentity {
-        size: device::size(file)?,
+        size: disk::device_size(file)?,
         device: stat.st_rdev,
         ..SourceIdentity::default()
     })

@@ -14,7 +14,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nicstripe_bench::Moved;
@@ -34,8 +34,8 @@ use super::{
     compress::{Arrived, WriteError},
     error::FileError,
     root::Root,
-    source::{ReadOptions, SOURCE_FLAGS, Source},
-    target::{Target, TargetRequest, open_parent},
+    source::{ReadOptions, SOURCE_FLAGS, Source, open_here},
+    target::{Target, TargetRequest, grid_of, open_parent},
 };
 
 /// Runs the disk stage that a client ordered, beneath the daemon's root. Writes at most 64 GiB.
@@ -56,15 +56,8 @@ pub(crate) fn serve(
             let parent = named.map_or_else(no_name, |name| root.open_parent_for_new(name));
             let (dir, name) =
                 parent.map_err(|error| FileError::new("open", "the target directory", error))?;
-            write_stage(
-                WriteTarget {
-                    dir,
-                    name,
-                    peer_key,
-                },
-                order.bytes.min(MOST_WRITTEN),
-                stop,
-            )?
+            let bytes = order.bytes.min(MOST_WRITTEN);
+            write_stage(stage_request(dir, name, peer_key, bytes), stop)?
         }
     };
     Ok(DiskDone {
@@ -86,12 +79,8 @@ pub(crate) fn serve(
 ///
 /// The file is unreadable or empty. The source is [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
-    read_source(
-        &Source::open(path, ReadOptions::default())?,
-        &File::open(path).map_err(|error| FileError::new("open", path.display(), error))?,
-        bytes,
-        stop,
-    )
+    let (file, name) = open_here(path)?;
+    read_source(&file, name, bytes, stop)
 }
 
 /// Like [`read_stage`], for a file beneath a daemon's root.
@@ -104,22 +93,20 @@ pub(crate) fn read_stage_beneath(
     let file = root
         .open_file(name, SOURCE_FLAGS)
         .map_err(|error| FileError::new("open", name, error))?;
-    read_source(
-        &Source::open_beneath(root, name, ReadOptions::default())?,
-        &file.into(),
-        bytes,
-        stop,
-    )
+    read_source(&file.into(), name.to_string(), bytes, stop)
 }
 
-/// Reads and hashes the first `bytes` of a source. `file` is a second handle of the source, used to
-/// evict its pages from the page cache.
+/// Reads and hashes the first `bytes` of an open file; `name` is for display.
 fn read_source(
-    source: &Source,
     file: &File,
+    name: String,
     bytes: u64,
     stop: &AtomicBool,
 ) -> Result<Moved, FileError> {
+    let handle = file
+        .try_clone()
+        .map_err(|error| FileError::new("open", &name, error))?;
+    let source = Source::of(handle, name, ReadOptions::default())?;
     let size = source.identity.size.min(bytes);
     if size == 0 {
         return Err(failed("measure", "the file is empty"));
@@ -149,20 +136,8 @@ fn read_source(
     })
 }
 
-/// Directory and file name to which a write stage writes.
-#[derive(Debug)]
-pub(crate) struct WriteTarget<'a> {
-    /// Target directory, open for reading.
-    pub(crate) dir: OwnedFd,
-    /// Name of the copy's target. An existing file of that name is not modified.
-    pub(crate) name: &'a OsStr,
-    /// Public key of the peer. Together with the name it identifies an interrupted copy that can be
-    /// resumed.
-    pub(crate) peer_key: [u8; 32],
-}
-
-/// Writes `bytes` of random data like a receiver, syncs them and deletes the file. The measured
-/// time ends when the data is durable.
+/// Writes random data like a receiver, syncs it and deletes the file. The measured time ends when
+/// the data is durable.
 ///
 /// Before the first write, part file and journal briefly have the names of this peer's copy to this
 /// name. A kill at that moment leaves them empty; the next copy or write stage of that name removes
@@ -173,16 +148,13 @@ pub(crate) struct WriteTarget<'a> {
 /// The file system has too little space, or the name is a directory. Another transfer is writing to
 /// that name, or an interrupted copy to it would lose its resume state. The source is
 /// [`io::ErrorKind::Interrupted`] if `stop` was set.
-pub(crate) fn write_stage(
-    target: WriteTarget<'_>,
-    bytes: u64,
-    stop: &AtomicBool,
-) -> Result<Moved, FileError> {
+fn write_stage(request: TargetRequest, stop: &AtomicBool) -> Result<Moved, FileError> {
+    let bytes = request.offer.source.size;
     if bytes == 0 {
         return Err(failed("measure", "nothing to write"));
     }
-    let file_system = file_system(&target.dir);
-    let writer = Writer::open(target, bytes, stop)?;
+    let file_system = file_system(&request.dir);
+    let writer = Writer::open(request, stop)?;
     let began = Instant::now();
     writer.write(stop)?;
     Ok(Moved {
@@ -192,7 +164,7 @@ pub(crate) fn write_stage(
     })
 }
 
-/// Like [`write_stage`], for a local file or directory.
+/// Writes `bytes` of random data like [`write_stage`], to a local file or directory.
 pub(crate) fn write_stage_here(
     file: &Path,
     bytes: u64,
@@ -200,15 +172,7 @@ pub(crate) fn write_stage_here(
 ) -> Result<Moved, FileError> {
     let into = file.join(NO_NAME);
     let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
-    write_stage(
-        WriteTarget {
-            dir,
-            name,
-            peer_key: [0; 32],
-        },
-        bytes,
-        stop,
-    )
+    write_stage(stage_request(dir, name, [0; 32], bytes), stop)
 }
 
 /// Copy target that is written from memory, and the progress of its writes.
@@ -221,6 +185,8 @@ struct Writer {
     buffers: BufferPool,
     progress: Mutex<Progress>,
     changed: Condvar,
+    /// Start of the last sync, locked during a sync.
+    sync_began: Mutex<Instant>,
 }
 
 #[derive(Default)]
@@ -229,44 +195,41 @@ struct Progress {
     under_way: usize,
     /// Chunks written since the last sync began, with their hashes.
     unsynced: Vec<Subtree>,
-    has_ended: bool,
     error: Option<FileError>,
 }
 
-/// Returns the offer of a stage's file.
-fn offer_of(source: SourceIdentity) -> Offer {
-    Offer {
-        transfer: TRANSFER,
-        source,
-        chunk_log2: CHUNK_LOG2,
-        mode: 0o600,
-        kind: None,
-        data: None,
+/// Returns the request of a stage to write `bytes` bytes. Name and key also identify an interrupted
+/// copy of the peer. An existing file of that name is not modified.
+fn stage_request(dir: OwnedFd, name: &OsStr, peer_key: [u8; 32], bytes: u64) -> TargetRequest {
+    TargetRequest {
+        dir,
+        name: name.to_owned(),
+        offer: Offer {
+            transfer: TRANSFER,
+            source: SourceIdentity {
+                size: bytes,
+                ..SourceIdentity::default()
+            },
+            chunk_log2: CHUNK_LOG2,
+            mode: 0o600,
+            kind: None,
+            data: None,
+        },
+        options: PutOptions {
+            replace: true,
+            restart: true,
+            trial: true,
+            ..PutOptions::default()
+        },
+        peer_key,
+        // Opened as part of a tree, which rejects a device of that name.
+        attributes: Some(Attributes::default()),
     }
 }
 
 impl Writer {
-    fn open(target: WriteTarget<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
-        let grid = Grid::new(bytes, ChunkSize::DEFAULT);
-        let offer = offer_of(SourceIdentity {
-            size: bytes,
-            ..SourceIdentity::default()
-        });
-        let request = TargetRequest {
-            dir: target.dir,
-            name: target.name,
-            offer: &offer,
-            options: PutOptions {
-                replace: true,
-                restart: true,
-                trial: true,
-                ..PutOptions::default()
-            },
-            peer_key: target.peer_key,
-            journal_id: crate::trust::random::random_bytes(),
-            // Opened as part of a tree, which rejects a device of that name.
-            attributes: Some(Attributes::default()),
-        };
+    fn open(request: TargetRequest, stop: &AtomicBool) -> Result<Self, FileError> {
+        let grid = grid_of(&request.offer);
         let (target, _) = Target::open(request)?;
         let mut block = Vec::with_capacity(CHUNK_LEN);
         while block.len() < CHUNK_LEN {
@@ -292,29 +255,21 @@ impl Writer {
             buffers: BufferPool::default(),
             progress: Mutex::default(),
             changed: Condvar::new(),
+            sync_began: Mutex::new(Instant::now()),
         })
     }
 
     /// Writes all chunks to the target and makes them durable.
     fn write(&self, stop: &AtomicBool) -> Result<(), FileError> {
-        let written = thread::scope(|scope| {
-            let syncing = scope.spawn(|| self.sync_now_and_then());
-            let written = side_by_side(self.values.len() as u64, stop, |chunk| {
-                self.write_chunk(chunk)
-            });
-            self.progress.lock().has_ended = true;
-            self.changed.notify_all();
-            let synced = syncing
-                .join()
-                .unwrap_or_else(|_| Err(failed("sync", "internal error")));
-            written.and(synced)
-        });
-        written?;
-        if let Some(error) = self.progress.lock().error.take() {
+        side_by_side(self.values.len() as u64, stop, |chunk| {
+            self.write_chunk(chunk)?;
+            self.sync_if_due()
+        })?;
+        let mut progress = self.progress.lock();
+        if let Some(error) = progress.error.take() {
             return Err(error);
         }
-        let last = std::mem::take(&mut self.progress.lock().unsynced);
-        self.target.sync(last)
+        self.target.sync(std::mem::take(&mut progress.unsynced))
     }
 
     fn write_chunk(&self, chunk: ChunkId) -> Result<(), FileError> {
@@ -372,32 +327,23 @@ impl Writer {
 
     /// Syncs the target like a session: when `sync_bytes` were written or `sync_interval` has
     /// elapsed since the last sync began, one sync at a time.
-    fn sync_now_and_then(&self) -> Result<(), FileError> {
+    fn sync_if_due(&self) -> Result<(), FileError> {
         let config = SessionConfig::default();
-        let sync_interval = config.sync_interval;
-        let due = usize::try_from(config.sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
-        let mut began = Instant::now();
-        loop {
-            let mut progress = self.progress.lock();
-            let waits =
-                |progress: &mut Progress| !progress.has_ended && progress.unsynced.len() < due;
-            let rest = sync_interval
-                .saturating_sub(began.elapsed())
-                .max(Duration::from_millis(1));
-            self.changed.wait_while_for(&mut progress, waits, rest);
-            if progress.has_ended {
-                return Ok(());
-            }
-            if progress.unsynced.len() < due && began.elapsed() < sync_interval {
-                continue;
-            }
-            let batch = std::mem::take(&mut progress.unsynced);
-            drop(progress);
-            began = Instant::now();
-            if !batch.is_empty() {
-                self.target.sync(batch)?;
-            }
+        let Some(mut began) = self.sync_began.try_lock() else {
+            return Ok(());
+        };
+        let mut progress = self.progress.lock();
+        let unsynced = (progress.unsynced.len() * CHUNK_LEN) as u64;
+        if unsynced < config.sync_bytes && began.elapsed() < config.sync_interval {
+            return Ok(());
         }
+        let batch = std::mem::take(&mut progress.unsynced);
+        drop(progress);
+        *began = Instant::now();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.target.sync(batch)
     }
 }
 

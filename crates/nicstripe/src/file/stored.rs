@@ -1,8 +1,10 @@
-//! Interface to the files of an embedding program's storage.
+//! Identity of a file's content, and interface to the files of an embedding program's storage.
 
-use std::{fmt, io};
+use std::{fmt, io, time::SystemTime};
 
-use super::identity::FileIdentity;
+use nicstripe_proto::{SourceIdentity, journal::Timestamp};
+
+use super::attributes::mtime_of;
 
 /// File of a storage, open for reading. Dropped when the last reader has finished.
 pub trait StoredFile: fmt::Debug + Send + Sync {
@@ -24,5 +26,59 @@ pub trait StoredFile: fmt::Debug + Send + Sync {
     /// Returns the permission bits of the file, for receivers that preserve them.
     fn mode(&self) -> u32 {
         0o644
+    }
+}
+
+/// Identity of a file's content. A transfer resumes only if it is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// Time of the last change of the content.
+    pub modified: SystemTime,
+    /// Version of the content, unique among all contents that this name has had; 0 if the storage
+    /// has no versions.
+    pub version: u64,
+}
+
+impl FileIdentity {
+    pub(crate) fn as_source(&self) -> SourceIdentity {
+        let time = timestamp_of(self.modified);
+        SourceIdentity {
+            size: self.size,
+            mtime: time,
+            ctime: time,
+            inode: self.version,
+            device: 0,
+        }
+    }
+}
+
+pub(crate) fn timestamp_of(time: SystemTime) -> Timestamp {
+    let nanoseconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(error) => -(error.duration().as_nanos() as i128),
+    };
+    let seconds = nanoseconds.div_euclid(NANOSECONDS);
+    Timestamp {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanoseconds: nanoseconds.rem_euclid(NANOSECONDS) as u32,
+    }
+}
+
+/// Nanoseconds in a second.
+const NANOSECONDS: i128 = 1_000_000_000;
+
+/// Returns the identity of a file's content: size, times, inode and device from stat(2).
+pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
+    SourceIdentity {
+        size: stat.st_size as u64,
+        mtime: mtime_of(stat),
+        ctime: Timestamp {
+            seconds: stat.st_ctime,
+            nanoseconds: stat.st_ctime_nsec as u32,
+        },
+        inode: stat.st_ino,
+        device: stat.st_dev,
     }
 }

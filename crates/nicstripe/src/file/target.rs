@@ -54,7 +54,7 @@ use super::{
     attributes::{Attributes, SET_ID_BITS, mode_of},
     beneath::{inode_of, open_entry},
     compress::{Arrived, WriteError},
-    device, disk,
+    disk,
     error::FileError,
     hidden::hidden_name,
     journal::JournalFile,
@@ -62,21 +62,21 @@ use super::{
     quota::Lease,
     root::exists,
 };
+use crate::trust::random::random_bytes;
 
+/// File to receive into a directory.
 #[derive(Debug)]
-pub(crate) struct TargetRequest<'a> {
+pub(crate) struct TargetRequest {
     pub(crate) dir: OwnedFd,
-    pub(crate) name: &'a OsStr,
-    pub(crate) offer: &'a Offer,
+    pub(crate) name: OsString,
+    pub(crate) offer: Offer,
     pub(crate) options: PutOptions,
     pub(crate) peer_key: [u8; 32],
-    /// Random ID for a new journal, from which the part file's name is derived.
-    pub(crate) journal_id: [u8; 16],
     /// Attributes of a file in a tree; `None` takes them from offer and options.
     pub(crate) attributes: Option<Attributes>,
 }
 
-impl TargetRequest<'_> {
+impl TargetRequest {
     /// Returns the error of an operation on the target for its cause.
     fn error(&self, operation: &'static str) -> impl Fn(io::Error) -> FileError {
         move |cause| FileError::new(operation, escaped(self.name.as_bytes()), cause)
@@ -91,30 +91,20 @@ impl TargetRequest<'_> {
     fn final_mode(&self) -> Option<u32> {
         match &self.attributes {
             Some(attributes) => attributes.mode,
-            None => Some(mode_of(self.offer, self.options)),
+            None => Some(mode_of(&self.offer, self.options)),
         }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Target {
-    dir: OwnedFd,
-    name: OsString,
+    /// Request with the attributes of the finished file; `None` keeps those of the existing file.
+    request: TargetRequest,
     shown: String,
-    part_name: OsString,
-    journal_name: OsString,
-    part: File,
+    grid: Grid,
+    files: Files,
     /// Second descriptor of the part file with `O_DIRECT`, if the file system supports it.
     direct: Option<File>,
-    /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
-    journal: Option<JournalFile>,
-    state: TargetState,
-    spared: Spared,
-    grid: Grid,
-    offer: Offer,
-    options: PutOptions,
-    /// Attributes of the finished file; `None` keeps those of the existing file.
-    attributes: Option<Attributes>,
     /// True once a sync failed: the part file is no longer trusted.
     poisoned: AtomicBool,
     /// State of the syncs, locked during a sync. The kernel reports a failure only once, so
@@ -133,11 +123,13 @@ pub(crate) struct Target {
     lease: Option<Lease>,
 }
 
-/// Open files of a [`Target`] under construction. The names are empty for in-place targets.
-struct Opened {
+/// Open files of a [`Target`]. The names are empty for in-place targets.
+#[derive(Debug)]
+struct Files {
     part: File,
     part_name: OsString,
     journal_name: OsString,
+    /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
     journal: Option<JournalFile>,
     state: TargetState,
     spared: Spared,
@@ -176,15 +168,15 @@ impl Target {
     ///
     /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
     /// zero.
-    pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
+    pub(crate) fn open(mut request: TargetRequest) -> Result<(Self, Vec<Subtree>), FileError> {
         let trial = request.options.trial;
         if trial {
             refuse_interrupted(&request)?;
         }
-        let named =
-            find_named(&request, grid_of(request.offer)).map_err(request.error("look at"))?;
-        if let Some((opened, have)) = named {
-            return Ok((Self::new(request, opened, false), have));
+        let grid = grid_of(&request.offer);
+        let named = find_named(&request, grid).map_err(request.error("look at"))?;
+        if let Some((files, have)) = named {
+            return Ok((Self::new(request, files, false), have));
         }
         let existing = refuse_existing(&request)?;
         match existing {
@@ -192,32 +184,26 @@ impl Target {
             Some(FileType::BlockDevice) if request.attributes.is_none() => {
                 return Self::open_in_place(request, TargetState::Device);
             }
-            Some(FileType::RegularFile)
-                if request.options.in_place && !grid_of(request.offer).is_open() =>
-            {
+            Some(FileType::RegularFile) if request.options.in_place && !grid.is_open() => {
                 return Self::open_in_place(request, TargetState::File);
             }
             // A delta replaces the file present when it began, not one that appears later.
             found => request.options.replace |= found.is_some(),
         }
-        let (opened, have) = open_hidden(&request)?;
-        let mut target = Self::new(request, opened, have.is_empty());
+        let (files, have) = open_hidden(&request, grid)?;
+        let mut target = Self::new(request, files, have.is_empty());
         if trial {
             target.discard();
-            target.state = TargetState::Unnamed;
+            target.files.state = TargetState::Unnamed;
         }
-        let extents = target
-            .spared
-            .durable
+        let durable = &target.files.spared.durable;
+        let extents = durable
             .ranges()
             .filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
         // An earlier attempt has already allocated this space, used or not.
-        let taken = target
-            .part
-            .metadata()
-            .map_or(0, |found| found.blocks() * 512)
-            .max(durable);
+        let part = target.files.part.metadata();
+        let taken = part.map_or(0, |found| found.blocks() * 512).max(durable);
         match target.reserve(target.needed().saturating_sub(taken)) {
             Err(error) if durable > 0 => Err(error.resumable()),
             reserved => reserved.map(|()| (target, have)),
@@ -227,7 +213,7 @@ impl Target {
     /// Opens the existing file for overwriting in place. Its data is compared first only if the
     /// options require that.
     fn open_in_place(
-        request: TargetRequest<'_>,
+        request: TargetRequest,
         state: TargetState,
     ) -> Result<(Self, Vec<Subtree>), FileError> {
         let (part, size) = match state {
@@ -235,61 +221,50 @@ impl Target {
             _ => open_existing(&request)?,
         };
         let compares = request.options.delta || request.options.in_place;
-        let basis = compares.then(|| Basis::of_itself(grid_of(request.offer), size));
-        let spared = Spared {
-            basis,
-            ..Spared::default()
-        };
-        let opened = Opened {
+        let basis = compares.then(|| Basis::of_itself(grid_of(&request.offer), size));
+        let files = Files {
             part,
             part_name: OsString::new(),
             journal_name: OsString::new(),
             journal: None,
             state,
-            spared,
+            spared: Spared {
+                basis,
+                ..Spared::default()
+            },
         };
-        let target = Self::new(request, opened, false);
+        let target = Self::new(request, files, false);
         if state == TargetState::File {
             target.check_space(target.needed().saturating_sub(size))?;
         }
         Ok((target, Vec::new()))
     }
 
-    fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool) -> Self {
-        let (part, state) = (opened.part, opened.state);
-        let direct = match state {
+    fn new(mut request: TargetRequest, files: Files, is_void: bool) -> Self {
+        let direct = match files.state {
             TargetState::Named => None,
-            TargetState::Part => open_direct(&request.dir, &opened.part_name, &part, state),
-            _ => open_direct(&request.dir, request.name, &part, state),
+            TargetState::Part => open_direct(&request.dir, &files.part_name, &files),
+            _ => open_direct(&request.dir, &request.name, &files),
         };
         // A device keeps its mode and times. So does a file written in place, unless the source's
         // were requested.
-        let keeps = state == TargetState::Device
-            || (state == TargetState::File && !request.options.preserve);
-        let attributes = request
-            .attributes
-            .or_else(|| (!keeps).then(|| Attributes::of_offer(request.offer, request.options)));
+        let keeps = files.state == TargetState::Device
+            || (files.state == TargetState::File && !request.options.preserve);
+        if request.attributes.is_none() && !keeps {
+            request.attributes = Some(Attributes::of_offer(&request.offer, request.options));
+        }
         Self {
+            shown: escaped(request.name.as_bytes()),
+            grid: grid_of(&request.offer),
+            request,
+            files,
             direct,
-            dir: request.dir,
-            name: request.name.to_owned(),
-            part_name: opened.part_name,
-            journal_name: opened.journal_name,
-            part,
-            journal: opened.journal,
-            state,
-            spared: opened.spared,
-            grid: grid_of(request.offer),
-            offer: request.offer.clone(),
-            options: request.options,
-            attributes,
             poisoned: AtomicBool::new(false),
             syncs: Mutex::default(),
             unsynced: AtomicU64::new(0),
             is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
             lease: None,
-            shown: escaped(request.name.as_bytes()),
         }
     }
 
@@ -301,9 +276,14 @@ impl Target {
     /// Returns the space that the whole file needs in bytes, without blocks shared with another
     /// file.
     fn needed(&self) -> u64 {
-        match &self.spared.basis {
-            Some(basis) if self.state == TargetState::Part && basis.is_clone() => 0,
-            _ => self.offer.data.unwrap_or(self.size()).min(self.size()),
+        match &self.files.spared.basis {
+            Some(basis) if self.files.state == TargetState::Part && basis.is_clone() => 0,
+            _ => self
+                .request
+                .offer
+                .data
+                .unwrap_or(self.size())
+                .min(self.size()),
         }
     }
 
@@ -387,7 +367,7 @@ impl Target {
 
     /// Writes bytes of a chunk buffer to the file at `offset`, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.state == TargetState::Named {
+        if self.files.state == TargetState::Named {
             return Err(io::Error::other("it is complete already"));
         }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
@@ -398,7 +378,7 @@ impl Target {
             .direct
             .as_ref()
             .filter(|_| aligned)
-            .unwrap_or(&self.part);
+            .unwrap_or(&self.files.part);
         disk::write_all_at(file, bytes, offset)
     }
 
@@ -407,16 +387,23 @@ impl Target {
     fn reserve(&self, needed: u64) -> Result<(), FileError> {
         self.check_space(needed)?;
         // Files with holes or shared blocks must not allocate their full size.
-        if self.awaits_holes() || self.spared.basis.as_ref().is_some_and(Basis::is_clone) {
+        if self.awaits_holes()
+            || self
+                .files
+                .spared
+                .basis
+                .as_ref()
+                .is_some_and(Basis::is_clone)
+        {
             return Ok(());
         }
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
-        let is_tmpfs = is_tmpfs(&self.part)
+        let is_tmpfs = is_tmpfs(&self.files.part)
             .map_err(|cause| self.error("find the file system of", cause.into()))?;
         if is_tmpfs || self.size() == 0 {
             return Ok(());
         }
-        match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
+        match fallocate(&self.files.part, FallocateFlags::empty(), 0, self.grid.size) {
             Err(rustix::io::Errno::NOSPC) => {
                 Err(self.no_space(format!("{needed} bytes needed, disk is full")))
             }
@@ -426,7 +413,7 @@ impl Target {
     }
 
     fn check_space(&self, needed: u64) -> Result<(), FileError> {
-        let stat = fstatvfs(&self.part)
+        let stat = fstatvfs(&self.files.part)
             .map_err(|cause| self.error("find the free space for", cause.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < needed {
@@ -455,9 +442,9 @@ impl Drop for Target {
 
 /// Returns the type of an existing file with the target's name. Fails if the options allow neither
 /// replacing nor overwriting it.
-fn refuse_existing(request: &TargetRequest<'_>) -> Result<Option<FileType>, FileError> {
+fn refuse_existing(request: &TargetRequest) -> Result<Option<FileType>, FileError> {
     let options = &request.options;
-    let found = exists(&request.dir, request.name).map_err(request.error("look for"))?;
+    let found = exists(&request.dir, &request.name).map_err(request.error("look for"))?;
     let refused = request.error("replace");
     match found {
         None => Ok(None),
@@ -476,17 +463,16 @@ fn refuse_existing(request: &TargetRequest<'_>) -> Result<Option<FileType>, File
 }
 
 /// Opens the journal and part file of a new file. Returns them with the durable hash-tree nodes.
-fn open_hidden(request: &TargetRequest<'_>) -> Result<(Opened, Vec<Subtree>), FileError> {
+fn open_hidden(request: &TargetRequest, grid: Grid) -> Result<(Files, Vec<Subtree>), FileError> {
     let remove = |name: &OsString| {
         let _ = unlinkat(&request.dir, name, AtFlags::empty());
     };
-    let grid = grid_of(request.offer);
-    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+    let journal_name = hidden_name(&request.name, &request.peer_key, "journal");
     let file = lock_journal(request, &journal_name)?;
     let earlier = JournalFile::replay(&file).map_err(request.error("read the journal of"))?;
     let earlier_part = earlier
         .as_ref()
-        .map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
+        .map(|replayed| hidden_name(&request.name, &replayed.header.id.0, "part"));
     // A stream of unknown length cannot be read again.
     let usable = earlier.filter(|replayed| {
         !request.options.restart && !grid.is_open() && is_same(replayed, grid, request)
@@ -501,18 +487,13 @@ fn open_hidden(request: &TargetRequest<'_>) -> Result<(Opened, Vec<Subtree>), Fi
     let is_new = resumed.is_none();
     let (part, part_name, journal, have) = match resumed {
         Some((replayed, name, part)) => {
-            let have = replayed.subtrees();
-            (
-                part,
-                name,
-                JournalFile::resume(file, &replayed)
-                    .map_err(request.error("write the journal of"))?,
-                have,
-            )
+            let journal = JournalFile::resume(file, &replayed)
+                .map_err(request.error("write the journal of"))?;
+            (part, name, journal, replayed.subtrees())
         }
         None => {
             if let Some(name) = earlier_part {
-                let _ = unlinkat(&request.dir, &name, AtFlags::empty());
+                remove(&name);
             }
             let (part, name, journal) =
                 begin(request, grid, file).inspect_err(|_| remove(&journal_name))?;
@@ -532,33 +513,30 @@ fn open_hidden(request: &TargetRequest<'_>) -> Result<(Opened, Vec<Subtree>), Fi
         .iter()
         .filter_map(|subtree| subtree.chunks(grid).ok())
         .collect();
-    let spared = Spared {
-        basis,
-        durable,
-        is_new,
-        ..Spared::default()
-    };
-    Ok((
-        Opened {
-            part,
-            part_name,
-            journal_name,
-            journal: Some(journal),
-            state: TargetState::Part,
-            spared,
+    let files = Files {
+        part,
+        part_name,
+        journal_name,
+        journal: Some(journal),
+        state: TargetState::Part,
+        spared: Spared {
+            basis,
+            durable,
+            is_new,
+            ..Spared::default()
         },
-        have,
-    ))
+    };
+    Ok((files, have))
 }
 
 /// Creates the journal and then the part file: a part file without a journal would never be
 /// deleted.
 fn begin(
-    request: &TargetRequest<'_>,
+    request: &TargetRequest,
     grid: Grid,
     file: File,
 ) -> Result<(File, OsString, JournalFile), FileError> {
-    let id = JournalId(request.journal_id);
+    let id = JournalId(random_bytes());
     let header = Header {
         grid,
         source: request.offer.source,
@@ -567,13 +545,13 @@ fn begin(
     };
     let journal =
         JournalFile::start(file, header).map_err(request.error("write the journal of"))?;
-    let name = hidden_name(request.name, &id.0, "part");
+    let name = hidden_name(&request.name, &id.0, "part");
     let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL)
         .map_err(request.error("create"))?;
     Ok((part, name, journal))
 }
 
-fn lock_journal(request: &TargetRequest<'_>, name: &OsStr) -> Result<File, FileError> {
+fn lock_journal(request: &TargetRequest, name: &OsStr) -> Result<File, FileError> {
     JournalFile::lock(&request.dir, name).map_err(|cause| match cause.kind() {
         io::ErrorKind::WouldBlock => request.busy("receive", "another transfer is writing it"),
         _ => request.error("create")(cause),
@@ -581,10 +559,10 @@ fn lock_journal(request: &TargetRequest<'_>, name: &OsStr) -> Result<File, FileE
 }
 
 /// Opens a block device that is large enough for the offer. Returns it with its size in bytes.
-fn open_device(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
-    let grid = grid_of(request.offer);
+fn open_device(request: &TargetRequest) -> Result<(File, u64), FileError> {
+    let grid = grid_of(&request.offer);
     // Exclusive: the kernel rejects a device that is mounted or otherwise in use.
-    let part = open_part(&request.dir, request.name, OFlags::EXCL);
+    let part = open_part(&request.dir, &request.name, OFlags::EXCL);
     let part = part.map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => {
             let why = "the device is in use (mounted, or part of another)";
@@ -592,7 +570,7 @@ fn open_device(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
         }
         _ => request.error("open")(cause),
     })?;
-    let size = device::size(&part).map_err(request.error("find the size of"))?;
+    let size = disk::device_size(&part).map_err(request.error("find the size of"))?;
     if grid.is_open() || size < grid.size {
         let cause = io::Error::other(format!("the device has {size} bytes, {} needed", grid.size));
         return Err(request.error("receive")(cause).with_code(FailCode::NoSpace));
@@ -601,12 +579,12 @@ fn open_device(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
 }
 
 /// Opens the existing file with an exclusive lock. Returns it with its size in bytes.
-fn open_existing(request: &TargetRequest<'_>) -> Result<(File, u64), FileError> {
+fn open_existing(request: &TargetRequest) -> Result<(File, u64), FileError> {
     let written = || request.busy("write", "another transfer is writing it");
     let part =
-        open_part(&request.dir, request.name, OFlags::empty()).map_err(request.error("open"))?;
+        open_part(&request.dir, &request.name, OFlags::empty()).map_err(request.error("open"))?;
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
-    remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
+    remove_earlier(&request.dir, &request.name, &request.peer_key).map_err(|_| written())?;
     let stat = fstat(&part).map_err(|cause| request.error("stat")(cause.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         let cause = io::Error::other("it is no longer a regular file");
@@ -658,15 +636,15 @@ pub(crate) fn earlier_source(
 
 /// Rejects a write benchmark if an interrupted copy of this name exists, because both use the same
 /// part file name.
-fn refuse_interrupted(request: &TargetRequest<'_>) -> Result<(), FileError> {
-    if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
+fn refuse_interrupted(request: &TargetRequest) -> Result<(), FileError> {
+    if earlier_source(&request.dir, &request.name, &request.peer_key).is_none() {
         return Ok(());
     }
     let why = "an interrupted copy to that name can be resumed";
     Err(request.error("try to receive")(io::Error::other(why)).with_code(FailCode::Exists))
 }
 
-fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
+fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest) -> bool {
     let header = &replayed.header;
     header.grid == grid
         && header.source == request.offer.source
@@ -689,7 +667,7 @@ fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
 
 /// Opens the part file of an earlier attempt, which may already have its final owner and mode.
 /// Returns `None` if users can write to it who could not write to the finished file.
-fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<File>> {
+fn reopen_part(request: &TargetRequest, name: &OsStr) -> io::Result<Option<File>> {
     let owner = request
         .attributes
         .as_ref()
@@ -717,16 +695,16 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
 /// Measured with 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs):
 /// direct I/O took 1.4 to 1.8 s and 0.42 CPU s/GB at the receiver, the page cache 2.4 to 3.0 s and
 /// 1.05 CPU s/GB.
-fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, state: TargetState) -> Option<File> {
+fn open_direct(dir: &OwnedFd, name: &OsStr, files: &Files) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
     // data does not.
-    let is_tmpfs = state != TargetState::Device && is_tmpfs(part).unwrap_or(false);
+    let is_tmpfs = files.state != TargetState::Device && is_tmpfs(&files.part).unwrap_or(false);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs)
         .then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from))
         .flatten();
     // The name may have become another file's meanwhile.
-    direct.filter(|direct| is_same_file(direct, part).unwrap_or(false))
+    direct.filter(|direct| is_same_file(direct, &files.part).unwrap_or(false))
 }
 
 fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {

@@ -132,11 +132,10 @@ impl Served {
                 let (dir, name) = root.open_parent_for_new(name).map_err(error)?;
                 let request = TargetRequest {
                     dir,
-                    name,
-                    offer,
+                    name: name.to_owned(),
+                    offer: offer.clone(),
                     options,
                     peer_key: *peer.as_bytes(),
-                    journal_id: crate::trust::random::random_bytes(),
                     // A dry run must not open a device, as in trees.
                     attributes: options.trial.then(Attributes::default),
                 };

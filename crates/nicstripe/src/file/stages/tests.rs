@@ -1,4 +1,4 @@
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use nicstripe_proto::BitRate;
 
@@ -10,11 +10,19 @@ fn runs() -> AtomicBool {
     AtomicBool::new(false)
 }
 
-fn target<'a>(dir: &Path, name: &'a str) -> WriteTarget<'a> {
-    WriteTarget {
-        dir: File::open(dir).unwrap().into(),
-        name: OsStr::new(name),
-        peer_key: [7; 32],
+fn target(dir: &Path, name: &str, bytes: u64) -> TargetRequest {
+    let dir = File::open(dir).unwrap().into();
+    stage_request(dir, OsStr::new(name), [7; 32], bytes)
+}
+
+/// Returns the request of a copy to that name, of a file that no stage has.
+fn copy(dir: &Path) -> TargetRequest {
+    let mut request = target(dir, "target", MIB);
+    request.offer.source.inode = 12;
+    TargetRequest {
+        options: PutOptions::default(),
+        attributes: None,
+        ..request
     }
 }
 
@@ -41,7 +49,7 @@ fn folders() -> Vec<tempfile::TempDir> {
 fn what_is_written_is_removed_and_took_some_time() {
     for folder in folders() {
         // The last chunk is short and its length is not a multiple of a sector.
-        let rate = write_stage(target(folder.path(), "target"), 20 * MIB + 1001, &runs())
+        let rate = write_stage(target(folder.path(), "target", 20 * MIB + 1001), &runs())
             .unwrap()
             .rate();
         assert!(rate > BitRate::ZERO && rate < BitRate(u64::MAX), "{rate:?}");
@@ -55,24 +63,24 @@ fn what_has_the_name_is_not_touched() {
     fs::write(folder.path().join("target"), "mine").unwrap();
     symlink("target", folder.path().join("link")).unwrap();
     for name in ["target", "link"] {
-        write_stage(target(folder.path(), name), MIB, &runs()).unwrap();
+        write_stage(target(folder.path(), name, MIB), &runs()).unwrap();
     }
     assert_eq!(names(folder.path()), ["link", "target"]);
     assert_eq!(fs::read(folder.path().join("target")).unwrap(), b"mine");
     fs::create_dir(folder.path().join("dir")).unwrap();
-    write_stage(target(folder.path(), "dir"), MIB, &runs()).unwrap_err();
+    write_stage(target(folder.path(), "dir", MIB), &runs()).unwrap_err();
     assert_eq!(names(folder.path()), ["dir", "link", "target"]);
 }
 
 #[test]
 fn what_is_written_has_no_name_so_that_a_kill_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let writer = Writer::open(target(folder.path(), "target"), MIB, &runs()).unwrap();
+    let writer = Writer::open(target(folder.path(), "target", MIB), &runs()).unwrap();
     assert_eq!(names(folder.path()), [""; 0]);
     writer.write(&runs()).unwrap();
     assert_eq!(names(folder.path()), [""; 0]);
     // It does not block other writers either.
-    write_stage(target(folder.path(), "target"), 2 * MIB, &runs()).unwrap();
+    write_stage(target(folder.path(), "target", 2 * MIB), &runs()).unwrap();
     drop(writer);
     assert_eq!(names(folder.path()), [""; 0]);
 }
@@ -80,62 +88,22 @@ fn what_is_written_has_no_name_so_that_a_kill_leaves_nothing() {
 #[test]
 fn a_copy_that_was_interrupted_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut writer, new_target) = (
-        Writer::open(target(folder.path(), "target"), MIB, &runs()).unwrap(),
-        || target(folder.path(), "target"),
-    );
-    let offer = offer_of(SourceIdentity {
-        size: MIB,
-        inode: 12,
-        ..SourceIdentity::default()
-    });
-    let WriteTarget {
-        dir,
-        name,
-        peer_key,
-    } = new_target();
-    let request = TargetRequest {
-        dir,
-        name,
-        offer: &offer,
-        options: PutOptions::default(),
-        peer_key,
-        journal_id: [9; 16],
-        attributes: None,
-    };
-    writer.target = Target::open(request).unwrap().0;
+    let stage = || target(folder.path(), "target", MIB);
+    let mut writer = Writer::open(stage(), &runs()).unwrap();
+    writer.target = Target::open(copy(folder.path())).unwrap().0;
     writer.write(&runs()).unwrap();
     drop(writer);
     let left = names(folder.path());
     assert_eq!(left.len(), 2, "{left:?}");
-    let error = write_stage(new_target(), MIB, &runs()).unwrap_err();
+    let error = write_stage(stage(), &runs()).unwrap_err();
     assert_eq!((error.code, names(folder.path())), (FailCode::Exists, left));
 }
 
 #[test]
 fn a_copy_to_the_same_name_keeps_a_stage_away() {
     let folder = tempfile::tempdir().unwrap();
-    let offer = offer_of(SourceIdentity {
-        size: MIB,
-        inode: 12,
-        ..SourceIdentity::default()
-    });
-    let WriteTarget {
-        dir,
-        name,
-        peer_key,
-    } = target(folder.path(), "target");
-    let request = TargetRequest {
-        dir,
-        name,
-        offer: &offer,
-        options: PutOptions::default(),
-        peer_key,
-        journal_id: [9; 16],
-        attributes: None,
-    };
-    let copy = Target::open(request).unwrap();
-    let error = write_stage(target(folder.path(), "target"), MIB, &runs()).unwrap_err();
+    let copy = Target::open(copy(folder.path())).unwrap();
+    let error = write_stage(target(folder.path(), "target", MIB), &runs()).unwrap_err();
     assert_eq!(error.code, FailCode::Busy);
     drop(copy);
     assert_eq!(names(folder.path()), [""; 0]);
@@ -183,12 +151,12 @@ fn a_daemon_reads_and_writes_what_it_is_asked_for() {
 fn a_stage_that_is_stopped_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(true);
-    let error = write_stage(target(folder.path(), "target"), 8 * MIB, &stop).unwrap_err();
+    let error = write_stage(target(folder.path(), "target", 8 * MIB), &stop).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::Interrupted);
     // Stop a running stage.
     let stop = runs();
     let stopped = thread::scope(|scope| {
-        let stage = scope.spawn(|| write_stage(target(folder.path(), "target"), 4 << 30, &stop));
+        let stage = scope.spawn(|| write_stage(target(folder.path(), "target", 4 << 30), &stop));
         thread::sleep(Duration::from_millis(50));
         stop.store(true, Ordering::Relaxed);
         stage.join().unwrap()
@@ -203,7 +171,7 @@ fn a_stage_that_is_stopped_leaves_nothing() {
 #[test]
 fn a_disk_that_is_full_is_an_error_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let error = write_stage(target(folder.path(), "target"), 1 << 43, &runs()).unwrap_err();
+    let error = write_stage(target(folder.path(), "target", 1 << 43), &runs()).unwrap_err();
     assert_eq!(error.code, FailCode::NoSpace);
     assert_eq!(names(folder.path()), [""; 0]);
 }

@@ -19,7 +19,7 @@ impl Target {
         }
         self.unsynced.store(0, Ordering::Release);
         self.sync_part(*syncs, disk::sync_data)?;
-        let Some(journal) = &self.journal else {
+        let Some(journal) = &self.files.journal else {
             return Ok(());
         };
         self.is_void.store(false, Ordering::Release);
@@ -52,14 +52,14 @@ impl Target {
                 .error("sync", io::Error::other("its journal could not be written"))
                 .resumable());
         }
-        how(&self.part).map_err(|cause| self.poison(cause))
+        how(&self.files.part).map_err(|cause| self.poison(cause))
     }
 
     /// Syncs and renames the file, so that it is durable under its final name. Reads it back and
     /// verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
     /// agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        if self.state == TargetState::Named {
+        if self.files.state == TargetState::Named {
             self.sync_last()?;
             return self.settle_name();
         }
@@ -69,31 +69,37 @@ impl Target {
         };
         self.punch_written()
             .map_err(|cause| failed("make a hole in", cause))?;
-        if self.state == TargetState::File {
-            self.part
+        if self.files.state == TargetState::File {
+            self.files
+                .part
                 .set_len(self.grid.size)
                 .map_err(|cause| failed("size", cause))?;
         }
-        if self.options.verify {
+        if self.request.options.verify {
             self.verify(digest)?;
         }
-        if let Some(attributes) = &self.attributes {
+        if let Some(attributes) = &self.request.attributes {
             attributes
-                .apply(&self.part)
+                .apply(&self.files.part)
                 .map_err(|cause| failed("set the mode of", cause))?;
         }
         self.sync_last()?;
-        if self.state != TargetState::Part {
+        if self.files.state != TargetState::Part {
             return Ok(());
         }
-        let renamed = if self.options.replace {
-            renameat(&self.dir, &self.part_name, &self.dir, &self.name)
+        let renamed = if self.request.options.replace {
+            renameat(
+                &self.request.dir,
+                &self.files.part_name,
+                &self.request.dir,
+                &self.request.name,
+            )
         } else {
             renameat_with(
-                &self.dir,
-                &self.part_name,
-                &self.dir,
-                &self.name,
+                &self.request.dir,
+                &self.files.part_name,
+                &self.request.dir,
+                &self.request.name,
                 RenameFlags::NOREPLACE,
             )
         };
@@ -103,13 +109,17 @@ impl Target {
 
     /// Syncs the target directory, which makes the file's name durable.
     fn settle_name(&self) -> Result<(), FileError> {
-        if let Err(cause) = disk::sync_names(&self.dir) {
+        if let Err(cause) = disk::sync_names(&self.request.dir) {
             self.poisoned.store(true, Ordering::Release);
             self.withdraw();
             return Err(self.error("sync the directory of", cause));
         }
         // The next transfer detects a journal without a part file, so a lost unlink does no harm.
-        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
+        let _ = unlinkat(
+            &self.request.dir,
+            &self.files.journal_name,
+            AtFlags::empty(),
+        );
         Ok(())
     }
 
@@ -118,15 +128,23 @@ impl Target {
     fn withdraw(&self) {
         let is_ours = || {
             let (found, ours) = (
-                statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?,
-                fstat(&self.part)?,
+                statat(
+                    &self.request.dir,
+                    &self.request.name,
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?,
+                fstat(&self.files.part)?,
             );
             Ok::<_, rustix::io::Errno>(inode_of(&found) == inode_of(&ours))
         };
-        if !self.options.replace && is_ours().unwrap_or(false) {
-            let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
+        if !self.request.options.replace && is_ours().unwrap_or(false) {
+            let _ = unlinkat(&self.request.dir, &self.request.name, AtFlags::empty());
         }
-        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
+        let _ = unlinkat(
+            &self.request.dir,
+            &self.files.journal_name,
+            AtFlags::empty(),
+        );
     }
 
     /// Deletes the received data. Keeps a file that was written in place, because its old content
@@ -134,38 +152,49 @@ impl Target {
     pub(crate) fn discard(&self) {
         // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
-        match self.state {
+        match self.files.state {
             TargetState::File | TargetState::Device | TargetState::Unnamed => return,
-            TargetState::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),
+            TargetState::Part => drop(unlinkat(
+                &self.request.dir,
+                &self.files.part_name,
+                AtFlags::empty(),
+            )),
             TargetState::Named => {}
         }
-        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
+        let _ = unlinkat(
+            &self.request.dir,
+            &self.files.journal_name,
+            AtFlags::empty(),
+        );
     }
 
     /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
         !self.is_open_ended()
-            && self.state != TargetState::Unnamed
+            && self.files.state != TargetState::Unnamed
             && !self.poisoned.load(Ordering::Acquire)
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
         self.sync_part(*self.syncs.lock(), disk::sync_data)?;
         // Otherwise the data would be read back from the page cache instead of the disk.
-        let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
+        let _ = fadvise(&self.files.part, 0, None, Advice::DontNeed);
         let found = self
+            .files
             .part
             .metadata()
             .map_err(|cause| self.error("read back", cause))?
             .len();
         // A device may be larger than the file, and its metadata has no length.
-        let size = if self.state == TargetState::Device {
+        let size = if self.files.state == TargetState::Device {
             self.grid.size
         } else {
             found
         };
-        let found = digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
-            .map_err(|cause| self.error("read back", cause))?;
+        let found = digest_of(size, |bytes, offset| {
+            self.files.part.read_exact_at(bytes, offset)
+        })
+        .map_err(|cause| self.error("read back", cause))?;
         if found == digest {
             return Ok(());
         }
@@ -182,7 +211,7 @@ impl Target {
         self.poisoned.store(true, Ordering::Release);
         self.discard();
         // In place, another run compares the data on disk, not pages the kernel failed to write.
-        let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
+        let _ = fadvise(&self.files.part, 0, None, Advice::DontNeed);
         self.error("sync", cause)
     }
 }

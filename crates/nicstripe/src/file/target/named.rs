@@ -6,7 +6,7 @@ use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
 
-use super::{Opened, Spared, TargetRequest, TargetState, is_same};
+use super::{Files, Spared, TargetRequest, TargetState, is_same};
 use crate::file::{beneath::open_entry, hidden::hidden_name, journal::JournalFile, root::exists};
 
 /// Finds a file completed by an earlier attempt of the same peer with the same source. Reads the
@@ -16,16 +16,16 @@ use crate::file::{beneath::open_entry, hidden::hidden_name, journal::JournalFile
 /// hash the file. If their digests differ, the journal is removed and the transfer starts from
 /// zero.
 pub(super) fn find_named(
-    request: &TargetRequest<'_>,
+    request: &TargetRequest,
     grid: Grid,
-) -> io::Result<Option<(Opened, Vec<Subtree>)>> {
+) -> io::Result<Option<(Files, Vec<Subtree>)>> {
     if request.options.restart
         || grid.is_open()
-        || exists(&request.dir, request.name)? != Some(FileType::RegularFile)
+        || exists(&request.dir, &request.name)? != Some(FileType::RegularFile)
     {
         return Ok(None);
     }
-    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+    let journal_name = hidden_name(&request.name, &request.peer_key, "journal");
     // If another transfer holds the journal, opening the target reports it later.
     let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else {
         return Ok(None);
@@ -35,18 +35,18 @@ pub(super) fn find_named(
     let Some(replayed) = replayed else {
         return Ok(None);
     };
-    let part_name = hidden_name(request.name, &replayed.header.id.0, "part");
+    let part_name = hidden_name(&request.name, &replayed.header.id.0, "part");
     if exists(&request.dir, &part_name)?.is_some() {
         return Ok(None);
     }
-    let part = open_entry(&request.dir, request.name, OFlags::RDONLY)?;
+    let part = open_entry(&request.dir, &request.name, OFlags::RDONLY)?;
     if part.metadata()?.len() != grid.size {
         // The file is a different one, and the journal is useless without its part file.
         unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
         return Ok(None);
     }
     let have = subtrees_of(&part, grid)?;
-    let opened = Opened {
+    let files = Files {
         part,
         part_name: OsString::new(),
         journal_name,
@@ -54,7 +54,7 @@ pub(super) fn find_named(
         state: TargetState::Named,
         spared: Spared::default(),
     };
-    Ok(Some((opened, have)))
+    Ok(Some((files, have)))
 }
 
 /// Hashes a whole file and returns the hash-tree nodes of its chunks.

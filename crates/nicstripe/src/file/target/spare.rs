@@ -50,12 +50,12 @@ impl Basis {
     /// Opens the existing file as the basis of a new or resumed part file. Clones it into a new
     /// part file if the file system supports it.
     pub(super) fn open(
-        request: &TargetRequest<'_>,
+        request: &TargetRequest,
         grid: Grid,
         part: &File,
         is_new: bool,
     ) -> Option<Self> {
-        let old = open_entry(&request.dir, request.name, OFlags::RDONLY).ok()?;
+        let old = open_entry(&request.dir, &request.name, OFlags::RDONLY).ok()?;
         let stat = fstat(&old)
             .ok()
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)?;
@@ -99,52 +99,58 @@ fn chunks_within(grid: Grid, size: u64) -> u64 {
 impl Target {
     /// Returns true if the sender will announce the holes of the file.
     pub(crate) fn awaits_holes(&self) -> bool {
-        self.offer.data.is_some()
+        self.request.offer.data.is_some()
     }
 
     /// Returns the number of leading chunks to compare with the existing file; `None` without
     /// delta.
     pub(crate) fn delta(&self) -> Option<u64> {
-        self.spared.basis.as_ref().map(|basis| basis.chunks)
+        self.files.spared.basis.as_ref().map(|basis| basis.chunks)
     }
 
     /// Makes the announced holes read as zeros, and allocates the space for the data.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
-        if self.state == TargetState::Named {
+        if self.files.state == TargetState::Named {
             return Ok(());
         }
         if self.holds_old_data() {
             for range in holes.chunks(self.grid).ranges() {
                 for extent in self
+                    .files
                     .spared
                     .durable
                     .gaps(range)
                     .filter_map(|gap| self.grid.extent_of_range(gap))
                 {
-                    make_zeros(&self.part, extent)
+                    make_zeros(&self.files.part, extent)
                         .map_err(|cause| self.error("make a hole in", cause).resumable())?;
                 }
             }
         } else {
             self.reserve_data(&holes)?;
         }
-        let _ = self.spared.holes.set(holes);
+        let _ = self.files.spared.holes.set(holes);
         Ok(())
     }
 
     /// Returns true if ranges of the target that were not received may contain non-zero bytes.
     fn holds_old_data(&self) -> bool {
-        !self.spared.is_new
-            || !matches!(self.state, TargetState::Part | TargetState::Unnamed)
-            || self.spared.basis.as_ref().is_some_and(Basis::is_clone)
+        !self.files.spared.is_new
+            || !matches!(self.files.state, TargetState::Part | TargetState::Unnamed)
+            || self
+                .files
+                .spared
+                .basis
+                .as_ref()
+                .is_some_and(Basis::is_clone)
     }
 
     fn reserve_data(&self, holes: &HoleMap) -> Result<(), FileError> {
-        if is_tmpfs(&self.part).unwrap_or(false) {
+        if is_tmpfs(&self.files.part).unwrap_or(false) {
             return Ok(());
         }
         for Extent { offset, len } in holes.data(self.grid.size) {
-            match fallocate(&self.part, FallocateFlags::empty(), offset, len) {
+            match fallocate(&self.files.part, FallocateFlags::empty(), offset, len) {
                 Err(rustix::io::Errno::NOSPC) => return Err(self.no_space("the disk is full")),
                 // Not supported by every file system.
                 Err(_) => return Ok(()),
@@ -162,8 +168,8 @@ impl Target {
         extent: Extent,
         bytes: &[u8],
     ) -> Vec<Extent> {
-        let may_leave_out = !self.holds_old_data() && self.spared.basis.is_none();
-        match self.spared.holes.get() {
+        let may_leave_out = !self.holds_old_data() && self.files.spared.basis.is_none();
+        match self.files.spared.holes.get() {
             Some(holes) if may_leave_out => parts_outside(holes, extent, bytes, self.grid.size),
             _ => {
                 self.look_for_holes_in(chunk);
@@ -176,27 +182,28 @@ impl Target {
     /// are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
-            self.spared.written_whole.lock().insert(chunk);
+            self.files.spared.written_whole.lock().insert(chunk);
         }
     }
 
     /// Punches the sender's holes in the marked chunks, which were written as zeros.
     pub(super) fn punch_written(&self) -> io::Result<()> {
         let Some(holes) = self
+            .files
             .spared
             .holes
             .get()
-            .filter(|_| self.state != TargetState::Device)
+            .filter(|_| self.files.state != TargetState::Device)
         else {
             return Ok(());
         };
-        let chunks = std::mem::take(&mut *self.spared.written_whole.lock());
+        let chunks = std::mem::take(&mut *self.files.spared.written_whole.lock());
         for extent in chunks
             .ranges()
             .filter_map(|range| self.grid.extent_of_range(range))
         {
             for hole in holes.within(extent) {
-                punch_zeros(&self.part, hole, self.grid.size)?;
+                punch_zeros(&self.files.part, hole, self.grid.size)?;
             }
         }
         Ok(())
@@ -209,21 +216,26 @@ impl Target {
         chunk: ChunkId,
         buffer: &mut ChunkBuffer,
     ) -> Result<Option<ChainingValue>, FileError> {
-        let Some((basis, extent)) = self.spared.basis.as_ref().zip(self.grid.extent_of(chunk))
+        let Some((basis, extent)) = self
+            .files
+            .spared
+            .basis
+            .as_ref()
+            .zip(self.grid.extent_of(chunk))
         else {
             return Ok(None);
         };
         let copied_from = basis
             .copied_from
             .as_ref()
-            .filter(|_| !self.spared.durable.contains(chunk));
+            .filter(|_| !self.files.spared.durable.contains(chunk));
         // A shared extent is read from the target, so that a concurrent write to the old file
         // cannot change compared data.
         let copied_from =
-            copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
+            copied_from.filter(|old| !(basis.can_share && share(old, &self.files.part, extent)));
         let bytes = buffer.bytes_mut(extent.len as usize);
         if let Err(error) = copied_from
-            .unwrap_or(&self.part)
+            .unwrap_or(&self.files.part)
             .read_exact_at(bytes, extent.offset)
         {
             tracing::debug!(chunk = chunk.0, %error, "cannot read existing data");
@@ -232,9 +244,9 @@ impl Target {
         let Ok(value) = chunk_value(self.grid, chunk, bytes) else {
             return Ok(None);
         };
-        let parts = match self.spared.holes.get() {
+        let parts = match self.files.spared.holes.get() {
             // A new file reads as zeros where nothing is written.
-            Some(holes) if copied_from.is_some() && self.spared.is_new => {
+            Some(holes) if copied_from.is_some() && self.files.spared.is_new => {
                 parts_outside(holes, extent, bytes, self.grid.size)
             }
             _ => {
@@ -263,7 +275,7 @@ impl Target {
 }
 
 /// Returns true if the file system can clone the existing file (FICLONE).
-fn can_share(request: &TargetRequest<'_>, old: &File) -> bool {
+fn can_share(request: &TargetRequest, old: &File) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR)
         .is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())

@@ -22,14 +22,13 @@ fn offer(size: u64) -> Offer {
     }
 }
 
-fn request<'a>(dir: &Path, offer: &'a Offer) -> TargetRequest<'a> {
+fn request(dir: &Path, offer: &Offer) -> TargetRequest {
     TargetRequest {
         dir: File::open(dir).unwrap().into(),
-        name: OsStr::new("target"),
-        offer,
+        name: "target".into(),
+        offer: offer.clone(),
         options: PutOptions::default(),
         peer_key: [7; 32],
-        journal_id: [9; 16],
         attributes: None,
     }
 }
@@ -90,7 +89,10 @@ fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
     target
         .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
         .unwrap();
-    [dir.join(&target.journal_name), dir.join(&target.part_name)]
+    [
+        dir.join(&target.files.journal_name),
+        dir.join(&target.files.part_name),
+    ]
 }
 
 #[test]
@@ -118,18 +120,14 @@ fn journals_and_part_files_that_others_may_have_written_are_not_used() {
             meddle(&paths[index]);
             let kept = std::fs::read(&paths[index]).unwrap();
             let offer = offer(1 << 20);
-            let (target, have) = Target::open(TargetRequest {
-                journal_id: [8; 16],
-                ..request(dir.path(), &offer)
-            })
-            .unwrap();
+            let (target, have) = Target::open(request(dir.path(), &offer)).unwrap();
             assert_eq!(
                 !have.is_empty(),
                 is_used,
                 "{what}: {}",
                 paths[index].display()
             );
-            target.part.write_all_at(b"new", 0).unwrap();
+            target.files.part.write_all_at(b"new", 0).unwrap();
             if let Ok(another) = std::fs::read(dir.path().join("another")) {
                 assert!(another == kept, "{what}: what the name led to was written");
             }
@@ -164,7 +162,7 @@ fn a_file_that_runs_with_its_owners_rights_loses_them_when_it_is_written_in_plac
     let (target, _) = Target::open(request).unwrap();
     assert_eq!(
         (
-            target.state,
+            target.files.state,
             std::fs::metadata(&path).unwrap().mode() & 0o7777
         ),
         (TargetState::File, 0o755)

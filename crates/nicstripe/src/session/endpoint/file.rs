@@ -11,7 +11,6 @@ use super::{Scope, Sink, SinkOpened, Source, request};
 use crate::{
     file::{self, FileError, TargetRequest, make_parents, open_parent},
     storage::Target,
-    trust::random::random_bytes,
 };
 
 /// Source of a file that is open for reading.
@@ -144,11 +143,10 @@ impl LocalTarget {
         let (dir, name) = open_parent(path)?;
         let (target, have) = file::Target::open(TargetRequest {
             dir,
-            name,
-            offer,
+            name: name.to_owned(),
+            offer: offer.clone(),
             options: self.options,
             peer_key: self.peer_key,
-            journal_id: random_bytes(),
             attributes: None,
         })?;
         Ok((FileSink::boxed(target.into()), have))

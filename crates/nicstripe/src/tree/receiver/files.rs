@@ -631,15 +631,13 @@ impl Receiver {
                 .open()
                 .and_then(|dir| dir.try_clone())
                 .map_err(|error| leaf.error("open the directory of", error));
-            let (name, journal_id) = (&*leaf.name, crate::trust::random::random_bytes());
             let open = |dir| {
                 Target::open(TargetRequest {
                     dir,
-                    name,
-                    offer: &offer,
+                    name: leaf.name.clone(),
+                    offer: *offer,
                     options,
                     peer_key,
-                    journal_id,
                     attributes: Some(attributes),
                 })
             };
