@@ -161,7 +161,7 @@ impl Grid {
     }
 
     /// Returns the size of the file in bytes; 0 while the size is unknown.
-    pub(crate) fn known_size(self) -> u64 {
+    pub fn known_size(self) -> u64 {
         if self.is_open() { 0 } else { self.size }
     }
 

@@ -287,7 +287,7 @@ impl Writer {
             }
             progress.under_way += 1;
         }
-        let rest = self.target.size() - chunk.0 * CHUNK_LEN as u64;
+        let rest = self.target.grid.size - chunk.0 * CHUNK_LEN as u64;
         let len = usize::try_from(rest).unwrap_or(usize::MAX).min(CHUNK_LEN);
         let mut buffer = self.buffers.take();
         buffer.bytes_mut(len).copy_from_slice(&self.block[..len]);

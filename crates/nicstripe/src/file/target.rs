@@ -59,7 +59,6 @@ use super::{
     hidden::hidden_name,
     journal::JournalFile,
     ours::Others,
-    quota::Lease,
     root::exists,
 };
 use crate::trust::random::random_bytes;
@@ -100,8 +99,9 @@ impl TargetRequest {
 pub(crate) struct Target {
     /// Request with the attributes of the finished file; `None` keeps those of the existing file.
     request: TargetRequest,
-    shown: String,
-    grid: Grid,
+    /// Name of the target for display, escaped.
+    pub(crate) shown: String,
+    pub(crate) grid: Grid,
     files: Files,
     /// Second descriptor of the part file with `O_DIRECT`, if the file system supports it.
     direct: Option<File>,
@@ -118,9 +118,6 @@ pub(crate) struct Target {
     /// Chunks queued for the thread that writes through the page cache; `None` if no thread is
     /// writing.
     writer: Mutex<Option<VecDeque<Arrived>>>,
-    /// Lease for the open descriptors. Declared last, so that it is dropped after the files are
-    /// closed.
-    lease: Option<Lease>,
 }
 
 /// Open files of a [`Target`]. The names are empty for in-place targets.
@@ -264,13 +261,7 @@ impl Target {
             unsynced: AtomicU64::new(0),
             is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
-            lease: None,
         }
-    }
-
-    /// Attaches a lease of file descriptors, released after the files are closed.
-    pub(crate) fn keep(&mut self, lease: Lease) {
-        self.lease = Some(lease);
     }
 
     /// Returns the space that the whole file needs in bytes, without blocks shared with another
@@ -278,31 +269,10 @@ impl Target {
     fn needed(&self) -> u64 {
         match &self.files.spared.basis {
             Some(basis) if self.files.state == TargetState::Part && basis.is_clone() => 0,
-            _ => self
-                .request
-                .offer
-                .data
-                .unwrap_or(self.size())
-                .min(self.size()),
-        }
-    }
-
-    /// Returns the name of the target for display, escaped.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// Returns true if the size of the file is unknown until the sender has read all of it.
-    pub(crate) fn is_open_ended(&self) -> bool {
-        self.grid.is_open()
-    }
-
-    /// Returns the expected size of the file in bytes; 0 if unknown.
-    pub(crate) fn size(&self) -> u64 {
-        if self.grid.is_open() {
-            0
-        } else {
-            self.grid.size
+            _ => {
+                let size = self.grid.known_size();
+                self.request.offer.data.unwrap_or(size).min(size)
+            }
         }
     }
 
@@ -400,7 +370,7 @@ impl Target {
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
         let is_tmpfs = is_tmpfs(&self.files.part)
             .map_err(|cause| self.error("find the file system of", cause.into()))?;
-        if is_tmpfs || self.size() == 0 {
+        if is_tmpfs || self.grid.known_size() == 0 {
             return Ok(());
         }
         match fallocate(&self.files.part, FallocateFlags::empty(), 0, self.grid.size) {

@@ -22,32 +22,48 @@ pub(crate) type TargetOpened = (Target, Vec<Subtree>);
 
 /// File that is being received, not yet complete under its name.
 #[derive(Debug)]
+pub(crate) struct Target {
+    /// Name of the file for display.
+    pub(crate) shown: String,
+    pub(crate) grid: Grid,
+    /// True if the sender will announce holes.
+    pub(crate) awaits_holes: bool,
+    data: Data,
+    /// Lease of file descriptors. Declared last, so that it is released after the files are closed.
+    lease: Option<Lease>,
+}
+
+/// Destination of the received data.
+#[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one a transfer, and the large one is the usual one"
 )]
-pub(crate) enum Target {
+enum Data {
     /// File in the file system; supports holes, delta and in-place writes.
     File(file::Target),
-    /// File in a [`Storage`].
+    /// File in a [`Storage`]. It need not create holes, since unwritten bytes read as zeros.
     Stored(StoredTarget),
 }
 
 impl From<file::Target> for Target {
     fn from(target: file::Target) -> Self {
-        Self::File(target)
+        Self {
+            shown: target.shown.clone(),
+            grid: target.grid,
+            awaits_holes: target.awaits_holes(),
+            data: Data::File(target),
+            lease: None,
+        }
     }
 }
 
 /// File that is being received into a [`Storage`], with its state in the session.
 #[derive(Debug)]
-pub(crate) struct StoredTarget {
+struct StoredTarget {
     part: Box<dyn StoredPart>,
     shown: String,
     grid: Grid,
-    /// True if the sender will announce holes. The storage need not create them, since unwritten
-    /// bytes read as zeros.
-    awaits_holes: bool,
     /// True to read the content back and compare its hash before the commit.
     verify: bool,
     /// Greatest end offset of the data written so far, in bytes.
@@ -59,8 +75,6 @@ pub(crate) struct StoredTarget {
     poisoned: AtomicBool,
     /// True if the storage has durable data from which a transfer can resume.
     has_durable: AtomicBool,
-    /// Lease of file descriptors. Declared last, so that it is released after the part is closed.
-    lease: Option<Lease>,
 }
 
 impl Target {
@@ -93,72 +107,42 @@ impl Target {
             part,
             shown: name.to_string(),
             grid,
-            awaits_holes: offer.data.is_some(),
             verify: options.verify,
             end: AtomicU64::new(0),
             is_closed: Mutex::default(),
             poisoned: AtomicBool::new(false),
             has_durable: AtomicBool::new(!have.is_empty()),
+        };
+        let target = Self {
+            shown: target.shown.clone(),
+            grid,
+            awaits_holes: offer.data.is_some(),
+            data: Data::Stored(target),
             lease: None,
         };
-        Ok((Self::Stored(target), have))
+        Ok((target, have))
     }
 
     /// Attaches a lease of file descriptors, which is released when the target is closed.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
-        match &mut self {
-            Self::File(target) => target.keep(lease),
-            Self::Stored(target) => target.lease = Some(lease),
-        }
+        self.lease = Some(lease);
         self
-    }
-
-    pub(crate) fn shown(&self) -> &str {
-        match self {
-            Self::File(target) => target.shown(),
-            Self::Stored(target) => &target.shown,
-        }
-    }
-
-    /// Returns true if the size is unknown until the end of the data, as for a pipe.
-    pub(crate) fn is_open_ended(&self) -> bool {
-        match self {
-            Self::File(target) => target.is_open_ended(),
-            Self::Stored(target) => target.grid.is_open(),
-        }
-    }
-
-    /// Returns the size of the complete file in bytes, or 0 if unknown.
-    pub(crate) fn size(&self) -> u64 {
-        match self {
-            Self::File(target) => target.size(),
-            Self::Stored(target) if target.grid.is_open() => 0,
-            Self::Stored(target) => target.grid.size,
-        }
-    }
-
-    /// Returns true if the sender will announce holes.
-    pub(crate) fn awaits_holes(&self) -> bool {
-        match self {
-            Self::File(target) => target.awaits_holes(),
-            Self::Stored(target) => target.awaits_holes,
-        }
     }
 
     /// Returns the number of leading chunks to compare with the existing file in a delta transfer;
     /// `None` for other transfers.
     pub(crate) fn delta(&self) -> Option<u64> {
-        match self {
-            Self::File(target) => target.delta(),
-            Self::Stored(_) => None,
+        match &self.data {
+            Data::File(target) => target.delta(),
+            Data::Stored(_) => None,
         }
     }
 
     /// Makes the announced holes read as zeros.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
-        match self {
-            Self::File(target) => target.make_holes(holes),
-            Self::Stored(_) => Ok(()),
+        match &self.data {
+            Data::File(target) => target.make_holes(holes),
+            Data::Stored(_) => Ok(()),
         }
     }
 
@@ -169,9 +153,9 @@ impl Target {
         chunk: ChunkId,
         buffer: &mut ChunkBuffer,
     ) -> Result<Option<ChainingValue>, FileError> {
-        match self {
-            Self::File(target) => target.compare_chunk(chunk, buffer),
-            Self::Stored(_) => Ok(None),
+        match &self.data {
+            Data::File(target) => target.compare_chunk(chunk, buffer),
+            Data::Stored(_) => Ok(None),
         }
     }
 
@@ -182,9 +166,9 @@ impl Target {
         arrived: Arrived,
         report: impl Fn(Arrived, Result<(), WriteError>),
     ) {
-        match self {
-            Self::File(target) => target.write_chunk(arrived, report),
-            Self::Stored(target) => {
+        match &self.data {
+            Data::File(target) => target.write_chunk(arrived, report),
+            Data::Stored(target) => {
                 let mut arrived = arrived;
                 let result = target.write_chunk(&mut arrived);
                 report(arrived, result);
@@ -194,33 +178,33 @@ impl Target {
 
     /// Makes all written data durable, then records `subtrees` as durable.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
-        match self {
-            Self::File(target) => target.sync(subtrees),
-            Self::Stored(target) => target.sync(&subtrees),
+        match &self.data {
+            Data::File(target) => target.sync(subtrees),
+            Data::Stored(target) => target.sync(&subtrees),
         }
     }
 
     /// Makes the complete file durable under its name. `digest` is the hash that both ends
     /// computed.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        match self {
-            Self::File(target) => target.commit(digest),
-            Self::Stored(target) => target.commit(digest),
+        match &self.data {
+            Data::File(target) => target.commit(digest),
+            Data::Stored(target) => target.commit(digest),
         }
     }
 
     pub(crate) fn discard(&self) {
-        match self {
-            Self::File(target) => target.discard(),
-            Self::Stored(target) => target.discard(&mut target.is_closed.lock()),
+        match &self.data {
+            Data::File(target) => target.discard(),
+            Data::Stored(target) => target.discard(&mut target.is_closed.lock()),
         }
     }
 
     /// Returns true if a later transfer can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
-        match self {
-            Self::File(target) => target.is_resumable(),
-            Self::Stored(target) => target.is_resumable(),
+        match &self.data {
+            Data::File(target) => target.is_resumable(),
+            Data::Stored(target) => target.is_resumable(),
         }
     }
 }

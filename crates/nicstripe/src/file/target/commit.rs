@@ -170,7 +170,7 @@ impl Target {
 
     /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_open_ended()
+        !self.grid.is_open()
             && self.files.state != TargetState::Unnamed
             && !self.poisoned.load(Ordering::Acquire)
     }

@@ -143,10 +143,7 @@ impl Ends {
     /// Deletes the received data of a transfer of unknown size. It cannot be resumed, because its
     /// source cannot be read again.
     pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
-        if let Some(target) = self
-            .target(transfer)
-            .filter(|target| target.is_open_ended())
-        {
+        if let Some(target) = self.target(transfer).filter(|target| target.grid.is_open()) {
             target.discard();
         }
     }

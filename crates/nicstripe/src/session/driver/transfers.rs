@@ -299,7 +299,7 @@ impl Driver {
         let name = self
             .ends
             .target(transfer)
-            .map(|target| target.shown().to_owned());
+            .map(|target| target.shown.clone());
         self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
         self.waiters.started(transfer, size, resumed, now);
     }

@@ -80,14 +80,14 @@ impl FileSink {
 impl Sink for FileSink {
     fn start(&mut self, _at: &mut Scope<'_>) -> io::Result<Acceptance> {
         Ok(Acceptance {
-            holes: self.0.awaits_holes(),
+            holes: self.0.awaits_holes,
             delta: self.0.delta(),
             ..Acceptance::default()
         })
     }
 
     fn size(&self) -> Option<u64> {
-        Some(self.0.size())
+        Some(self.0.grid.known_size())
     }
 
     fn target(&self) -> Option<&Arc<Target>> {
