@@ -14,8 +14,8 @@ use nicstripe_proto::{
 };
 use rustix::{
     fs::{
-        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fchown, fstat,
-        futimens, utimensat,
+        AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fchown,
+        fstat, futimens, utimensat,
     },
     io::Errno,
 };
@@ -172,15 +172,13 @@ impl Attributes {
                 set => set?,
             }
         }
-        match self.mtime {
-            Some(mtime) => {
-                match utimensat(rustix::fs::CWD, &path, &times_of(mtime), AtFlags::empty()) {
-                    Err(Errno::NOENT) => Ok(()),
-                    set => Ok(set?),
-                }
+        if let Some(mtime) = self.mtime {
+            match utimensat(CWD, &path, &times_of(mtime), AtFlags::empty()) {
+                Err(Errno::NOENT) => {}
+                set => set?,
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     /// Sets owner, extended attributes and modification time of a new symbolic link, which has no
@@ -194,15 +192,10 @@ impl Attributes {
         {
             set_link_xattrs(dir, name, xattrs)?;
         }
-        match self.mtime {
-            Some(mtime) => Ok(utimensat(
-                dir,
-                name,
-                &times_of(mtime),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )?),
-            None => Ok(()),
+        if let Some(mtime) = self.mtime {
+            utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
         }
+        Ok(())
     }
 }
 

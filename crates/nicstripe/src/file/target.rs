@@ -267,13 +267,11 @@ impl Target {
     /// Returns the space that the whole file needs in bytes, without blocks shared with another
     /// file.
     fn needed(&self) -> u64 {
-        match &self.files.spared.basis {
-            Some(basis) if self.files.state == TargetState::Part && basis.is_clone() => 0,
-            _ => {
-                let size = self.grid.known_size();
-                self.request.offer.data.unwrap_or(size).min(size)
-            }
+        if self.files.state == TargetState::Part && self.files.spared.is_clone() {
+            return 0;
         }
+        let size = self.grid.known_size();
+        self.request.offer.data.unwrap_or(size).min(size)
     }
 
     /// Verifies a chunk against its header, writes it to the file, and reports the result. May also
@@ -357,14 +355,7 @@ impl Target {
     fn reserve(&self, needed: u64) -> Result<(), FileError> {
         self.check_space(needed)?;
         // Files with holes or shared blocks must not allocate their full size.
-        if self.awaits_holes()
-            || self
-                .files
-                .spared
-                .basis
-                .as_ref()
-                .is_some_and(Basis::is_clone)
-        {
+        if self.awaits_holes() || self.files.spared.is_clone() {
             return Ok(());
         }
         // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.

@@ -3,9 +3,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
-use rustix::fs::{
-    Advice, AtFlags, RenameFlags, fadvise, fstat, renameat, renameat_with, statat, unlinkat,
-};
+use rustix::fs::{Advice, AtFlags, RenameFlags, fadvise, fstat, renameat_with, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState};
 use crate::file::{beneath::inode_of, disk, error::FileError};
@@ -87,22 +85,13 @@ impl Target {
         if self.files.state != TargetState::Part {
             return Ok(());
         }
-        let renamed = if self.request.options.replace {
-            renameat(
-                &self.request.dir,
-                &self.files.part_name,
-                &self.request.dir,
-                &self.request.name,
-            )
+        let flags = if self.request.options.replace {
+            RenameFlags::empty()
         } else {
-            renameat_with(
-                &self.request.dir,
-                &self.files.part_name,
-                &self.request.dir,
-                &self.request.name,
-                RenameFlags::NOREPLACE,
-            )
+            RenameFlags::NOREPLACE
         };
+        let (dir, name) = (&self.request.dir, &self.request.name);
+        let renamed = renameat_with(dir, &self.files.part_name, dir, name, flags);
         renamed.map_err(|cause| self.error("name", cause.into()))?;
         self.settle_name()
     }

@@ -34,6 +34,14 @@ pub(super) struct Spared {
     pub(super) is_new: bool,
 }
 
+impl Spared {
+    /// Returns true if the target already contains the data of the existing file.
+    pub(super) fn is_clone(&self) -> bool {
+        let basis = self.basis.as_ref();
+        basis.is_some_and(|basis| basis.copied_from.is_none())
+    }
+}
+
 /// Existing file from which the delta receiver takes unchanged chunks.
 #[derive(Debug)]
 pub(super) struct Basis {
@@ -81,10 +89,6 @@ impl Basis {
             chunks: chunks_within(grid, size),
         }
     }
-
-    pub(super) fn is_clone(&self) -> bool {
-        self.copied_from.is_none()
-    }
 }
 
 /// Returns the number of chunks of `grid` that a file of `size` bytes holds completely.
@@ -114,17 +118,11 @@ impl Target {
             return Ok(());
         }
         if self.holds_old_data() {
-            for range in holes.chunks(self.grid).ranges() {
-                for extent in self
-                    .files
-                    .spared
-                    .durable
-                    .gaps(range)
-                    .filter_map(|gap| self.grid.extent_of_range(gap))
-                {
-                    make_zeros(&self.files.part, extent)
-                        .map_err(|cause| self.error("make a hole in", cause).resumable())?;
-                }
+            let (holes, durable) = (holes.chunks(self.grid), &self.files.spared.durable);
+            let gaps = holes.ranges().flat_map(|range| durable.gaps(range));
+            for extent in gaps.filter_map(|gap| self.grid.extent_of_range(gap)) {
+                make_zeros(&self.files.part, extent)
+                    .map_err(|cause| self.error("make a hole in", cause).resumable())?;
             }
         } else {
             self.reserve_data(&holes)?;
@@ -137,12 +135,7 @@ impl Target {
     fn holds_old_data(&self) -> bool {
         !self.files.spared.is_new
             || !matches!(self.files.state, TargetState::Part | TargetState::Unnamed)
-            || self
-                .files
-                .spared
-                .basis
-                .as_ref()
-                .is_some_and(Basis::is_clone)
+            || self.files.spared.is_clone()
     }
 
     fn reserve_data(&self, holes: &HoleMap) -> Result<(), FileError> {
