@@ -230,7 +230,7 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let records = text.lines().filter_map(|line| {
         let parsed = serde_json::from_str(line);
         parsed
-            .inspect_err(|error| warn!(path = %path.display(), %error, "malformed route record"))
+            .inspect_err(|error| warn!(path = %path.display(), %error, "malformed record"))
             .ok()
     });
     records.collect()

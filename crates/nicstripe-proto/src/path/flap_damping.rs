@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 ///
 /// Ten times the interval between the outages of a loose contact. A rebooting switch is down for
 /// longer and then stays up (picked by eye).
-pub(crate) const STEADY_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Number of consecutive outages, each within [`STEADY_AFTER`] of the previous one, at which a path
+/// Number of consecutive outages, each within [`STABLE_AFTER`] of the previous one, at which a path
 /// counts as flapping. Replugging a cable once, or moving it to another port, causes fewer.
-pub(crate) const UNSTEADY_FROM: u32 = 3;
+pub(crate) const FLAPPING_FROM: u32 = 3;
 
 /// Quarantine after the second damaged chunk. Each further damaged chunk doubles the quarantine.
 /// The first damaged chunk only ends the connection.
@@ -29,7 +29,7 @@ pub(crate) const QUARANTINE_LONGEST: Duration = Duration::from_secs(60);
 
 /// Maximum of the damage counter, at which the quarantine has its maximum duration.
 ///
-/// Each [`STEADY_AFTER`] without damage, outside of a quarantine, decrements the counter. A link
+/// Each [`STABLE_AFTER`] without damage, outside of a quarantine, decrements the counter. A link
 /// with fewer than six damaged chunks per minute stays in use; a link with ten does not.
 const MOST_REMEMBERED: u32 = 6;
 
@@ -38,8 +38,8 @@ const MOST_REMEMBERED: u32 = 6;
 pub(crate) struct FlapDamping {
     /// Start of the path's current uptime; `None` during an outage.
     since: Option<Instant>,
-    /// Number of consecutive outages, each within [`STEADY_AFTER`] of the previous one.
-    troubles: u32,
+    /// Number of consecutive outages, each within [`STABLE_AFTER`] of the previous one.
+    outages: u32,
     /// Number of damaged chunks or connections, minus those that uptime has cancelled. At most
     /// [`MOST_REMEMBERED`].
     damaged: u32,
@@ -55,16 +55,16 @@ impl FlapDamping {
 
     /// Records an outage: silence, or a lost connection. Returns true if this outage makes the path
     /// a flapping one.
-    pub(crate) fn on_trouble(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_outage(&mut self, now: Instant) -> bool {
         // A path that becomes suspect and is then lost counts once.
         let Some(since) = self.since.take() else {
             return false;
         };
-        if now.saturating_duration_since(since) >= STEADY_AFTER {
-            self.troubles = 0;
+        if now.saturating_duration_since(since) >= STABLE_AFTER {
+            self.outages = 0;
         }
-        self.troubles += 1;
-        self.troubles == UNSTEADY_FROM
+        self.outages += 1;
+        self.outages == FLAPPING_FROM
     }
 
     /// Records damaged data. Returns the duration of the quarantine, which is zero after the first
@@ -75,7 +75,7 @@ impl FlapDamping {
         let clean = self
             .quarantined_until
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let forgiven = clean.as_secs() / STEADY_AFTER.as_secs();
+        let forgiven = clean.as_secs() / STABLE_AFTER.as_secs();
         self.damaged = self
             .damaged
             .saturating_sub(forgiven.try_into().unwrap_or(u32::MAX));
@@ -90,13 +90,13 @@ impl FlapDamping {
         pause
     }
 
-    /// Returns true if the path is flapping: it had [`UNSTEADY_FROM`] outages and has not been up
-    /// for [`STEADY_AFTER`] since.
-    pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
+    /// Returns true if the path is flapping: it had [`FLAPPING_FROM`] outages and has not been up
+    /// for [`STABLE_AFTER`] since.
+    pub(crate) fn is_flapping(&self, now: Instant) -> bool {
         let is_up_for_long = self
             .since
-            .is_some_and(|since| now.saturating_duration_since(since) >= STEADY_AFTER);
-        self.troubles >= UNSTEADY_FROM && !is_up_for_long
+            .is_some_and(|since| now.saturating_duration_since(since) >= STABLE_AFTER);
+        self.outages >= FLAPPING_FROM && !is_up_for_long
     }
 
     /// Returns the end of the current quarantine; `None` without one.
@@ -121,7 +121,7 @@ mod tests {
         for _ in 0..times {
             path.on_open(*now);
             *now += there;
-            path.on_trouble(*now);
+            path.on_outage(*now);
             *now += SEC;
         }
     }
@@ -130,24 +130,24 @@ mod tests {
     fn a_path_is_unsteady_after_its_third_short_life_and_steady_when_it_has_stayed_up() {
         let (mut path, mut now) = (FlapDamping::default(), origin());
         flap(&mut path, &mut now, SEC, 2);
-        assert!(!path.is_unsteady(now));
+        assert!(!path.is_flapping(now));
         flap(&mut path, &mut now, SEC, 1);
-        assert!(path.is_unsteady(now));
+        assert!(path.is_flapping(now));
         path.on_open(now);
-        assert!(path.is_unsteady(now + STEADY_AFTER - SEC));
-        assert!(!path.is_unsteady(now + STEADY_AFTER));
+        assert!(path.is_flapping(now + STABLE_AFTER - SEC));
+        assert!(!path.is_flapping(now + STABLE_AFTER));
         assert!(
-            !path.on_trouble(now + STEADY_AFTER),
+            !path.on_outage(now + STABLE_AFTER),
             "earlier events are forgotten"
         );
-        assert!(!path.is_unsteady(now + STEADY_AFTER));
+        assert!(!path.is_flapping(now + STABLE_AFTER));
     }
 
     #[test]
     fn troubles_far_apart_make_no_path_unsteady() {
         let (mut path, mut now) = (FlapDamping::default(), origin());
-        flap(&mut path, &mut now, STEADY_AFTER, 20);
-        assert!(!path.is_unsteady(now));
+        flap(&mut path, &mut now, STABLE_AFTER, 20);
+        assert!(!path.is_flapping(now));
     }
 
     #[test]
@@ -155,10 +155,10 @@ mod tests {
         let (mut path, now) = (FlapDamping::default(), origin());
         for at in 0..2 {
             path.on_open(now + at * SEC);
-            path.on_trouble(now + at * SEC);
-            path.on_trouble(now + at * SEC);
+            path.on_outage(now + at * SEC);
+            path.on_outage(now + at * SEC);
         }
-        assert!(!path.is_unsteady(now + 2 * SEC));
+        assert!(!path.is_flapping(now + 2 * SEC));
     }
 
     #[test]

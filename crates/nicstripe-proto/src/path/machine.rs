@@ -156,7 +156,7 @@ pub struct Path {
     pub failures: u32,
     /// Number of connections that this path has lost because of damaged data.
     pub damages: u32,
-    steadiness: FlapDamping,
+    flap_damping: FlapDamping,
     /// Time at which the acknowledgement of a control message was last overdue; `None` if control
     /// messages are not late. Cleared by the echo of a heartbeat that was sent after that time.
     control_late: Option<Instant>,
@@ -184,7 +184,7 @@ impl Path {
             starved_since: None,
             failures: 0,
             damages: 0,
-            steadiness: FlapDamping::default(),
+            flap_damping: FlapDamping::default(),
             control_late: None,
         }
     }
@@ -196,14 +196,14 @@ impl Path {
 
     /// Returns true if the path is flapping: it was lost or silent several times in quick
     /// succession and has not been stable since.
-    pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
-        self.steadiness.is_unsteady(now)
+    pub(crate) fn is_flapping(&self, now: Instant) -> bool {
+        self.flap_damping.is_flapping(now)
     }
 
     /// Returns the end of the quarantine after damaged data; `None` without a current quarantine.
     /// During a quarantine, the path carries no data if another path can.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
-        self.steadiness.quarantined_until(now)
+        self.flap_damping.quarantined_until(now)
     }
 
     /// Starts or stops measuring the time without credit. `starved` is true if the path has data to
@@ -234,7 +234,7 @@ impl Path {
         now: Instant,
     ) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
         let (frames, rate) = (self.flow.unflushed, self.rate.rate.unwrap_or(UNKNOWN_RATE));
-        let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
+        let is_doubtful = self.control_late.is_some() || self.is_flapping(now);
         (
             is_doubtful,
             rate.time_for(frames.saturating_mul(crate::wire::frame::MAX_PAYLOAD as u64)),
@@ -267,10 +267,10 @@ impl Path {
         self.flow = self.flow.next_connection();
         (self.close_sent, self.loading) = (false, None);
         (self.control_late, self.echo, self.min_rtt) = (None, None, None);
-        if !self.is_unsteady(now) {
+        if !self.is_flapping(now) {
             self.attempts = 0;
         }
-        self.steadiness.on_open(now);
+        self.flap_damping.on_open(now);
         self.rate.pause();
         true
     }
@@ -281,7 +281,7 @@ impl Path {
         self.last_heard = self.last_heard.max(now);
         let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
         if is_back {
-            self.steadiness.on_open(now);
+            self.flap_damping.on_open(now);
         }
         is_back
     }
@@ -294,7 +294,7 @@ impl Path {
     pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
-            self.steadiness.on_trouble(now);
+            self.flap_damping.on_outage(now);
             self.attempts = if is_only { 0 } else { self.attempts };
         }
         let pause = RETRY_FIRST
@@ -316,7 +316,7 @@ impl Path {
     /// quarantine.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         self.damages += 1;
-        self.steadiness.on_damaged(now)
+        self.flap_damping.on_damaged(now)
     }
 
     /// Cancels the next connection attempt of a failed path.
@@ -334,7 +334,7 @@ impl Path {
 
     /// Records a silence. Previous state: `Open`. Next state: `Suspect`.
     pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
-        self.steadiness.on_trouble(now);
+        self.flap_damping.on_outage(now);
         self.to(PathState::Suspect)
     }
 
