@@ -53,6 +53,9 @@ pub struct Entry {
     /// Names of the entry's user and group; `None` if owners are not preserved by name.
     #[n(8)]
     pub owner_names: Option<OwnerNames>,
+    /// True if hard links to this file or node may follow. The receiver then remembers its inode.
+    #[cbor(n(9), default, skip_if = "std::ops::Not::not")]
+    pub linked: bool,
 }
 
 impl Entry {

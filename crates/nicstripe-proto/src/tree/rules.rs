@@ -47,6 +47,9 @@ pub struct TreeRules {
     /// True to preserve owners by numeric ID. Names are then neither sent nor looked up.
     #[cbor(n(10), default, skip_if = "std::ops::Not::not")]
     pub numeric_ids: bool,
+    /// True to preserve hard links. If false, the receiver rejects hard links.
+    #[cbor(n(11), default, skip_if = "std::ops::Not::not")]
+    pub hard_links: bool,
 }
 
 /// Decision of a receiver about an entry.
@@ -193,6 +196,7 @@ mod tests {
             owner: None,
             xattrs: None,
             owner_names: None,
+            linked: false,
         }
     }
 

@@ -28,6 +28,7 @@ pub(crate) fn entry(content: Content) -> Entry {
         owner: None,
         xattrs: None,
         owner_names: None,
+        linked: false,
     }
 }
 
@@ -249,6 +250,14 @@ fn an_entry_with_everything_is_pinned() {
             expected
         );
     }
+    let linked = Entry {
+        linked: true,
+        ..entry(Content::Directory)
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(&linked).unwrap()),
+        "a700070102028142616203820180041901a40582200509f5"
+    );
     let nameless = Entry {
         parent: None,
         name: None,
@@ -317,11 +326,12 @@ fn rules_are_pinned() {
     let rules = TreeRules {
         owners: true,
         numeric_ids: true,
+        hard_links: true,
         ..TreeRules::default()
     };
     assert_eq!(
         hex(&minicbor::to_vec(&rules).unwrap()),
-        "aa00f401f402f403f404f505f406f407f408800af5"
+        "ab00f401f402f403f404f505f406f407f408800af50bf5"
     );
     assert_eq!(
         minicbor::decode::<TreeRules>(&minicbor::to_vec(&rules).unwrap()).unwrap(),
@@ -527,6 +537,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 owner: owner.map(|(uid, gid)| Owner { uid, gid }),
                 xattrs,
                 owner_names,
+                linked: id % 2 == 1,
             }
         },
     )

@@ -1,7 +1,6 @@
 //! Attributes of a file: permission bits, owner, extended attributes, times.
 
 use std::{
-    ffi::OsStr,
     io,
     os::fd::{AsFd, OwnedFd},
 };
@@ -172,30 +171,27 @@ impl Attributes {
                 set => set?,
             }
         }
-        if let Some(mtime) = self.mtime {
-            match utimensat(CWD, &path, &times_of(mtime), AtFlags::empty()) {
-                Err(Errno::NOENT) => {}
-                set => set?,
-            }
+        match self.mtime {
+            Some(mtime) => set_time(node, mtime),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Sets owner, extended attributes and modification time of a new symbolic link, which has no
-    /// mode. Sets extended attributes only as root, for a privileged sender, and if the owner was
-    /// set.
-    pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+    /// Sets owner, extended attributes and modification time of a new symbolic link opened with
+    /// `O_PATH`. A link has no mode. Sets extended attributes only as root, for a privileged sender,
+    /// and if the owner was set. Without `/proc` they and the time stay unchanged.
+    pub(crate) fn apply_to_link(&self, link: &OwnedFd) -> io::Result<()> {
+        let change = |uid, gid| chownat(link, "", uid, gid, AtFlags::EMPTY_PATH);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
         if let (Some(xattrs), Some(true), true) =
             (&self.xattrs, owner_kept, is_root() && self.privileged)
         {
-            set_link_xattrs(dir, name, xattrs)?;
+            set_link_xattrs(link, xattrs)?;
         }
-        if let Some(mtime) = self.mtime {
-            utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        match self.mtime {
+            Some(mtime) => set_time(link, mtime),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -236,6 +232,15 @@ fn times_of(mtime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: mtime,
         last_modification: mtime,
+    }
+}
+
+/// Sets the times of an object opened with `O_PATH` through its path in `/proc`, which leads to
+/// the object itself, also to a symbolic link. Does nothing if `/proc` is not mounted.
+fn set_time(object: &OwnedFd, mtime: Timestamp) -> io::Result<()> {
+    match utimensat(CWD, proc_path(object), &times_of(mtime), AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        set => Ok(set?),
     }
 }
 

@@ -39,8 +39,10 @@ pub(crate) fn entries_of(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<Di
     Ok(Dir::read_from(dir)?.filter(is_entry))
 }
 
-/// Returns the device and inode number, which identify a file.
-pub(crate) fn inode_of(stat: &Stat) -> (u64, u64) {
+/// Device and inode number, which identify a file.
+pub(crate) type Inode = (u64, u64);
+
+pub(crate) fn inode_of(stat: &Stat) -> Inode {
     (stat.st_dev, stat.st_ino)
 }
 

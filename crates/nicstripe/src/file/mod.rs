@@ -26,7 +26,7 @@ mod xattrs;
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
     attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
-    beneath::{CONFINED, entries_of, inode_of, open_confined, open_entry},
+    beneath::{CONFINED, Inode, entries_of, inode_of, open_confined, open_entry},
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,

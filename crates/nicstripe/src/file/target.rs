@@ -52,7 +52,7 @@ use self::{
 };
 use super::{
     attributes::{Attributes, SET_ID_BITS, mode_of},
-    beneath::{inode_of, open_entry},
+    beneath::{Inode, inode_of, open_entry},
     compress::{Arrived, WriteError},
     disk,
     error::FileError,
@@ -262,6 +262,11 @@ impl Target {
             is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
         }
+    }
+
+    /// Returns the inode that holds the data, also after the commit.
+    pub(crate) fn inode(&self) -> io::Result<Inode> {
+        Ok(inode_of(&fstat(&self.files.part)?))
     }
 
     /// Returns the space that the whole file needs in bytes, without blocks shared with another

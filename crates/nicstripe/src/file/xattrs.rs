@@ -18,8 +18,7 @@ use nicstripe_proto::{
 use rustix::{
     buffer::{SpareCapacity, spare_capacity},
     fs::{
-        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr,
-        lsetxattr,
+        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr, setxattr,
     },
     io::Errno,
 };
@@ -129,15 +128,15 @@ pub(super) fn set_xattrs(
     Ok(())
 }
 
-/// Sets the extended attributes of a symbolic link through its path in `/proc`, because no system
-/// call takes a directory and a name. Sets none if `/proc` is not mounted.
-pub(super) fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
-    let path = proc_path(dir).join(name);
+/// Sets the extended attributes of a symbolic link opened with `O_PATH` through its path in
+/// `/proc`, which leads to the link itself. Sets none if `/proc` is not mounted.
+pub(super) fn set_link_xattrs(link: &OwnedFd, wanted: &[Xattr]) -> io::Result<()> {
+    let path = proc_path(link);
     for xattr in wanted
         .iter()
         .filter(|xattr| is_privileged_xattr(&xattr.name))
     {
-        match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
+        match setxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
             Err(Errno::NOENT) => return Ok(()),
             set => explain(set, &xattr.name, &xattr.value)?,
         }

@@ -144,6 +144,7 @@ impl TreeOptions {
             numeric_ids: self.numeric_ids,
             xattrs: self.xattrs,
             nodes: self.nodes,
+            hard_links: self.hard_links,
             delete: self.delete,
             dry_run: self.dry_run,
             filters: self.filters.clone(),

@@ -12,8 +12,9 @@
 //!
 //! Memory is bounded by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`]
 //! open directories and [`MOST_WEIGHT`] bytes of attributes; a correct peer stays below these.
-//! [`Receiving`] limits batches and the footprints of entries. Two cases add about 16 bytes each:
-//! every name in an unfinished directory if surplus is deleted, and every failed file.
+//! [`Receiving`] limits batches and the footprints of entries. Three cases add about 16 bytes each:
+//! every name in an unfinished directory if surplus is deleted, every failed file, and every file
+//! that has further names.
 
 mod commit_group;
 mod directories;
@@ -22,6 +23,7 @@ mod files;
 mod links;
 mod outbox;
 mod part;
+mod placed;
 mod placing;
 mod promised;
 mod surplus;
@@ -58,6 +60,7 @@ use self::{
     files::{Candidate, IncomingFile},
     links::Link,
     outbox::Outbox,
+    placed::PlacedInodes,
     surplus::AnnouncedNames,
     writing::{Writing, Wrote},
 };
@@ -69,7 +72,7 @@ use super::{
     halt::Halt,
     owners::Owners,
 };
-use crate::file::{Attributes, FileError, IoPool, Root, umask};
+use crate::file::{Attributes, FileError, Inode, IoPool, Root, umask};
 
 /// Request to receive a tree: its target and options.
 pub(crate) struct ReceiverRequest {
@@ -132,6 +135,8 @@ fn run(
 enum Completion {
     /// Digest of an existing file; `None` if the file cannot be read.
     Hashed(EntryId, Option<Digest>),
+    /// Inode of a standalone file that was opened for writing.
+    Opened(EntryId, Inode),
     /// Results of writing pieces of files.
     Wrote(Vec<Wrote>),
     /// Results of a group commit.
@@ -171,6 +176,7 @@ struct Receiver {
     /// Keys of names whose file is undecided or being received. A second file of such a name is
     /// rejected as busy.
     busy_names: HashSet<u64>,
+    placed_inodes: PlacedInodes,
     /// Hard links that wait until their file is in place, by the file's ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
@@ -223,6 +229,7 @@ impl Receiver {
             dropped: HashMap::new(),
             failed: HashSet::new(),
             busy_names: HashSet::new(),
+            placed_inodes: PlacedInodes::default(),
             links: HashMap::new(),
             waiting_links: 0,
             writing: Writing::default(),
@@ -313,6 +320,10 @@ impl Receiver {
     fn on_job(&mut self, job: Completion) -> Result<(), Halt> {
         match job {
             Completion::Hashed(id, digest) => self.on_hashed(id, digest),
+            Completion::Opened(id, inode) => {
+                self.on_opened(id, inode);
+                Ok(())
+            }
             Completion::Wrote(pieces) => self.on_wrote(pieces),
             Completion::Committed(results) => self.on_committed(results),
         }
@@ -494,6 +505,13 @@ impl Receiver {
         }
     }
 
+    /// Remembers the inode of an entry that is in place, if hard links to the entry may follow.
+    fn note_inode(&mut self, entry: &Entry, inode: Inode) {
+        if entry.linked && self.request.rules.hard_links {
+            self.placed_inodes.insert(entry.id, inode);
+        }
+    }
+
     /// Counts a file that need not be sent in the progress.
     fn note_skipped(&mut self, entry: &Entry) {
         if let Content::File { size, .. } = entry.content {
@@ -569,7 +587,7 @@ impl Receiver {
                 Ok(Completion::Hashed(..)) => self.hashing -= 1,
                 Ok(Completion::Wrote(_)) => self.writing.finished(),
                 Ok(Completion::Committed(_)) => self.is_committing = false,
-                Err(_) => {}
+                Ok(Completion::Opened(..)) | Err(_) => {}
             }
         }
         self.files.values().for_each(IncomingFile::discard);

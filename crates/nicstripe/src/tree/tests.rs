@@ -146,6 +146,10 @@ fn copy_within(
     receiving: Receiving,
     sending: Sending,
 ) -> TreeReport {
+    let rules = &TreeRules {
+        hard_links: true,
+        ..rules.clone()
+    };
     let pool = IoPool::start().unwrap();
     let (sender, filters) = (
         Arc::new(OnceLock::new()),

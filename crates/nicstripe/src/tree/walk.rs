@@ -413,6 +413,8 @@ impl Walk {
         let operation = "read the attributes of";
         let failed = error.map(|error| failed(operation, &looked.location, FailCode::Io, error));
         let owner = self.rules.owners.then(|| owner_of(&looked.stat));
+        let linked = matches!(content, Content::File { .. } | Content::Node(_))
+            && self.names_of_files.contains_key(&inode_of(&looked.stat));
         let entry = Entry {
             id,
             parent: looked.parent,
@@ -423,6 +425,7 @@ impl Walk {
             owner,
             owner_names: self.names_of(owner, xattrs.as_deref()),
             xattrs,
+            linked,
         };
         self.found.push_back(WalkItem::Entry(Box::new(FoundEntry {
             entry,

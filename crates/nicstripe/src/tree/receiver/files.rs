@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use super::{
-    Completion, Halt, Leaf, MOST_WEIGHT, Receiver,
+    Completion, Halt, Leaf, MOST_WEIGHT, Receiver, ReceiverInput,
     commit_group::{self, Committed},
     outbox::announced,
     part::Part,
@@ -36,8 +36,8 @@ use super::{
 };
 use crate::{
     file::{
-        Attributes, FileError, Target, TargetRequest, hidden_name, inode_of, mtime_of, open_entry,
-        remove_earlier,
+        Attributes, FileError, Inode, Target, TargetRequest, hidden_name, inode_of, mtime_of,
+        open_entry, remove_earlier,
     },
     tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
@@ -57,6 +57,8 @@ pub(super) struct IncomingFile {
     size: u64,
     verdict: Verdict,
     way: Delivery,
+    /// True if hard links to the file may follow.
+    linked: bool,
     weight: usize,
     footprint: usize,
     /// True while pieces of the file are expected or not yet written.
@@ -66,7 +68,11 @@ pub(super) struct IncomingFile {
 #[derive(Debug)]
 enum Delivery {
     Packed(PackedFile),
-    Standalone(Attributes),
+    Standalone {
+        attributes: Attributes,
+        /// Inode that receives the content; `None` until it is open.
+        inode: Option<Inode>,
+    },
 }
 
 /// File whose content arrives in batches.
@@ -218,7 +224,11 @@ impl Receiver {
         let verdict = decide(&self.request.rules, &entry, found);
         let refusal = match verdict {
             Verdict::Same => {
-                let result = existing.map_or(Ok(()), |(_, stat)| keep(self, &entry, &leaf, &stat));
+                let result = existing.map_or(Ok(()), |(_, stat)| {
+                    keep(self, &entry, &leaf, &stat)?;
+                    self.note_inode(&entry, inode_of(&stat));
+                    Ok(())
+                });
                 result
                     .err()
                     .map(|error| leaf.error("set the attributes of", error))
@@ -332,7 +342,10 @@ impl Receiver {
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
         let way = if alone {
-            Delivery::Standalone(attributes)
+            Delivery::Standalone {
+                attributes,
+                inode: None,
+            }
         } else {
             let part = Part {
                 parent: leaf.parent.clone(),
@@ -359,6 +372,7 @@ impl Receiver {
                 size,
                 verdict,
                 way,
+                linked: entry.linked && self.request.rules.hard_links,
                 weight,
                 footprint,
                 is_coming: !alone,
@@ -529,6 +543,13 @@ impl Receiver {
         let Some(file) = self.forget(id) else {
             return Ok(());
         };
+        let inode = match &file.way {
+            Delivery::Packed(packed) => packed.part.identity(),
+            Delivery::Standalone { inode, .. } => *inode,
+        };
+        if let Some(inode) = inode.filter(|_| file.linked) {
+            self.placed_inodes.insert(id, inode);
+        }
         self.out.done(id);
         self.note_copied(&file.leaf, file.verdict, file.size)?;
         self.resume_links(id)?;
@@ -602,7 +623,7 @@ impl Receiver {
         let Some(IncomingFile {
             leaf,
             verdict,
-            way: Delivery::Standalone(attributes),
+            way: Delivery::Standalone { attributes, .. },
             ..
         }) = self.files.get(&id)
         else {
@@ -624,7 +645,7 @@ impl Receiver {
             in_place: replace && options.in_place,
             ..options
         };
-        let peer_key = self.request.peer_key;
+        let (peer_key, jobs) = (self.request.peer_key, self.jobs.clone());
         self.pool.run(move || {
             let dir = leaf
                 .parent
@@ -641,8 +662,25 @@ impl Receiver {
                     attributes: Some(attributes),
                 })
             };
-            answer(dir.and_then(open));
+            let opened = dir.and_then(open).and_then(|(target, have)| {
+                let inode = target
+                    .inode()
+                    .map_err(|error| leaf.error("look at", error))?;
+                // Precedes the end of the transfer. Fails once the receiver is gone.
+                let opened = Completion::Opened(id, inode);
+                let _ = jobs.send(ReceiverInput::Job(Box::new(opened)));
+                Ok((target, have))
+            });
+            answer(opened);
         });
+    }
+
+    pub(super) fn on_opened(&mut self, id: EntryId, opened: Inode) {
+        if let Some(file) = self.files.get_mut(&id)
+            && let Delivery::Standalone { inode, .. } = &mut file.way
+        {
+            *inode = Some(opened);
+        }
     }
 
     pub(super) fn on_standalone_ended(
@@ -653,7 +691,7 @@ impl Receiver {
         if !matches!(
             self.files.get(&id),
             Some(IncomingFile {
-                way: Delivery::Standalone(_),
+                way: Delivery::Standalone { .. },
                 ..
             })
         ) {

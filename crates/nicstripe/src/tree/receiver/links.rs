@@ -12,11 +12,15 @@ use nicstripe_proto::{
     FailCode, Name,
     tree::{Entry, EntryId, Existing, Verdict},
 };
-use rustix::fs::{AtFlags, FileType, Stat, linkat, statat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, linkat, readlinkat, statat, symlinkat};
 
-use super::{Halt, Leaf, Receiver, files::look_at, placing::only_adds};
+use super::{
+    Halt, Leaf, Receiver,
+    files::look_at,
+    placing::{check_new, only_adds, replaced},
+};
 use crate::{
-    file::{Attributes, FileError, check_sought, inode_of},
+    file::{Attributes, FileError, Inode, check_sought, inode_of},
     tree::metadata::node_of,
 };
 
@@ -55,7 +59,7 @@ impl Receiver {
         leaf: &Leaf,
         target: &[u8],
         verdict: Verdict,
-    ) -> io::Result<()> {
+    ) -> io::Result<Inode> {
         let dir = leaf.parent.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask)
@@ -68,7 +72,12 @@ impl Receiver {
             &leaf.name,
             verdict == Verdict::Replace,
             make,
-            |hidden| attributes.apply_to_link(&dir, hidden),
+            |object, stat| {
+                let found = readlinkat(object, "", Vec::new());
+                let is_alike = found.is_ok_and(|found| found.as_bytes() == target.as_bytes());
+                check_new(stat, is_alike)?;
+                attributes.apply_to_link(object)
+            },
         )
     }
 
@@ -79,6 +88,11 @@ impl Receiver {
         to: EntryId,
         path: Name,
     ) -> Result<(), Halt> {
+        if !self.request.rules.hard_links {
+            return Err(Halt::protocol(
+                "peer sent a hard link, which was not requested",
+            ));
+        }
         if to.0 >= entry.id.0 {
             let what = format!("peer sent a link to entry {to}, which was not announced");
             return Err(Halt::protocol(what));
@@ -182,6 +196,10 @@ impl Receiver {
 
     fn try_link(&self, link: &Link) -> io::Result<Verdict> {
         let (from, name, file) = self.find_file(&link.path)?;
+        let inode = inode_of(&file);
+        if !self.placed_inodes.contains(link.to, inode) {
+            return Err(io::Error::other("this copy did not place the file"));
+        }
         let dir = link.leaf.parent.open()?;
         let existing = look_at(&dir, &link.leaf.name)?;
         if is_same(existing.as_ref(), &file) {
@@ -189,13 +207,18 @@ impl Receiver {
         }
         let verdict = self.link_verdict(existing.as_ref());
         match verdict {
-            Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
-            Verdict::Replace if !self.request.append_only => {
-                let make = |hidden: &OsStr| linkat(&from, &name, &dir, hidden, AtFlags::empty());
-                self.put_in_place(&dir, &link.leaf.name, true, make, |_| Ok(()))?;
-            }
-            _ => {}
+            Verdict::Create => {}
+            Verdict::Replace if !self.request.append_only => {}
+            _ => return Ok(verdict),
         }
+        let make = |hidden: &OsStr| linkat(&from, &name, &dir, hidden, AtFlags::empty());
+        // The path may lead to another file since it was looked up.
+        let check = |_: &OwnedFd, stat: &Stat| match inode_of(stat) == inode {
+            true => Ok(()),
+            false => Err(replaced()),
+        };
+        let replace = verdict == Verdict::Replace;
+        self.put_in_place(&dir, &link.leaf.name, replace, make, check)?;
         Ok(verdict)
     }
 

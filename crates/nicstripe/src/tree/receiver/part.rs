@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::dirs::TreeDir;
-use crate::file::{Attributes, inode_of, open_entry};
+use crate::file::{Attributes, Inode, inode_of, open_entry};
 
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub(super) attributes: Attributes,
     /// Device and inode number of the part file once it exists. Detects that another transfer of
     /// the same peer has replaced it.
-    pub(super) identity: Mutex<Option<(u64, u64)>>,
+    pub(super) identity: Mutex<Option<Inode>>,
 }
 
 impl Part {
@@ -76,7 +76,7 @@ impl Part {
         }
     }
 
-    fn identity(&self) -> Option<(u64, u64)> {
+    pub(super) fn identity(&self) -> Option<Inode> {
         *self.identity.lock()
     }
 

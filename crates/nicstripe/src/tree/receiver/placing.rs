@@ -7,14 +7,17 @@ use nicstripe_proto::{
     tree::{Content, Entry, Node, NodeKind, Verdict},
 };
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, makedev, mknodat, openat, renameat, unlinkat},
+    fs::{
+        AtFlags, FileType, Mode, OFlags, Stat, fstat, makedev, mknodat, openat, renameat, unlinkat,
+    },
     io::Errno,
+    process::geteuid,
 };
 
 use super::{Halt, Leaf, Receiver, part::rename_to_free};
 use crate::{
-    file::{Attributes, FileError, hidden_name, inode_of},
-    tree::options::EntryOutcome,
+    file::{Attributes, FileError, Inode, hidden_name, inode_of},
+    tree::{metadata::node_of, options::EntryOutcome},
 };
 
 impl Receiver {
@@ -27,7 +30,7 @@ impl Receiver {
         leaf: Leaf,
         operation: &'static str,
         keep: impl FnOnce(&Self, &Entry, &Leaf, &Stat) -> io::Result<()>,
-        make: impl FnOnce(&Self, &Entry, &Leaf, Verdict) -> io::Result<()>,
+        make: impl FnOnce(&Self, &Entry, &Leaf, Verdict) -> io::Result<Inode>,
     ) -> Result<(), Halt> {
         let Some(candidate) = self.candidate(entry, leaf)? else {
             return Ok(());
@@ -35,10 +38,13 @@ impl Receiver {
         let Some((entry, leaf, verdict)) = self.judge(candidate, keep)? else {
             return Ok(());
         };
-        if !self.request.rules.dry_run
-            && let Err(error) = make(self, &entry, &leaf, verdict)
-        {
-            return self.refuse(entry, leaf.shown(), leaf.error(operation, error));
+        if !self.request.rules.dry_run {
+            match make(self, &entry, &leaf, verdict) {
+                Ok(inode) => self.note_inode(&entry, inode),
+                Err(error) => {
+                    return self.refuse(entry, leaf.shown(), leaf.error(operation, error));
+                }
+            }
         }
         self.out.decide(entry.id, verdict);
         match entry.content {
@@ -64,15 +70,19 @@ impl Receiver {
     }
 
     /// Creates a link or node with `make` under a hidden name and renames it to `name`. Replaces an
-    /// existing file only if `replace`.
+    /// existing file only if `replace`. Returns the inode of the new object.
+    ///
+    /// A user who may write to the directory can put another object under the hidden name.
+    /// `prepare` receives the open object (`O_PATH`), must check that it is the expected one, and
+    /// then sets its attributes.
     pub(super) fn put_in_place(
         &self,
         dir: &OwnedFd,
         name: &OsStr,
         replace: bool,
         make: impl Fn(&OsStr) -> rustix::io::Result<()>,
-        prepare: impl FnOnce(&OsStr) -> io::Result<()>,
-    ) -> io::Result<()> {
+        prepare: impl FnOnce(&OwnedFd, &Stat) -> io::Result<()>,
+    ) -> io::Result<Inode> {
         let hidden = hidden_name(name, &self.request.peer_key, "part");
         match make(&hidden) {
             // Left by an attempt that was killed.
@@ -88,11 +98,17 @@ impl Receiver {
                 rename_to_free(dir, &hidden, name)
             }
         };
-        let renamed = prepare(&hidden).and_then(|()| rename());
+        let prepared = || {
+            let object = open_node(dir, &hidden)?;
+            let stat = fstat(&object)?;
+            prepare(&object, &stat)?;
+            Ok(inode_of(&stat))
+        };
+        let placed = prepared().and_then(|inode| rename().map(|()| inode));
         // Needed even after a successful rename: renaming one hard link onto another of the same
         // file keeps both.
         let _ = unlinkat(dir, &hidden, AtFlags::empty());
-        renamed
+        placed
     }
 
     /// Creates a FIFO, socket file or device, if the sender has the right to.
@@ -117,7 +133,7 @@ impl Receiver {
     /// Returns true if the sender may create a node of this kind. A device requires a privileged
     /// sender and a receiver that runs as root, because access to a device is equivalent to root.
     pub(super) fn may_have(&self, kind: NodeKind) -> bool {
-        !kind.is_device() || (self.request.privileged && rustix::process::geteuid().is_root())
+        !kind.is_device() || (self.request.privileged && geteuid().is_root())
     }
 
     /// Skips a device that this sender may not create; an existing file of that name stays.
@@ -135,7 +151,7 @@ impl Receiver {
         leaf: &Leaf,
         node: Node,
         verdict: Verdict,
-    ) -> io::Result<()> {
+    ) -> io::Result<Inode> {
         let dir = leaf.parent.open()?;
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
         let device = if node.kind.is_device() {
@@ -153,7 +169,11 @@ impl Receiver {
                 device,
             )
         };
-        let prepare = |hidden: &OsStr| attributes.apply_to_node(&open_node(&dir, hidden)?);
+        let prepare = |object: &OwnedFd, stat: &Stat| {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            check_new(stat, node_of(kind, stat) == Some(node))?;
+            attributes.apply_to_node(object)
+        };
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
     }
 
@@ -166,9 +186,8 @@ impl Receiver {
             return Ok(());
         }
         let node = open_node(&*leaf.parent.open()?, &leaf.name)?;
-        let stat = rustix::fs::fstat(&node)?;
-        if inode_of(&stat) != inode_of(found) {
-            return Err(io::Error::other("replaced meanwhile"));
+        if inode_of(&fstat(&node)?) != inode_of(found) {
+            return Err(replaced());
         }
         attributes.apply_to_node(&node)
     }
@@ -183,8 +202,23 @@ pub(super) fn only_adds(leaf: &Leaf) -> FileError {
     leaf.error("replace", cause).with_code(FailCode::Refused)
 }
 
-/// Opens a FIFO, socket file or device with `O_PATH`, which neither blocks on a FIFO nor calls a
-/// device driver.
+/// Checks that an object opened by its hidden name is the new one: it has no other name, belongs to
+/// this process's user, and `is_alike`. Any other could be given away to the sender's owner.
+pub(super) fn check_new(stat: &Stat, is_alike: bool) -> io::Result<()> {
+    let is_new = stat.st_nlink == 1 && stat.st_uid == geteuid().as_raw();
+    if is_new && is_alike {
+        Ok(())
+    } else {
+        Err(replaced())
+    }
+}
+
+pub(super) fn replaced() -> io::Error {
+    io::Error::other("replaced meanwhile")
+}
+
+/// Opens an object of any type with `O_PATH`, which neither blocks on a FIFO nor calls a device
+/// driver.
 fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let node = openat(
         dir,

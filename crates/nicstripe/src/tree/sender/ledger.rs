@@ -418,6 +418,7 @@ mod tests {
             owner: None,
             xattrs,
             owner_names: None,
+            linked: false,
         };
         Announced::of(&mut FoundEntry {
             entry,

@@ -140,13 +140,16 @@ impl RootDir {
         self.outer.path().join("outside")
     }
 
-    /// Returns a request that receives all entries into the root directory.
+    /// Returns a request that receives all entries into the root directory, with hard links.
     pub(super) fn request(&self, rules: TreeRules) -> ReceiverRequest {
         ReceiverRequest {
             root: Arc::new(Root::open(&self.root()).unwrap()),
             target: None,
             as_name: false,
-            rules,
+            rules: TreeRules {
+                hard_links: true,
+                ..rules
+            },
             peer_key: [7; 32],
             append_only: false,
             privileged: true,
@@ -286,6 +289,7 @@ impl Sending {
             owner: None,
             xattrs: None,
             owner_names: None,
+            linked: true,
         }
     }
 

@@ -303,6 +303,82 @@ fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
     }
 }
 
+/// Returns true if a file of the target has further names.
+fn is_shared(path: &Path) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(&fs::metadata(path).unwrap()) > 1
+}
+
+#[test]
+fn a_hard_link_refers_only_to_the_file_that_was_placed_for_its_entry() {
+    let ground = RootDir::quick();
+    fs::create_dir(ground.at(".ssh")).unwrap();
+    fs::write(ground.at(".ssh/id"), "key").unwrap();
+    fs::write(ground.at("newer"), "local").unwrap();
+    let mut sending = ground.start(TreeRules {
+        update: true,
+        ..TreeRules::default()
+    });
+    let small = sending.entry(None, "small", file(1));
+    let newer = sending.entry(None, "newer", file(1));
+    let ssh = sending.directory(None, ".ssh");
+    let unlinked = Entry {
+        linked: false,
+        ..sending.plain(None, "unlinked", file(1))
+    };
+    let unlinked = sending.tell(unlinked);
+    sending.decide();
+    sending.content(small, b"s");
+    sending.content(unlinked, b"u");
+    sending.wait_done(small);
+    sending.wait_done(unlinked);
+    let link = |to, path| Content::HardLink {
+        to,
+        path: name(path),
+    };
+    let stolen = [
+        (small, ".ssh/id"),
+        (small, "newer"),
+        (small, "unlinked"),
+        (unlinked, "unlinked"),
+        (newer, "newer"),
+        (ssh, ".ssh/id"),
+        (ssh, "small"),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(index, (to, path))| sending.entry(None, &format!("stolen{index}"), link(to, path)))
+    .collect::<Vec<_>>();
+    let right = sending.entry(None, "right", link(small, "small"));
+    sending.end(ssh);
+    let report = sending.report();
+    assert_eq!((report.hard_links, report.failed), (1, stolen.len() as u64));
+    assert!(sending.done.contains(&right.0) && is_shared(&ground.at("small")));
+    for (index, id) in stolen.into_iter().enumerate() {
+        assert!(!sending.done.contains(&id.0), "{index}");
+        assert!(!ground.at(&format!("stolen{index}")).exists(), "{index}");
+    }
+    let others = [".ssh/id", "newer", "unlinked"];
+    assert_eq!(others.map(|path| is_shared(&ground.at(path))), [false; 3]);
+}
+
+#[test]
+fn a_hard_link_that_was_not_requested_ends_the_tree() {
+    let ground = RootDir::quick();
+    let mut request = ground.request(TreeRules::default());
+    request.rules.hard_links = false;
+    let mut sending = Sending::start(request);
+    let first = sending.entry(None, "first", file(0));
+    sending.content(first, b"");
+    let second = Content::HardLink {
+        to: first,
+        path: name("first"),
+    };
+    sending.entry(None, "second", second);
+    let error = sending.wait().as_ref().unwrap_err();
+    assert_eq!(error.code, FailCode::Protocol);
+    assert!(!ground.at("second").exists());
+}
+
 /// Protocol violation: a function that sends records to a receiver that has a directory `d`. The
 /// directory contains an empty file `e` and a file `f` of 6 bytes.
 type Breach = fn(&mut Sending);
