@@ -11,8 +11,8 @@ use crate::{
     id::Role,
     transfer::sender::Sender,
     wire::message::{
-        Accept, Committed, Complete, Fail, Get, GetTree, Message, Offer, OpenTunnels, Put, PutTree,
-        TreeBody, Window, failure,
+        Accept, Committed, Complete, EntryRef, Fail, Get, GetTree, Message, Offer, OpenTunnels,
+        Put, PutTree, TreeBody, Window, failure,
     },
 };
 
@@ -77,7 +77,27 @@ impl Session {
         Ok(())
     }
 
+    /// Checks that the tree to which a file claims to belong is one that `is_tree` accepts, or has
+    /// ended. IDs only rise, so no chain of references can form.
+    fn check_entry(
+        &mut self,
+        entry: EntryRef,
+        expected: &'static str,
+        is_tree: impl FnOnce(&Transfer) -> bool,
+    ) -> Result<(), PathError> {
+        let pick = |transfer: &mut Transfer| is_tree(transfer).then_some(());
+        self.transfers
+            .expect(entry.tree, "an entry", expected, pick)
+            .map(drop)
+    }
+
     fn handle_get(&mut self, get: Get) -> Result<(), PathError> {
+        if let Some(entry) = get.entry {
+            self.check_entry(entry, "a tree being sent", |transfer| {
+                let sender = transfer.sender();
+                sender.is_some_and(|sender| !sender.shape.has_digest())
+            })?;
+        }
         self.transfers
             .begin(get.transfer, "get", Transfer::Requested)?;
         if let Some(entry) = get.entry {
@@ -95,6 +115,12 @@ impl Session {
                 transfer: put.offer.transfer.0,
                 expected: "a tree",
             });
+        }
+        if let Some(entry) = put.entry {
+            self.check_entry(entry, "a tree being received", |transfer| {
+                let receiver = transfer.receiver();
+                receiver.is_some_and(|receiver| !receiver.shape.has_digest())
+            })?;
         }
         // The client's user sends the file and has allowed the source to change.
         self.transfers.begin(

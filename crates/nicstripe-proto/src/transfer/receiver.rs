@@ -39,7 +39,7 @@ const WINDOW_STEPS: u64 = 8;
 /// Invariant: durable ⊆ written ⊆ the grid's chunks.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    shape: Shape,
+    pub(crate) shape: Shape,
     /// Chunk grid of the transfer. The grid is open while the length is unknown.
     pub(crate) grid: Grid,
     /// Total number of chunks of a stream; `None` until its end is known.

@@ -8,9 +8,10 @@ use nicstripe_proto::{
     SourceIdentity, TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
     message::{
-        Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put,
-        PutOptions, RunNumber, RunOrder,
+        Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, EntryRef, Get,
+        GetTree, Put, PutOptions, RunNumber, RunOrder,
     },
+    tree::EntryId,
 };
 
 use super::{Stage, content, name, wire::Wire, within};
@@ -137,6 +138,23 @@ pub(super) fn run_of_all() -> RunOrder {
     }
 }
 
+/// Returns a put and a get of transfer `own` that claim to be entries of transfer `tree`.
+fn entries_of(own: u32, tree: u32) -> [Message; 2] {
+    let entry = Some(EntryRef {
+        tree: TransferId(tree),
+        id: EntryId(0),
+    });
+    let (Message::Put(mut put), Message::Get(get)) = (put("abcd", 1 << 20, 18), get(own, "abcd"))
+    else {
+        unreachable!("these are a put and a get")
+    };
+    put.offer.transfer = TransferId(own);
+    [
+        Message::Put(Put { entry, ..put }),
+        Message::Get(Get { entry, ..get }),
+    ]
+}
+
 /// Returns protocol violations, each as a name and the bytes that a client sends after the
 /// handshake.
 fn breaches() -> Vec<(&'static str, Vec<u8>)> {
@@ -256,6 +274,20 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
             ),
         ),
     ];
+    for message in entries_of(1, 1).into_iter().chain(entries_of(1, 99)) {
+        let body = minicbor::to_vec(message).unwrap();
+        breaches.push(("an entry of itself or of no transfer", control(body)));
+    }
+    for message in entries_of(2, 1) {
+        let frames = [put("abcd", 1 << 20, 18), message].into_iter().enumerate();
+        let frames = frames.map(|(seq, message)| {
+            framed(&Frame::Control {
+                seq: seq as u64,
+                body: minicbor::to_vec(message).unwrap(),
+            })
+        });
+        breaches.push(("an entry of a file", frames.collect::<Vec<_>>().concat()));
+    }
     for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc"] {
         breaches.push((
             "a name outside the root",

@@ -325,10 +325,10 @@ impl Driver {
         };
         let opening = match put.entry {
             Some(entry) => {
-                self.ends.entries.insert(transfer, entry);
                 let Some(receiver) = self.ends.trees.receiver(entry.tree) else {
                     return self.fail(transfer, no_tree());
                 };
+                self.ends.entries.insert(transfer, entry);
                 let attempt = move || -> Pending<_> {
                     let (receiver, offer) = (receiver.clone(), put.offer.clone());
                     Box::pin(open_target(receiver, entry.id, offer, put.options))
@@ -447,10 +447,13 @@ impl Driver {
     /// Drops the state of an ended transfer, and reports the end of a standalone file to its tree.
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
         self.ends.remove(transfer);
-        self.ends.trees.stop(transfer);
-        self.fail_orphans(transfer);
+        let entry = self.ends.entries.remove(&transfer);
+        // A tree is no entry of another, so the end of an orphan has no orphans.
+        if self.ends.trees.stop(transfer) {
+            self.fail_orphans(transfer);
+        }
         self.forget_mux(transfer);
-        if let Some(entry) = self.ends.entries.remove(&transfer) {
+        if let Some(entry) = entry {
             self.ends
                 .trees
                 .standalone_ended(entry, result.as_ref().map(drop).map_err(entry_error));

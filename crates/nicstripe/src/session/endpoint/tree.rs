@@ -243,9 +243,9 @@ impl Trees {
         }
     }
 
-    /// Stops the thread of a tree, whose transfer has ended.
-    pub(crate) fn stop(&mut self, tree: TransferId) {
-        self.0.remove(&tree);
+    /// Stops the thread of a tree if the ended transfer is one. Returns true if it is.
+    pub(crate) fn stop(&mut self, transfer: TransferId) -> bool {
+        self.0.remove(&transfer).is_some()
     }
 
     pub(crate) fn stop_all(&mut self) {
