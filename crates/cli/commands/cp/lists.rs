@@ -41,14 +41,11 @@ pub(crate) fn names_in(bytes: &[u8], path: &Path, from0: bool) -> Result<Vec<Nam
 }
 
 /// Removes the leading `./` of a path that `find .` printed. The path `.` becomes empty.
-fn beneath(line: &[u8]) -> &[u8] {
-    match line {
-        b"." => b"",
-        [b'.', b'/', rest @ ..] => {
-            beneath(&rest[rest.iter().take_while(|byte| **byte == b'/').count()..])
-        }
-        _ => line,
+fn beneath(mut line: &[u8]) -> &[u8] {
+    while let [b'.', b'/', rest @ ..] = line {
+        line = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];
     }
+    if line == b"." { b"" } else { line }
 }
 
 impl Filters {

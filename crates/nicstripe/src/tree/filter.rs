@@ -31,6 +31,7 @@ impl Filters {
     pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
+            check_nesting(pattern)?;
             builder
                 .add_line(None, pattern)
                 .map_err(|error| refused(pattern, error))?;
@@ -52,7 +53,21 @@ impl Filters {
     }
 }
 
-fn refused(pattern: &str, error: ignore::Error) -> FileError {
+/// Checks the number of opening braces. The compiler of patterns recurses once for each `{` within
+/// another, and a peer may send 64 KiB of them.
+fn check_nesting(pattern: &str) -> Result<(), FileError> {
+    let braces = pattern.bytes().filter(|byte| *byte == b'{').count();
+    if braces <= MOST_BRACES {
+        return Ok(());
+    }
+    let why = format!("it has {braces} opening braces, limit is {MOST_BRACES}");
+    Err(refused(pattern, why))
+}
+
+/// Maximum number of `{` in a pattern; lists of names have one.
+const MOST_BRACES: usize = 64;
+
+fn refused(pattern: &str, error: impl ToString) -> FileError {
     // The message repeats the pattern, which may come from a peer and goes into logs.
     let why = io::Error::other(escaped(error.to_string().as_bytes()));
     FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
@@ -63,6 +78,19 @@ mod tests {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
     use super::*;
+
+    #[test]
+    fn a_pattern_with_thousands_of_braces_is_refused() {
+        let nested = |depth| vec!["{".repeat(depth) + "a" + &"}".repeat(depth)];
+        assert!(Filters::new(&nested(MOST_BRACES)).is_ok());
+        let error = Filters::new(&nested(30_000)).unwrap_err();
+        assert_eq!(error.code, FailCode::Refused);
+        assert!(
+            error.source.to_string().ends_with("limit is 64"),
+            "{}",
+            error.source
+        );
+    }
 
     fn excluded<'a>(patterns: &[&str], paths: &[&'a str]) -> Vec<&'a str> {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
