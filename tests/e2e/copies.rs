@@ -228,14 +228,19 @@ fn the_report_names_each_link_by_its_ends() {
 
 #[test]
 fn a_hard_link_and_a_link_to_the_target_keep_what_they_had() {
-    // A replacing copy renames a new file to the name and does not write into the old file.
-    let pair = Pair::new();
-    pair.client.write("source", b"new");
-    pair.server.write("target", b"old");
-    fs::hard_link(pair.server.path("target"), pair.server.path("kept")).unwrap();
-    pair.cp(&["-f", "source", "127.0.0.1:target"]).expect(0);
-    assert_eq!(
-        (pair.server.read("target"), pair.server.read("kept")),
-        (b"new".to_vec(), b"old".to_vec())
-    );
+    // A replacing copy renames a new file to the name and does not write into the old file, nor
+    // does one in place if that file has another name.
+    for options in [&["-f"][..], &["--inplace"], &["-a", "-H", "--inplace"]] {
+        let pair = Pair::new();
+        pair.client.write("source", b"new");
+        pair.server.write("target", b"old");
+        fs::hard_link(pair.server.path("target"), pair.server.path("kept")).unwrap();
+        pair.cp(&[options, &["source", "127.0.0.1:target"]].concat())
+            .expect(0);
+        assert_eq!(
+            (pair.server.read("target"), pair.server.read("kept")),
+            (b"new".to_vec(), b"old".to_vec()),
+            "{options:?}"
+        );
+    }
 }

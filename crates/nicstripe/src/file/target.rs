@@ -43,7 +43,7 @@ use nicstripe_proto::{
 use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock,
-    fstat, fstatfs, fstatvfs, openat, unlinkat,
+    fstat, fstatfs, fstatvfs, openat, statat, unlinkat,
 };
 
 use self::{
@@ -181,7 +181,9 @@ impl Target {
             Some(FileType::BlockDevice) if request.attributes.is_none() => {
                 return Self::open_in_place(request, TargetState::Device);
             }
-            Some(FileType::RegularFile) if request.options.in_place && !grid.is_open() => {
+            Some(FileType::RegularFile)
+                if request.options.in_place && !grid.is_open() && has_one_name(&request)? =>
+            {
                 return Self::open_in_place(request, TargetState::File);
             }
             // A delta replaces the file present when it began, not one that appears later.
@@ -544,6 +546,14 @@ fn open_device(request: &TargetRequest) -> Result<(File, u64), FileError> {
     Ok((part, size))
 }
 
+/// Returns true if the existing file has no other name. One that has is replaced instead of
+/// overwritten, because the other name may belong to another file of the source.
+fn has_one_name(request: &TargetRequest) -> Result<bool, FileError> {
+    let stat = statat(&request.dir, &request.name, AtFlags::SYMLINK_NOFOLLOW);
+    let stat = stat.map_err(|cause| request.error("look at")(cause.into()))?;
+    Ok(stat.st_nlink == 1)
+}
+
 /// Opens the existing file with an exclusive lock. Returns it with its size in bytes.
 fn open_existing(request: &TargetRequest) -> Result<(File, u64), FileError> {
     let written = || request.busy("write", "another transfer is writing it");
@@ -552,8 +562,8 @@ fn open_existing(request: &TargetRequest) -> Result<(File, u64), FileError> {
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
     remove_earlier(&request.dir, &request.name, &request.peer_key).map_err(|_| written())?;
     let stat = fstat(&part).map_err(|cause| request.error("stat")(cause.into()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        let cause = io::Error::other("it is no longer a regular file");
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+        let cause = io::Error::other("it is no longer a regular file with one name");
         return Err(request.error("write")(cause).with_code(FailCode::NotAFile));
     }
     // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
