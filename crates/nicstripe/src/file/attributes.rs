@@ -13,10 +13,11 @@ use nicstripe_proto::{
 };
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod, fchown,
-        fstat, futimens, utimensat,
+        AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid, chmod, chownat, fchmod,
+        fchown, fstat, futimens, utimensat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 use super::xattrs::{is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs};
@@ -56,6 +57,16 @@ impl Attributes {
 
     pub(crate) fn privileged(self, privileged: bool) -> Self {
         Self { privileged, ..self }
+    }
+
+    /// Returns the attributes to set on a new object that was opened by its name. An object of
+    /// another user keeps its owner: it is not the new one, or the file system decides on owners.
+    pub(crate) fn of_own(&self, stat: &Stat) -> Self {
+        let is_own = stat.st_uid == geteuid().as_raw();
+        Self {
+            owner: self.owner.filter(|_| is_own),
+            ..self.clone()
+        }
     }
 
     /// Returns the attributes of a file that is not part of a tree.
@@ -128,7 +139,9 @@ impl Attributes {
             }
             owner => owner.is_some(),
         };
-        if let Some(xattrs) = &self.xattrs {
+        // An ACL would grant the rights that `bits_of` withholds.
+        let may_have_acl = self.privileged || !is_set_id_file(&stat);
+        if let Some(xattrs) = self.xattrs.as_ref().filter(|_| may_have_acl) {
             set_xattrs(file, xattrs, owner_kept && self.privileged)?;
         }
         if let Some(mode) = self.mode {
@@ -147,12 +160,18 @@ impl Attributes {
     }
 
     /// Returns the permission bits to set. An unprivileged sender keeps the existing set-ID bits,
-    /// such as set-group-ID that a directory inherited.
+    /// such as set-group-ID that a directory inherited, and gives nobody rights to a set-ID file.
     fn bits_of(&self, mode: u32, found: &Stat, is_harmless: bool) -> u32 {
-        match self.privileged && is_harmless {
-            true => mode,
-            false => (mode & !SET_ID_BITS) | (found.st_mode & SET_ID_BITS),
+        if self.privileged && is_harmless {
+            return mode;
         }
+        let kept = found.st_mode & SET_ID_BITS;
+        let granted = if is_set_id_file(found) {
+            found.st_mode
+        } else {
+            ALL_BITS
+        };
+        (mode & granted & !SET_ID_BITS) | kept
     }
 
     /// Sets owner, mode and time of a FIFO, socket file or device opened with `O_PATH`. Set-ID bits
@@ -193,6 +212,12 @@ impl Attributes {
             None => Ok(()),
         }
     }
+}
+
+/// Returns true for a regular file that runs with the rights of its owner or group.
+fn is_set_id_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_mode & SET_ID_BITS != 0
 }
 
 /// Returns the file creation mask of the process, read from /proc because umask(2) would change it
@@ -265,7 +290,7 @@ fn own(
 }
 
 pub(super) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    geteuid().is_root()
 }
 
 /// Mask of all permission bits, with set-user-ID, set-group-ID and sticky.

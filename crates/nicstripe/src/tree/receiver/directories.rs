@@ -12,15 +12,19 @@ use nicstripe_proto::{
     FailCode, Name,
     tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, Verdict, decide},
 };
-use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
+use rustix::{
+    fs::{Mode, Stat, fchmod, fstat, mkdirat},
+    process::geteuid,
+};
 
 use super::{
     Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
     dirs::{RootDir, TreeDir},
+    placing::replaced,
     surplus::Deleter,
 };
 use crate::{
-    file::{Attributes, FileError, is_hidden_name},
+    file::{Attributes, FileError, entries_of, is_hidden_name},
     text::shown_path,
     tree::options::{EntryOutcome, cannot_make_directory},
 };
@@ -308,6 +312,12 @@ impl Receiver {
         }
         let opened = dir.open()?;
         let stat = fstat(&*opened)?;
+        // A user who may write to the parent can put a directory of root under the new name, which
+        // would be given away.
+        let may_give = self.request.rules.owners && geteuid().is_root();
+        if verdict == Verdict::Create && may_give && entries_of(&opened)?.next().is_some() {
+            return Err(replaced());
+        }
         let may_change = self.request.rules.modes && !self.request.append_only;
         if verdict == Verdict::Same && may_change && stat.st_mode & FILL_BITS != FILL_BITS {
             // If this is not permitted, writing into the directory fails later.

@@ -12,12 +12,12 @@ use nicstripe_proto::{
     FailCode, Name,
     tree::{Entry, EntryId, Existing, Verdict},
 };
-use rustix::fs::{AtFlags, FileType, Stat, linkat, readlinkat, statat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, linkat, statat, symlinkat};
 
 use super::{
     Halt, Leaf, Receiver,
     files::look_at,
-    placing::{check_new, only_adds, replaced},
+    placing::{only_adds, prepare_link, replaced},
 };
 use crate::{
     file::{Attributes, FileError, Inode, check_sought, inode_of},
@@ -72,12 +72,7 @@ impl Receiver {
             &leaf.name,
             verdict == Verdict::Replace,
             make,
-            |object, stat| {
-                let found = readlinkat(object, "", Vec::new());
-                let is_alike = found.is_ok_and(|found| found.as_bytes() == target.as_bytes());
-                check_new(stat, is_alike)?;
-                attributes.apply_to_link(object)
-            },
+            prepare_link(&attributes, target),
         )
     }
 

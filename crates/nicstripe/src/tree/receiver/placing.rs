@@ -1,6 +1,10 @@
 //! Creation of entries without content: links, FIFOs, socket files and devices.
 
-use std::{ffi::OsStr, io, os::fd::OwnedFd};
+use std::{
+    ffi::OsStr,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+};
 
 use nicstripe_proto::{
     FailCode,
@@ -8,7 +12,8 @@ use nicstripe_proto::{
 };
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, Stat, fstat, makedev, mknodat, openat, renameat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, Stat, fstat, makedev, mknodat, openat, readlinkat,
+        renameat, unlinkat,
     },
     io::Errno,
     process::geteuid,
@@ -69,12 +74,7 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    /// Creates a link or node with `make` under a hidden name and renames it to `name`. Replaces an
-    /// existing file only if `replace`. Returns the inode of the new object.
-    ///
-    /// A user who may write to the directory can put another object under the hidden name.
-    /// `prepare` receives the open object (`O_PATH`), must check that it is the expected one, and
-    /// then sets its attributes.
+    /// Calls [`put_in_place`] with the hidden name of this sender.
     pub(super) fn put_in_place(
         &self,
         dir: &OwnedFd,
@@ -84,31 +84,7 @@ impl Receiver {
         prepare: impl FnOnce(&OwnedFd, &Stat) -> io::Result<()>,
     ) -> io::Result<Inode> {
         let hidden = hidden_name(name, &self.request.peer_key, "part");
-        match make(&hidden) {
-            // Left by an attempt that was killed.
-            Err(Errno::EXIST) => {
-                unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?;
-            }
-            made => made?,
-        }
-        let rename = || {
-            if replace {
-                Ok(renameat(dir, &hidden, dir, name)?)
-            } else {
-                rename_to_free(dir, &hidden, name)
-            }
-        };
-        let prepared = || {
-            let object = open_node(dir, &hidden)?;
-            let stat = fstat(&object)?;
-            prepare(&object, &stat)?;
-            Ok(inode_of(&stat))
-        };
-        let placed = prepared().and_then(|inode| rename().map(|()| inode));
-        // Needed even after a successful rename: renaming one hard link onto another of the same
-        // file keeps both.
-        let _ = unlinkat(dir, &hidden, AtFlags::empty());
-        placed
+        put_in_place(dir, &hidden, name, replace, make, prepare)
     }
 
     /// Creates a FIFO, socket file or device, if the sender has the right to.
@@ -172,7 +148,7 @@ impl Receiver {
         let prepare = |object: &OwnedFd, stat: &Stat| {
             let kind = FileType::from_raw_mode(stat.st_mode);
             check_new(stat, node_of(kind, stat) == Some(node))?;
-            attributes.apply_to_node(object)
+            attributes.of_own(stat).apply_to_node(object)
         };
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
     }
@@ -202,11 +178,51 @@ pub(super) fn only_adds(leaf: &Leaf) -> FileError {
     leaf.error("replace", cause).with_code(FailCode::Refused)
 }
 
-/// Checks that an object opened by its hidden name is the new one: it has no other name, belongs to
-/// this process's user, and `is_alike`. Any other could be given away to the sender's owner.
+/// Creates a link or node with `make` under the name `hidden` and renames it to `name`. Replaces an
+/// existing file only if `replace`. Returns the inode of the new object.
+///
+/// A user who may write to the directory can put another object under the hidden name. `prepare`
+/// receives the open object (`O_PATH`), must check that it is the expected one, and then sets its
+/// attributes.
+fn put_in_place(
+    dir: &OwnedFd,
+    hidden: &OsStr,
+    name: &OsStr,
+    replace: bool,
+    make: impl Fn(&OsStr) -> rustix::io::Result<()>,
+    prepare: impl FnOnce(&OwnedFd, &Stat) -> io::Result<()>,
+) -> io::Result<Inode> {
+    match make(hidden) {
+        // Left by an attempt that was killed.
+        Err(Errno::EXIST) => {
+            unlinkat(dir, hidden, AtFlags::empty()).and_then(|()| make(hidden))?;
+        }
+        made => made?,
+    }
+    let rename = || {
+        if replace {
+            Ok(renameat(dir, hidden, dir, name)?)
+        } else {
+            rename_to_free(dir, hidden, name)
+        }
+    };
+    let prepared = || {
+        let object = open_node(dir, hidden)?;
+        let stat = fstat(&object)?;
+        prepare(&object, &stat)?;
+        Ok(inode_of(&stat))
+    };
+    let placed = prepared().and_then(|inode| rename().map(|()| inode));
+    // Needed even after a successful rename: renaming one hard link onto another of the same file
+    // keeps both.
+    let _ = unlinkat(dir, hidden, AtFlags::empty());
+    placed
+}
+
+/// Checks that an object opened by its hidden name is the new one, which has no other name and
+/// `is_alike`.
 pub(super) fn check_new(stat: &Stat, is_alike: bool) -> io::Result<()> {
-    let is_new = stat.st_nlink == 1 && stat.st_uid == geteuid().as_raw();
-    if is_new && is_alike {
+    if stat.st_nlink == 1 && is_alike {
         Ok(())
     } else {
         Err(replaced())
@@ -229,11 +245,95 @@ fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(node)
 }
 
+/// Sets the attributes of a new symbolic link, after a check that it is one to `target`.
+pub(super) fn prepare_link<'a>(
+    attributes: &'a Attributes,
+    target: &'a OsStr,
+) -> impl FnOnce(&OwnedFd, &Stat) -> io::Result<()> + 'a {
+    move |object, stat| {
+        let found = readlinkat(object, "", Vec::new());
+        let is_alike = found.is_ok_and(|found| found.as_bytes() == target.as_bytes());
+        check_new(stat, is_alike)?;
+        attributes.of_own(stat).apply_to_link(object)
+    }
+}
+
 fn file_type_of(kind: NodeKind) -> FileType {
     match kind {
         NodeKind::Fifo => FileType::Fifo,
         NodeKind::Socket => FileType::Socket,
         NodeKind::CharDevice => FileType::CharacterDevice,
         NodeKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt};
+
+    use nicstripe_proto::tree::Owner;
+    use rustix::fs::{CWD, linkat, symlinkat};
+
+    use super::*;
+
+    #[test]
+    fn what_a_local_user_puts_under_the_hidden_name_is_not_given_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let dir = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+        let owner = Owner { uid: 1, gid: 1 };
+        let attributes = Attributes {
+            owner: geteuid().is_root().then_some(owner),
+            ..Attributes::default()
+        };
+        let place = |exchange: &dyn Fn()| {
+            let make = |hidden: &OsStr| {
+                symlinkat("target", &dir, hidden)?;
+                exchange();
+                Ok(())
+            };
+            let prepare = prepare_link(&attributes, "target".as_ref());
+            put_in_place(
+                &dir,
+                "hidden".as_ref(),
+                "name".as_ref(),
+                true,
+                make,
+                prepare,
+            )
+        };
+        let before = |name: &str| {
+            let stat = fs::symlink_metadata(path(name)).unwrap();
+            (stat.uid(), stat.ino())
+        };
+        for kind in ["file", "directory", "link", "same"] {
+            match kind {
+                "file" => fs::write(path(kind), "secret").unwrap(),
+                "directory" => fs::create_dir(path(kind)).unwrap(),
+                "link" => std::os::unix::fs::symlink("other", path(kind)).unwrap(),
+                _ => std::os::unix::fs::symlink("target", path(kind)).unwrap(),
+            }
+            let theirs = before(kind);
+            let exchange = || {
+                fs::remove_file(path("hidden")).unwrap();
+                // The last is a link like the expected one, with another name.
+                if kind == "same" {
+                    linkat(CWD, path(kind), CWD, path("hidden"), AtFlags::empty()).unwrap();
+                } else {
+                    fs::rename(path(kind), path("hidden")).unwrap();
+                }
+            };
+            let error = place(&exchange).unwrap_err();
+            assert_eq!(error.to_string(), replaced().to_string(), "{kind}");
+            if kind == "same" {
+                assert_eq!(before(kind), theirs);
+            }
+            assert!(!path("name").exists());
+            // The hidden name of a directory cannot be unlinked.
+            let _ = fs::remove_dir(path("hidden"));
+        }
+        place(&|| ()).unwrap();
+        let owner = attributes.owner.map_or(before("name").0, |owner| owner.uid);
+        assert_eq!(before("name").0, owner);
     }
 }
