@@ -140,17 +140,9 @@ impl Ends {
             })
     }
 
-    /// Deletes the received data of a transfer of unknown size. It cannot be resumed, because its
-    /// source cannot be read again.
-    pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
-        if let Some(target) = self.target(transfer).filter(|target| target.grid.is_open()) {
-            target.discard();
-        }
-    }
-
-    pub(super) fn remove(&mut self, transfer: TransferId) {
-        self.sources.remove(&transfer);
-        self.sinks.remove(&transfer);
+    /// Removes the ends of a transfer. Dropping them closes files and deletes void ones.
+    pub(super) fn remove(&mut self, transfer: TransferId) -> impl Send + 'static + use<> {
+        (self.sources.remove(&transfer), self.sinks.remove(&transfer))
     }
 
     /// Stops the threads of trees and drops all sources, at the end of the session. Threads that
@@ -446,7 +438,14 @@ impl Driver {
 
     /// Drops the state of an ended transfer, and reports the end of a standalone file to its tree.
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
-        self.ends.remove(transfer);
+        let unfinished = self.ends.target(transfer).filter(|_| result.is_err());
+        let (unfinished, ends) = (unfinished.cloned(), self.ends.remove(transfer));
+        self.without_waiting(move || {
+            unfinished
+                .iter()
+                .for_each(|target| discard_unfinishable(target));
+            drop(ends);
+        });
         let entry = self.ends.entries.remove(&transfer);
         // A tree is no entry of another, so the end of an orphan has no orphans.
         if self.ends.trees.stop(transfer) {
@@ -457,6 +456,15 @@ impl Driver {
             self.ends
                 .trees
                 .standalone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+        }
+    }
+
+    /// Runs file work whose result nobody awaits. A daemon's session leaves it to the I/O threads,
+    /// because a file system may not answer, and other sessions use its thread.
+    pub(super) fn without_waiting(&self, work: impl FnOnce() + Send + 'static) {
+        match self.config.service {
+            Some(_) => self.config.pool.run(work),
+            None => work(),
         }
     }
 
@@ -568,6 +576,14 @@ impl Driver {
                 .with_code(code);
             self.end_transfer(transfer, Err(Error::File(error)));
         }
+    }
+}
+
+/// Deletes the received data of a transfer of unknown size. It cannot be resumed, because its
+/// source cannot be read again.
+pub(super) fn discard_unfinishable(target: &Target) {
+    if target.grid.is_open() {
+        target.discard();
     }
 }
 

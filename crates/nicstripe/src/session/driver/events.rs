@@ -100,8 +100,8 @@ impl Driver {
                 received,
                 sent,
             } => {
-                if let Some(target) = self.ends.target(transfer) {
-                    target.discard();
+                if let Some(target) = self.ends.target(transfer).cloned() {
+                    self.without_waiting(move || target.discard());
                 }
                 self.account_mut(|account| account.meters.totals().digest_mismatches += 1);
                 let error = Error::Digest { sent, received };

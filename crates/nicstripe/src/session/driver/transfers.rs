@@ -13,7 +13,7 @@ use nicstripe_proto::{
     session::failure,
 };
 
-use super::Driver;
+use super::{Driver, ends::discard_unfinishable};
 use crate::{
     file::{Arrived, ChunkBuffer, FileError, WriteError},
     report::{
@@ -348,9 +348,6 @@ impl Driver {
     pub(super) fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
         let stats = self.session.stats(transfer);
         self.account_mut(|account| account.ended(transfer, &result, &stats));
-        if result.is_err() {
-            self.ends.discard_unfinishable(transfer);
-        }
         let is_of = |arrived: &mut Arrived| arrived.header.transfer == transfer;
         for Arrived { path, header, .. } in self.later.extract_if(.., is_of) {
             self.session
@@ -474,15 +471,17 @@ impl Driver {
                     self.on_io(done, now);
                 }
             }
-            self.ends.discard_unfinishable(transfer);
-            if let Some(subtrees) = self
-                .session
-                .take_unsynced(transfer)
-                .filter(|_| target.is_resumable())
-            {
-                self.config.pool.call(move || target.sync(subtrees)).await;
-            }
-            self.ends.remove(transfer);
+            let unsynced = self.session.take_unsynced(transfer);
+            let ends = self.ends.remove(transfer);
+            let release = move || {
+                discard_unfinishable(&target);
+                if let Some(subtrees) = unsynced.filter(|_| target.is_resumable()) {
+                    // Data that cannot be synced is retransmitted on resume.
+                    let _ = target.sync(subtrees);
+                }
+                drop((target, ends));
+            };
+            self.config.pool.call(release).await;
         }
     }
 }
