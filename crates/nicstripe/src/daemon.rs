@@ -21,6 +21,7 @@ mod listings;
 mod refusals;
 mod revocation;
 mod rights;
+mod roots;
 mod running;
 mod service;
 mod shared;

@@ -16,6 +16,7 @@ use super::{
     gate::Gate,
     limits::{self, Limits, descriptors},
     refusals::Refusals,
+    roots::{Own, Roots},
     running::Daemon,
     shared::Shared,
     trusted::{PeersFile, Trusted},
@@ -33,6 +34,7 @@ use crate::{
     storage::{Served, Storage, Stored},
     tree::allowance::MOST_OF_ALL,
     trust::{self, Home, Identity, Peers},
+    tunnel::Resolver,
     wire::tls::{KeyFilter, ServerTls},
 };
 
@@ -69,14 +71,13 @@ enum Storing {
 }
 
 impl Storing {
-    fn open(&self, home: Option<&Home>) -> Result<Served, FileError> {
-        Ok(match self {
-            Self::Path(path) => Served::Files(Arc::new(Root::open(path)?.outside_of(home, path)?)),
-            Self::Handle(dir) => Served::Files(Arc::new(
-                Root::of(dir)?.outside_of(home, "the directory descriptor".as_ref())?,
-            )),
-            Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
-        })
+    fn open(self, home: Option<Home>) -> Result<Roots, FileError> {
+        let own = match self {
+            Self::Path(path) => Own::Path(path),
+            Self::Handle(dir) => Own::Given(Served::Files(Arc::new(Root::of(&dir)?))),
+            Self::Storage(storage) => Own::Given(Served::Other(Stored::new(storage))),
+        };
+        Roots::open(own, home)
     }
 }
 
@@ -331,7 +332,11 @@ impl DaemonBuilder {
     /// listen.
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
-        let served = self.root.open(self.home.as_ref())?;
+        let roots = Arc::new(self.root.open(self.home)?);
+        self.trusted.refresh_now();
+        if let Some(peers) = self.trusted.peers() {
+            roots.on_peers(&peers);
+        }
         let interfaces = local::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
@@ -371,13 +376,13 @@ impl DaemonBuilder {
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
-            home: self.home,
-            served,
+            roots,
             access: self.access,
             pool: IoPool::start().map_err(system("start threads"))?,
             files: Quota::new(limits::for_files(self.descriptors)),
             trees: Quota::new(limits::for_files(self.descriptors)),
             tree_memory: Quota::new(MOST_OF_ALL),
+            resolver: Resolver::default(),
             buffers: BufferPool::default(),
             chunks: ChunkShares::default(),
             sessions: Mutex::default(),

@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fmt, io,
     net::SocketAddr,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,6 +27,7 @@ use super::{
     shares::{Share, Shares},
 };
 use crate::{
+    file::FileError,
     links::{
         connect::{encoded, tune_stream},
         plan::described,
@@ -35,6 +37,7 @@ use crate::{
         Arriving, Audience, Command, Driver, DriverConfig, Established, Input, PathPlan,
         SessionHandle,
     },
+    storage::Served,
     text::{logged::logged_error, shown_name},
     trust::PublicKey,
     wire::{
@@ -148,6 +151,7 @@ async fn greet(
     deadline: Instant,
 ) -> Result<(), StreamEnd> {
     tune_stream(&tcp, None);
+    shared.trusted.refresh().await;
     let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
     admission.proved(key);
@@ -177,7 +181,7 @@ async fn greet(
         }
         _ => return Err(StreamEnd::Greeting("its first frame is not a hello".into())),
     };
-    let (handle, service, arriving) = match session_of(shared, &hello, key) {
+    let (handle, service, arriving) = match find_session(shared, &hello, key).await {
         Ok(found) => found,
         // Closed without an answer. A retry finds no daemon, or is rejected in the handshake.
         Err(NoSession::Ending) => return Ok(()),
@@ -257,7 +261,32 @@ async fn refuse(
     Ok(())
 }
 
-/// Returns the session that a hello requests: a new one, or an existing one of the same key.
+type FoundSession = (SessionHandle, Arc<Service>, Arriving);
+
+/// Returns the session that a hello requests: a new one, or an existing one of the same key. Opens
+/// the directory of a new one first, which may take long.
+async fn find_session(
+    shared: &Arc<Shared>,
+    hello: &Hello,
+    key: PublicKey,
+) -> Result<FoundSession, NoSession> {
+    shared.trusted.refresh().await;
+    let opened = match (hello.new, shared.trusted.peers()) {
+        (true, Some(peers)) => {
+            let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
+            let root = rights.options().root.clone();
+            let served = shared.roots.served(root.as_deref(), &peers).await;
+            Some((root, served))
+        }
+        _ => None,
+    };
+    session_of(shared, hello, key, opened)
+}
+
+/// Directory that was opened for a new session: its `root=`, and what is served there.
+type OpenedRoot = (Option<PathBuf>, Result<Served, FileError>);
+
+/// Like [`find_session`], with what the daemon serves to a new session.
 ///
 /// Looks up the key's rights after the handshake, with the sessions locked. A key removed from the
 /// peers file meanwhile thus gets no session, and [`Shared::end_sessions_without_rights`] misses no
@@ -266,7 +295,8 @@ fn session_of(
     shared: &Arc<Shared>,
     hello: &Hello,
     key: PublicKey,
-) -> Result<(SessionHandle, Arc<Service>, Arriving), NoSession> {
+    opened: Option<OpenedRoot>,
+) -> Result<FoundSession, NoSession> {
     if hello.version != VERSION {
         return Err(RefusalCode::Version.into());
     }
@@ -317,10 +347,15 @@ fn session_of(
             return Err(NoSession::Refused(refusal));
         }
     }
-    let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
-        tracing::error!(%key, error = %logged_error(&error), "cannot serve this peer");
-        RefusalCode::Storage
-    })?);
+    let served = match opened {
+        Some((root, served)) if root == rights.options().root => served.map_err(|error| {
+            tracing::error!(%key, error = %logged_error(&error), "cannot serve this peer");
+            RefusalCode::Storage
+        })?,
+        // Its line changed meanwhile. A retry finds the new one.
+        _ => return Err(RefusalCode::UnknownSession.into()),
+    };
+    let service = Arc::new(Service::new(shared, &rights, hello, served));
     let handle = Driver::start(DriverConfig {
         service: Some(service.clone()),
         host: rights.name(),
@@ -391,10 +426,10 @@ fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<Sess
 /// routes.
 async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
-    shared
-        .sessions
-        .lock()
-        .retain(|_, entry| !entry.handle.ended.is_cancelled());
+    let has_ended = |_: &SessionId, entry: &mut Entry| entry.handle.ended.is_cancelled();
+    let ended: Vec<_> = shared.sessions.lock().extract_if(has_ended).collect();
+    // Removes host routes, which waits for the helper: not with the sessions locked.
+    drop(ended);
 }
 
 /// Ends the earlier sessions of a peer that has started a new one, as soon as they have no
@@ -450,14 +485,15 @@ mod tests {
             padding: None,
         };
         let real = [42; 16];
-        drop(session_of(&bound.shared, &hello(&real, true), owner).unwrap());
+        let session_of = |hello: &Hello, key| session_of(&bound.shared, hello, key, None);
+        drop(
+            find_session(&bound.shared, &hello(&real, true), owner)
+                .await
+                .unwrap(),
+        );
         let unknown = || NoSession::from(RefusalCode::UnknownSession);
         // Neither the session number without the key nor the key without the number is accepted.
-        let refused = |id: &[u8], key| {
-            session_of(&bound.shared, &hello(id, false), key)
-                .map(drop)
-                .unwrap_err()
-        };
+        let refused = |id: &[u8], key| session_of(&hello(id, false), key).map(drop).unwrap_err();
         assert_eq!(
             (refused(&real, other), refused(&[0; 16], owner)),
             (unknown(), unknown())
@@ -472,11 +508,11 @@ mod tests {
                     .all(|guess| refused(guess, other) == unknown())
             );
         }
-        assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
+        assert!(session_of(&hello(&real, false), owner).is_ok());
         // During shutdown clients are not admitted, and get no answer that would end their retries.
         bound.shared.ending.cancel();
         assert_eq!(
-            session_of(&bound.shared, &hello(&[43; 16], true), owner)
+            session_of(&hello(&[43; 16], true), owner)
                 .map(drop)
                 .unwrap_err(),
             NoSession::Ending

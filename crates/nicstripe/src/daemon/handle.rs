@@ -38,8 +38,8 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Reads the peers file again. Ends sessions whose key was removed or whose rights were
-    /// reduced.
+    /// Reads the peers file again, and resolves the paths of all served directories anew. Ends
+    /// sessions whose key was removed or whose rights were reduced. Blocks while the file is read.
     ///
     /// The daemon also checks the file itself, and ends such sessions within 3 s of a change.
     ///
@@ -49,6 +49,7 @@ impl DaemonHandle {
     /// # }
     /// ```
     pub fn reload_peers(&self) {
+        self.shared.roots.forget();
         self.shared.end_sessions_without_rights();
     }
 

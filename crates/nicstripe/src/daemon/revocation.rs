@@ -10,8 +10,9 @@ use crate::{session::Command, text::logged::logged, trust::Peers};
 
 impl Shared {
     /// Reads the peers file and ends all sessions with more rights than it grants. Does nothing if
-    /// the file cannot be read.
+    /// the file cannot be read. Blocks.
     pub(super) fn end_sessions_without_rights(&self) {
+        self.trusted.refresh_now();
         if let Some(peers) = self.trusted.peers() {
             self.end_sessions(&self.sessions_without_rights(&peers), &peers);
         }
@@ -65,11 +66,15 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     let (mut seen, mut doubted): (Option<Arc<Peers>>, HashSet<SessionId>) = Default::default();
     loop {
         looks.tick().await;
+        shared.trusted.refresh().await;
         let Some(peers) = shared.trusted.peers() else {
             doubted.clear();
             continue;
         };
         let is_same = seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &peers));
+        if shared.roots.take_forgotten() || !is_same {
+            shared.roots.on_peers(&peers);
+        }
         if !is_same || !doubted.is_empty() {
             let lost = shared.sessions_without_rights(&peers);
             shared.end_sessions(&lost.intersection(&doubted).copied().collect(), &peers);

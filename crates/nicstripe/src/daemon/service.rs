@@ -77,21 +77,12 @@ impl Service {
         shared: &Arc<Shared>,
         rights: &Rights,
         hello: &Hello,
-    ) -> Result<Self, FileError> {
+        served: Served,
+    ) -> Self {
         let options = rights.options();
-        let served = match &options.root {
-            // With a [`Storage`] of the program, no peer gets a directory of the machine.
-            Some(root) => shared
-                .served
-                .root("serve", &root.display())
-                .and_then(|_| Root::open(root)?.outside_of(shared.home.as_ref(), root))
-                .map(Arc::new)
-                .map(Served::Files)?,
-            None => shared.served.clone(),
-        };
         let interfaces = hello.interfaces.iter().flatten();
         let access = shared.access.max(options.access);
-        Ok(Self {
+        Self {
             shared: shared.clone(),
             key: rights.key(),
             served: served.within(access),
@@ -107,7 +98,7 @@ impl Service {
             dial: options.dial.clone(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
-        })
+        }
     }
 
     /// Returns the thread pool for file work, as a handle that counts its jobs towards this peer's
@@ -325,7 +316,8 @@ impl Serve for Service {
     }
 
     fn dialer(&self, peer: String) -> Dialer {
-        Dialer::new(peer, self.dial.clone(), self.files())
+        let resolver = self.shared.resolver.of(*self.key.as_bytes());
+        Dialer::new(peer, self.dial.clone(), self.files(), resolver)
     }
 
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
@@ -540,7 +532,9 @@ impl super::Daemon {
             cap_bps: None,
             padding: None,
         };
-        Arc::new(Service::new(&self.shared, &rights, &hello).expect("its folder exists"))
+        let served = self.shared.roots.find(None, &peers);
+        let served = served.expect("its folder exists");
+        Arc::new(Service::new(&self.shared, &rights, &hello, served))
     }
 }
 

@@ -8,15 +8,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
-    service::Service, trusted::Trusted,
+    roots::Roots, service::Service, trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
     links::{peer_routes::RouteLimits, route_keeper::RouteKeeper},
     report::metrics::Meters,
     session::{ChunkShares, Command, SessionHandle},
-    storage::Served,
-    trust::{self, Home, PublicKey},
+    trust::{self, PublicKey},
+    tunnel::Resolver,
     wire::tls::ServerTls,
 };
 
@@ -25,9 +25,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(super) tls: ServerTls,
     pub(super) trusted: Trusted,
-    /// Folders of the key and the peers file, which no served directory may contain.
-    pub(super) home: Option<Home>,
-    pub(super) served: Served,
+    pub(super) roots: Arc<Roots>,
     pub(super) access: trust::Access,
     pub(super) pool: IoPool,
     /// Quota of file descriptors for files that peers have open, and for the connections of
@@ -37,6 +35,8 @@ pub(crate) struct Shared {
     pub(super) trees: Quota,
     /// Quota of memory for the entries of tree transfers, in bytes.
     pub(super) tree_memory: Quota,
+    /// Resolver of the names to which tunnels lead.
+    pub(super) resolver: Resolver,
     pub(super) buffers: BufferPool,
     /// Memory for chunks in flight, divided among the sessions.
     pub(super) chunks: ChunkShares,

@@ -20,12 +20,34 @@ pub(super) enum Trusted {
 }
 
 impl Trusted {
-    /// Returns the current list, or `None` if the file cannot be read. No new connection is trusted
-    /// then.
+    /// Returns the list as last read, or `None` if the file could not be read. No new connection is
+    /// trusted then.
     pub(super) fn peers(&self) -> Option<Arc<Peers>> {
         match self {
             Self::Fixed(peers) => Some(peers.clone()),
-            Self::File(file) => file.peers(),
+            Self::File(file) => file.current.lock().clone(),
+        }
+    }
+
+    /// Reads the file again if it has changed. Not on the runtime's threads, because its file system
+    /// may not answer; at most one thread waits for it.
+    pub(super) async fn refresh(&self) {
+        if let Self::File(file) = self {
+            let turn = file.turn.clone().lock_owned().await;
+            let file = file.clone();
+            let refreshed = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                file.refresh();
+            });
+            // The task cannot be cancelled before it runs, except at the end of the runtime.
+            let _ = refreshed.await;
+        }
+    }
+
+    /// Like [`refresh`](Self::refresh). Blocks.
+    pub(super) fn refresh_now(&self) {
+        if let Self::File(file) = self {
+            file.refresh();
         }
     }
 }
@@ -36,7 +58,11 @@ impl Trusted {
 #[derive(Debug)]
 pub(super) struct PeersFile {
     path: PathBuf,
+    /// Held while a thread reads the file.
+    turn: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<LastRead>,
+    /// Result of the last read. Never locked during a read.
+    current: Mutex<Option<Arc<Peers>>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,18 +88,22 @@ impl PeersFile {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
+            turn: Arc::default(),
             last: Mutex::default(),
+            current: Mutex::default(),
         }
     }
 
-    fn peers(&self) -> Option<Arc<Peers>> {
-        self.peers_by(Peers::load)
+    fn refresh(&self) {
+        let peers = self.read();
+        *self.current.lock() = peers;
     }
 
-    fn peers_by(
-        &self,
-        load: impl FnOnce(&Path) -> Result<Peers, PeersError>,
-    ) -> Option<Arc<Peers>> {
+    fn read(&self) -> Option<Arc<Peers>> {
+        self.read_by(Peers::load)
+    }
+
+    fn read_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
         let mut last = self.last.lock();
         // Taken before reading the file: a change in between then causes another read.
         let stamp = Stamp::of(&self.path).ok();
@@ -172,20 +202,20 @@ mod tests {
     #[test]
     fn a_failed_read_trusts_nobody_and_is_tried_again_at_the_next_look() {
         let (_folder, file) = file();
-        assert!(file.peers_by(fails).is_none());
-        assert!(trusts(file.peers()), "although the file has not changed");
+        assert!(file.read_by(fails).is_none());
+        assert!(trusts(file.read()), "although the file has not changed");
     }
 
     #[test]
     fn a_change_of_the_same_size_is_seen_at_once() {
         let (_folder, file) = file();
-        assert!(trusts(file.peers()));
+        assert!(trusts(file.read()));
         let text = std::fs::read_to_string(&file.path).unwrap();
         std::fs::write(&file.path, format!("#{}", &text[1..])).unwrap();
-        assert!(!trusts(file.peers()));
+        assert!(!trusts(file.read()));
         std::fs::remove_file(&file.path).unwrap();
         assert_eq!(
-            file.peers().map(|peers| peers.iter().count()),
+            file.read().map(|peers| peers.iter().count()),
             Some(0),
             "no file is an empty list"
         );

@@ -1,6 +1,7 @@
 //! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
 //! [`pool`].
 
+mod anchor;
 mod attributes;
 mod beneath;
 mod buffer;
@@ -25,6 +26,7 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
+    anchor::Anchor,
     attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
     beneath::{CONFINED, Inode, entries_of, inode_of, open_confined, open_entry},
     buffer::{BufferPool, ChunkBuffer},

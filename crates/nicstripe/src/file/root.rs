@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    beneath::{inode_of, open_confined},
+    beneath::{Inode, inode_of, open_confined},
     error::{Barred, FileError},
     hidden::{check_given, check_sought, is_hidden_name},
 };
@@ -57,6 +57,10 @@ impl Root {
             dir: Arc::new(dir.try_clone().map_err(error)?),
             follows_links: true,
         })
+    }
+
+    pub(crate) fn inode(&self) -> io::Result<Inode> {
+        Ok(inode_of(&fstat(&self.dir)?))
     }
 
     /// Returns this root for a peer whose paths may not contain symbolic links. A peer that may only

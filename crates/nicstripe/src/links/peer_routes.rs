@@ -13,7 +13,10 @@ use std::{
 use nicstripe_link::{interfaces, route_to};
 use nicstripe_proto::message::{Expected, PeerAddress};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+};
 
 use super::{
     address_proof::{self, Budgets, Claims},
@@ -232,6 +235,20 @@ impl PeerRoutes {
     pub(crate) async fn interface_up(&self, index: u32) {
         if let Some(keeper) = &self.keeper {
             keeper.reinstall(index).await;
+        }
+    }
+}
+
+impl Drop for PeerRoutes {
+    /// Removes the routes, for which the helper is asked: other tasks of this thread go on.
+    fn drop(&mut self) {
+        let Some(keeper) = self.keeper.take() else {
+            return;
+        };
+        let may_block = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if may_block {
+            tokio::task::block_in_place(|| drop(keeper));
         }
     }
 }

@@ -35,6 +35,8 @@ use crate::{report::error::Error, session::PathPlan};
 pub struct RouteKeeper {
     policy: RoutePolicy,
     shared: Arc<Mutex<Shared>>,
+    /// Held while a thread works with `shared`.
+    turn: Arc<tokio::sync::Mutex<()>>,
     held: Mutex<Vec<HostRoute>>,
     /// Interfaces whose MTU this keeper has changed and not restored.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
@@ -83,13 +85,16 @@ impl RouteKeeper {
 
     /// Creates a keeper for another session, with the same policy and helper.
     pub(crate) fn another(&self) -> Self {
-        Self::sharing(self.policy, self.shared.clone())
+        let mut keeper = Self::sharing(self.policy, self.shared.clone());
+        keeper.turn = self.turn.clone();
+        keeper
     }
 
     fn sharing(policy: RoutePolicy, shared: Arc<Mutex<Shared>>) -> Self {
         Self {
             policy,
             shared,
+            turn: Arc::default(),
             held: Mutex::default(),
             mtus: Mutex::default(),
             is_gone: Arc::default(),
@@ -303,8 +308,14 @@ impl RouteKeeper {
         &self,
         work: impl FnOnce(&mut Shared) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
+        // One thread at a time waits for the helper, however many requests there are.
+        let turn = self.turn.clone().lock_owned().await;
         let shared = self.shared.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&mut shared.lock())).await;
+        let worked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work(&mut shared.lock())
+        })
+        .await;
         worked.unwrap_or_else(|error| Err(E::of_helper(io::Error::other(error))))
     }
 

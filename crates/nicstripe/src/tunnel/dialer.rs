@@ -2,20 +2,15 @@
 
 use std::{
     io,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{discovery::TokenBucket, tunnel::TargetRefusal};
 use parking_lot::Mutex;
-use tokio::{
-    net::{TcpStream, lookup_host},
-    sync::Semaphore,
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 
-use super::stream::Tunnel;
+use super::{resolver::Resolver, stream::Tunnel};
 use crate::{file::Quota, text::logged::logged, trust::DialTarget};
 
 /// Connects tunnels to the targets that the peer's line in the peers file permits (`dial=`).
@@ -28,10 +23,16 @@ pub(crate) struct Dialer {
     records: Mutex<TokenBucket>,
     /// Quota of file descriptors for the peer's key; each tunnel uses one.
     descriptors: Quota,
+    resolver: Resolver,
 }
 
 impl Dialer {
-    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>, descriptors: Quota) -> Self {
+    pub(crate) fn new(
+        peer: String,
+        allowed: Vec<DialTarget>,
+        descriptors: Quota,
+        resolver: Resolver,
+    ) -> Self {
         let records = Mutex::new(TokenBucket::new(
             MOST_RECORDS,
             RECORDS_PER_SECOND,
@@ -43,6 +44,7 @@ impl Dialer {
             attempts: Semaphore::new(MOST_ATTEMPTS),
             records,
             descriptors,
+            resolver,
         }
     }
 
@@ -97,17 +99,19 @@ impl Dialer {
         }
         let deadline = Instant::now() + DIAL_TIMEOUT;
         let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let unresolved = |error: io::Error| {
+        let unresolved = |error: &io::Error| {
             (
                 TargetRefusal::Unresolved,
                 format!("cannot resolve its name: {error}"),
             )
         };
-        let found = timeout(DIAL_TIMEOUT, lookup_host(target))
+        let addresses = timeout(DIAL_TIMEOUT, self.resolver.resolve(target))
             .await
-            .map_err(|_| unresolved(late()))?
-            .map_err(unresolved)?;
-        let addresses: Vec<SocketAddr> = found.collect();
+            .unwrap_or_else(|_| Err(Arc::new(late())))
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::QuotaExceeded => (TargetRefusal::TooMany, error.to_string()),
+                _ => unresolved(&error),
+            })?;
         let mut failure = late();
         for (tried, address) in addresses.iter().enumerate() {
             // Divides the remaining time among the remaining addresses.

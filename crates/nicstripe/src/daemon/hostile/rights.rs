@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use nicstripe_proto::{
     Frame, Message, SessionId,
-    message::{Answer, AnswerKind, Ask, AskKind, CloseCode},
+    message::{Answer, AnswerKind, Ask, AskKind, CloseCode, RefusalCode},
 };
 use tempfile::TempDir;
 
@@ -263,4 +263,47 @@ async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() 
             .is_err()
     );
     assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_peer_moves_the_root_of_another_out_of_what_is_served() {
+    for exists in [true, false] {
+        let guarded = Guarded::new("").await;
+        let (jail, served) = (name("jail"), guarded.folder.path().join("served"));
+        fs::write(guarded.folder.path().join("file"), "secret").unwrap();
+        if !exists {
+            fs::remove_dir(served.join("jail")).unwrap();
+        }
+        guarded.allow(Some(&guarded.jailed("append-only,")));
+        if exists {
+            let mut client = guarded.session(&guarded.client).await;
+            assert!(!sees_file(&mut client).await, "the jail is empty");
+            let mut other = guarded.session(&guarded.other).await;
+            let rename = AskKind::Rename {
+                from: jail,
+                to: name("aside"),
+                replace: false,
+            };
+            assert_eq!(asked(&mut other, rename).await, AnswerKind::Done);
+        }
+        std::os::unix::fs::symlink("..", served.join("jail")).unwrap();
+        let mut late = guarded.connect().await;
+        let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
+        assert_eq!(refused.err(), Some(RefusalCode::Storage), "{exists}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_served_directory_that_was_replaced_is_refused_until_the_daemon_reloads() {
+    let guarded = Guarded::new("").await;
+    let served = guarded.folder.path().join("served");
+    assert!(sees_file(&mut guarded.session(&guarded.other).await).await);
+    fs::rename(&served, guarded.folder.path().join("before")).unwrap();
+    fs::create_dir(&served).unwrap();
+    let mut late = guarded.connect().await;
+    let refused = late.greet(SessionId([1; 16]), true).await.unwrap();
+    assert_eq!(refused.err(), Some(RefusalCode::Storage));
+    guarded.daemon.reload_peers();
+    fs::write(served.join("file"), "new").unwrap();
+    assert!(sees_file(&mut guarded.session(&guarded.other).await).await);
 }
