@@ -1,9 +1,9 @@
 //! Syncs and commit of a target, and recovery if one of them fails.
 
-use std::{fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
+use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
 
 use nicstripe_proto::{Digest, FailCode, Subtree};
-use rustix::fs::{Advice, AtFlags, RenameFlags, fadvise, fstat, renameat_with, statat, unlinkat};
+use rustix::fs::{Advice, AtFlags, RenameFlags, fadvise, renameat_with, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState};
 use crate::file::{beneath::inode_of, disk, error::FileError};
@@ -91,9 +91,21 @@ impl Target {
             RenameFlags::NOREPLACE
         };
         let (dir, name) = (&self.request.dir, &self.request.name);
+        // The owner of the directory can put another file under the name.
+        if !self.is_ours(&self.files.part_name).unwrap_or(false) {
+            self.poisoned.store(true, Ordering::Release);
+            let cause = io::Error::other("another program replaced the partial file");
+            return Err(self.error("name", cause));
+        }
         let renamed = renameat_with(dir, &self.files.part_name, dir, name, flags);
         renamed.map_err(|cause| self.error("name", cause.into()))?;
         self.settle_name()
+    }
+
+    /// Returns true if a name in the target directory refers to the file that holds the data.
+    fn is_ours(&self, name: &OsStr) -> io::Result<bool> {
+        let found = statat(&self.request.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(inode_of(&found) == self.inode()?)
     }
 
     /// Syncs the target directory, which makes the file's name durable.
@@ -115,18 +127,8 @@ impl Target {
     /// Deletes the target's name, which may not be durable, and its journal, which can no longer be
     /// trusted. Keeps the name if the file replaced another one, whose content is lost.
     fn withdraw(&self) {
-        let is_ours = || {
-            let (found, ours) = (
-                statat(
-                    &self.request.dir,
-                    &self.request.name,
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )?,
-                fstat(&self.files.part)?,
-            );
-            Ok::<_, rustix::io::Errno>(inode_of(&found) == inode_of(&ours))
-        };
-        if !self.request.options.replace && is_ours().unwrap_or(false) {
+        let is_ours = self.is_ours(&self.request.name);
+        if !self.request.options.replace && is_ours.unwrap_or(false) {
             let _ = unlinkat(&self.request.dir, &self.request.name, AtFlags::empty());
         }
         let _ = unlinkat(
