@@ -51,6 +51,11 @@ pub enum HoleError {
 }
 
 impl HoleMap {
+    /// Returns the memory of the map in bytes.
+    pub fn memory(&self) -> usize {
+        self.extents.capacity() * size_of::<Extent>()
+    }
+
     /// Adds the next hole of a file with `size` bytes. Merges the hole with the previous one if
     /// both are adjacent.
     ///

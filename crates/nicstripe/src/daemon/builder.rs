@@ -381,7 +381,7 @@ impl DaemonBuilder {
             pool: IoPool::start().map_err(system("start threads"))?,
             files: Quota::new(limits::for_files(self.descriptors)),
             trees: Quota::new(limits::for_files(self.descriptors)),
-            tree_memory: Quota::new(MOST_OF_ALL),
+            memory: Quota::new(MOST_OF_ALL),
             resolver: Resolver::default(),
             buffers: BufferPool::default(),
             chunks: ChunkShares::default(),

@@ -8,11 +8,11 @@ use std::{
 
 use nicstripe_proto::Name;
 
-use crate::file::{entries_of, is_hidden_name};
+use crate::file::{Lease, entries_of, is_hidden_name};
 
 /// Partly listed directories, so that the daemon reads a directory once and not for each page.
 #[derive(Debug, Default)]
-pub(super) struct Listings(VecDeque<Listing>);
+pub(super) struct Listings(VecDeque<(Listing, Lease)>);
 
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -36,27 +36,36 @@ pub(super) const MOST_NAMES: usize = 65_536;
 impl Listings {
     /// Removes and returns the cached listing whose next entry follows `after`, or creates one.
     pub(super) fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
-        let known = self.0.iter().position(|known| {
+        let known = self.0.iter().position(|(known, _)| {
             after.is_some() && known.dir.as_ref() == dir && known.last_sent.as_deref() == after
         });
         let known = known.and_then(|index| self.0.remove(index));
-        known.unwrap_or_else(|| Listing {
+        known.map(|(known, _)| known).unwrap_or_else(|| Listing {
             dir: dir.cloned(),
             read_to: after.map(<[u8]>::to_vec),
             ..Listing::default()
         })
     }
 
-    /// Caches a partly sent listing for its next page. Evicts the least recently used one.
-    pub(super) fn keep(&mut self, listing: Listing) {
+    /// Caches a partly sent listing for its next page, with the lease of its memory. Evicts the
+    /// least recently used one.
+    pub(super) fn keep(&mut self, listing: Listing, lease: Lease) {
         if self.0.len() >= MOST_LISTINGS {
             self.0.pop_front();
         }
-        self.0.push_back(listing);
+        self.0.push_back((listing, lease));
     }
 }
 
 impl Listing {
+    /// Returns the memory of the names in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let names = self.names.iter();
+        names
+            .map(|name| size_of::<Vec<u8>>() + name.capacity())
+            .sum()
+    }
+
     /// Reads the `most` smallest names of the directory that are greater than the last one read.
     pub(super) fn fill(&mut self, dir: &OwnedFd, most: usize) -> io::Result<()> {
         let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
@@ -88,6 +97,7 @@ mod tests {
     use rustix::fs::{CWD, Mode, OFlags, openat};
 
     use super::*;
+    use crate::file::Quota;
 
     fn directory(names: &[&str]) -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
@@ -149,12 +159,14 @@ mod tests {
         let mut listings = Listings::default();
         for dir in ["a", "b", "c"] {
             let names = VecDeque::from([b"y".to_vec()]);
-            listings.keep(Listing {
+            let listing = Listing {
                 dir: Some(name(dir)),
                 last_sent: Some(b"x".to_vec()),
                 names,
                 ..Listing::default()
-            });
+            };
+            let lease = Quota::new(1000).try_lease(listing.memory()).unwrap();
+            listings.keep(listing, lease);
         }
         let left = |listings: &mut Listings, dir: &str, after: Option<&[u8]>| {
             listings.take(Some(&name(dir)), after).names.len()

@@ -16,7 +16,7 @@ use nicstripe_bench::{Desk, Ticket};
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
-    FailCode, Name,
+    FailCode, Name, Offer,
     journal::Timestamp,
     message::{
         AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, MOST_ANSWER, ObjectEntry,
@@ -110,6 +110,25 @@ impl Service {
     /// Returns the peer's quota of file descriptors.
     pub(super) fn files(&self) -> Quota {
         self.shared.files.of(*self.key.as_bytes())
+    }
+
+    /// Returns the peer's quota of memory.
+    fn memory(&self) -> Quota {
+        self.shared.memory.of(*self.key.as_bytes())
+    }
+
+    /// Leases the descriptors of a file to receive, and the memory of its map of holes.
+    async fn lease_target(
+        &self,
+        offer: &Offer,
+        session: &SessionHandle,
+    ) -> Result<Vec<Lease>, FileError> {
+        let mut leases = vec![self.lease_files(OF_TARGET, session).await?];
+        if offer.data.is_some() {
+            let memory = self.memory();
+            leases.push(leased(memory.lease(OF_HOLES), session, "sparse file").await?);
+        }
+        Ok(leases)
     }
 
     /// Waits up to one minute until the peer's quota has `count` file descriptors, and leases them.
@@ -242,7 +261,12 @@ impl Serve for Service {
     ) -> Pending<Box<dyn Source>> {
         Box::pin(async move {
             let lease = self.lease_files(OF_SOURCE, &session).await?;
-            let file = open.await?.keep(lease);
+            let mut file = open.await?.keep(lease);
+            let holes = file.hole_memory();
+            if holes > FREE_HOLES {
+                let memory = self.memory();
+                file = file.keep(leased(memory.lease(holes), &session, "sparse file").await?);
+            }
             Ok(Box::new(FileSource::requested(file)) as Box<dyn Source>)
         })
     }
@@ -250,7 +274,7 @@ impl Serve for Service {
     fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened> {
         Box::pin(async move {
             self.check_writable(&put.name)?;
-            let lease = self.lease_files(OF_TARGET, &session).await?;
+            let leases = self.lease_target(&put.offer, &session).await?;
             let pool = self.pool();
             let attempt = || {
                 let (service, put) = (self.clone(), put.clone());
@@ -262,19 +286,20 @@ impl Serve for Service {
                 }
             };
             let (target, have) = self.once_free(&session, attempt).await?;
-            Ok((FileSink::boxed(target.keep(lease)), have))
+            Ok((FileSink::boxed(target.keep(leases)), have))
         })
     }
 
     fn open_entry_sink(
         self: Arc<Self>,
+        offer: Offer,
         mut attempt: TargetAttempt,
         session: SessionHandle,
     ) -> Pending<SinkOpened> {
         Box::pin(async move {
-            let lease = self.lease_files(OF_TARGET, &session).await?;
+            let leases = self.lease_target(&offer, &session).await?;
             let (target, have) = self.once_free(&session, &mut attempt).await?;
-            Ok((FileSink::boxed(Target::from(target).keep(lease)), have))
+            Ok((FileSink::boxed(Target::from(target).keep(leases)), have))
         })
     }
 
@@ -400,7 +425,10 @@ impl Service {
                 if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
                     listing.names.push_front(name);
                     listing.last_sent = page.entries.last().map(|last| last.name.clone());
-                    self.listings.lock().keep(listing);
+                    // Read again for the next page if the peer's share of memory is used up.
+                    if let Some(lease) = self.memory().try_lease(listing.memory()) {
+                        self.listings.lock().keep(listing, lease);
+                    }
                     return Ok((page.entries, true));
                 }
             }
@@ -683,6 +711,13 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
 fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
     fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
 }
+
+/// Memory for the map of holes of a received file in bytes: 65,536 extents of 16 bytes, in the list
+/// of the protocol, in that of the target, and as chunks.
+const OF_HOLES: usize = 4 << 20;
+
+/// Memory of the map of holes of a sent file that is not charged to the peer, in bytes.
+const FREE_HOLES: usize = 16 << 10;
 
 /// Maximum number of concurrent tree transfers per session; `cp` uses one.
 pub(super) const MOST_TREES: usize = 4;

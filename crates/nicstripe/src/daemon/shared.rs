@@ -33,8 +33,8 @@ pub(crate) struct Shared {
     pub(super) files: Quota,
     /// Quota of file descriptors for directories open in tree transfers.
     pub(super) trees: Quota,
-    /// Quota of memory for the entries of tree transfers, in bytes.
-    pub(super) tree_memory: Quota,
+    /// Quota of memory for tree transfers, maps of holes and kept listings, in bytes.
+    pub(super) memory: Quota,
     /// Resolver of the names to which tunnels lead.
     pub(super) resolver: Resolver,
     pub(super) buffers: BufferPool,

@@ -133,7 +133,7 @@ impl Service {
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
         })?;
         let key = *self.key.as_bytes();
-        let memory = self.shared.tree_memory.of(key);
+        let memory = self.shared.memory.of(key);
         let memory = memory.lease_between(least + request_size, most + request_size);
         let memory = leased(memory, session, "tree").await?;
         let files = self.shared.trees.of(key);

@@ -42,7 +42,7 @@ pub(crate) struct Source {
     packer: Packer,
     /// Lease for the open descriptors. Declared last, so that it is dropped after the file is
     /// closed.
-    lease: Option<Lease>,
+    leases: Vec<Lease>,
 }
 
 /// Data behind a source: a local file, or an object in a storage.
@@ -186,13 +186,13 @@ impl Source {
                 may_change: options.allow_changing,
             },
             packer: Packer::new(options.compress),
-            lease: None,
+            leases: Vec::new(),
         })
     }
 
-    /// Attaches a descriptor lease, held while the file is open.
+    /// Attaches a lease of descriptors or memory, held while the file is open.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
-        self.lease = Some(lease);
+        self.leases.push(lease);
         self
     }
 
@@ -206,6 +206,11 @@ impl Source {
     pub(crate) fn in_chunks_of(mut self, chunk_size: ChunkSize) -> Self {
         self.chunk_size = chunk_size;
         self
+    }
+
+    /// Returns the memory of the map of holes in bytes.
+    pub(crate) fn hole_memory(&self) -> usize {
+        self.offering.holes.memory()
     }
 
     /// Returns the number of bytes outside of holes; `None` if the file has no holes.

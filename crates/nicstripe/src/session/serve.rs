@@ -5,7 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
-    Subtree,
+    Offer, Subtree,
     message::{AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Put, PutTree},
 };
 
@@ -44,6 +44,7 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// like [`open_sink`](Self::open_sink).
     fn open_entry_sink(
         self: Arc<Self>,
+        offer: Offer,
         attempt: TargetAttempt,
         session: SessionHandle,
     ) -> Pending<SinkOpened>;

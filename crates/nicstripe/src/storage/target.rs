@@ -29,8 +29,9 @@ pub(crate) struct Target {
     /// True if the sender will announce holes.
     pub(crate) awaits_holes: bool,
     data: Data,
-    /// Lease of file descriptors. Declared last, so that it is released after the files are closed.
-    lease: Option<Lease>,
+    /// Leases of descriptors and memory. Declared last, so that they are released after the files
+    /// are closed.
+    leases: Vec<Lease>,
 }
 
 /// Destination of the received data.
@@ -53,7 +54,7 @@ impl From<file::Target> for Target {
             grid: target.grid,
             awaits_holes: target.awaits_holes(),
             data: Data::File(target),
-            lease: None,
+            leases: Vec::new(),
         }
     }
 }
@@ -118,14 +119,14 @@ impl Target {
             grid,
             awaits_holes: offer.data.is_some(),
             data: Data::Stored(target),
-            lease: None,
+            leases: Vec::new(),
         };
         Ok((target, have))
     }
 
-    /// Attaches a lease of file descriptors, which is released when the target is closed.
-    pub(crate) fn keep(mut self, lease: Lease) -> Self {
-        self.lease = Some(lease);
+    /// Attaches leases of descriptors and memory, which are released when the target is closed.
+    pub(crate) fn keep(mut self, leases: impl IntoIterator<Item = Lease>) -> Self {
+        self.leases.extend(leases);
         self
     }
 

@@ -65,6 +65,31 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn maps_of_holes_of_one_key_have_half_of_the_memory() {
+    // Each map of 65,536 holes is charged 4 MiB.
+    const SHARE: usize = MOST_OF_ALL / 2 / (4 << 20);
+    let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
+    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    for transfer in 1..=2 * SHARE as u32 {
+        let mut message = put_of(transfer, &format!("f{transfer}"), 1 << 30);
+        if let Message::Put(put) = &mut message {
+            put.offer.data = Some(1000);
+        }
+        evil.say(&message).await.unwrap();
+    }
+    let mut accepted = 0;
+    let counted = async {
+        loop {
+            accepted += usize::from(matches!(evil.message().await, Ok(Message::Accept(_))));
+        }
+    };
+    // Until no more are accepted for a while.
+    let _ = tokio::time::timeout(Duration::from_secs(2), counted).await;
+    assert_eq!(accepted, SHARE);
+    stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
     let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
     let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;

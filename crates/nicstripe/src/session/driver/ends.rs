@@ -321,11 +321,12 @@ impl Driver {
                     return self.fail(transfer, no_tree());
                 };
                 self.ends.entries.insert(transfer, entry);
+                let offer = put.offer.clone();
                 let attempt = move || -> Pending<_> {
                     let (receiver, offer) = (receiver.clone(), put.offer.clone());
                     Box::pin(open_target(receiver, entry.id, offer, put.options))
                 };
-                service.open_entry_sink(Box::new(attempt), session)
+                service.open_entry_sink(offer, Box::new(attempt), session)
             }
             None => service.open_sink(put, session),
         };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, TransferId,
+    Acceptance, Offer, TransferId,
     message::{
         AnswerKind, AskKind, Expected, Get, GetTree, Message, OfferKind, Put, PutTree, WalkRules,
     },
@@ -335,7 +335,12 @@ impl Serve for Batches {
         unimplemented()
     }
 
-    fn open_entry_sink(self: Arc<Self>, _: TargetAttempt, _: SessionHandle) -> Pending<SinkOpened> {
+    fn open_entry_sink(
+        self: Arc<Self>,
+        _: Offer,
+        _: TargetAttempt,
+        _: SessionHandle,
+    ) -> Pending<SinkOpened> {
         unimplemented()
     }
 
