@@ -152,7 +152,7 @@ impl Answerer {
     /// Returns the answer to a datagram from this neighbour; `None` if it is not a valid question,
     /// its key may not find the daemon, or the rate limit is reached.
     ///
-    /// The cheap checks come first, so that a stranger costs no signature.
+    /// The cheap checks come first, so that a stranger costs no signature check.
     fn answer_to(
         &self,
         datagram: &[u8],
@@ -170,11 +170,18 @@ impl Answerer {
         {
             return None;
         }
-        if !limiter.admit(from, now) {
+        let limited = || {
             tracing::debug!(interface = %cable.name, %from, "query rate limit reached");
-            return None;
+            None
+        };
+        if !limiter.check(from, now) {
+            return limited();
         }
         let question = question.verified(is_by)?;
+        // Only what the signature proves is charged to an address.
+        if !limiter.admit(from, now) {
+            return limited();
+        }
         let answer = Answer {
             nonce: question.nonce,
             key: *ours.as_bytes(),
@@ -350,5 +357,29 @@ mod tests {
         let answered = ask(&asker, "fe80::bad".parse().unwrap(), 1000);
         assert!((1..=20).contains(&answered), "{answered}");
         assert_eq!(ask(&asker, ASKER, 1), 1, "another source is still answered");
+    }
+
+    #[test]
+    fn a_flood_of_questions_with_a_trusted_key_and_no_signature_keeps_nobody_out() {
+        let (asker, thief) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let answerer = answerer(&asker, false);
+        let (mut limiter, mut now) = (Limiter::new(Instant::now()), Instant::now());
+        let honest = signed(&question(&asker), &asker);
+        for _ in 0..5 {
+            // 4,000 a second, from as many addresses and from that of the honest one.
+            for number in 0..1000u16 {
+                let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
+                let forged = Question {
+                    address: from,
+                    ..question(&asker)
+                };
+                let forged = signed(&forged, &thief);
+                let answer = answerer.answer_to(&forged, from, cable(), &mut limiter, now);
+                assert_eq!(answer, None);
+            }
+            now += std::time::Duration::from_millis(250);
+            let answer = answerer.answer_to(&honest, ASKER, cable(), &mut limiter, now);
+            assert!(answer.is_some());
+        }
     }
 }

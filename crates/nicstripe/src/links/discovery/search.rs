@@ -465,10 +465,13 @@ impl AnswerVerifier {
         } else {
             &mut questions.strangers
         };
-        if !limiter.admit(*from.ip(), now) {
+        if !limiter.check(*from.ip(), now) {
             return None;
         }
         let answer = answer.verified(is_by)?;
+        if !limiter.admit(*from.ip(), now) {
+            return None;
+        }
         Some(DiscoveredPeer {
             key,
             trusted: peer.is_some(),
@@ -702,6 +705,15 @@ mod tests {
         let believed = believed.count();
         assert!(believed < 200, "{believed} of a flood were checked");
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        // Nor can they in the name of the friend, whose key and question are not secret.
+        for number in 0..500_u16 {
+            let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, number);
+            let forged = Answer {
+                address,
+                ..answer.clone()
+            };
+            assert_eq!(scene.hear(&forged, &stranger, address), None);
+        }
         assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
     }
 
