@@ -1,7 +1,7 @@
 //! Directories that a daemon serves: its own, and those of `root=` in the list of peers.
 //!
 //! A path is resolved once, and the directory is held open. What local users or other peers put
-//! under the path later therefore changes nothing: see [`Anchor`].
+//! under the path later therefore changes nothing: see [`PinnedPath`].
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use nicstripe_proto::FailCode;
 use parking_lot::Mutex;
 
 use crate::{
-    file::{Anchor, FileError, Inode, Root},
+    file::{FileError, Inode, PinnedPath, Root},
     storage::Served,
     text::logged::{logged, logged_error},
     trust::{Access, Home, Peer, Peers},
@@ -30,7 +30,7 @@ pub(super) struct Roots {
     /// Folders of the key and the peers file, which no served directory may contain.
     home: Option<Home>,
     own: Own,
-    anchors: Mutex<HashMap<PathBuf, Arc<Slot>>>,
+    pinned: Mutex<HashMap<PathBuf, Arc<Slot>>>,
     /// True after [`forget`](Self::forget), until the directories are opened again.
     is_forgotten: AtomicBool,
 }
@@ -50,7 +50,7 @@ struct Slot {
     /// Held while a thread works on the path. At most one thread waits for a file system that does
     /// not answer.
     turn: Arc<tokio::sync::Mutex<()>>,
-    anchor: Mutex<Option<Arc<Anchor>>>,
+    found: Mutex<Option<Arc<PinnedPath>>>,
 }
 
 impl Roots {
@@ -59,7 +59,7 @@ impl Roots {
         let roots = Self {
             home,
             own,
-            anchors: Mutex::default(),
+            pinned: Mutex::default(),
             is_forgotten: AtomicBool::new(false),
         };
         roots.find(roots.own_path().as_deref(), &Peers::default())?;
@@ -120,7 +120,7 @@ impl Roots {
     /// longer names.
     pub(super) fn on_peers(self: &Arc<Self>, peers: &Arc<Peers>) {
         let own = self.own_path();
-        self.anchors.lock().retain(|path, _| {
+        self.pinned.lock().retain(|path, _| {
             own.as_ref() == Some(path) || peers.iter().any(|peer| root_of(peer) == Some(path))
         });
         for path in peers.iter().filter_map(root_of) {
@@ -135,7 +135,7 @@ impl Roots {
 
     /// Resolves all paths anew at their next use.
     pub(super) fn forget(&self) {
-        self.anchors.lock().clear();
+        self.pinned.lock().clear();
         self.is_forgotten.store(true, Ordering::Release);
     }
 
@@ -145,7 +145,7 @@ impl Roots {
     }
 
     fn slot(&self, path: &Path) -> Arc<Slot> {
-        self.anchors
+        self.pinned
             .lock()
             .entry(path.to_owned())
             .or_default()
@@ -165,20 +165,20 @@ impl Roots {
             };
         };
         let slot = self.slot(path);
-        let known = slot.anchor.lock().clone();
-        let anchor = match known {
-            Some(anchor) => anchor,
+        let known = slot.found.lock().clone();
+        let found = match known {
+            Some(found) => found,
             None => {
-                let anchor = Anchor::find(path, |prefix, inode| {
+                let found = PinnedPath::find(path, |prefix, inode| {
                     self.is_served(path, prefix, inode, peers)
                 });
-                let anchor = Arc::new(anchor.map_err(failed(path))?);
-                self.warn_of_changers(path, &anchor, peers);
-                *slot.anchor.lock() = Some(anchor.clone());
-                anchor
+                let found = Arc::new(found.map_err(failed(path))?);
+                self.warn_of_changers(path, &found, peers);
+                *slot.found.lock() = Some(found.clone());
+                found
             }
         };
-        self.checked(anchor.open(path).map_err(failed(path))?, path)
+        self.checked(found.open(path).map_err(failed(path))?, path)
     }
 
     fn checked(&self, root: Root, shown: &Path) -> Result<Served, FileError> {
@@ -190,11 +190,11 @@ impl Roots {
     fn is_served(&self, path: &Path, prefix: &Path, inode: Inode, peers: &Peers) -> bool {
         let is_root = |peer: &Peer| root_of(peer).is_some_and(|root| root == prefix);
         let is_held = || {
-            let anchors = self.anchors.lock();
-            anchors
+            let pinned = self.pinned.lock();
+            pinned
                 .iter()
                 .filter(|(other, _)| *other != path)
-                .filter_map(|(_, slot)| slot.anchor.lock().as_ref()?.inode())
+                .filter_map(|(_, slot)| slot.found.lock().as_ref()?.inode())
                 .any(|held| held == inode)
         };
         peers.iter().any(is_root) || is_held() || self.is_given(inode)
@@ -205,12 +205,12 @@ impl Roots {
     }
 
     /// Logs a warning if other peers may rename or replace the directory.
-    fn warn_of_changers(&self, path: &Path, anchor: &Anchor, peers: &Peers) {
+    fn warn_of_changers(&self, path: &Path, found: &PinnedPath, peers: &Peers) {
         let may_change = |peer: &&Peer| {
             peer.options.access == Access::Full
                 && root_of(peer).is_none_or(|root| root != path && path.starts_with(root))
         };
-        if anchor.is_within_served()
+        if found.is_within_served()
             && let Some(other) = peers.iter().find(may_change)
         {
             tracing::warn!(

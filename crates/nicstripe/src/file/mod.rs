@@ -1,7 +1,6 @@
 //! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
 //! [`pool`].
 
-mod anchor;
 mod attributes;
 mod beneath;
 mod buffer;
@@ -13,6 +12,7 @@ mod holes;
 mod journal;
 pub(crate) mod options;
 mod ours;
+mod pinned_path;
 mod pool;
 mod quota;
 mod root;
@@ -26,14 +26,14 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
-    anchor::Anchor,
     attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
-    beneath::{CONFINED, Inode, entries_of, inode_of, open_confined, open_entry},
+    beneath::{Inode, entries_of, inode_of, open_confined, open_entry, open_on_same_mount},
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     holes::{has_hole, may_have_holes},
+    pinned_path::PinnedPath,
     pool::{IoPool, Owner},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,

@@ -16,13 +16,11 @@ use std::{
 };
 
 use nicstripe_proto::{Name, name::MAX_COMPONENTS};
-use rustix::fs::{
-    AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat,
-};
+use rustix::fs::{AtFlags, DirEntry, FileType, fstat, statat, unlinkat};
 
 use super::{dirs::TreeDir, outbox::Outbox};
 use crate::{
-    file::{CONFINED, FileError, entries_of, is_hidden_name},
+    file::{FileError, entries_of, is_hidden_name, open_on_same_mount},
     text::shown_path,
     tree::{filter::Filters, halt::Halt},
 };
@@ -159,9 +157,7 @@ impl Deleter<'_> {
         if shown.len() >= MAX_COMPONENTS {
             return self.fail("delete", shown, io::Error::other("nested too deep"));
         }
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let resolve = CONFINED | ResolveFlags::NO_XDEV;
-        let listed = openat2(dir, name, flags, Mode::empty(), resolve).map_err(io::Error::from);
+        let listed = open_on_same_mount(dir, name).map_err(io::Error::from);
         let (names, dir) = match listed.and_then(|dir| Ok((names_in(&dir)?, dir))) {
             Ok(listed) => listed,
             Err(error) => return self.fail("delete", shown, error),

@@ -24,14 +24,14 @@ use super::{
 /// path was resolved. It is resolved at each use, beneath the open directory and without symbolic
 /// links.
 #[derive(Debug)]
-pub(crate) struct Anchor {
+pub(crate) struct PinnedPath {
     dir: OwnedFd,
     inode: Inode,
     rest: PathBuf,
     is_within_served: bool,
 }
 
-impl Anchor {
+impl PinnedPath {
     /// Resolves `path`, following symbolic links, up to the first directory that `is_served`
     /// accepts by its path and inode, or whose next component is missing.
     pub(crate) fn find(path: &Path, is_served: impl Fn(&Path, Inode) -> bool) -> io::Result<Self> {
@@ -170,8 +170,8 @@ impl Walk {
         }
     }
 
-    fn stop(self, inode: Inode, is_within_served: bool) -> Anchor {
-        Anchor {
+    fn stop(self, inode: Inode, is_within_served: bool) -> PinnedPath {
+        PinnedPath {
             dir: self.dir,
             inode,
             rest: self.ahead.into_iter().rev().collect(),
@@ -194,14 +194,14 @@ mod tests {
 
     use super::*;
 
-    fn anchor(path: &Path, served: &Path) -> Anchor {
-        Anchor::find(path, |prefix, _| prefix == served).unwrap()
+    fn pinned(path: &Path, served: &Path) -> PinnedPath {
+        PinnedPath::find(path, |prefix, _| prefix == served).unwrap()
     }
 
     /// Returns the text of the error, or the content of the file `who` in the directory.
-    fn read(anchor: &Anchor, path: &Path) -> String {
+    fn read(found: &PinnedPath, path: &Path) -> String {
         let name = nicstripe_proto::Name::parse(b"who").unwrap();
-        let opened = anchor
+        let opened = found
             .open(path)
             .and_then(|root| root.open_file(&name, OFlags::RDONLY));
         opened.map_or_else(
@@ -226,14 +226,14 @@ mod tests {
         let (served, b) = (base.join("r"), base.join("r/b"));
         directory(&b);
         directory(&base.join("secret"));
-        let found = anchor(&b, &served);
+        let found = pinned(&b, &served);
         assert!(found.is_within_served() && found.inode().is_none());
         assert_eq!(read(&found, &b), "b");
         fs::rename(&b, base.join("r/aside")).unwrap();
         assert_eq!(read(&found, &b), Errno::NOENT.to_string());
         for target in ["../secret", "aside", "/"] {
             symlink(target, &b).unwrap();
-            for found in [&found, &anchor(&b, &served)] {
+            for found in [&found, &pinned(&b, &served)] {
                 assert!(
                     read(found, &b).contains("contains a symbolic link"),
                     "{target}"
@@ -242,7 +242,7 @@ mod tests {
             fs::remove_file(&b).unwrap();
         }
         let out = base.join("r/../secret");
-        assert!(read(&anchor(&out, &served), &out).contains("symbolic link"));
+        assert!(read(&pinned(&out, &served), &out).contains("symbolic link"));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let base = base.path().canonicalize().unwrap();
         let path = base.join("a/b");
-        let found = anchor(&path, Path::new("/none"));
+        let found = pinned(&path, Path::new("/none"));
         assert!(!found.is_within_served());
         assert_eq!(read(&found, &path), Errno::NOENT.to_string());
         directory(&base.join("secret/b"));
@@ -268,7 +268,7 @@ mod tests {
         let (real, path) = (base.join("real"), base.join("link"));
         directory(&real);
         symlink("real", &path).unwrap();
-        let found = anchor(&path, Path::new("/none"));
+        let found = pinned(&path, Path::new("/none"));
         assert_eq!(read(&found, &path), "real");
         fs::rename(&real, base.join("aside")).unwrap();
         assert!(read(&found, &path).contains("not the directory that was opened first"));
