@@ -4,12 +4,19 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
 use nicstripe_proto::Name;
-use rustix::io::Errno;
+use rustix::{
+    fs::{AtFlags, statat},
+    io::Errno,
+};
 
-use super::error::Barred;
+use super::{
+    beneath::{entries_of, inode_of},
+    error::Barred,
+};
 
 /// Returns the hidden name `.NAME.<8 hex digits>.nicstripe-KIND` of a part file or journal.
 /// Replaces `NAME` by its hash if the result would be too long.
@@ -33,10 +40,50 @@ pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// Returns true if a name is one that [`hidden_name`] creates.
+/// Returns true if a name is one that [`hidden_name`] creates, in upper or lower case.
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
-    name.starts_with(b".")
-        && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
+    let ends_with = |end: &[u8]| {
+        let at = name.len().checked_sub(end.len());
+        at.is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
+    };
+    name.starts_with(b".") && (ends_with(b".nicstripe-part") || ends_with(b".nicstripe-journal"))
+}
+
+/// Returns true if a name leads to a hidden file, also by another spelling: some file systems
+/// ignore case, and FAT has short names. Compares the inodes then.
+pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+    let inode = |name: &[u8]| match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        found => Ok::<_, io::Error>(Some(inode_of(&found?))),
+    };
+    let name = name.as_bytes();
+    if is_hidden_name(name) {
+        return Ok(true);
+    }
+    let Some(found) = inode(name)? else {
+        return Ok(false);
+    };
+    // Every other spelling of a hidden name has letters.
+    let swapped: Vec<u8> = name.iter().map(|byte| swap_case(*byte)).collect();
+    if swapped == name || inode(&swapped)? != Some(found) {
+        return Ok(false);
+    }
+    for entry in entries_of(dir)? {
+        let entry = entry?;
+        let other = entry.file_name().to_bytes();
+        if is_hidden_name(other) && inode(other)? == Some(found) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn swap_case(byte: u8) -> u8 {
+    if byte.is_ascii_alphabetic() {
+        byte ^ 0x20
+    } else {
+        byte
+    }
 }
 
 /// Checks a name that a peer looks up. Hidden files and directories do not exist for peers.
@@ -68,3 +115,33 @@ pub(crate) fn check_given(name: &Name) -> io::Result<()> {
 /// Maximum number of bytes that a hidden name adds to the name: two dots, 8 digits and
 /// `.nicstripe-journal` are 28.
 const ROOM_FOR_SUFFIX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_hidden_file_is_hidden_under_each_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+        let hidden = hidden_name("x".as_ref(), b"tag", "part");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(folder.path().join(&hidden), "").unwrap();
+        // Stands for a directory that ignores case: both spellings lead to the same file.
+        for alias in ["NICSTR~1.NIC", "nicstr~1.nic", "X", "2"] {
+            fs::hard_link(folder.path().join(&hidden), path(alias)).unwrap();
+        }
+        for name in ["other", "OTHER"] {
+            fs::write(path(name), "").unwrap();
+        }
+        let is_hidden = |name: &str| is_hidden_in(&dir, name.as_ref()).unwrap();
+        assert!(is_hidden(hidden.to_str().unwrap()));
+        assert!(is_hidden(&hidden.to_str().unwrap().to_uppercase()));
+        assert!(is_hidden("NICSTR~1.NIC") && is_hidden("nicstr~1.nic"));
+        for other in ["X", "2", "other", "OTHER", "missing"] {
+            assert!(!is_hidden(other), "{other}");
+        }
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) use self::{
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,
-    hidden::{check_given, check_sought, hidden_name, is_hidden_name},
+    hidden::{check_given, check_sought, hidden_name, is_hidden_in, is_hidden_name},
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
     pool::{IoPool, Owner},

@@ -20,7 +20,7 @@ use rustix::{
 use super::{
     beneath::{Inode, inode_of, open_confined},
     error::{Barred, FileError},
-    hidden::{check_given, check_sought, is_hidden_name},
+    hidden::{check_given, check_sought, is_hidden_in},
 };
 use crate::trust::Home;
 
@@ -97,7 +97,9 @@ impl Root {
     /// Opens the parent directory of an existing name. Returns it with the name's last component.
     pub(crate) fn open_parent_of<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_sought(name)?;
-        self.open_parent(name)
+        let (parent, leaf) = self.open_parent(name)?;
+        sought_in(&parent, leaf)?;
+        Ok((parent, leaf))
     }
 
     /// Opens the parent directory of a name that is about to be created. Returns it with the name's
@@ -107,7 +109,11 @@ impl Root {
         name: &'a Name,
     ) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_given(name)?;
-        self.open_parent(name)
+        let (parent, leaf) = self.open_parent(name)?;
+        match is_hidden_in(&parent, leaf)? {
+            true => Err(Barred::Hidden.into()),
+            false => Ok((parent, leaf)),
+        }
     }
 
     fn open_parent<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
@@ -160,7 +166,14 @@ impl Root {
 
     fn open_sought(&self, name: Option<&Name>, flags: OFlags) -> io::Result<OwnedFd> {
         name.map_or(Ok(()), check_sought)?;
-        self.open_beneath(&name.map(path_of).unwrap_or_default(), flags)
+        let opened = self.open_beneath(&name.map(path_of).unwrap_or_default(), flags)?;
+        if let Some(name) = name.filter(|_| !flags.contains(OFlags::DIRECTORY)) {
+            let path = path_of(name);
+            let parent = path.parent().unwrap_or(Path::new(""));
+            let parent = self.open_beneath(parent, OFlags::DIRECTORY | OFlags::PATH)?;
+            sought_in(&parent, OsStr::from_bytes(name.file_name()))?;
+        }
+        Ok(opened)
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -196,9 +209,8 @@ impl Root {
                 }
                 continue;
             }
-            if is_hidden_name(next.as_bytes()) {
-                return Err(Errno::NOENT.into());
-            }
+            let parent = open_confined(&self.dir, &path, OFlags::DIRECTORY | OFlags::PATH)?;
+            sought_in(&parent, &next)?;
             path.push(next);
             let found = open_confined(&self.dir, &path, OFlags::PATH | OFlags::NOFOLLOW)?;
             if FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink {
@@ -208,6 +220,14 @@ impl Root {
             }
         }
         Ok(path)
+    }
+}
+
+/// Checks that a name does not lead to a hidden file, which does not exist for peers.
+fn sought_in(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match is_hidden_in(dir, name)? {
+        true => Err(Errno::NOENT.into()),
+        false => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
 use crate::{
-    file::{Root, inode_of, is_hidden_name, open_confined},
+    file::{Root, inode_of, is_hidden_in, is_hidden_name, open_confined},
     text::shown_path,
 };
 
@@ -63,8 +63,13 @@ impl Base {
     }
 
     /// Returns true for the name of a part file or journal at a daemon, which clients must not see.
-    pub(super) fn hides(&self, leaf: &[u8]) -> bool {
-        matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
+    /// `is_listed` is true for a name that was read from the directory, and not given by the client.
+    pub(super) fn hides(&self, dir: &OwnedFd, leaf: &[u8], is_listed: bool) -> bool {
+        matches!(self, Self::Beneath(..))
+            && match is_listed {
+                true => is_hidden_name(leaf),
+                false => is_hidden_in(dir, OsStr::from_bytes(leaf)).unwrap_or(true),
+            }
     }
 
     pub(super) fn label(&self) -> String {

@@ -198,8 +198,9 @@ impl Walk {
         if let Err(error) = location.name() {
             return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error));
         }
-        let is_hidden = location.directory.anchor.base.hides(leaf);
-        if is_hidden && matches!(selection, Selection::All) {
+        let is_listed = matches!(selection, Selection::All);
+        let is_hidden = location.directory.anchor.base.hides(&dir, leaf, is_listed);
+        if is_hidden && is_listed {
             return;
         }
         let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {

@@ -24,7 +24,7 @@ use super::{
     surplus::Deleter,
 };
 use crate::{
-    file::{Attributes, FileError, entries_of, is_hidden_name},
+    file::{Attributes, FileError, entries_of, is_hidden_in, is_hidden_name},
     text::shown_path,
     tree::options::{EntryOutcome, cannot_make_directory},
 };
@@ -210,7 +210,13 @@ impl Receiver {
                     .with_code(FailCode::Refused),
             )
         };
-        let error = if is_hidden_name(leaf.name.as_bytes()) {
+        // A directory that a dry run has not made hides nothing.
+        let dir = leaf.parent.open().ok();
+        let is_hidden = match &dir {
+            Some(dir) => is_hidden_in(dir, &leaf.name).unwrap_or(true),
+            None => is_hidden_name(leaf.name.as_bytes()),
+        };
+        let error = if is_hidden {
             refused("names like this are reserved for partial files")
         } else if !leaf.parent.has_room_for(&leaf.name) {
             refused("its path is too long or too deep")

@@ -55,10 +55,10 @@ impl Walk {
         }
         let failed = |error: io::Error| (code_of_source(&error), error);
         Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
-        if anchor.base.hides(leaf) {
+        let dir = anchor.dir().map_err(failed)?;
+        if anchor.base.hides(&dir, leaf, false) {
             return Err(failed(rustix::io::Errno::NOENT.into()));
         }
-        let dir = anchor.dir().map_err(failed)?;
         let stat =
             statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
         let mut looked = StatEntry {
