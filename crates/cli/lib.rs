@@ -48,6 +48,8 @@ use crate::{
 /// `--version` end the process inside this function, as in clap.
 pub fn main() -> ExitCode {
     panics::end_on_panic();
+    // Cannot fail on Linux; without it, only a file beyond the limit of file sizes ends the command.
+    let _ = nicstripe_link::ignore_file_size_signal();
     let terminal = Terminal::default();
     let args = match Args::try_parse() {
         Ok(args) => args,

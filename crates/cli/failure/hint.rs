@@ -1,11 +1,16 @@
 //! `hint:` lines for errors of the library, with the command to type if one helps.
 
-use std::io::{self, ErrorKind};
+use std::{
+    error,
+    io::{self, ErrorKind},
+    iter::successors,
+};
 
 use nicstripe::{
     CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
     trust::{DialTarget, PeerOptions, Peers, PublicKey},
 };
+use rustix::io::Errno;
 
 use crate::{
     places,
@@ -14,6 +19,24 @@ use crate::{
         spelling::nearest,
     },
 };
+
+/// Returns the hint for an error whose cause is a resource limit of this process.
+pub(super) fn of_limit(error: &(dyn error::Error + 'static)) -> Option<&'static str> {
+    successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .find_map(|error| match Errno::from_io_error(error)? {
+            Errno::MFILE => Some(MORE_OPEN_FILES),
+            Errno::FBIG => Some(LARGER_FILES),
+            _ => None,
+        })
+}
+
+const MORE_OPEN_FILES: &str =
+    "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a systemd unit";
+
+/// Hint for an EFBIG, which also a file system returns whose largest file is smaller.
+const LARGER_FILES: &str =
+    "show the limit of file sizes: ulimit -f, or LimitFSIZE= of a systemd unit; FAT allows 4 GiB";
 
 /// Returns the hint for an error of starting a thread.
 pub(super) fn of_thread(error: &io::Error) -> Option<String> {
@@ -418,6 +441,19 @@ mod tests {
         assert!(hint_of(&["--inplace"]).ends_with(
             "; the target is inconsistent until a rerun: nicstripe cp --inplace nas:a b"
         ));
+    }
+
+    #[test]
+    fn a_limit_of_the_process_says_how_to_raise_it() {
+        let of = |errno: Errno| {
+            hint_of(Error::System {
+                what: "open a socket",
+                source: errno.into(),
+            })
+        };
+        assert_eq!(of(Errno::MFILE).as_deref(), Some(MORE_OPEN_FILES));
+        assert_eq!(of(Errno::FBIG).as_deref(), Some(LARGER_FILES));
+        assert_eq!(of(Errno::IO), None);
     }
 
     #[test]

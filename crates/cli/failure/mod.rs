@@ -59,6 +59,13 @@ pub(crate) enum Failure {
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
     #[error("cannot install signal handlers")]
+    /// The limit of open files leaves no room for the files that a command needs.
+    #[error("cannot open the files of this command under {}", open_file_limit(*most))]
+    OpenFiles {
+        /// Soft limit of this process; `None` for no limit.
+        most: Option<u64>,
+        source: io::Error,
+    },
     Signals(#[source] io::Error),
 }
 
@@ -109,7 +116,9 @@ impl Failure {
             Self::Library(error) => Exit::of_error(error),
             Self::LogFilter { .. } | Self::Setting { .. } => Exit::Usage,
             Self::Source { .. } | Self::Write { .. } | Self::Output(_) => Exit::Files,
-            Self::Listen { .. } | Self::Runtime(_) | Self::Signals(_) => Exit::Failed,
+            Self::Listen { .. } | Self::OpenFiles { .. } | Self::Runtime(_) | Self::Signals(_) => {
+                Exit::Failed
+            }
             Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
         }
     }
@@ -120,6 +129,9 @@ impl Failure {
         match self {
             Self::Command(error) => error.hint(invocation),
             Self::Library(error) => hint::of_error(error, invocation),
+        if let Some(hint) = hint::of_limit(self) {
+            return Some(hint.to_owned());
+        }
             Self::Interrupted { resumable, .. } => resumable.then(|| hint::again(invocation)),
             Self::Runtime(error) => hint::of_thread(error),
             _ => None,
@@ -162,6 +174,13 @@ impl Failure {
 /// Error of finding the configuration directory: `NICSTRIPE_HOME` and `HOME` are unset, or one
 /// holds a relative path.
 impl CommandError for HomeError {}
+fn open_file_limit(most: Option<u64>) -> String {
+    most.map_or_else(
+        || "the system's limit".to_owned(),
+        |most| format!("a limit of {most} open files"),
+    )
+}
+
 
 /// Error of reading or creating the private key of this machine.
 impl CommandError for IdentityError {

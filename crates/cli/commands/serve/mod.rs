@@ -76,7 +76,6 @@ impl Serve {
             settings.routes.into(),
             &places::routes_dir(&home),
         ));
-        runtime::raise_open_files();
         runtime::run(async {
             let mut signals = Signals::take()?;
             if !io::stderr().is_terminal() {

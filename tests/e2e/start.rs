@@ -1,0 +1,103 @@
+//! Tests of the state in which a command is started: limits and environment.
+
+use std::process::Command;
+
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content,
+    pair::{LOOPBACK, MIB, Pair},
+    program,
+};
+
+/// Runs a shell script in which `$nicstripe` is the program, on a side.
+fn shell(side: &Side, script: &str) -> Command {
+    let mut command = side.command("/bin/sh");
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("nicstripe", program())
+        .args(["-c", script]);
+    command
+}
+
+fn run(pair: &Pair, script: &str) -> Outcome {
+    Process::spawn(pair.shell(script)).finish()
+}
+
+/// Creates a pair whose daemon was started by a shell script that ends in `exec`.
+fn pair_started_by(script: &str) -> Pair {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    let script = format!("{script} $nicstripe serve --port 0 {}", LOOPBACK.join(" "));
+    let daemon = Daemon::listening(Process::spawn(shell(&server, &script)));
+    Pair {
+        client,
+        server,
+        daemon,
+    }
+}
+
+#[test]
+fn a_file_above_the_daemons_limit_fails_alone() {
+    // Blocks of 512 bytes: 4 MiB.
+    let pair = pair_started_by("ulimit -f 8192; exec");
+    pair.client.write("large", content(8 * MIB));
+    pair.client.make_dir("src");
+    pair.client.write("src/large", content(8 * MIB));
+    pair.client.write("src/small", "bytes");
+    pair.cp(&["large", "127.0.0.1:"])
+        .expect(11)
+        .error(&["\"large\"", "File too large"]);
+    Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:pipe"]), content(8 * MIB))
+        .finish()
+        .expect(11)
+        .error(&["File too large"]);
+    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(23);
+    assert_eq!(pair.server.read("src/small"), b"bytes");
+    assert!(!pair.server.has("src/large") && !pair.server.has("large"));
+    assert!(!pair.daemon.process.has_ended());
+}
+
+#[test]
+fn a_file_above_the_clients_limit_fails_with_the_limit_in_the_hint() {
+    let pair = Pair::new();
+    pair.server.write("large", content(8 * MIB));
+    for target in [".", "-f .", "- >piped"] {
+        run(
+            &pair,
+            &format!("ulimit -f 8192; $cp 127.0.0.1:large {target}"),
+        )
+        .expect(11)
+        .error(&["File too large"])
+        .hint(&["ulimit -f"]);
+    }
+    assert!(!pair.client.has("large"));
+}
+
+#[test]
+fn too_few_open_files_are_an_error_that_says_how_to_get_more() {
+    let pair = Pair::new();
+    pair.client.write("file", "bytes");
+    let cp = run(&pair, "ulimit -n 8; $cp file 127.0.0.1:");
+    cp.expect(1)
+        .error(&["a limit of 8 open files"])
+        .hint(&["ulimit -n "]);
+    let serve = "ulimit -n 8; exec $nicstripe serve --port 0 --interface lo";
+    Process::spawn(shell(&pair.server, serve))
+        .finish()
+        .expect(1)
+        .error(&["a limit of 8 open files"])
+        .hint(&["LimitNOFILE="]);
+    // The soft limit is raised.
+    run(&pair, "ulimit -S -n 8; $cp file 127.0.0.1:").expect(0);
+}
+
+#[test]
+fn the_environment_of_other_programs_starts_no_other_threads() {
+    let pair = Pair::new();
+    for value in ["0", "many", "$(printf '\\377')"] {
+        let script = format!("export TOKIO_WORKER_THREADS={value}; $cp -f 127.0.0.1:file - ");
+        pair.server.write("file", "bytes");
+        let outcome = run(&pair, &script).expect(0);
+        assert_eq!(outcome.stdout, "bytes");
+    }
+}
