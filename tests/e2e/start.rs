@@ -1,4 +1,4 @@
-//! Tests of the state in which a command is started: limits and environment.
+//! Tests of the state in which a command is started: limits, environment, ignored signals.
 
 use std::process::Command;
 
@@ -7,6 +7,7 @@ use nicstripe_testkit::{
     pair::{LOOPBACK, MIB, Pair},
     program,
 };
+use rustix::process::Signal;
 
 /// Runs a shell script in which `$nicstripe` is the program, on a side.
 fn shell(side: &Side, script: &str) -> Command {
@@ -100,4 +101,38 @@ fn the_environment_of_other_programs_starts_no_other_threads() {
         let outcome = run(&pair, &script).expect(0);
         assert_eq!(outcome.stdout, "bytes");
     }
+}
+
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    let pair = Pair::new();
+    for (name, signal) in [("HUP", Signal::HUP), ("INT", Signal::INT)] {
+        let mut command = pair.shell(&format!(
+            "trap '' {name}; exec $cp --json-stream - 127.0.0.1:{name}"
+        ));
+        command.env("LANG", "C");
+        let (cp, stdin) = Process::spawn_open(command);
+        {
+            use std::io::Write as _;
+            let mut stdin = stdin;
+            stdin.write_all(&content(2 * MIB)).unwrap();
+            cp.await_bytes(1);
+            cp.signal(signal);
+            // The handlers are installed before the first byte, and signals are delivered in order.
+            cp.signal(Signal::USR1);
+            cp.await_stderr("MB/s");
+        }
+        cp.finish().expect(0);
+        assert_eq!(pair.server.read(name).len(), 2 * MIB, "{name}");
+    }
+}
+
+#[test]
+fn a_daemon_reloads_at_a_signal_that_was_ignored_at_the_start() {
+    let pair = pair_started_by("trap '' HUP INT; exec");
+    pair.daemon.process.signal(Signal::INT);
+    pair.daemon.process.signal(Signal::HUP);
+    pair.daemon.process.await_stderr("configuration reloaded");
+    pair.client.write("file", "bytes");
+    pair.cp(&["file", "127.0.0.1:"]).expect(0);
 }

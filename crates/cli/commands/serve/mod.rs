@@ -79,7 +79,7 @@ impl Serve {
         runtime::run(async {
             let mut signals = Signals::take()?;
             if !io::stderr().is_terminal() {
-                signals.reload_on_hangup();
+                signals.reload_on_hangup()?;
             }
             let started = start(&settings, routes, &home, terminal).await?;
             let service = Service {
