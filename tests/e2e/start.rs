@@ -1,4 +1,5 @@
-//! Tests of the state in which a command is started: limits, environment, ignored signals.
+//! Tests of the state in which a command is started: limits, environment, ignored signals and
+//! closed standard streams.
 
 use std::process::Command;
 
@@ -135,4 +136,77 @@ fn a_daemon_reloads_at_a_signal_that_was_ignored_at_the_start() {
     pair.daemon.process.await_stderr("configuration reloaded");
     pair.client.write("file", "bytes");
     pair.cp(&["file", "127.0.0.1:"]).expect(0);
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_an_error() {
+    let pair = Pair::new();
+    pair.client.make_dir("src");
+    pair.client.write("src/file", "bytes");
+    let commands = [
+        "$cp -rn src 127.0.0.1:",
+        "$cp --json -r src 127.0.0.1:json",
+        "$cp --json-stream -r src 127.0.0.1:stream",
+        "$cp -h",
+        "$nicstripe --help",
+        "$nicstripe --version",
+        "$nicstripe cp --help",
+        "$nicstripe key",
+        "$nicstripe trust list",
+        "$nicstripe links",
+        "$nicstripe serve --check-config",
+        "$nicstripe completions bash",
+        "$nicstripe man",
+    ];
+    for command in commands {
+        for (stream, why) in [
+            (">/dev/full", "No space left on device"),
+            (">&-", "Bad file descriptor"),
+        ] {
+            let script = format!("nicstripe={}; {command} {stream}", program());
+            run(&pair, &script)
+                .expect(11)
+                .error(&["cannot write to standard output", why]);
+        }
+        // Opened for both directions, as Python's subprocess.DEVNULL is.
+        let script = format!("nicstripe={}; {command} 1<>/dev/null", program());
+        run(&pair, &script).expect(0);
+    }
+    assert_eq!(pair.server.read("json/file"), b"bytes");
+}
+
+#[test]
+fn a_closed_stream_is_not_copied() {
+    let pair = Pair::new();
+    pair.server.write("file", "bytes");
+    for (command, name) in [
+        ("$cp 127.0.0.1:file - >&-", "standard output"),
+        ("$cp - 127.0.0.1:new <&-", "standard input"),
+        ("$cp --files-from - . 127.0.0.1: <&-", "standard input"),
+        (
+            "$nicstripe dial 127.0.0.1 localhost:22 <&-",
+            "standard input",
+        ),
+        (
+            "$nicstripe dial 127.0.0.1 localhost:22 >&-",
+            "standard output",
+        ),
+        (
+            "$nicstripe serve restic --stdio 127.0.0.1:r <&-",
+            "standard input",
+        ),
+        (
+            "$nicstripe serve restic --stdio 127.0.0.1:r >&-",
+            "standard output",
+        ),
+    ] {
+        run(&pair, &format!("nicstripe={}; {command}", program()))
+            .expect(2)
+            .error(&[name, "closed"]);
+    }
+    assert_eq!(pair.server.names(), ["file"]);
+    // /dev/null is open.
+    run(&pair, "$cp 127.0.0.1:file - 1<>/dev/null").expect(0);
+    run(&pair, "$cp - 127.0.0.1:new 0<>/dev/null").expect(0);
+    assert_eq!(pair.server.read("new"), b"");
 }

@@ -22,6 +22,7 @@
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
+//! | find closed standard streams | [`was_closed_at_start`] |
 //!
 //! Everything except [`Changes`] is synchronous: the kernel answers netlink requests inside the
 //! system call. Linux only; an item's doc names the kernel version if it needs more than 4.11.
@@ -42,6 +43,7 @@ pub use crate::{
         facts::HostFacts,
         file_system::file_system,
         signals::{ignore_file_size_signal, is_signal_ignored},
+        streams::was_closed_at_start,
         threads::check_threads,
     },
     interface::{

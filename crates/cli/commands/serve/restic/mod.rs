@@ -35,7 +35,7 @@ use super::own_names::OwnNames;
 use crate::{
     connect::location::Remote,
     failure::{Failure, exit::Stop},
-    output::{logging, terminal::Terminal},
+    output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
 };
 
@@ -44,6 +44,10 @@ impl Restic {
     /// signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
+        if self.stdio {
+            streams::check_input()?;
+            streams::check_output()?;
+        }
         let remote = self.address()?;
         let keeper = self.connect.keeper()?;
         runtime::run(self.serve(remote, keeper, terminal))
@@ -82,9 +86,9 @@ impl Restic {
                 if let Some(words) = words {
                     // Printed as a variable, because other users can see the command line of
                     // restic.
-                    terminal.result(format_args!(
+                    stdout::line(format_args!(
                         "export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"
-                    ));
+                    ))?;
                 }
                 let served = async {
                     tokio::select! {
