@@ -2,6 +2,7 @@
 //!
 //! - [`arguments`]: the command line as typed
 //! - [`server`]: HTTP on TCP or on standard input and output
+//! - [`places`]: limits of TCP connections
 //! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
 //! - [`starter`]: detects the end of the parent process
@@ -11,6 +12,7 @@ mod body;
 mod objects;
 mod password;
 mod peer;
+mod places;
 mod range;
 mod reply;
 mod repository;
@@ -28,6 +30,7 @@ pub(crate) use self::arguments::Restic;
 use self::{
     password::{PASSWORD, Password, USER},
     peer::Peer,
+    places::{Limits, Places},
     repository::Repository,
     server::{Guard, Server},
 };
@@ -73,7 +76,14 @@ impl Restic {
         };
         let base = remote.path.name().cloned();
         let repository = Repository::new(Arc::new(Peer(client.clone())), base);
-        let serve = |guard| Arc::new(Server { repository, guard });
+        let serve = |guard| {
+            let places = Arc::new(Places::new(Limits::default()));
+            Arc::new(Server {
+                repository,
+                guard,
+                places,
+            })
+        };
         let stopped = match listening {
             Some(Listening {
                 listener,
@@ -102,7 +112,7 @@ impl Restic {
                 let stream = streams::input(PIPE)
                     .and_then(|input| Ok(tokio::io::join(input, streams::output(PIPE)?)))
                     .map_err(Failure::Output)?;
-                until_stopped(answer(serve(None).serve(stream)), &mut signals).await
+                until_stopped(answer(serve(None).serve(stream, None)), &mut signals).await
             }
         };
         signals.finish(client.close()).await;

@@ -3,9 +3,11 @@
 mod memory;
 
 use std::{
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -16,12 +18,16 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, ORIGIN, RANGE},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    net::{TcpListener, TcpStream},
+};
 
 use self::memory::Memory;
 use super::{
     body::next_bytes,
     password::Password,
+    places::{Limits, Places},
     repository::Repository,
     server::{Guard, Server},
 };
@@ -42,6 +48,10 @@ impl Rig {
     }
 
     fn with_guard(guard: Option<Guard>) -> Self {
+        Self::with_limits(guard, Limits::default())
+    }
+
+    fn with_limits(guard: Option<Guard>, limits: Limits) -> Self {
         let memory = Memory::default();
         let repository = Repository::new(
             Arc::new(memory.clone()),
@@ -49,14 +59,18 @@ impl Rig {
         );
         Self {
             memory,
-            server: Arc::new(Server { repository, guard }),
+            server: Arc::new(Server {
+                repository,
+                guard,
+                places: Arc::new(Places::new(limits)),
+            }),
         }
     }
 
     /// Connects to the server over an in-memory stream, and returns the client's end.
     fn connect(&self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
-        tokio::spawn(self.server.clone().serve(far));
+        tokio::spawn(self.server.clone().serve(far, None));
         near
     }
 
@@ -490,6 +504,123 @@ async fn with_a_password_only_who_knows_it_is_answered() {
     assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
+}
+
+/// Starts a server with a password on a TCP port of the loopback interface.
+async fn listening(limits: Limits) -> SocketAddr {
+    let guard = Guard {
+        password: Some(Password::of("user", "pass")),
+        names: None,
+    };
+    let rig = Rig::with_limits(Some(guard), limits);
+    rig.memory.plant("repo/config", b"x");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(rig.server.accept(listener));
+    address
+}
+
+/// Sends a request with the right password, and returns the start of the response.
+async fn ask_with_the_password(stream: &mut TcpStream) -> String {
+    let request = "GET /config HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dXNlcjpwYXNz\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    in_time(stream.read_exact(&mut start)).await.unwrap();
+    String::from_utf8(start.to_vec()).unwrap()
+}
+
+/// Waits until the server closes a connection.
+async fn closed(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    let _ = in_time(stream.read_to_end(&mut rest)).await;
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work)
+        .await
+        .expect("not within 60 s")
+}
+
+/// Beginnings of connections that never carry the password: nothing, a cut HTTP/1.1 header, the
+/// HTTP/2 preface and its settings.
+const STRANGERS: [&[u8]; 3] = [
+    b"",
+    b"GET /config HTTP/1.1\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+];
+
+#[tokio::test]
+async fn connections_without_the_password_do_not_keep_its_holder_out() {
+    let never = Duration::from_secs(3600);
+    let address = listening(Limits {
+        proof_time: never,
+        idle_time: never,
+        ..Limits::default()
+    })
+    .await;
+    let mut early = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut early).await, "HTTP/1.1 200");
+    let mut strangers = Vec::new();
+    for index in 0..200 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(STRANGERS[index % STRANGERS.len()])
+            .await
+            .unwrap();
+        strangers.push(stream);
+    }
+    let mut late = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut late).await, "HTTP/1.1 200");
+    // 200 of 64 places: the oldest ones are closed.
+    for stream in strangers.drain(..100) {
+        closed(stream).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_the_password_is_closed_in_time() {
+    let address = listening(Limits {
+        proof_time: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
+    for start in STRANGERS {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(start).await.unwrap();
+        closed(stream).await;
+    }
+    // A wrong password proves nothing.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"GET /config HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    closed(stream).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_also_with_the_password() {
+    let address = listening(Limits {
+        idle_time: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
+    let mut one = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut one).await, "HTTP/1.1 200");
+    closed(one).await;
+    let two = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(two))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
+    let asked = request(Method::GET, "/config", &[known], Feed::default());
+    let answer = Answer::of(sender.send_request(asked).await.unwrap()).await;
+    assert_eq!(answer.body, b"x");
+    // The client keeps the connection open, and answers pings.
+    in_time(connection).await.unwrap().unwrap();
+    drop(sender);
 }
 
 #[tokio::test]
