@@ -3,12 +3,14 @@
 //! - [`arguments`]: the command line as typed
 //! - [`server`]: HTTP on TCP or on standard input and output
 //! - [`places`]: limits of TCP connections
-//! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
+//! - [`repository`]: answers requests, with [`target`] (paths), [`list`], [`range`], [`body`] and
+//!   [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
 //! - [`starter`]: detects the end of the parent process
 
 mod arguments;
 mod body;
+mod list;
 mod objects;
 mod password;
 mod peer;

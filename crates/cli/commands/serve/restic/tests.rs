@@ -408,6 +408,55 @@ async fn lists_have_two_versions_and_no_strangers() {
     );
 }
 
+/// Asks for a list, and returns the response and the connection that must outlive it.
+async fn list_of(rig: &Rig, path: &str) -> (Response<Incoming>, http1::SendRequest<Feed>) {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(rig.connect())).await.unwrap();
+    tokio::spawn(connection);
+    let asked = request(Method::GET, path, &[V2], Feed::default());
+    let response = in_time(sender.send_request(asked)).await.unwrap();
+    (response, sender)
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_passed_on_and_not_kept() {
+    let rig = Rig::new();
+    for kind in ["keys", "data"] {
+        rig.memory.plant(&format!("repo/{kind}/README"), b"x");
+    }
+    rig.memory.make_endless("repo/keys");
+    let (response, _sender) = list_of(&rig, "/keys/").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let mut received = 0;
+    while received < 8 * MIB {
+        received += in_time(next_bytes(&mut body)).await.unwrap().unwrap().len();
+    }
+    drop(body);
+    // Nothing of a repository is in it, so that nothing can be passed on.
+    rig.memory.make_endless("repo/data");
+    let (response, _sender) = list_of(&rig, "/data/").await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn a_long_list_is_whole_and_fails_as_a_whole() {
+    let rig = Rig::new();
+    for number in 0..3000 {
+        rig.memory.plant(
+            &format!("repo/data/{:02x}/{number:064x}", number % 256),
+            b"x",
+        );
+    }
+    let list = rig.ask(Method::GET, "/data/", &[V2]).await;
+    let files: Vec<serde_json::Value> = serde_json::from_str(list.text()).unwrap();
+    assert_eq!(files.len(), 3000);
+    rig.memory.fail(Some(StatusCode::SERVICE_UNAVAILABLE));
+    for path in ["/data/", "/keys/"] {
+        let status = rig.ask(Method::GET, path, &[]).await.status;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}
+
 #[tokio::test]
 async fn parts_of_a_file_are_to_be_had() {
     let rig = Rig::new();
