@@ -107,7 +107,7 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some(format!("free space there, then run the same command again: {}", invocation.typed()))
         }
         error => {
-            error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
+            error.fail_code().and_then(|code| of_fail_code(code, error, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
         }
     }
 }
@@ -152,7 +152,7 @@ fn trust_us(ours: &PublicKey) -> String {
 
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
 /// needs none; the caller may then hint that a rerun resumes.
-fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
+fn of_fail_code(code: FailCode, error: &Error, invocation: &Invocation) -> Option<String> {
     Some(match code {
         FailCode::NotAFile if !invocation.is_recursive() => {
             format!("if it is a directory: {}", invocation.with_flag("-r"))
@@ -161,9 +161,18 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
         FailCode::Exists => NextStep::Replace.text(invocation),
         FailCode::NoSpace => NextStep::Room.text(invocation),
         FailCode::SourceChanged => NextStep::Rerun.text(invocation),
-        FailCode::Refused => NextStep::Rights.text(invocation),
+        FailCode::Refused if is_about_rights(&nicstripe::chain(error)) => {
+            NextStep::Rights.text(invocation)
+        }
         _ => return None,
     })
+}
+
+/// Returns true if the text of a [`FailCode::Refused`] names a right that the peer lacks, such as
+/// "this peer may only read". The others name a rule that no right changes, such as the limits of
+/// names, or a permission of the file system.
+pub(crate) fn is_about_rights(text: &str) -> bool {
+    text.contains("peer may ")
 }
 
 /// Remedy for a file that could not be copied.
