@@ -8,7 +8,7 @@ use crate::{
         trust,
     },
     failure::Failure,
-    output::terminal::Terminal,
+    output::{stdout, terminal::Terminal},
 };
 
 /// Copy large files between two machines over every cable that joins them, and verify what arrives
@@ -64,9 +64,7 @@ fn print_help(subcommand: &str) -> Result<(), Failure> {
     let mut root = Args::command();
     root.build();
     let command = root.find_subcommand_mut(subcommand);
-    command
-        .map_or(Ok(()), clap::Command::print_help)
-        .map_err(Failure::Output)
+    stdout::write(|| command.map_or(Ok(()), clap::Command::print_help)).map_err(Failure::Output)
 }
 
 const FIRST_STEPS: &str = "\

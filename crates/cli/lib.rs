@@ -37,23 +37,27 @@ use crate::{
     args::Args,
     commands::cp,
     failure::{Failure, exit::Exit, panics},
-    output::terminal::Terminal,
+    output::{stdout, terminal::Terminal},
     text::invocation::Invocation,
 };
 
 /// Runs the command of this process, and returns its exit code.
 ///
 /// Must be the first call in `main`, while the process has one thread: `demo` may enter a user
-/// namespace, which the kernel allows only to single-threaded processes. Usage errors, `--help` and
-/// `--version` end the process inside this function, as in clap.
+/// namespace, which the kernel allows only to single-threaded processes. Usage errors end the
+/// process inside this function, as in clap.
 pub fn main() -> ExitCode {
     panics::end_on_panic();
+    // Cannot fail on Linux; without it, only a file beyond the limit of file sizes ends the command.
+    let _ = nicstripe_link::ignore_file_size_signal();
     let terminal = Terminal::default();
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => return usage(&error, &terminal),
+    let result = match Args::try_parse() {
+        Ok(args) => args.command.run(&terminal),
+        Err(error) if error.use_stderr() => return usage(&error, &terminal),
+        // The text of `--help` or `--version`.
+        Err(asked) => stdout::write(|| asked.print()).map_err(Failure::Output),
     };
-    match args.command.run(&terminal) {
+    match result {
         Ok(()) => Exit::Done.into(),
         // The reader closed standard output (as `head` does), which is not a failure.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {

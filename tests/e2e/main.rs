@@ -30,6 +30,7 @@ mod reference;
 mod refusals;
 mod single;
 mod sources;
+mod start;
 mod trees;
 mod trees_changed;
 mod trees_chosen;

@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use nicstripe_testkit::{
-    Outcome, content, is_same,
+    Outcome, Process, content, is_same,
     pair::{MIB, Pair},
 };
 
@@ -120,4 +120,46 @@ fn is_plain(outcome: &Outcome) {
         outcome.stderr.lines().all(|line| !line.starts_with('b')),
         "{outcome}"
     );
+}
+
+/// Panics if an error has a hint about rights, which would not help, and returns the outcome.
+#[track_caller]
+fn without_rights(outcome: Outcome) -> Outcome {
+    assert!(!outcome.stderr.contains("rights"), "{outcome}");
+    outcome
+}
+
+#[test]
+fn what_no_right_changes_is_not_blamed_on_rights() {
+    let pair = Pair::new();
+    let reserved = ".x.0123456789abcdef.nicstripe-part";
+    pair.client.write("file", "bytes");
+    pair.client.write(reserved, "bytes");
+    without_rights(pair.cp(&["file", &format!("127.0.0.1:{reserved}")]))
+        .expect(5)
+        .error(&["reserved for partial files"]);
+    pair.client.make_dir("src");
+    pair.client.write(format!("src/{reserved}"), "bytes");
+    let tree = without_rights(pair.cp(&["-r", "src", "127.0.0.1:"])).expect(23);
+    assert!(tree.stderr.contains("reserved for partial files"), "{tree}");
+
+    // 257 components, one more than the limit.
+    let mut command = pair.client.command("/bin/sh");
+    let deep = "mkdir deep; cd deep; i=0; while [ $i -lt 256 ]; do mkdir d; cd d; i=$((i+1)); done";
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .args(["-c", deep]);
+    Process::spawn(command).finish().expect(0);
+    let tree = without_rights(pair.cp(&["-r", "deep", "127.0.0.1:"])).expect(23);
+    assert!(tree.stderr.contains("257"), "{tree}");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_blamed_on_rights() {
+    let pair = Pair::new();
+    let file = std::fs::File::create(pair.client.path("huge")).unwrap();
+    // Some file systems have no files of this size.
+    if file.set_len(i64::MAX as u64).is_ok() {
+        without_rights(pair.cp(&["huge", "127.0.0.1:"])).error(&["exceed the limit"]);
+    }
 }

@@ -1,6 +1,11 @@
 //! Tests of keys, of the peers file, and of the rights that the file grants.
 
-use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
+use std::{
+    fs,
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
 
 use nicstripe_testkit::{
     Daemon, Side, content, is_same,
@@ -18,7 +23,6 @@ fn key_prints_the_same_one_line_each_time() {
 
 #[test]
 fn the_private_key_is_for_its_owner_only() {
-    use std::os::unix::fs::PermissionsExt;
     let side = Side::here();
     side.key();
     let identity = side.home().join("identity");
@@ -52,6 +56,40 @@ fn peers_are_added_listed_and_removed() {
         .hint(&["trust list"]);
     side.run(["trust", "remove", "nas"]).expect(0);
     assert_eq!(side.run(["trust", "list"]).expect(0).stdout, "");
+}
+
+#[test]
+fn a_list_behind_a_symbolic_link_is_changed_there() {
+    let (side, nas, pi) = (Side::here(), Side::here(), Side::here());
+    side.trust(&nas, "nas", "");
+    let managed = side.home().join("managed");
+    fs::create_dir(&managed).unwrap();
+    fs::set_permissions(&managed, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(side.peers_file(), managed.join("list")).unwrap();
+    symlink("managed/list", side.home().join("middle")).unwrap();
+    symlink("middle", side.peers_file()).unwrap();
+    let list = || fs::read_to_string(managed.join("list")).unwrap();
+    side.trust(&pi, "pi", "");
+    assert!(
+        list().contains(" nas") && list().contains(" pi"),
+        "{}",
+        list()
+    );
+    side.run(["trust", "remove", "nas"]).expect(0);
+    assert!(!list().contains(" nas"), "{}", list());
+    assert!(side.peers_file().is_symlink() && side.home().join("middle").is_symlink());
+
+    // Others could replace the target.
+    fs::set_permissions(&managed, fs::Permissions::from_mode(0o777)).unwrap();
+    let line = nas.key();
+    let add = ["trust", "add", &line, "--name", "nas"];
+    side.run(add).expect(5).error(&["managed", "0777"]);
+    // No list elsewhere is to become one.
+    fs::remove_dir_all(&managed).unwrap();
+    side.run(add)
+        .expect(11)
+        .error(&["peers", "target of the link"]);
+    assert!(side.peers_file().is_symlink() && !managed.exists());
 }
 
 #[test]

@@ -36,6 +36,8 @@ impl Dial {
     /// Connects to the service, and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
+        streams::check_input()?;
+        streams::check_output()?;
         let keeper = self.connect.keeper()?;
         // A read of standard input may block forever, and is not awaited.
         runtime::run_here(async {

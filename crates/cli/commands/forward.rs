@@ -95,7 +95,6 @@ impl Forward {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.connect.keeper()?;
-        runtime::raise_open_files();
         runtime::run(async {
             let mut signals = Signals::take()?;
             let connecting = self

@@ -47,11 +47,12 @@ impl RoutesArgs {
                 }
             }
             Action::Clean => {
-                let removed = routes::clean(&state_dir)?;
+                // A failed line must not keep the MTUs from being restored.
+                let (removed, restored) =
+                    (routes::clean(&state_dir)?, routes::clean_mtus(&state_dir)?);
                 removed.iter().try_for_each(|route| {
                     stdout::line(format_args!("removed {}", destination(route)))
                 })?;
-                let restored = routes::clean_mtus(&state_dir)?;
                 restored.iter().try_for_each(|changed| {
                     stdout::line(format_args!(
                         "restored MTU {} of {}, which was {}",

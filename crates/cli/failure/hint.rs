@@ -1,11 +1,16 @@
 //! `hint:` lines for errors of the library, with the command to type if one helps.
 
-use std::io::{self, ErrorKind};
+use std::{
+    error,
+    io::{self, ErrorKind},
+    iter::successors,
+};
 
 use nicstripe::{
     CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
     trust::{DialTarget, PeerOptions, Peers, PublicKey},
 };
+use rustix::io::Errno;
 
 use crate::{
     places,
@@ -14,6 +19,24 @@ use crate::{
         spelling::nearest,
     },
 };
+
+/// Returns the hint for an error whose cause is a resource limit of this process.
+pub(super) fn of_limit(error: &(dyn error::Error + 'static)) -> Option<&'static str> {
+    successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .find_map(|error| match Errno::from_io_error(error)? {
+            Errno::MFILE => Some(MORE_OPEN_FILES),
+            Errno::FBIG => Some(LARGER_FILES),
+            _ => None,
+        })
+}
+
+const MORE_OPEN_FILES: &str =
+    "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a systemd unit";
+
+/// Hint for an EFBIG, which also a file system returns whose largest file is smaller.
+const LARGER_FILES: &str =
+    "show the limit of file sizes: ulimit -f, or LimitFSIZE= of a systemd unit; FAT allows 4 GiB";
 
 /// Returns the hint for an error of starting a thread.
 pub(super) fn of_thread(error: &io::Error) -> Option<String> {
@@ -84,7 +107,7 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some(format!("free space there, then run the same command again: {}", invocation.typed()))
         }
         error => {
-            error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
+            error.fail_code().and_then(|code| of_fail_code(code, error, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
         }
     }
 }
@@ -129,7 +152,7 @@ fn trust_us(ours: &PublicKey) -> String {
 
 /// Returns the hint for an error code of the peer or of a local file. `None` if the code alone
 /// needs none; the caller may then hint that a rerun resumes.
-fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
+fn of_fail_code(code: FailCode, error: &Error, invocation: &Invocation) -> Option<String> {
     Some(match code {
         FailCode::NotAFile if !invocation.is_recursive() => {
             format!("if it is a directory: {}", invocation.with_flag("-r"))
@@ -138,9 +161,18 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
         FailCode::Exists => NextStep::Replace.text(invocation),
         FailCode::NoSpace => NextStep::Room.text(invocation),
         FailCode::SourceChanged => NextStep::Rerun.text(invocation),
-        FailCode::Refused => NextStep::Rights.text(invocation),
+        FailCode::Refused if is_about_rights(&nicstripe::chain(error)) => {
+            NextStep::Rights.text(invocation)
+        }
         _ => return None,
     })
+}
+
+/// Returns true if the text of a [`FailCode::Refused`] names a right that the peer lacks, such as
+/// "this peer may only read". The others name a rule that no right changes, such as the limits of
+/// names, or a permission of the file system.
+pub(crate) fn is_about_rights(text: &str) -> bool {
+    text.contains("peer may ")
 }
 
 /// Remedy for a file that could not be copied.
@@ -418,6 +450,19 @@ mod tests {
         assert!(hint_of(&["--inplace"]).ends_with(
             "; the target is inconsistent until a rerun: nicstripe cp --inplace nas:a b"
         ));
+    }
+
+    #[test]
+    fn a_limit_of_the_process_says_how_to_raise_it() {
+        let of = |errno: Errno| {
+            hint_of(Error::System {
+                what: "open a socket",
+                source: errno.into(),
+            })
+        };
+        assert_eq!(of(Errno::MFILE).as_deref(), Some(MORE_OPEN_FILES));
+        assert_eq!(of(Errno::FBIG).as_deref(), Some(LARGER_FILES));
+        assert_eq!(of(Errno::IO), None);
     }
 
     #[test]

@@ -51,11 +51,21 @@ pub(crate) enum Failure {
     /// A signal shut the daemon down in order.
     #[error("ended")]
     Stopped(Stop),
+    /// The command was started without a standard stream that it needs.
+    #[error("{stream} is closed: expected a file, a pipe or /dev/null")]
+    Closed { stream: &'static str },
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
     /// A local file or directory cannot be written.
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: io::Error },
+    /// The limit of open files leaves no room for the files that a command needs.
+    #[error("cannot open the files of this command under {}", open_file_limit(*most))]
+    OpenFiles {
+        /// Soft limit of this process; `None` for no limit.
+        most: Option<u64>,
+        source: io::Error,
+    },
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
     #[error("cannot install signal handlers")]
@@ -107,9 +117,11 @@ impl Failure {
         match self {
             Self::Command(error) => error.exit(),
             Self::Library(error) => Exit::of_error(error),
-            Self::LogFilter { .. } | Self::Setting { .. } => Exit::Usage,
+            Self::LogFilter { .. } | Self::Setting { .. } | Self::Closed { .. } => Exit::Usage,
             Self::Source { .. } | Self::Write { .. } | Self::Output(_) => Exit::Files,
-            Self::Listen { .. } | Self::Runtime(_) | Self::Signals(_) => Exit::Failed,
+            Self::Listen { .. } | Self::OpenFiles { .. } | Self::Runtime(_) | Self::Signals(_) => {
+                Exit::Failed
+            }
             Self::Interrupted { stop, .. } | Self::Stopped(stop) => stop.exit(),
         }
     }
@@ -117,6 +129,9 @@ impl Failure {
     /// Returns one line of advice on the failure of the command `invocation`; `None` if the error
     /// message suffices.
     pub(crate) fn hint(&self, invocation: &Invocation) -> Option<String> {
+        if let Some(hint) = hint::of_limit(self) {
+            return Some(hint.to_owned());
+        }
         match self {
             Self::Command(error) => error.hint(invocation),
             Self::Library(error) => hint::of_error(error, invocation),
@@ -157,6 +172,13 @@ impl Failure {
             _ => None,
         }
     }
+}
+
+fn open_file_limit(most: Option<u64>) -> String {
+    most.map_or_else(
+        || "the system's limit".to_owned(),
+        |most| format!("a limit of {most} open files"),
+    )
 }
 
 /// Error of finding the configuration directory: `NICSTRIPE_HOME` and `HOME` are unset, or one

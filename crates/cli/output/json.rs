@@ -12,6 +12,7 @@ use nicstripe::{LinkName, LinkState};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::stdout;
 use crate::failure::{Failure, exit::Exit};
 
 /// Prints a JSON document on one line.
@@ -26,9 +27,7 @@ pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
 fn write_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&line)?;
-    stdout.flush()
+    stdout::write(|| io::stdout().write_all(&line))
 }
 
 /// JSON object whose fields keep their order. Unknown values, which would be null, are left out.

@@ -14,6 +14,9 @@ use clap::builder::styling::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::stdout;
+use crate::failure::Failure;
+
 /// Standard error, shared by messages, logs and progress bars so that their lines do not mix.
 /// Clones share the same state.
 ///
@@ -89,12 +92,13 @@ impl Terminal {
         });
     }
 
-    /// Prints one line of a result on standard output, above the progress bars. Ignores write
-    /// errors.
-    pub(crate) fn result(&self, line: impl Display) {
-        self.bars.suspend(|| {
-            let _ = writeln!(anstream::stdout().lock(), "{line}");
-        });
+    /// Prints one line of a result on standard output, above the progress bars.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stdout::line`].
+    pub(crate) fn result(&self, line: impl Display) -> Result<(), Failure> {
+        self.bars.suspend(|| stdout::line(line))
     }
 
     /// Prints the error that ends the command, after `error:`.

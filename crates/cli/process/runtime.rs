@@ -1,6 +1,6 @@
 //! Tokio runtimes for commands.
 
-use std::{num::NonZero, thread};
+use std::{fs::File, io, num::NonZero, thread};
 
 use nicstripe_link::check_threads;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,7 +11,10 @@ use crate::failure::Failure;
 /// Runs a command on one worker thread per core. Does not wait at the end for background work of
 /// the library.
 pub(crate) fn run<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    finish(built(Builder::new_multi_thread(), cores())?, command)
+    let mut builder = Builder::new_multi_thread();
+    // Without a number, tokio reads TOKIO_WORKER_THREADS and panics if it is no positive number.
+    builder.worker_threads(cores());
+    finish(built(builder, cores())?, command)
 }
 
 /// Runs a command on the calling thread.
@@ -38,6 +41,11 @@ pub(crate) fn local() -> Result<Runtime, Failure> {
 }
 
 fn built(mut builder: Builder, workers: usize) -> Result<Runtime, Failure> {
+    raise_open_files();
+    check_open_files().map_err(|source| Failure::OpenFiles {
+        most: getrlimit(Resource::Nofile).current,
+        source,
+    })?;
     check_threads(workers + others())
         .and_then(|()| builder.enable_all().build())
         .map_err(Failure::Runtime)
@@ -56,9 +64,23 @@ fn others() -> usize {
     cores().clamp(2, 8) + 5
 }
 
-/// Raises the soft limit of open files (RLIMIT_NOFILE) to the hard limit, since each forwarded
-/// connection takes one.
-pub(crate) fn raise_open_files() {
+/// Checks that [`OPEN_FILES`] more files can be opened. The runtime panics if it cannot open its
+/// own.
+fn check_open_files() -> io::Result<()> {
+    let first = File::open("/dev/null")?;
+    (1..OPEN_FILES)
+        .map(|_| first.try_clone())
+        .collect::<io::Result<Vec<_>>>()
+        .map(drop)
+}
+
+/// Files that a command opens at least: 7 of the runtime and its signals, and the sockets of a
+/// session over two cables.
+const OPEN_FILES: usize = 16;
+
+/// Raises the soft limit of open files (RLIMIT_NOFILE) to the hard limit, since each connection and
+/// each open file of a transfer takes one.
+fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
         Resource::Nofile,

@@ -1,6 +1,9 @@
 //! Signal handling of commands: SIGINT, SIGTERM, SIGHUP and SIGUSR1.
 
-use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use std::future::pending;
+
+use nicstripe_link::is_signal_ignored;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Failure, exit::Stop};
 
@@ -15,6 +18,8 @@ pub(crate) enum Signalled {
     Reload,
 }
 
+/// Signals that this process handles. One that was ignored at the start of the process stays
+/// ignored, as `nohup` and a shell's `&` request.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Stream,
@@ -28,20 +33,21 @@ impl Signals {
     /// Installs the signal handlers, so that these signals no longer end the process by default.
     /// Must be called inside a runtime.
     pub(crate) fn take() -> Result<Self, Failure> {
-        let take = |kind| signal(kind).map_err(Failure::Signals);
         Ok(Self {
-            interrupt: take(SignalKind::interrupt())?,
-            terminate: take(SignalKind::terminate())?,
-            hangup: take(SignalKind::hangup())?,
-            status: take(SignalKind::user_defined1())?,
+            interrupt: Stream::take(SignalKind::interrupt())?,
+            terminate: Stream::take(SignalKind::terminate())?,
+            hangup: Stream::take(SignalKind::hangup())?,
+            status: Stream::take(SignalKind::user_defined1())?,
             reloads: false,
         })
     }
 
-    /// Makes SIGHUP reload the configuration instead of ending the process. Only for daemons, since
-    /// a closed terminal sends SIGHUP too.
-    pub(crate) fn reload_on_hangup(&mut self) {
+    /// Makes SIGHUP reload the configuration instead of ending the process, even if it was ignored
+    /// at the start. Only for daemons, since a closed terminal sends SIGHUP too.
+    pub(crate) fn reload_on_hangup(&mut self) -> Result<(), Failure> {
+        self.hangup = Stream::install(SignalKind::hangup())?;
         self.reloads = true;
+        Ok(())
     }
 
     /// Waits for the next signal. Cancel safe.
@@ -81,6 +87,34 @@ impl Signals {
             if let Signalled::Stop(stop) = self.next().await {
                 return stop;
             }
+        }
+    }
+}
+
+/// Arrivals of one signal; `None` if the signal stays ignored.
+#[derive(Debug)]
+struct Stream(Option<Signal>);
+
+impl Stream {
+    /// Handles a signal, unless this process was started with it ignored.
+    fn take(kind: SignalKind) -> Result<Self, Failure> {
+        match is_signal_ignored(kind.as_raw_value()) {
+            true => Ok(Self(None)),
+            false => Self::install(kind),
+        }
+    }
+
+    fn install(kind: SignalKind) -> Result<Self, Failure> {
+        signal(kind)
+            .map(|signal| Self(Some(signal)))
+            .map_err(Failure::Signals)
+    }
+
+    /// Waits for the next arrival, forever if the signal stays ignored. Cancel safe.
+    async fn recv(&mut self) {
+        match &mut self.0 {
+            Some(signal) => _ = signal.recv().await,
+            None => pending().await,
         }
     }
 }

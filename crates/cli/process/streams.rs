@@ -15,6 +15,7 @@ use std::{
     pin::Pin,
 };
 
+use nicstripe_link::was_closed_at_start;
 use rustix::{
     fs::OFlags,
     net::{Shutdown, shutdown},
@@ -25,6 +26,26 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::unix::pipe::{Receiver, Sender},
 };
+
+use crate::failure::Failure;
+
+/// Checks that standard input was open when the process started.
+pub(crate) fn check_input() -> Result<(), Failure> {
+    check(rustix::stdio::raw_stdin(), "standard input")
+}
+
+/// Checks that standard output was open when the process started.
+pub(crate) fn check_output() -> Result<(), Failure> {
+    check(rustix::stdio::raw_stdout(), "standard output")
+}
+
+/// Returns an error for a closed stream, in whose place the Rust runtime has opened `/dev/null`.
+fn check(stream: i32, name: &'static str) -> Result<(), Failure> {
+    match was_closed_at_start(stream) {
+        true => Err(Failure::Closed { stream: name }),
+        false => Ok(()),
+    }
+}
 
 /// Duplicates a standard stream, to bypass the buffer and lock of the standard library. A thread
 /// that waits for the stream would hold the lock forever.

@@ -1,6 +1,9 @@
-//! This machine: processor time, system, file systems, and the limit on threads.
+//! This machine: processor time, system, file systems, the limit on threads, signals, and
+//! standard streams.
 
 pub(crate) mod cpu;
 pub(crate) mod facts;
 pub(crate) mod file_system;
+pub(crate) mod signals;
+pub(crate) mod streams;
 pub(crate) mod threads;

@@ -21,6 +21,8 @@
 //! | read host facts and CPU load | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
 //! | check the thread limit | [`check_threads`] |
+//! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
+//! | find closed standard streams | [`was_closed_at_start`] |
 //!
 //! Everything except [`Changes`] is synchronous: the kernel answers netlink requests inside the
 //! system call. Linux only; an item's doc names the kernel version if it needs more than 4.11.
@@ -40,6 +42,8 @@ pub use crate::{
         cpu::{CpuMeter, CpuReading, CpuSpent},
         facts::HostFacts,
         file_system::file_system,
+        signals::{ignore_file_size_signal, is_signal_ignored},
+        streams::was_closed_at_start,
         threads::check_threads,
     },
     interface::{

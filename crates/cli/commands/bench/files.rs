@@ -4,13 +4,14 @@ use std::{
     fs::{self, Permissions},
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::failure::Failure;
 
 /// Creates or replaces a file atomically: a concurrent reader sees either the old or the new
-/// content.
+/// content. A symbolic link stays, and its target is replaced. A device or pipe, such as
+/// `/dev/stdout`, is written to.
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -30,14 +31,47 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    temporary(path).map(drop).map_err(failed)
+    destination(path)
+        .and_then(|destination| match destination {
+            Destination::File(path) => temporary(&path).map(drop),
+            // Opening a FIFO would wait for its reader.
+            Destination::Node => Ok(()),
+        })
+        .map_err(failed)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = temporary(path)?;
+    let path = match destination(path)? {
+        Destination::File(path) => path,
+        Destination::Node => {
+            return fs::OpenOptions::new()
+                .write(true)
+                .open(path)?
+                .write_all(bytes);
+        }
+    };
+    let mut file = temporary(&path)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// Object that a path names, through symbolic links.
+enum Destination {
+    /// Path of a file that exists or is to be created.
+    File(PathBuf),
+    /// Existing device or pipe.
+    Node,
+}
+
+fn destination(path: &Path) -> io::Result<Destination> {
+    Ok(match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Destination::Node,
+        Ok(_) => Destination::File(fs::canonicalize(path)?),
+        // A dangling link is an error: its target may be on a disk that is not mounted.
+        Err(error) if path.is_symlink() => return Err(error),
+        Err(_) => Destination::File(path.to_owned()),
+    })
 }
 
 /// Creates a temporary file next to `path`. Its name begins with a dot and ends in `.tmp`, because
@@ -65,6 +99,8 @@ pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -78,6 +114,23 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert_ne!(fs::metadata(&path).unwrap().permissions().mode() & 0o400, 0);
+    }
+
+    #[test]
+    fn a_link_and_a_node_stay_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link, node] = ["file", "link", "node"].map(|name| folder.path().join(name));
+        symlink("file", &link).unwrap();
+        assert!(check(&link).is_err() && replace(&link, b"one").is_err());
+        fs::write(&path, "old").unwrap();
+        check(&link).unwrap();
+        replace(&link, b"one").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        symlink("/dev/null", &node).unwrap();
+        check(&node).unwrap();
+        replace(&node, b"two").unwrap();
+        assert!(link.is_symlink() && node.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use nicstripe::{Name, NameError};
 use super::filters::{Filter, Filters};
 use crate::{
     failure::{CommandError, exit::Exit},
+    process::streams,
     text::shown,
 };
 
@@ -87,6 +88,9 @@ fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ListError> {
+    if path.as_os_str() == "-" && streams::check_input().is_err() {
+        return Err(ListError::Closed);
+    }
     let read = || match path.as_os_str() == "-" {
         true => {
             let mut bytes = Vec::new();
@@ -106,6 +110,9 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
 pub(crate) enum ListError {
     #[error("cannot read the list {path:?}")]
     Read { path: PathBuf, source: io::Error },
+    /// `-` names standard input, which was closed when the process started.
+    #[error("standard input is closed: expected a list for \"-\"")]
+    Closed,
     /// A name in the file is not a valid relative path.
     #[error("{path:?}, name {number}")]
     Name {

@@ -60,7 +60,7 @@ use crate::{
     connect::setup::{self, connect_telling},
     failure::Failure,
     output::{logging, terminal::Terminal},
-    process::{runtime, signals::Signals},
+    process::{runtime, signals::Signals, streams},
     text::{invocation::Invocation, link_text},
 };
 
@@ -161,6 +161,8 @@ fn check_here(plan: &Plan, tree: &TreeArguments) -> Result<(), Failure> {
             ),
             _ => Ok(()),
         },
+        CopyKind::PutPipe { .. } => streams::check_input(),
+        CopyKind::GetPipe { .. } => streams::check_output(),
         _ => check_target(plan),
     }
 }

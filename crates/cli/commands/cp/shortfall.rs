@@ -6,7 +6,11 @@ use nicstripe::{FailCode, FailedEntry, TreeReport};
 
 use super::{arguments::Cp, lookup::list_existing};
 use crate::{
-    failure::{CommandError, exit::Exit, hint::NextStep},
+    failure::{
+        CommandError,
+        exit::Exit,
+        hint::{NextStep, is_about_rights},
+    },
     text::{invocation::Invocation, quantity::Grouped},
 };
 
@@ -19,6 +23,8 @@ pub(crate) struct Shortfall {
     found: u64,
     /// Error code that all failed entries share; `None` if they differ.
     code: Option<FailCode>,
+    /// True if every failed entry needs a right that the peer lacks.
+    only_rights: bool,
     /// True if every failed entry is a source that changed or vanished during the read.
     only_sources_changed: bool,
     /// Failed entries as text, one line each.
@@ -49,6 +55,10 @@ impl Shortfall {
                 + tree.newer
                 + tree.failed,
             code: first.filter(|code| tree.failures.iter().all(|failure| failure.code == *code)),
+            only_rights: tree
+                .failures
+                .iter()
+                .all(|failure| is_about_rights(&failure.text)),
             only_sources_changed: tree.only_sources_changed(),
             lines: lines(tree, shown),
             recursive: cp.tree.is_recursive(),
@@ -63,7 +73,7 @@ impl Shortfall {
             FailCode::Exists if !self.replace => Some(NextStep::Replace),
             FailCode::NotAFile if !self.recursive => Some(NextStep::Recurse),
             FailCode::SourceChanged => Some(NextStep::Rerun),
-            FailCode::Refused => Some(NextStep::Rights),
+            FailCode::Refused if self.only_rights => Some(NextStep::Rights),
             FailCode::NoSpace => Some(NextStep::Room),
             _ => None,
         }
@@ -154,7 +164,10 @@ pub(crate) mod tests {
         let failure = |(index, code): (usize, &FailCode)| FailedEntry {
             name: format!("f{index}"),
             code: *code,
-            text: "because".into(),
+            text: match code {
+                FailCode::Refused => "this peer may only read".into(),
+                _ => "because".into(),
+            },
         };
         let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
         let changed = codes

@@ -92,6 +92,9 @@ pub(crate) struct Show {
     bars: Option<Bars>,
     lines: Option<Lines>,
     stream: Option<EventStream>,
+    /// Result of the lines on standard output. After an error no more are printed, and the copy
+    /// continues.
+    printed: Result<(), Failure>,
     /// True if the transfer is that of a single file, so that its total size is known from the
     /// start.
     sized: bool,
@@ -114,6 +117,7 @@ impl Show {
             stream: wishes
                 .json_stream
                 .then(|| EventStream::start(event::SCHEMA, start())),
+            printed: Ok(()),
             sized: true,
             started_at: Instant::now(),
         }
@@ -172,17 +176,18 @@ impl Show {
         }
     }
 
-    /// Prints the JSON document, alone or as the last line of the stream, with `--json` or
-    /// `--json-stream`.
+    /// Ends the output on standard output: with `--json` or `--json-stream`, prints the JSON document,
+    /// alone or as the last line of the stream.
     ///
     /// # Errors
     ///
-    /// Standard output cannot be written, or an earlier line of the stream could not be.
+    /// Standard output cannot be written, or an earlier line could not be.
     pub(crate) fn print_document(
         self,
         report: Option<&Report>,
         failure: Option<&Failure>,
     ) -> Result<(), Failure> {
+        self.printed?;
         if !self.wishes.json {
             return Ok(());
         }
@@ -199,12 +204,14 @@ impl Show {
 
     /// Prints the line of a tree entry. Does not redraw the bars, as there may be thousands of
     /// entries per second.
-    fn list(&self, name: &Name, outcome: &EntryOutcome) {
+    fn list(&mut self, name: &Name, outcome: &EntryOutcome) {
         match (
             self.wishes.list(),
             listing::line(self.wishes, name, outcome),
         ) {
-            (List::Results, Some(line)) => self.terminal.result(line),
+            (List::Results, Some(line)) if self.printed.is_ok() => {
+                self.printed = self.terminal.result(line);
+            }
             (List::Messages, Some(line)) => self.terminal.say(line),
             _ => {}
         }

@@ -48,6 +48,7 @@ use crate::{
     failure::{Failure, exit::Stop, panics},
     output::{
         logging::{self, LogControl},
+        stdout,
         terminal::Terminal,
     },
     places,
@@ -67,7 +68,7 @@ impl Serve {
         let home = places::home()?;
         let settings = Settings::load(&self, &home)?;
         if self.options.check_config {
-            return check(&settings, &home, terminal);
+            return check(&settings, &home);
         }
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
         // Requires a single thread: removes stale routes, and keeps the process that talks to the
@@ -76,11 +77,10 @@ impl Serve {
             settings.routes.into(),
             &places::routes_dir(&home),
         ));
-        runtime::raise_open_files();
         runtime::run(async {
             let mut signals = Signals::take()?;
             if !io::stderr().is_terminal() {
-                signals.reload_on_hangup();
+                signals.reload_on_hangup()?;
             }
             let started = start(&settings, routes, &home, terminal).await?;
             let service = Service {
@@ -97,7 +97,7 @@ impl Serve {
 }
 
 /// Checks the settings without listening on a port and without creating a file.
-fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
+fn check(settings: &Settings, home: &Home) -> Result<(), Failure> {
     settings.log_filter.parse()?;
     root::find(&settings.root, home)?;
     settings
@@ -105,8 +105,7 @@ fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Fa
         .iter()
         .try_for_each(|listen| listen.resolve().map(drop))?;
     Peers::load(&home.peers_file())?;
-    terminal.result(format_args!("{}: no errors", settings.shown_file()));
-    Ok(())
+    stdout::line(format_args!("{}: no errors", settings.shown_file()))
 }
 
 /// Daemon that listens, with the socket of its Prometheus endpoint.

@@ -23,6 +23,8 @@ use rustix::{
     },
 };
 
+use crate::host::signals::is_signal_ignored;
+
 /// Returns true if the calling thread may change routes (`CAP_NET_ADMIN`).
 pub fn may_change_routes() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(RIGHT))
@@ -130,15 +132,17 @@ pub(crate) fn gained_by_execution() -> bool {
 }
 
 /// Blocks the signals that end a process group, so that this process ends only when its input
-/// closes. Returns a descriptor that becomes readable on such a signal, or `None` if the kernel
+/// closes. One that was ignored at the start of this process stays ignored. Returns a descriptor that becomes readable on such a signal, or `None` if the kernel
 /// provides none.
 ///
 /// Call it while the process has a single thread, because other threads would not have the signals
 /// blocked.
 pub(crate) fn hold_signals() -> Option<OwnedFd> {
-    for signal in [libc::SIGPIPE].into_iter().chain(ENDING) {
+    let mut ending = ENDING.to_vec();
+    ending.retain(|signal| !is_signal_ignored(*signal));
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ].iter().chain(&ending) {
         // SAFETY: SIG_IGN runs no code; the numbers are those of signals that may be ignored.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
     }
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initialises the whole set before the other calls read it, and its
@@ -146,16 +150,16 @@ pub(crate) fn hold_signals() -> Option<OwnedFd> {
     // nothing in memory.
     let descriptor = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        ENDING
-            .into_iter()
-            .for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), signal));
+        ending
+            .iter()
+            .for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), *signal));
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
     if descriptor < 0 {
         return None;
     }
-    for signal in ENDING {
+    for signal in ending {
         // SAFETY: SIG_DFL runs no code either. The signal stays blocked: an ignored one would not
         // reach the descriptor.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

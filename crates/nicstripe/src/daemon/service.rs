@@ -217,7 +217,7 @@ impl Service {
         self.served
             .open_target(&name, &put.offer, options, self.key)
             .map_err(|error| match error.code {
-                FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
+                FailCode::Exists if append_only && replaces => only_appends("replace", &name),
                 _ => error,
             })
     }

@@ -1,6 +1,7 @@
 //! Access to the identity, peers and address files: atomic writes, syncs, and checks that other
 //! users can neither read nor change them.
 
+use std::borrow::Cow;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{
@@ -114,8 +115,11 @@ pub(super) fn create_private(path: &Path, bytes: &[u8]) -> Result<(), FileError>
 }
 
 /// Creates or replaces a file of mode 0600. Either the old or the new content is complete at any
-/// time, also after a crash.
+/// time, also after a crash. If `path` is a symbolic link, replaces its target, which must exist.
+///
+/// The caller has read the file by [`read_guarded`], which checks the folder of the target too.
 pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let path = &*resolved(path)?;
     let folder = make_folder(path)?;
     let temporary = Temporary::write(&folder, bytes)?;
     fs::rename(&temporary.path, path).map_err(failed("replace", path))?;
@@ -123,9 +127,10 @@ pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError
 }
 
 /// Takes an exclusive lock on the folder of `path` until the returned file is closed. Waits for
-/// other holders, and creates the folder if it is missing.
+/// other holders, and creates the folder if it is missing. If `path` is a symbolic link, locks the
+/// folder of its target.
 pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
-    let folder = make_folder(path)?;
+    let folder = make_folder(&resolved(path)?)?;
     let open = File::open(&folder).map_err(failed("open", &folder))?;
     rustix::fs::flock(&open, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| failed("lock", &folder)(error.into()))?;
@@ -263,6 +268,16 @@ fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
+}
+
+/// Returns the target of a symbolic link, through all further ones; `path` itself if it is none.
+fn resolved(path: &Path) -> Result<Cow<'_, Path>, FileError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => fs::canonicalize(path)
+            .map(Cow::Owned)
+            .map_err(failed("find the target of the link", path)),
+        _ => Ok(Cow::Borrowed(path)),
+    }
 }
 
 fn make_folder(path: &Path) -> Result<PathBuf, FileError> {

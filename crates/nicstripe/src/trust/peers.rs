@@ -67,7 +67,7 @@ impl Peers {
     ///
     /// A lock on the file's folder, which is created if missing, serializes edits. Either the old
     /// or the new file is complete at any time, also after a crash; its mode is 0600. The file
-    /// stays unchanged if `change` fails.
+    /// stays unchanged if `change` fails. A symbolic link stays, and its target is replaced.
     ///
     /// ```no_run
     /// use nicstripe::trust::{Peers, PublicLine};

@@ -2,15 +2,19 @@
 //!
 //! - [`arguments`]: the command line as typed
 //! - [`server`]: HTTP on TCP or on standard input and output
-//! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
+//! - [`places`]: limits of TCP connections
+//! - [`repository`]: answers requests, with [`target`] (paths), [`list`], [`range`], [`body`] and
+//!   [`reply`]
 //! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
 //! - [`starter`]: detects the end of the parent process
 
 mod arguments;
 mod body;
+mod list;
 mod objects;
 mod password;
 mod peer;
+mod places;
 mod range;
 mod reply;
 mod repository;
@@ -28,6 +32,7 @@ pub(crate) use self::arguments::Restic;
 use self::{
     password::{PASSWORD, Password, USER},
     peer::Peer,
+    places::{Limits, Places},
     repository::Repository,
     server::{Guard, Server},
 };
@@ -35,7 +40,7 @@ use super::own_names::OwnNames;
 use crate::{
     connect::location::Remote,
     failure::{Failure, exit::Stop},
-    output::{logging, terminal::Terminal},
+    output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
 };
 
@@ -44,6 +49,10 @@ impl Restic {
     /// signal arrives.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
+        if self.stdio {
+            streams::check_input()?;
+            streams::check_output()?;
+        }
         let remote = self.address()?;
         let keeper = self.connect.keeper()?;
         runtime::run(self.serve(remote, keeper, terminal))
@@ -69,7 +78,14 @@ impl Restic {
         };
         let base = remote.path.name().cloned();
         let repository = Repository::new(Arc::new(Peer(client.clone())), base);
-        let serve = |guard| Arc::new(Server { repository, guard });
+        let serve = |guard| {
+            let places = Arc::new(Places::new(Limits::default()));
+            Arc::new(Server {
+                repository,
+                guard,
+                places,
+            })
+        };
         let stopped = match listening {
             Some(Listening {
                 listener,
@@ -82,9 +98,9 @@ impl Restic {
                 if let Some(words) = words {
                     // Printed as a variable, because other users can see the command line of
                     // restic.
-                    terminal.result(format_args!(
+                    stdout::line(format_args!(
                         "export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"
-                    ));
+                    ))?;
                 }
                 let served = async {
                     tokio::select! {
@@ -98,7 +114,7 @@ impl Restic {
                 let stream = streams::input(PIPE)
                     .and_then(|input| Ok(tokio::io::join(input, streams::output(PIPE)?)))
                     .map_err(Failure::Output)?;
-                until_stopped(answer(serve(None).serve(stream)), &mut signals).await
+                until_stopped(answer(serve(None).serve(stream, None)), &mut signals).await
             }
         };
         signals.finish(client.close()).await;

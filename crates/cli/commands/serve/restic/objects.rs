@@ -13,11 +13,8 @@ pub(super) trait Objects: Send + Sync + 'static {
     /// Writer that creates one object.
     type Upload: Upload;
 
-    /// Returns the entries of a directory in any order.
-    fn list(
-        &self,
-        directory: &Name,
-    ) -> impl Future<Output = Result<Vec<Entry>, ObjectError>> + Send;
+    /// Starts to list the entries of a directory, in any order.
+    fn list(&self, directory: &Name) -> Entries;
 
     /// Returns the size of a file in bytes.
     ///
@@ -55,6 +52,9 @@ pub(super) trait Upload: Send {
     /// A file of that name exists, or the file cannot be written.
     fn finish(self) -> impl Future<Output = Result<(), ObjectError>> + Send;
 }
+
+/// Entries of a directory. The channel closes after the last entry, or after an error.
+pub(super) type Entries = mpsc::Receiver<Result<Entry, ObjectError>>;
 
 /// Content of an object, in order. The channel closes after the last bytes, or after an error.
 pub(super) type Pieces = mpsc::Receiver<io::Result<Bytes>>;

@@ -6,7 +6,7 @@ use hyper::{StatusCode, body::Bytes};
 use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, Name, ObjectWriter};
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
-use super::objects::{Entry, ObjectError, Objects, Pieces, Upload};
+use super::objects::{Entries, Entry, ObjectError, Objects, Pieces, Upload};
 
 /// Storage at the daemon that a client is connected to.
 #[derive(Debug, Clone)]
@@ -27,14 +27,28 @@ impl Peer {
 impl Objects for Peer {
     type Upload = ObjectWriter;
 
-    async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
-        let entries = self.0.list(Some(directory)).await?;
-        let entry = |entry: nicstripe::Entry| Entry {
-            name: entry.name.file_name().to_owned(),
-            size: entry.stat.size,
-            is_file: entry.stat.kind == Kind::File,
-        };
-        Ok(entries.into_iter().map(entry).collect())
+    fn list(&self, directory: &Name) -> Entries {
+        let (to, entries) = mpsc::channel(AHEAD);
+        let mut listed = self.0.entries(Some(directory.clone()));
+        tokio::spawn(async move {
+            loop {
+                let next = tokio::select! {
+                    next = listed.next() => next,
+                    // The reader has gone.
+                    () = to.closed() => return,
+                };
+                let next = match next {
+                    Ok(None) => return,
+                    Ok(Some(entry)) => Ok(Entry::from(entry)),
+                    Err(error) => Err(error.into()),
+                };
+                let is_last = next.is_err();
+                if to.send(next).await.is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        entries
     }
 
     async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
@@ -96,6 +110,16 @@ impl Objects for Peer {
     }
 }
 
+impl From<nicstripe::Entry> for Entry {
+    fn from(entry: nicstripe::Entry) -> Self {
+        Self {
+            name: entry.name.file_name().to_owned(),
+            size: entry.stat.size,
+            is_file: entry.stat.kind == Kind::File,
+        }
+    }
+}
+
 impl Upload for ObjectWriter {
     async fn write(&mut self, bytes: Bytes) -> Result<(), ObjectError> {
         Ok(self.write_all(&bytes).await?)
@@ -129,6 +153,9 @@ impl From<io::Error> for ObjectError {
         }
     }
 }
+
+/// Entries of a directory that wait for their reader, besides one page of the listing.
+const AHEAD: usize = 64;
 
 /// Bytes per read request to the daemon: about 16 ms of two gigabit links. Up to three pieces per
 /// HTTP request are in memory.

@@ -22,6 +22,8 @@ pub(super) enum ReplyBody {
     Ready(Option<Bytes>),
     /// Body read from the storage. `left` is the number of bytes still to send.
     Stream { pieces: Pieces, left: u64 },
+    /// List whose length is not known. `first` is `None` once it was sent.
+    List { first: Option<Bytes>, rest: Pieces },
 }
 
 impl Body for ReplyBody {
@@ -37,6 +39,10 @@ impl Body for ReplyBody {
         let next = match self.get_mut() {
             Self::Ready(bytes) => bytes.take().map(Ok),
             Self::Stream { left: 0, .. } => None,
+            Self::List { first, rest } => match first.take() {
+                Some(first) => Some(Ok(first)),
+                None => ready!(rest.poll_recv(context)).map(logged),
+            },
             Self::Stream { pieces, left } => Some(take(ready!(pieces.poll_recv(context)), left)),
         };
         Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
@@ -46,15 +52,29 @@ impl Body for ReplyBody {
         match self {
             Self::Ready(bytes) => bytes.is_none(),
             Self::Stream { left, .. } => *left == 0,
+            Self::List { .. } => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(match self {
-            Self::Ready(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            Self::Stream { left, .. } => *left,
-        })
+        match self {
+            Self::Ready(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Stream { left, .. } => SizeHint::with_exact(*left),
+            Self::List { .. } => SizeHint::default(),
+        }
     }
+}
+
+/// Logs the error that ends a list early.
+fn logged(piece: io::Result<Bytes>) -> io::Result<Bytes> {
+    piece.inspect_err(|error| {
+        tracing::warn!(
+            error = nicstripe::chain(error),
+            "listing for restic was interrupted"
+        );
+    })
 }
 
 /// Subtracts the length of a piece from `left`, and returns the piece. Logs an error.
@@ -88,10 +108,13 @@ pub(super) fn status(status: StatusCode) -> Reply {
     with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
 }
 
-/// Returns a response with `bytes` as its body and `kind` as its media type.
-pub(super) fn bytes(kind: &'static str, bytes: Vec<u8>) -> Reply {
-    let reply = Response::new(ReplyBody::Ready(Some(bytes.into())));
-    with(reply, CONTENT_TYPE, HeaderValue::from_static(kind))
+/// Returns a response with this body, and `kind` as its media type.
+pub(super) fn of(kind: &'static str, body: ReplyBody) -> Reply {
+    with(
+        Response::new(body),
+        CONTENT_TYPE,
+        HeaderValue::from_static(kind),
+    )
 }
 
 /// Adds a header to a response.

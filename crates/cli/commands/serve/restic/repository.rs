@@ -1,7 +1,7 @@
 //! Requests to one repository, as defined by version 2 of restic's REST API (restic's
 //! documentation, "REST Backend").
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aws_lc_rs::digest::{Context as Digest, SHA256};
 use hyper::{
@@ -13,12 +13,12 @@ use hyper::{
     http::request::Parts,
 };
 use nicstripe::{Name, NameError};
-use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use super::{
     body::{RequestBody, next_bytes},
-    objects::{Entry, ObjectError, Objects, Upload as _},
+    list::{self, SIDE_BY_SIDE},
+    objects::{ObjectError, Objects, Upload as _},
     range::requested_range,
     reply::{self, Reply, ReplyBody},
     target::{Id, Kind, Layout, Target, TargetError},
@@ -50,8 +50,6 @@ enum Refusal {
     Content,
     #[error("upload interrupted: {0}")]
     BrokenOff(String),
-    #[error("cannot write the list")]
-    List(#[from] serde_json::Error),
 }
 
 impl<O: Objects> Repository<O> {
@@ -137,44 +135,36 @@ impl<O: Objects> Repository<O> {
 
     /// Lists the files of one kind. Skips files that do not belong to a repository.
     async fn list(&self, kind: Kind, accept: Option<&str>) -> Result<Reply, Refusal> {
-        let entries = self.entries(kind).await?;
-        let named = |entry: Entry| {
-            Some((Id::parse(&entry.name)?.to_string(), entry.size)).filter(|_| entry.is_file)
-        };
-        let files = entries.into_iter().filter_map(named);
-        if accept.is_some_and(|accept| accept.contains(VERSION_2)) {
-            let listed: Vec<Listed> = files.map(|(name, size)| Listed { name, size }).collect();
-            return Ok(reply::bytes(VERSION_2, serde_json::to_vec(&listed)?));
-        }
-        let names: Vec<String> = files.map(|(name, _)| name).collect();
-        Ok(reply::bytes(VERSION_1, serde_json::to_vec(&names)?))
+        let sizes = accept.is_some_and(|accept| accept.contains(VERSION_2));
+        let directories = self.directories(kind).await?;
+        let body = list::body(self.objects.clone(), directories, sizes).await?;
+        let version = if sizes { VERSION_2 } else { VERSION_1 };
+        Ok(reply::of(version, body))
     }
 
-    async fn entries(&self, kind: Kind) -> Result<Vec<Entry>, Refusal> {
-        let entries = or_none(self.objects.list(&self.layout.directory(kind)?).await)?;
+    /// Returns the directories that hold the files of one kind.
+    async fn directories(&self, kind: Kind) -> Result<Vec<Name>, Refusal> {
+        let directory = self.layout.directory(kind)?;
         if kind != Kind::Data {
-            return Ok(entries);
+            return Ok(vec![directory]);
         }
-        let is_folder = |name: &&str| {
-            name.len() == 2
-                && name
-                    .bytes()
-                    .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        let folders = entries
-            .iter()
-            .filter(|entry| !entry.is_file)
-            .filter_map(|entry| str::from_utf8(&entry.name).ok());
-        let folders = folders
-            .filter(is_folder)
-            .map(|folder| self.layout.data_folder(folder))
-            .collect::<Result<Vec<_>, _>>()?;
-        let lists = self
-            .each(folders, |objects, name| async move {
-                or_none(objects.list(&name).await)
-            })
-            .await?;
-        Ok(lists.into_iter().flatten().collect())
+        let mut entries = self.objects.list(&directory);
+        let mut folders = BTreeSet::<String>::new();
+        for _ in 0..MOST_IN_DATA {
+            let Some(entry) = list::next(&mut entries).await? else {
+                let folders = folders.iter().map(|folder| self.layout.data_folder(folder));
+                return Ok(folders.collect::<Result<_, _>>()?);
+            };
+            let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            let is_folder = entry.name.len() == 2 && entry.name.iter().all(is_digit);
+            if let (true, false, Ok(folder)) =
+                (is_folder, entry.is_file, String::from_utf8(entry.name))
+            {
+                folders.insert(folder);
+            }
+        }
+        let why = format!("more than {MOST_IN_DATA} entries in \"{directory}\"");
+        Err(ObjectError::new(StatusCode::INTERNAL_SERVER_ERROR, why).into())
     }
 
     async fn describe(&self, name: &Name) -> Result<Reply, Refusal> {
@@ -266,14 +256,6 @@ impl<O: Objects> Repository<O> {
     }
 }
 
-/// Returns an empty list instead of the error for a missing directory.
-fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
-    match entries {
-        Err(error) if error.status == StatusCode::NOT_FOUND => Ok(Vec::new()),
-        entries => entries,
-    }
-}
-
 impl Refusal {
     /// Returns the HTTP status of the error, equal to that of restic's rest-server.
     fn status(&self) -> StatusCode {
@@ -286,7 +268,6 @@ impl Refusal {
             | Self::BrokenOff(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::RemoveAll => StatusCode::NOT_IMPLEMENTED,
-            Self::List(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Object(error) => error.status,
         }
     }
@@ -299,13 +280,6 @@ impl Refusal {
             _ => tracing::warn!(%method, path, status, error = %self, "restic request failed"),
         }
     }
-}
-
-/// JSON object of one file in a directory listing, version 2 of the API.
-#[derive(Debug, Serialize)]
-struct Listed {
-    name: String,
-    size: u64,
 }
 
 /// Returns the value of a request header if it is text.
@@ -350,6 +324,5 @@ const MOST_DRAINED: usize = 128 << 20;
 
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Number of directories listed or created concurrently, below the 64 concurrent requests that a
-/// session accepts.
-const SIDE_BY_SIDE: usize = 32;
+/// Maximum number of entries in the data folder, which has 256 folders.
+const MOST_IN_DATA: usize = 1 << 16;

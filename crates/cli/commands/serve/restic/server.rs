@@ -1,10 +1,18 @@
 //! HTTP/1.1 and HTTP/2 server on any byte stream.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use hyper::{
     Request, StatusCode,
-    body::Incoming,
+    body::{Body, Bytes, Frame, Incoming, SizeHint},
     header::{HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
     http::request::Parts,
     service::service_fn,
@@ -16,10 +24,16 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::Semaphore,
+    time::timeout,
 };
 
-use super::{objects::Objects, password::Password, reply, repository::Repository};
+use super::{
+    objects::Objects,
+    password::Password,
+    places::{Expired, Place, Places, Running},
+    reply,
+    repository::Repository,
+};
 use crate::commands::serve::own_names::OwnNames;
 
 #[derive(Debug)]
@@ -27,6 +41,8 @@ pub(super) struct Server<O> {
     pub(super) repository: Repository<O>,
     /// Access check; `None` if the client is the parent process.
     pub(super) guard: Option<Guard>,
+    /// Limits of connections over TCP.
+    pub(super) places: Arc<Places>,
 }
 
 /// Access check of requests over TCP: host name, origin and password.
@@ -76,15 +92,18 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 impl<O: Objects> Server<O> {
     /// Serves one connection until its end. The client chooses the HTTP version, HTTP/2 by prior
     /// knowledge (RFC 9113, section 3.3).
+    ///
+    /// With a place, the connection also ends when the place expires.
     pub(super) async fn serve(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        place: Option<Arc<Place>>,
     ) -> Result<(), ConnectionError> {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_TIME);
+            .header_read_timeout(HEADER_TIME);
         builder
             .http2()
             .max_concurrent_streams(MOST_REQUESTS)
@@ -93,28 +112,35 @@ impl<O: Objects> Server<O> {
             .max_frame_size(MOST_FRAME)
             .max_send_buf_size(SEND_BUFFER);
         let service = service_fn(|request| {
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            let (server, place) = (self.clone(), place.clone());
+            async move { Ok::<_, Infallible>(server.answer_counted(request, place).await) }
         });
-        builder
-            .serve_connection(TokioIo::new(stream), service)
-            .await
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let Some(place) = &place else {
+            return connection.await;
+        };
+        let expired = tokio::select! {
+            end = connection.as_mut() => return end,
+            expired = place.expired() => expired,
+        };
+        if expired == Expired::Idle {
+            connection.as_mut().graceful_shutdown();
+            // A client that does not react is cut off.
+            let _ = timeout(CLOSING_TIME, connection).await;
+        }
+        Err(expired.into())
     }
 
     /// Accepts and serves connections until the future is dropped.
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
-        let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
-            let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, from)) => {
                     // Only slightly slower if the system refuses.
                     let _ = stream.set_nodelay(true);
-                    let serving = self.clone().serve(stream);
-                    tokio::spawn(async move {
-                        let _permit = permit;
-                        log_end(serving.await, from);
-                    });
+                    let place = Arc::new(self.places.enter(from.ip()));
+                    let serving = self.clone().serve(stream, Some(place));
+                    tokio::spawn(async move { log_end(serving.await, from) });
                 }
                 // Most likely the process is out of file descriptors.
                 Err(error) => {
@@ -125,9 +151,26 @@ impl<O: Objects> Server<O> {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> reply::Reply {
+    /// Answers a request, which counts as running until its response is sent.
+    async fn answer_counted(
+        &self,
+        request: Request<Incoming>,
+        place: Option<Arc<Place>>,
+    ) -> hyper::Response<Counted> {
+        let running = place.as_ref().map(Place::request);
+        let reply = self.answer(request, place.as_deref()).await;
+        reply.map(|body| Counted {
+            body,
+            _running: running,
+        })
+    }
+
+    async fn answer(&self, request: Request<Incoming>, place: Option<&Place>) -> reply::Reply {
         let (head, body) = request.into_parts();
         let Some((status, why)) = self.guard.as_ref().and_then(|guard| guard.refusal(&head)) else {
+            if let Some(place) = place {
+                place.prove().await;
+            }
             return self
                 .repository
                 .answer(Request::from_parts(head, body))
@@ -143,6 +186,33 @@ impl<O: Objects> Server<O> {
             ),
             _ => refused,
         }
+    }
+}
+
+/// Body of a response, which keeps its request counted as running.
+#[derive(Debug)]
+struct Counted {
+    body: reply::ReplyBody,
+    _running: Option<Running>,
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -177,17 +247,17 @@ pub(super) async fn listen(
     }
 }
 
-/// Maximum number of concurrent connections. Further ones wait in the backlog. restic opens 5,
-/// rustic one per thread.
-const MOST_CONNECTIONS: usize = 64;
-
 /// Maximum number of concurrent requests per connection. Clients assume 100 until they receive the
 /// setting, which is also the recommended minimum (RFC 9113, section 6.5.2). Transfers above the
 /// session's limit are queued.
 const MOST_REQUESTS: u32 = 100;
 
-/// Idle timeout of an HTTP/1.1 connection. Go keeps idle connections for 90 s.
-const IDLE_TIME: Duration = Duration::from_secs(120);
+/// Maximum time of an HTTP/1.1 connection for the header of its next request, from the end of the
+/// previous one. Go keeps idle connections for 90 s.
+const HEADER_TIME: Duration = Duration::from_secs(120);
+
+/// Time of an idle connection to end after the server has announced that.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 

@@ -3,9 +3,11 @@
 mod memory;
 
 use std::{
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -16,12 +18,16 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, ORIGIN, RANGE},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    net::{TcpListener, TcpStream},
+};
 
 use self::memory::Memory;
 use super::{
     body::next_bytes,
     password::Password,
+    places::{Limits, Places},
     repository::Repository,
     server::{Guard, Server},
 };
@@ -42,6 +48,10 @@ impl Rig {
     }
 
     fn with_guard(guard: Option<Guard>) -> Self {
+        Self::with_limits(guard, Limits::default())
+    }
+
+    fn with_limits(guard: Option<Guard>, limits: Limits) -> Self {
         let memory = Memory::default();
         let repository = Repository::new(
             Arc::new(memory.clone()),
@@ -49,14 +59,18 @@ impl Rig {
         );
         Self {
             memory,
-            server: Arc::new(Server { repository, guard }),
+            server: Arc::new(Server {
+                repository,
+                guard,
+                places: Arc::new(Places::new(limits)),
+            }),
         }
     }
 
     /// Connects to the server over an in-memory stream, and returns the client's end.
     fn connect(&self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
-        tokio::spawn(self.server.clone().serve(far));
+        tokio::spawn(self.server.clone().serve(far, None));
         near
     }
 
@@ -394,6 +408,55 @@ async fn lists_have_two_versions_and_no_strangers() {
     );
 }
 
+/// Asks for a list, and returns the response and the connection that must outlive it.
+async fn list_of(rig: &Rig, path: &str) -> (Response<Incoming>, http1::SendRequest<Feed>) {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(rig.connect())).await.unwrap();
+    tokio::spawn(connection);
+    let asked = request(Method::GET, path, &[V2], Feed::default());
+    let response = in_time(sender.send_request(asked)).await.unwrap();
+    (response, sender)
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_passed_on_and_not_kept() {
+    let rig = Rig::new();
+    for kind in ["keys", "data"] {
+        rig.memory.plant(&format!("repo/{kind}/README"), b"x");
+    }
+    rig.memory.make_endless("repo/keys");
+    let (response, _sender) = list_of(&rig, "/keys/").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let mut received = 0;
+    while received < 8 * MIB {
+        received += in_time(next_bytes(&mut body)).await.unwrap().unwrap().len();
+    }
+    drop(body);
+    // Nothing of a repository is in it, so that nothing can be passed on.
+    rig.memory.make_endless("repo/data");
+    let (response, _sender) = list_of(&rig, "/data/").await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn a_long_list_is_whole_and_fails_as_a_whole() {
+    let rig = Rig::new();
+    for number in 0..3000 {
+        rig.memory.plant(
+            &format!("repo/data/{:02x}/{number:064x}", number % 256),
+            b"x",
+        );
+    }
+    let list = rig.ask(Method::GET, "/data/", &[V2]).await;
+    let files: Vec<serde_json::Value> = serde_json::from_str(list.text()).unwrap();
+    assert_eq!(files.len(), 3000);
+    rig.memory.fail(Some(StatusCode::SERVICE_UNAVAILABLE));
+    for path in ["/data/", "/keys/"] {
+        let status = rig.ask(Method::GET, path, &[]).await.status;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}
+
 #[tokio::test]
 async fn parts_of_a_file_are_to_be_had() {
     let rig = Rig::new();
@@ -490,6 +553,123 @@ async fn with_a_password_only_who_knows_it_is_answered() {
     assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
+}
+
+/// Starts a server with a password on a TCP port of the loopback interface.
+async fn listening(limits: Limits) -> SocketAddr {
+    let guard = Guard {
+        password: Some(Password::of("user", "pass")),
+        names: None,
+    };
+    let rig = Rig::with_limits(Some(guard), limits);
+    rig.memory.plant("repo/config", b"x");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(rig.server.accept(listener));
+    address
+}
+
+/// Sends a request with the right password, and returns the start of the response.
+async fn ask_with_the_password(stream: &mut TcpStream) -> String {
+    let request = "GET /config HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dXNlcjpwYXNz\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    in_time(stream.read_exact(&mut start)).await.unwrap();
+    String::from_utf8(start.to_vec()).unwrap()
+}
+
+/// Waits until the server closes a connection.
+async fn closed(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    let _ = in_time(stream.read_to_end(&mut rest)).await;
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work)
+        .await
+        .expect("not within 60 s")
+}
+
+/// Beginnings of connections that never carry the password: nothing, a cut HTTP/1.1 header, the
+/// HTTP/2 preface and its settings.
+const STRANGERS: [&[u8]; 3] = [
+    b"",
+    b"GET /config HTTP/1.1\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+];
+
+#[tokio::test]
+async fn connections_without_the_password_do_not_keep_its_holder_out() {
+    let never = Duration::from_secs(3600);
+    let address = listening(Limits {
+        proof_time: never,
+        idle_time: never,
+        ..Limits::default()
+    })
+    .await;
+    let mut early = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut early).await, "HTTP/1.1 200");
+    let mut strangers = Vec::new();
+    for index in 0..200 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(STRANGERS[index % STRANGERS.len()])
+            .await
+            .unwrap();
+        strangers.push(stream);
+    }
+    let mut late = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut late).await, "HTTP/1.1 200");
+    // 200 of 64 places: the oldest ones are closed.
+    for stream in strangers.drain(..100) {
+        closed(stream).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_the_password_is_closed_in_time() {
+    let address = listening(Limits {
+        proof_time: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
+    for start in STRANGERS {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(start).await.unwrap();
+        closed(stream).await;
+    }
+    // A wrong password proves nothing.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"GET /config HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    closed(stream).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_also_with_the_password() {
+    let address = listening(Limits {
+        idle_time: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
+    let mut one = TcpStream::connect(address).await.unwrap();
+    assert_eq!(ask_with_the_password(&mut one).await, "HTTP/1.1 200");
+    closed(one).await;
+    let two = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(two))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
+    let asked = request(Method::GET, "/config", &[known], Feed::default());
+    let answer = Answer::of(sender.send_request(asked).await.unwrap()).await;
+    assert_eq!(answer.body, b"x");
+    // The client keeps the connection open, and answers pings.
+    in_time(connection).await.unwrap().unwrap();
+    drop(sender);
 }
 
 #[tokio::test]

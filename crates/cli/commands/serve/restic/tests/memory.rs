@@ -9,7 +9,7 @@ use hyper::{StatusCode, body::Bytes};
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
-use super::super::objects::{Entry, ObjectError, Objects, Pieces, Upload};
+use super::super::objects::{Entries, Entry, ObjectError, Objects, Pieces, Upload};
 
 const PIECE: usize = 100_000;
 
@@ -23,6 +23,8 @@ struct State {
     directories: BTreeSet<String>,
     /// Error that every call returns, if set.
     obstacle: Option<StatusCode>,
+    /// Directory whose list has no end.
+    endless: Option<String>,
 }
 
 impl Memory {
@@ -48,26 +50,16 @@ impl Memory {
             .insert(name.to_owned(), bytes.to_vec());
     }
 
-    fn with<T>(
-        &self,
-        act: impl FnOnce(&mut State) -> Result<T, ObjectError>,
-    ) -> Result<T, ObjectError> {
-        let mut state = self.0.lock().unwrap();
-        match state.obstacle {
-            Some(obstacle) => Err(ObjectError::new(obstacle, "the test wants it so")),
-            None => act(&mut state),
-        }
+    /// Makes the list of this directory endless.
+    pub(super) fn make_endless(&self, directory: &str) {
+        self.0.lock().unwrap().endless = Some(directory.to_owned());
     }
-}
 
-fn missing() -> ObjectError {
-    ObjectError::new(StatusCode::NOT_FOUND, "there is nothing")
-}
+    fn endless(&self, directory: &Name) -> bool {
+        self.0.lock().unwrap().endless == Some(directory.to_string())
+    }
 
-impl Objects for Memory {
-    type Upload = Written;
-
-    async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
+    fn entries(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
         let prefix = format!("{directory}/");
         self.with(|state| {
             let files = state.files.iter().filter_map(|(name, bytes)| {
@@ -102,6 +94,53 @@ impl Objects for Memory {
                 })
                 .collect())
         })
+    }
+
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
+        let mut state = self.0.lock().unwrap();
+        match state.obstacle {
+            Some(obstacle) => Err(ObjectError::new(obstacle, "the test wants it so")),
+            None => act(&mut state),
+        }
+    }
+}
+
+fn missing() -> ObjectError {
+    ObjectError::new(StatusCode::NOT_FOUND, "there is nothing")
+}
+
+impl Objects for Memory {
+    type Upload = Written;
+
+    fn list(&self, directory: &Name) -> Entries {
+        let (to, entries) = mpsc::channel(1);
+        let (memory, directory) = (self.clone(), directory.clone());
+        tokio::spawn(async move {
+            match memory.entries(&directory) {
+                Ok(all) => {
+                    for entry in all {
+                        let _ = to.send(Ok(entry)).await;
+                    }
+                    // Like a hostile daemon, whose list has no end.
+                    for number in (0..u64::MAX).take_while(|_| memory.endless(&directory)) {
+                        let name = format!("{number:064x}").into_bytes();
+                        let entry = Entry {
+                            name,
+                            size: 1,
+                            is_file: true,
+                        };
+                        if to.send(Ok(entry)).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                Err(error) => _ = to.send(Err(error)).await,
+            }
+        });
+        entries
     }
 
     async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
