@@ -7,6 +7,7 @@ mod buffer;
 mod compress;
 mod disk;
 mod error;
+mod hashing;
 mod hidden;
 mod holes;
 mod journal;
@@ -30,6 +31,7 @@ pub(crate) use self::{
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,
+    hashing::Hashing,
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     holes::{has_hole, may_have_holes},
     pool::{IoPool, Owner},
