@@ -2,7 +2,9 @@
 //! and in tasks. Also its events for the path planner.
 
 use std::{
+    convert::Infallible,
     io,
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -430,22 +432,35 @@ impl Jobs {
         });
     }
 
-    /// Verifies and writes a received chunk.
+    /// Verifies and writes a received chunk. Continues when the session ends, which then makes the
+    /// data durable.
     pub(crate) fn write(&self, target: Arc<Target>, arrived: Arrived) {
         let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
-        self.pool.run(move || {
-            let _fault = fault;
-            target.write_chunk(arrived, |Arrived { path, header, .. }, result| {
-                report(
-                    &inputs,
-                    Input::Io(IoResult::Written {
-                        path,
-                        header,
-                        result,
-                    }),
-                );
-            });
-        });
+        let written = move |arrived: Arrived, result: Result<(), WriteError>| {
+            let Arrived { path, header, .. } = arrived;
+            report(
+                &inputs,
+                Input::Io(IoResult::Written {
+                    path,
+                    header,
+                    result,
+                }),
+            );
+        };
+        let mut arrived = Some(arrived);
+        let turn = move || {
+            let is_left = match arrived.take() {
+                Some(arrived) => target.write_chunk(arrived, &written),
+                None => target.write_queued(&written),
+            };
+            Ok::<_, Infallible>(if is_left {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        };
+        self.pool
+            .run_in_turns(Arc::default(), turn, move |_| drop(fault));
     }
 
     /// Wraps a job so that it reports its result to the session, and ends the session if it panics.

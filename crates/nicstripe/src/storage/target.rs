@@ -160,19 +160,30 @@ impl Target {
     }
 
     /// Verifies a chunk against its header, writes it and reports the result. May also report other
-    /// chunks that arrived meanwhile.
+    /// chunks that arrived meanwhile. Returns true if the caller must continue with
+    /// [`Target::write_queued`], after other jobs.
     pub(crate) fn write_chunk(
         &self,
         arrived: Arrived,
         report: impl Fn(Arrived, Result<(), WriteError>),
-    ) {
+    ) -> bool {
         match &self.data {
             Data::File(target) => target.write_chunk(arrived, report),
             Data::Stored(target) => {
                 let mut arrived = arrived;
                 let result = target.write_chunk(&mut arrived);
                 report(arrived, result);
+                false
             }
+        }
+    }
+
+    /// Writes chunks that arrived meanwhile. Returns true if the caller must continue, after other
+    /// jobs.
+    pub(crate) fn write_queued(&self, report: impl Fn(Arrived, Result<(), WriteError>)) -> bool {
+        match &self.data {
+            Data::File(target) => target.write_queued(report),
+            Data::Stored(_) => false,
         }
     }
 

@@ -3,9 +3,12 @@ use std::{
     path::Path,
 };
 
-use nicstripe_proto::{ChunkId, hash_tree::chunk_value, journal::SourceIdentity};
+use nicstripe_proto::{
+    ChunkId, DataHeader, PathId, TransferId, hash_tree::chunk_value, journal::SourceIdentity,
+};
 
 use super::*;
+use crate::file::BufferPool;
 
 fn offer(size: u64) -> Offer {
     let source = SourceIdentity {
@@ -93,6 +96,42 @@ fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
         dir.join(&target.files.journal_name),
         dir.join(&target.files.part_name),
     ]
+}
+
+#[test]
+fn a_thread_that_writes_queued_chunks_hands_over_after_8_mib() {
+    const CHUNK: usize = 1 << 18;
+    let dir = tempfile::tempdir().unwrap();
+    let (target, _) = open(dir.path(), &offer(10 << 20));
+    let buffers = BufferPool::default();
+    let arrived = |chunk| {
+        let mut buffer = buffers.take();
+        buffer.bytes_mut(CHUNK).fill(7);
+        let header = DataHeader {
+            transfer: TransferId(1),
+            chunk: ChunkId(chunk),
+            value: chunk_value(target.grid, ChunkId(chunk), &[7; CHUNK]).unwrap(),
+            len: CHUNK as u32,
+            raw_len: 0,
+            last: false,
+        };
+        Arrived {
+            path: PathId(0),
+            header,
+            buffer,
+        }
+    };
+    *target.writer.lock() = Some((0..40).map(arrived).collect());
+    let written = std::cell::Cell::new(0);
+    let report = |_: Arrived, result: Result<(), WriteError>| {
+        result.unwrap();
+        written.set(written.get() + 1);
+    };
+    assert!(target.write_queued(report), "2 MiB are left");
+    assert_eq!(written.get(), 32);
+    assert!(!target.write_queued(report));
+    assert_eq!(written.get(), 40);
+    assert!(target.writer.lock().is_none());
 }
 
 #[test]

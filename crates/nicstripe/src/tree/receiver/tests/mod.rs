@@ -283,7 +283,12 @@ fn a_comparison_of_a_large_file_lets_other_jobs_run() {
     large.set_len(SIZE as u64).unwrap();
     let pool = IoPool::one_by_one().unwrap();
     let (release, gate) = mpsc::channel::<()>();
-    pool.run(move || _ = gate.recv());
+    let (began, running) = mpsc::channel();
+    pool.run(move || {
+        began.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    running.recv_timeout(PATIENCE).unwrap();
 
     let rules = TreeRules {
         checksum: true,
@@ -294,7 +299,7 @@ fn a_comparison_of_a_large_file_lets_other_jobs_run() {
     let content = Content::File {
         size: SIZE as u64,
         alone: true,
-        digest: Some(Digest(*blake3::hash(&vec![0; SIZE]).as_bytes())),
+        digest: Some(Digest(*blake3::hash(&vec![0u8; SIZE]).as_bytes())),
     };
     let id = sending.entry(None, "large", content);
     sending.flush();
@@ -655,14 +660,12 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         raw_len: 0,
         last: true,
     };
-    target.write_chunk(
-        Arrived {
-            path: PathId(0),
-            header,
-            buffer,
-        },
-        |_, result| result.unwrap(),
-    );
+    let arrived = Arrived {
+        path: PathId(0),
+        header,
+        buffer,
+    };
+    assert!(!target.write_chunk(arrived, |_, result| result.unwrap()));
     target
         .commit(Digest(*blake3::hash(b"alone").as_bytes()))
         .unwrap();
