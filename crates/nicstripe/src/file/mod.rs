@@ -40,7 +40,7 @@ pub(crate) use self::{
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{identity_of, timestamp_of},
     target::{
-        Target, TargetRequest, digest_of, grid_of, is_tmpfs, make_parents, open_parent,
+        CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs, make_parents, open_parent,
         remove_earlier,
     },
     xattrs::{xattrs_of, xattrs_of_symlink},

@@ -17,7 +17,7 @@ mod commit;
 mod named;
 mod spare;
 
-pub(crate) use self::commit::digest_of;
+pub(crate) use self::{commit::CommitStage, named::Rehash};
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
@@ -165,7 +165,7 @@ impl Target {
     /// Opens part file and journal of a target, and returns it with the durable hash-tree nodes.
     ///
     /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
-    /// zero.
+    /// zero. If that attempt has completed the file, [`Target::rehash`] finds the nodes.
     pub(crate) fn open(mut request: TargetRequest) -> Result<(Self, Vec<Subtree>), FileError> {
         let trial = request.options.trial;
         if trial {
@@ -173,8 +173,8 @@ impl Target {
         }
         let grid = grid_of(&request.offer);
         let named = find_named(&request, grid).map_err(request.error("look at"))?;
-        if let Some((files, have)) = named {
-            return Ok((Self::new(request, files, false), have));
+        if let Some(files) = named {
+            return Ok((Self::new(request, files, false), Vec::new()));
         }
         let existing = refuse_existing(&request)?;
         match existing {

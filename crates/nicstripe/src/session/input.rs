@@ -30,7 +30,7 @@ use super::{
     waiters::Waiter,
 };
 use crate::{
-    file::{self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, WriteError},
+    file::{self, Arrived, BufferPool, ChunkBuffer, CommitStage, FileError, IoPool, WriteError},
     report::error::Error,
     storage::Target,
     tree::{TreeReport, channel::WalkProgress},
@@ -325,9 +325,16 @@ pub(crate) struct Jobs {
     pub(super) inputs: mpsc::Sender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
+    /// True once the session ends: its long jobs stop after their turn.
+    pub(crate) is_stopped: Arc<AtomicBool>,
 }
 
 impl Jobs {
+    /// Stops jobs whose result an ended session does not need.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
     /// Runs a job in an I/O thread and reports its result to the session.
     pub(crate) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
         self.pool.run(self.reporting(move || Input::Io(job())));
@@ -359,14 +366,23 @@ impl Jobs {
         });
     }
 
-    /// Opens a sink in a task, which then passes it to the session.
+    /// Opens a sink in a task, which then passes it to the session. Hashes its file first if an
+    /// earlier attempt has completed that.
     pub(crate) fn open_sink(
         &self,
         transfer: TransferId,
         opening: impl Future<Output = Result<SinkOpened, FileError>> + Send + 'static,
     ) {
+        let (pool, is_stopped) = (self.pool.clone(), self.is_stopped.clone());
         self.spawn(async move {
-            let result = opening.await;
+            let result = match opening.await {
+                Ok((sink, have)) => {
+                    let target = sink.target().cloned();
+                    let have = durable(pool, is_stopped, target, have).await;
+                    have.map(|have| (sink, have))
+                }
+                Err(error) => Err(error),
+            };
             Input::SinkOpened { transfer, result }
         });
     }
@@ -432,6 +448,30 @@ impl Jobs {
         });
     }
 
+    /// Commits the file of a transfer in turns, and reports the result to the session.
+    pub(crate) fn commit(&self, transfer: TransferId, digest: Digest, target: Arc<Target>) {
+        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+        let (is_stopped, stopped) = (self.is_stopped.clone(), target.stopped());
+        let mut stage = CommitStage::default();
+        self.pool.run_in_turns(
+            is_stopped,
+            move || target.commit_turn(digest, &mut stage),
+            move |result| {
+                let _fault = fault;
+                let result = result.unwrap_or(Err(stopped));
+                let step = Step::Committed(digest);
+                report(
+                    &inputs,
+                    Input::Io(IoResult::Step {
+                        transfer,
+                        step,
+                        result,
+                    }),
+                );
+            },
+        );
+    }
+
     /// Verifies and writes a received chunk. Continues when the session ends, which then makes the
     /// data durable.
     pub(crate) fn write(&self, target: Arc<Target>, arrived: Arrived) {
@@ -474,6 +514,26 @@ impl Jobs {
             report(&inputs, job());
         }
     }
+}
+
+/// Returns the durable subtrees of an opened target. Hashes the file if an earlier attempt has
+/// completed it.
+async fn durable(
+    pool: IoPool,
+    is_stopped: Arc<AtomicBool>,
+    target: Option<Arc<Target>>,
+    have: Vec<Subtree>,
+) -> Result<Vec<Subtree>, FileError> {
+    let Some((target, mut rehash)) = target.and_then(|target| {
+        let rehash = target.rehash()?;
+        Some((target, rehash))
+    }) else {
+        return Ok(have);
+    };
+    let stopped = target.stopped();
+    let turn = move || target.rehash_turn(&mut rehash);
+    let found = pool.call_in_turns(is_stopped, turn).await;
+    found.unwrap_or(Err(stopped))
 }
 
 /// Result of a job on an I/O thread.
