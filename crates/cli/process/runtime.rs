@@ -53,7 +53,7 @@ fn cores() -> usize {
 /// tree and a pipe take one thread each. The number is checked before the start: a runtime that
 /// cannot start its own threads panics, and its drop then waits forever for those it did start.
 fn others() -> usize {
-    cores().clamp(2, 8) + 5
+    2 * cores().clamp(2, 8) + 5
 }
 
 /// Raises the soft limit of open files (RLIMIT_NOFILE) to the hard limit, since each forwarded
