@@ -61,7 +61,7 @@ fn cores() -> usize {
 /// tree and a pipe take one thread each. The number is checked before the start: a runtime that
 /// cannot start its own threads panics, and its drop then waits forever for those it did start.
 fn others() -> usize {
-    cores().clamp(2, 8) + 5
+    2 * cores().clamp(2, 8) + 5
 }
 
 /// Checks that [`OPEN_FILES`] more files can be opened. The runtime panics if it cannot open its

@@ -7,6 +7,7 @@ mod buffer;
 mod compress;
 mod disk;
 mod error;
+mod hashing;
 mod hidden;
 mod holes;
 mod journal;
@@ -31,6 +32,7 @@ pub(crate) use self::{
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,
+    hashing::Hashing,
     hidden::{check_given, check_sought, hidden_name, is_hidden_in, is_hidden_name},
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
@@ -40,7 +42,7 @@ pub(crate) use self::{
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{identity_of, timestamp_of},
     target::{
-        Target, TargetRequest, digest_of, grid_of, is_tmpfs, make_parents, open_parent,
+        CommitStage, Rehash, Target, TargetRequest, grid_of, is_tmpfs, make_parents, open_parent,
         remove_earlier,
     },
     xattrs::{xattrs_of, xattrs_of_symlink},

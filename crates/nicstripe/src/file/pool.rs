@@ -10,11 +10,17 @@ mod simulated;
 mod volatile;
 
 use std::{
+    collections::BTreeMap,
+    mem,
     num::NonZero,
+    ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -29,15 +35,24 @@ pub(crate) use self::{
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// Minimum and maximum number of I/O threads. Reads and writes overlap from two on; beyond eight no
-/// tested disk gained.
+/// Minimum and maximum number of I/O threads that a single owner uses. Reads and writes overlap
+/// from two on; beyond eight no tested disk gained.
 const THREADS: (usize, usize) = (2, 8);
 
-/// Number of threads that a single owner cannot occupy: another owner's jobs run while one waits
-/// for a slow disk.
-const SPARE_THREADS: usize = 1;
+/// Number of slots per thread that a single owner uses: it never takes more than it leaves free.
+const SLOTS_EACH: usize = 2;
+
+/// Maximum number of I/O threads, including those that replace threads with long jobs.
+const MOST_THREADS: usize = 64;
+
+/// Duration after which another thread replaces the one that runs a job. Jobs take milliseconds
+/// unless a file system stalls.
+const LONG_JOB: Duration = Duration::from_secs(1);
 
 const BACKGROUND_THREADS: usize = 2;
+
+/// Number of bytes that one job reads, hashes or writes before other jobs run: 5 ms at 1.5 GB/s.
+pub(crate) const TURN: u64 = 8 << 20;
 
 /// Nice value added to background threads: the scheduler gives them a tenth of a contended core
 /// (picked by eye).
@@ -75,13 +90,37 @@ enum Crew {
 /// sleeping, two `sched_yield` calls per chunk took CPU time from the decrypting threads, on a
 /// machine kept busy by four gigabit links.
 struct Queue {
+    name: &'static str,
+    /// Called first by each thread.
+    prepare: fn(),
+    /// Number of threads without replacements of threads with long jobs.
+    threads: usize,
     state: Mutex<State>,
     changed: Condvar,
+    /// Signalled if a job begins while the watching thread waits for one.
+    begun: Condvar,
+}
+
+/// Job that is running.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    number: u64,
+    owner: Owner,
+    started_at: Instant,
 }
 
 struct State {
     round_robin: RoundRobin<Task>,
+    /// Start times of the running jobs that have a slot, by number.
+    begun: BTreeMap<u64, Instant>,
+    /// Number of the next job to begin.
+    next: u64,
+    /// Number of running jobs that have given their slot back.
+    long: usize,
+    threads: usize,
     idle: usize,
+    /// True if the watching thread looks at the running jobs again without a signal.
+    is_watched: bool,
     /// True from the wake-up of a thread until it runs. That thread wakes the next one if more jobs
     /// wait.
     is_woken: bool,
@@ -96,27 +135,81 @@ impl State {
         self.is_woken |= wakes;
         wakes
     }
+
+    /// Takes the next job that may run.
+    fn begin(&mut self) -> Option<(Running, Task)> {
+        let (owner, job) = self.round_robin.pop()?;
+        let (number, started_at) = (self.next, Instant::now());
+        self.next += 1;
+        self.begun.insert(number, started_at);
+        let running = Running {
+            number,
+            owner,
+            started_at,
+        };
+        Some((running, job))
+    }
+
+    /// Gives back the slot of a running job.
+    fn set_aside(&mut self, number: u64) {
+        self.begun.remove(&number);
+        self.long += 1;
+        self.round_robin.give_back_slot();
+    }
+
+    fn finish(&mut self, job: Running, took: Duration) {
+        if self.begun.remove(&job.number).is_some() {
+            self.round_robin.finish(job.owner, took);
+        } else {
+            self.long -= 1;
+            self.round_robin.finish_long(job.owner, took);
+        }
+    }
 }
 
 impl IoPool {
-    /// Starts one I/O thread per core, at least 2 and at most 8, one spare thread, and the
-    /// background threads.
+    /// Starts two I/O threads per core, at least 4 and at most 16, and the background threads. A
+    /// single owner uses half of them.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
         let count = thread::available_parallelism()
             .map_or(fewest, NonZero::get)
             .clamp(fewest, most);
-        let io = Crew::start("nicstripe-io", count + SPARE_THREADS, count, || {})?;
+        Self::with(count, LONG_JOB)
+    }
+
+    /// Starts the threads of a pool in which a single owner uses up to `count` I/O threads.
+    /// Replaces a thread whose job runs for longer than `long`.
+    fn with(count: usize, long: Duration) -> std::io::Result<Self> {
+        let slots = SLOTS_EACH * count;
+        let io = Crew::start("nicstripe-io", slots, slots, || {})?;
+        io.watch(long)?;
         let background = Crew::start(
             "nicstripe-later",
             BACKGROUND_THREADS,
-            BACKGROUND_THREADS,
+            // Its jobs are short. So a single owner uses all threads.
+            SLOTS_EACH * BACKGROUND_THREADS,
             yield_to_others,
         )?;
         Ok(Self {
             crews: Arc::new(Crews { io, background }),
             owner: Owner::default(),
         })
+    }
+
+    /// Starts a pool in which an owner's jobs run one after the other.
+    #[cfg(test)]
+    pub(crate) fn one_by_one() -> std::io::Result<Self> {
+        Self::with(1, Duration::from_secs(3600))
+    }
+
+    /// Returns the number of I/O jobs that wait for a thread.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        match &self.crews.io {
+            Crew::Threads(queue) => queue.state.lock().round_robin.len(),
+            Crew::Simulated(_) => 0,
+        }
     }
 
     /// Returns a handle to the pool for another owner, identified by the peer's key. Busy owners
@@ -131,6 +224,46 @@ impl IoPool {
     /// Queues `job` for a thread. Jobs run in no particular order.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.crews.io.push(self.owner, Box::new(job));
+    }
+
+    /// Runs a long job in turns, each of at most [`TURN`] bytes, until `turn` breaks or fails. The
+    /// jobs of all owners run between two turns. Passes the result to `done`; `None` once
+    /// `is_stopped` is true.
+    pub(crate) fn run_in_turns<T: 'static, E: 'static>(
+        &self,
+        is_stopped: Arc<AtomicBool>,
+        mut turn: impl FnMut() -> Result<ControlFlow<T>, E> + Send + 'static,
+        done: impl FnOnce(Option<Result<T, E>>) + Send + 'static,
+    ) {
+        let pool = self.clone();
+        self.run(move || {
+            let result = if is_stopped.load(Ordering::Relaxed) {
+                None
+            } else {
+                match turn() {
+                    Ok(ControlFlow::Continue(())) => {
+                        return pool.run_in_turns(is_stopped, turn, done);
+                    }
+                    Ok(ControlFlow::Break(result)) => Some(Ok(result)),
+                    Err(error) => Some(Err(error)),
+                }
+            };
+            // Releases the job's files before anybody learns of the end.
+            drop(turn);
+            done(result);
+        });
+    }
+
+    /// Runs a long job in turns, like [`IoPool::run_in_turns`], and returns its result; `None` if
+    /// it was stopped or panicked. Cancel safe: the job of a cancelled call still runs.
+    pub(crate) async fn call_in_turns<T: Send + 'static, E: Send + 'static>(
+        &self,
+        is_stopped: Arc<AtomicBool>,
+        turn: impl FnMut() -> Result<ControlFlow<T>, E> + Send + 'static,
+    ) -> Option<Result<T, E>> {
+        let (done, result) = tokio::sync::oneshot::channel();
+        self.run_in_turns(is_stopped, turn, move |ended| drop(done.send(ended)));
+        result.await.ok().flatten()
     }
 
     /// Queues a CPU-bound `job` for a low-priority thread.
@@ -151,30 +284,53 @@ impl IoPool {
 }
 
 impl Crew {
-    /// Starts `threads` threads that each call `prepare` first; one owner uses at most `most_each`
-    /// of them.
-    fn start(name: &str, threads: usize, most_each: usize, prepare: fn()) -> std::io::Result<Self> {
+    /// Starts `threads` threads that each call `prepare` first. They share `slots` among the
+    /// owners.
+    fn start(
+        name: &'static str,
+        threads: usize,
+        slots: usize,
+        prepare: fn(),
+    ) -> std::io::Result<Self> {
         let state = State {
-            round_robin: RoundRobin::new(most_each),
+            round_robin: RoundRobin::new(slots),
+            begun: BTreeMap::new(),
+            next: 0,
+            long: 0,
+            threads: 0,
             idle: 0,
+            is_watched: false,
             is_woken: false,
             is_closed: false,
         };
         let queue = Arc::new(Queue {
+            name,
+            prepare,
+            threads,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            begun: Condvar::new(),
         });
         let crew = Self::Threads(queue.clone());
-        for index in 0..threads {
-            let queue = queue.clone();
-            thread::Builder::new()
-                .name(format!("{name}-{index}"))
-                .spawn(move || {
-                    prepare();
-                    queue.work();
-                })?;
+        for _ in 0..threads {
+            queue.start_thread(&mut queue.state.lock())?;
         }
         Ok(crew)
+    }
+
+    /// Starts the thread that replaces threads whose job runs for longer than `long`.
+    fn watch(&self, long: Duration) -> std::io::Result<()> {
+        match self {
+            Self::Threads(queue) => {
+                let queue = queue.clone();
+                thread::Builder::new()
+                    .name("nicstripe-watch".to_owned())
+                    .spawn(move || queue.watch(long))?;
+            }
+            #[cfg(test)]
+            Self::Simulated(_) => {}
+        }
+        Ok(())
     }
 
     fn push(&self, owner: Owner, job: Task) {
@@ -192,6 +348,7 @@ impl Drop for Crew {
             Self::Threads(queue) => {
                 queue.state.lock().is_closed = true;
                 queue.changed.notify_all();
+                queue.begun.notify_all();
             }
             #[cfg(test)]
             Self::Simulated(_) => {}
@@ -210,40 +367,87 @@ impl Queue {
         }
     }
 
-    /// Runs jobs until the queue is closed and empty.
+    fn start_thread(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        let queue = self.clone();
+        thread::Builder::new()
+            .name(format!("{}-{}", self.name, state.threads))
+            .spawn(move || {
+                (queue.prepare)();
+                queue.work();
+            })?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    /// Replaces threads whose job runs for longer than `long`, until the queue is closed. Without
+    /// this, a few stalled file systems would stop the jobs of all owners.
+    fn watch(self: &Arc<Self>, long: Duration) {
+        let mut state = self.state.lock();
+        while !state.is_closed {
+            let now = Instant::now();
+            while state.threads < MOST_THREADS
+                && let Some((&number, &started_at)) = state.begun.first_key_value()
+                && now.saturating_duration_since(started_at) >= long
+                && self.start_thread(&mut state).is_ok()
+            {
+                tracing::debug!(threads = state.threads, "file job takes long");
+                state.set_aside(number);
+            }
+            let oldest = state.begun.values().next().copied();
+            match oldest.map(|started_at| started_at + long) {
+                Some(due) if due > now => _ = self.begun.wait_until(&mut state, due),
+                // No further thread can be started: looks again later.
+                Some(_) => _ = self.begun.wait_for(&mut state, long),
+                None => {
+                    state.is_watched = false;
+                    self.begun.wait(&mut state);
+                }
+            }
+        }
+    }
+
+    /// Runs jobs until the queue is closed and empty, or the thread is surplus.
     fn work(&self) {
         let mut done = None;
-        while let Some((owner, job)) = self.next(done) {
-            let started_at = Instant::now();
+        while let Some((running, job)) = self.next(done) {
             // The session notices a panic by the values that the job drops; other jobs continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!("file job panicked");
             }
-            done = Some((owner, started_at.elapsed()));
+            done = Some((running, running.started_at.elapsed()));
         }
     }
 
-    /// Records the time of the finished job `done` and waits for the next job. Returns `None` once
-    /// the queue is closed and empty.
-    fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Task)> {
+    /// Records the time of the finished job `done` and waits for the next job. Returns `None` if
+    /// the thread ends: the queue is closed and empty, or the thread has replaced another that is
+    /// back.
+    fn next(&self, done: Option<(Running, Duration)>) -> Option<(Running, Task)> {
         let mut state = self.state.lock();
-        if let Some((owner, took)) = done {
-            state.round_robin.finish(owner, took);
+        if let Some((job, took)) = done {
+            state.finish(job, took);
         }
         loop {
-            if let Some(next) = state.round_robin.pop() {
+            if let Some(next) = state.begin() {
                 // The finished job may have brought its owner below its limit, so that another job
                 // may start.
                 let wakes = state.round_robin.may_pop() && state.wakes_another();
+                let was_watched = mem::replace(&mut state.is_watched, true);
                 drop(state);
                 if wakes {
                     self.changed.notify_one();
+                }
+                if !was_watched {
+                    self.begun.notify_one();
                 }
                 return Some(next);
             }
             if state.is_closed && state.round_robin.is_empty() {
                 // Idle threads must notice that the queue has become empty.
                 self.changed.notify_all();
+                return None;
+            }
+            if state.threads > self.threads + state.long {
+                state.threads -= 1;
                 return None;
             }
             state.idle += 1;
@@ -272,9 +476,105 @@ fn yield_to_others() {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::mpsc, time::Duration};
+    use std::sync::mpsc;
 
     use super::*;
+
+    /// Longest wait for a job.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Queues `count` jobs that run until the returned sender is dropped.
+    fn block(pool: &IoPool, owner: u8, count: usize) -> mpsc::Sender<()> {
+        let (release, disk) = mpsc::channel::<()>();
+        let disk = Arc::new(Mutex::new(disk));
+        for _ in 0..count {
+            let disk = disk.clone();
+            pool.of([owner; 32]).run(move || _ = disk.lock().recv());
+        }
+        release
+    }
+
+    fn runs(pool: &IoPool, owner: u8) -> bool {
+        let (ran, heard) = mpsc::channel();
+        pool.of([owner; 32]).run(move || ran.send(()).unwrap());
+        heard.recv_timeout(PATIENCE).is_ok()
+    }
+
+    #[test]
+    fn two_owners_with_endless_jobs_leave_a_thread_for_a_third() {
+        let pool = IoPool::with(THREADS.0, HOUR).unwrap();
+        let released = [1, 2].map(|owner| block(&pool, owner, 100));
+        assert!(runs(&pool, 3), "its job waits for those of the others");
+        drop(released);
+    }
+
+    #[test]
+    fn a_job_that_blocks_for_long_keeps_no_other_owner_waiting() {
+        let pool = IoPool::with(THREADS.0, Duration::from_millis(20)).unwrap();
+        let threads = SLOTS_EACH * THREADS.0;
+        let released: Vec<_> = (0..threads as u8)
+            .map(|owner| block(&pool, owner, 1))
+            .collect();
+        assert!(runs(&pool, 200), "its job waits for those of the others");
+        drop(released);
+        let Crew::Threads(queue) = &pool.crews.io else {
+            unreachable!("the pool has threads")
+        };
+        let until = Instant::now() + PATIENCE;
+        while queue.state.lock().threads > threads {
+            assert!(Instant::now() < until, "the replacements stay");
+            thread::yield_now();
+        }
+        assert!(runs(&pool, 200));
+    }
+
+    #[test]
+    fn other_jobs_of_an_owner_run_between_the_turns_of_a_long_one() {
+        let pool = IoPool::one_by_one().unwrap();
+        let release = block(&pool, 0, 1);
+        let (ended, heard) = mpsc::channel();
+        let (long, short) = (ended.clone(), ended);
+        let mut turns = 0;
+        pool.run_in_turns(
+            Arc::default(),
+            move || {
+                turns += 1;
+                Ok::<_, ()>(if turns < 3 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(turns)
+                })
+            },
+            move |turns| long.send(turns).unwrap(),
+        );
+        pool.run(move || short.send(None).unwrap());
+        drop(release);
+        let order: Vec<_> = heard.iter().collect();
+        assert_eq!(order, [None, Some(Ok(3))]);
+    }
+
+    #[tokio::test]
+    async fn a_long_job_ends_after_the_turn_in_which_it_is_stopped() {
+        let pool = IoPool::one_by_one().unwrap();
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (stop, mut turns) = (is_stopped.clone(), 0);
+        let endless = move || {
+            turns += 1;
+            stop.store(turns == 3, Ordering::Relaxed);
+            assert!(turns <= 3, "it was stopped");
+            Ok::<ControlFlow<()>, ()>(ControlFlow::Continue(()))
+        };
+        let (done, ended) = mpsc::channel();
+        pool.run_in_turns(is_stopped, endless, move |result| {
+            done.send(result.is_none()).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(PATIENCE), Ok(true));
+        let failing = || Err::<ControlFlow<()>, _>("a fault");
+        let result = pool.call_in_turns(Arc::default(), failing).await;
+        assert_eq!(result, Some(Err("a fault")));
+    }
 
     #[tokio::test]
     async fn jobs_that_panic_end_no_thread() {

@@ -299,29 +299,31 @@ impl Writer {
             raw_len: 0,
             last: false,
         };
-        self.target.write_chunk(
-            Arrived {
-                path: PathId(0),
-                header,
-                buffer,
-            },
-            |arrived, result| {
-                let mut progress = self.progress.lock();
-                progress.under_way -= 1;
-                match result {
-                    Ok(()) => progress.unsynced.push(Subtree::of_chunk(
-                        arrived.header.chunk,
-                        arrived.header.value,
-                    )),
-                    Err(WriteError::File(error)) => progress.error = Some(error),
-                    Err(WriteError::Damaged) => {
-                        progress.error = Some(failed("write", "a chunk changed in memory"));
-                    }
+        let report = |arrived: Arrived, result: Result<(), WriteError>| {
+            let mut progress = self.progress.lock();
+            progress.under_way -= 1;
+            match result {
+                Ok(()) => progress.unsynced.push(Subtree::of_chunk(
+                    arrived.header.chunk,
+                    arrived.header.value,
+                )),
+                Err(WriteError::File(error)) => progress.error = Some(error),
+                Err(WriteError::Damaged) => {
+                    progress.error = Some(failed("write", "a chunk changed in memory"));
                 }
-                drop(progress);
-                self.changed.notify_all();
-            },
-        );
+            }
+            drop(progress);
+            self.changed.notify_all();
+        };
+        let arrived = Arrived {
+            path: PathId(0),
+            header,
+            buffer,
+        };
+        let mut is_left = self.target.write_chunk(arrived, report);
+        while is_left {
+            is_left = self.target.write_queued(report);
+        }
         Ok(())
     }
 

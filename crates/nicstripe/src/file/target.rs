@@ -17,7 +17,7 @@ mod commit;
 mod named;
 mod spare;
 
-pub(crate) use self::commit::digest_of;
+pub(crate) use self::{commit::CommitStage, named::Rehash};
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
@@ -59,6 +59,7 @@ use super::{
     hidden::hidden_name,
     journal::JournalFile,
     ours::Others,
+    pool::TURN,
     root::exists,
 };
 use crate::trust::random::random_bytes;
@@ -116,7 +117,7 @@ pub(crate) struct Target {
     /// could resume it.
     is_void: AtomicBool,
     /// Chunks queued for the thread that writes through the page cache; `None` if no thread is
-    /// writing.
+    /// writing and none will continue.
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
 
@@ -164,7 +165,7 @@ impl Target {
     /// Opens part file and journal of a target, and returns it with the durable hash-tree nodes.
     ///
     /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
-    /// zero.
+    /// zero. If that attempt has completed the file, [`Target::rehash`] finds the nodes.
     pub(crate) fn open(mut request: TargetRequest) -> Result<(Self, Vec<Subtree>), FileError> {
         let trial = request.options.trial;
         if trial {
@@ -172,8 +173,8 @@ impl Target {
         }
         let grid = grid_of(&request.offer);
         let named = find_named(&request, grid).map_err(request.error("look at"))?;
-        if let Some((files, have)) = named {
-            return Ok((Self::new(request, files, false), have));
+        if let Some(files) = named {
+            return Ok((Self::new(request, files, false), Vec::new()));
         }
         let existing = refuse_existing(&request)?;
         match existing {
@@ -282,7 +283,8 @@ impl Target {
     }
 
     /// Verifies a chunk against its header, writes it to the file, and reports the result. May also
-    /// write chunks queued by other threads.
+    /// write chunks queued by other threads. Returns true if the caller must continue with
+    /// [`Target::write_queued`], after other jobs.
     ///
     /// Direct writes run in parallel. Through the page cache the kernel lets only one thread write
     /// to a file, while others spin. Therefore other threads queue their chunk for the writing
@@ -291,31 +293,48 @@ impl Target {
         &self,
         mut arrived: Arrived,
         report: impl Fn(Arrived, Result<(), WriteError>),
-    ) {
+    ) -> bool {
         if let Err(damaged) = arrived.verify(self.grid) {
-            return report(arrived, Err(damaged));
+            report(arrived, Err(damaged));
+            return false;
         }
         if self.direct.is_some() {
             let result = self.write_verified(&arrived);
-            return report(arrived, result);
+            report(arrived, result);
+            return false;
         }
         {
             let mut waiting = self.writer.lock();
             if let Some(queue) = &mut *waiting {
-                return queue.push_back(arrived);
+                queue.push_back(arrived);
+                return false;
             }
-            *waiting = Some(VecDeque::new());
+            *waiting = Some(VecDeque::from([arrived]));
         }
-        let mut next = Some(arrived);
-        while let Some(arrived) = next {
+        self.write_queued(report)
+    }
+
+    /// Writes queued chunks, up to [`TURN`] bytes. Returns true if the caller must continue, after
+    /// other jobs.
+    pub(crate) fn write_queued(&self, report: impl Fn(Arrived, Result<(), WriteError>)) -> bool {
+        let mut written = 0;
+        while written < TURN {
+            let next = {
+                let mut waiting = self.writer.lock();
+                let next = waiting.as_mut().and_then(VecDeque::pop_front);
+                if next.is_none() {
+                    *waiting = None;
+                }
+                next
+            };
+            let Some(arrived) = next else {
+                return false;
+            };
+            written += arrived.buffer.bytes().len() as u64;
             let result = self.write_verified(&arrived);
             report(arrived, result);
-            let mut waiting = self.writer.lock();
-            next = waiting.as_mut().and_then(VecDeque::pop_front);
-            if next.is_none() {
-                *waiting = None;
-            }
         }
+        true
     }
 
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {

@@ -173,6 +173,7 @@ impl Driver {
                 buffers: config.buffers.clone(),
                 inputs: handle.inputs.clone(),
                 threads: TaskTracker::new(),
+                is_stopped: Default::default(),
             },
             inputs,
             own_senders: 0,
@@ -494,6 +495,7 @@ impl Driver {
         self.connections
             .values_mut()
             .for_each(PathConnection::release);
+        self.jobs.stop();
         self.ends.stop();
         self.mux.take().into_iter().for_each(|ends| ends.mux.end());
         self.settle().await;

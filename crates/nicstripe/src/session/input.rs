@@ -2,7 +2,9 @@
 //! and in tasks. Also its events for the path planner.
 
 use std::{
+    convert::Infallible,
     io,
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -28,7 +30,7 @@ use super::{
     waiters::Waiter,
 };
 use crate::{
-    file::{self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, WriteError},
+    file::{self, Arrived, BufferPool, ChunkBuffer, CommitStage, FileError, IoPool, WriteError},
     report::error::Error,
     storage::Target,
     tree::{TreeReport, channel::WalkProgress},
@@ -323,9 +325,16 @@ pub(crate) struct Jobs {
     pub(super) inputs: mpsc::Sender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
+    /// True once the session ends: its long jobs stop after their turn.
+    pub(crate) is_stopped: Arc<AtomicBool>,
 }
 
 impl Jobs {
+    /// Stops jobs whose result an ended session does not need.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
     /// Runs a job in an I/O thread and reports its result to the session.
     pub(crate) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
         self.pool.run(self.reporting(move || Input::Io(job())));
@@ -357,14 +366,23 @@ impl Jobs {
         });
     }
 
-    /// Opens a sink in a task, which then passes it to the session.
+    /// Opens a sink in a task, which then passes it to the session. Hashes its file first if an
+    /// earlier attempt has completed that.
     pub(crate) fn open_sink(
         &self,
         transfer: TransferId,
         opening: impl Future<Output = Result<SinkOpened, FileError>> + Send + 'static,
     ) {
+        let (pool, is_stopped) = (self.pool.clone(), self.is_stopped.clone());
         self.spawn(async move {
-            let result = opening.await;
+            let result = match opening.await {
+                Ok((sink, have)) => {
+                    let target = sink.target().cloned();
+                    let have = durable(pool, is_stopped, target, have).await;
+                    have.map(|have| (sink, have))
+                }
+                Err(error) => Err(error),
+            };
             Input::SinkOpened { transfer, result }
         });
     }
@@ -430,22 +448,59 @@ impl Jobs {
         });
     }
 
-    /// Verifies and writes a received chunk.
-    pub(crate) fn write(&self, target: Arc<Target>, arrived: Arrived) {
+    /// Commits the file of a transfer in turns, and reports the result to the session.
+    pub(crate) fn commit(&self, transfer: TransferId, digest: Digest, target: Arc<Target>) {
         let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
-        self.pool.run(move || {
-            let _fault = fault;
-            target.write_chunk(arrived, |Arrived { path, header, .. }, result| {
+        let (is_stopped, stopped) = (self.is_stopped.clone(), target.stopped());
+        let mut stage = CommitStage::default();
+        self.pool.run_in_turns(
+            is_stopped,
+            move || target.commit_turn(digest, &mut stage),
+            move |result| {
+                let _fault = fault;
+                let result = result.unwrap_or(Err(stopped));
+                let step = Step::Committed(digest);
                 report(
                     &inputs,
-                    Input::Io(IoResult::Written {
-                        path,
-                        header,
+                    Input::Io(IoResult::Step {
+                        transfer,
+                        step,
                         result,
                     }),
                 );
-            });
-        });
+            },
+        );
+    }
+
+    /// Verifies and writes a received chunk. Continues when the session ends, which then makes the
+    /// data durable.
+    pub(crate) fn write(&self, target: Arc<Target>, arrived: Arrived) {
+        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+        let written = move |arrived: Arrived, result: Result<(), WriteError>| {
+            let Arrived { path, header, .. } = arrived;
+            report(
+                &inputs,
+                Input::Io(IoResult::Written {
+                    path,
+                    header,
+                    result,
+                }),
+            );
+        };
+        let mut arrived = Some(arrived);
+        let turn = move || {
+            let is_left = match arrived.take() {
+                Some(arrived) => target.write_chunk(arrived, &written),
+                None => target.write_queued(&written),
+            };
+            Ok::<_, Infallible>(if is_left {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        };
+        self.pool
+            .run_in_turns(Arc::default(), turn, move |_| drop(fault));
     }
 
     /// Wraps a job so that it reports its result to the session, and ends the session if it panics.
@@ -459,6 +514,26 @@ impl Jobs {
             report(&inputs, job());
         }
     }
+}
+
+/// Returns the durable subtrees of an opened target. Hashes the file if an earlier attempt has
+/// completed it.
+async fn durable(
+    pool: IoPool,
+    is_stopped: Arc<AtomicBool>,
+    target: Option<Arc<Target>>,
+    have: Vec<Subtree>,
+) -> Result<Vec<Subtree>, FileError> {
+    let Some((target, mut rehash)) = target.and_then(|target| {
+        let rehash = target.rehash()?;
+        Some((target, rehash))
+    }) else {
+        return Ok(have);
+    };
+    let stopped = target.stopped();
+    let turn = move || target.rehash_turn(&mut rehash);
+    let found = pool.call_in_turns(is_stopped, turn).await;
+    found.unwrap_or(Err(stopped))
 }
 
 /// Result of a job on an I/O thread.

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::ControlFlow,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -13,7 +14,10 @@ use parking_lot::Mutex;
 
 use super::backend::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
-    file::{self, Arrived, ChunkBuffer, FileError, Lease, WriteError, digest_of, grid_of, mode_of},
+    file::{
+        self, Arrived, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash, WriteError,
+        grid_of, mode_of,
+    },
     trust::PublicKey,
 };
 
@@ -161,19 +165,30 @@ impl Target {
     }
 
     /// Verifies a chunk against its header, writes it and reports the result. May also report other
-    /// chunks that arrived meanwhile.
+    /// chunks that arrived meanwhile. Returns true if the caller must continue with
+    /// [`Target::write_queued`], after other jobs.
     pub(crate) fn write_chunk(
         &self,
         arrived: Arrived,
         report: impl Fn(Arrived, Result<(), WriteError>),
-    ) {
+    ) -> bool {
         match &self.data {
             Data::File(target) => target.write_chunk(arrived, report),
             Data::Stored(target) => {
                 let mut arrived = arrived;
                 let result = target.write_chunk(&mut arrived);
                 report(arrived, result);
+                false
             }
+        }
+    }
+
+    /// Writes chunks that arrived meanwhile. Returns true if the caller must continue, after other
+    /// jobs.
+    pub(crate) fn write_queued(&self, report: impl Fn(Arrived, Result<(), WriteError>)) -> bool {
+        match &self.data {
+            Data::File(target) => target.write_queued(report),
+            Data::Stored(_) => false,
         }
     }
 
@@ -185,13 +200,44 @@ impl Target {
         }
     }
 
-    /// Makes the complete file durable under its name. `digest` is the hash that both ends
-    /// computed.
-    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
+    /// Begins to hash a file that an earlier attempt has completed; `None` for other targets.
+    pub(crate) fn rehash(&self) -> Option<Rehash> {
         match &self.data {
-            Data::File(target) => target.commit(digest),
-            Data::Stored(target) => target.commit(digest),
+            Data::File(target) => target.rehash(),
+            Data::Stored(_) => None,
         }
+    }
+
+    /// Continues to hash a complete file. Returns the durable subtrees at its end.
+    pub(crate) fn rehash_turn(
+        &self,
+        rehash: &mut Rehash,
+    ) -> Result<ControlFlow<Vec<Subtree>>, FileError> {
+        match &self.data {
+            Data::File(target) => target.rehash_turn(rehash),
+            Data::Stored(_) => Ok(ControlFlow::Break(Vec::new())),
+        }
+    }
+
+    /// Continues to make the complete file durable under its name. `digest` is the hash that both
+    /// ends computed.
+    pub(crate) fn commit_turn(
+        &self,
+        digest: Digest,
+        stage: &mut CommitStage,
+    ) -> Result<ControlFlow<()>, FileError> {
+        match &self.data {
+            Data::File(target) => target.commit_turn(digest, stage),
+            Data::Stored(target) => target.commit_turn(digest, stage),
+        }
+    }
+
+    /// Returns the error of an operation that ends with its session.
+    pub(crate) fn stopped(&self) -> FileError {
+        let cause = io::Error::other("the session has ended");
+        FileError::new("receive", &self.shown, cause)
+            .with_code(FailCode::Cancelled)
+            .resumable_if(self.is_resumable())
     }
 
     pub(crate) fn discard(&self) {
@@ -240,7 +286,11 @@ impl StoredTarget {
         Ok(())
     }
 
-    fn commit(&self, digest: Digest) -> Result<(), FileError> {
+    fn commit_turn(
+        &self,
+        digest: Digest,
+        stage: &mut CommitStage,
+    ) -> Result<ControlFlow<()>, FileError> {
         let mut is_closed = self.is_closed.lock();
         if *is_closed || self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("name", io::Error::other("it was discarded before")));
@@ -250,18 +300,29 @@ impl StoredTarget {
         } else {
             self.grid.size
         };
-        if self.verify && self.read_back(size)? != digest {
-            self.discard(&mut is_closed);
-            let cause = io::Error::other("the storage does not return what was written to it");
-            return Err(self.error("verify", cause).with_code(FailCode::Digest));
+        if self.verify && matches!(stage, CommitStage::Begun) {
+            *stage = CommitStage::Verifying(Box::new(Hashing::of(size)));
+        }
+        if let CommitStage::Verifying(hashing) = stage {
+            match self.read_back(hashing)? {
+                ControlFlow::Continue(()) => return Ok(ControlFlow::Continue(())),
+                ControlFlow::Break(found) if found == digest => {}
+                ControlFlow::Break(_) => {
+                    self.discard(&mut is_closed);
+                    let cause =
+                        io::Error::other("the storage does not return what was written to it");
+                    return Err(self.error("verify", cause).with_code(FailCode::Digest));
+                }
+            }
         }
         self.part.commit(size)?;
         *is_closed = true;
-        Ok(())
+        Ok(ControlFlow::Break(()))
     }
 
-    fn read_back(&self, size: u64) -> Result<Digest, FileError> {
-        digest_of(size, |bytes, offset| self.part.read_exact_at(bytes, offset))
+    fn read_back(&self, hashing: &mut Hashing) -> Result<ControlFlow<Digest>, FileError> {
+        hashing
+            .turn(|bytes, offset| self.part.read_exact_at(bytes, offset))
             .map_err(|cause| self.failed("read back", cause))
     }
 

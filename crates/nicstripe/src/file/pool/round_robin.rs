@@ -15,11 +15,17 @@ const ADVANCE: Duration = Duration::from_millis(1);
 /// al. 1996).
 ///
 /// An owner that was idle starts level with the others: it has neither debt nor credit.
+///
+/// Each running job takes a slot. An owner that has one never takes more than it leaves free, as
+/// with a [`Quota`](crate::file::Quota): the first may have half of the slots, the second half of
+/// the rest. A job that runs for long may give its slot back, but still counts for its owner.
 #[derive(Debug)]
 pub(super) struct RoundRobin<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
-    /// Maximum number of running jobs per owner.
-    most_each: usize,
+    /// Maximum number of jobs that run at once, without the long ones.
+    slots: usize,
+    /// Number of slots that no running job has.
+    free: usize,
     /// Virtual time: the consumed time of the owner served last.
     clock: Duration,
 }
@@ -27,23 +33,24 @@ pub(super) struct RoundRobin<T> {
 #[derive(Debug)]
 struct Jobs<T> {
     waiting: VecDeque<T>,
+    /// Number of running jobs, including long ones.
     running: usize,
     had: Duration,
 }
 
 impl<T> RoundRobin<T> {
-    pub(super) fn new(most_each: usize) -> Self {
+    pub(super) fn new(slots: usize) -> Self {
         Self {
             owners: BTreeMap::new(),
-            most_each,
+            slots,
+            free: slots,
             clock: Duration::ZERO,
         }
     }
 
-    /// Queues a job behind those of its owner. Returns true if the owner has fewer running jobs
-    /// than its maximum.
+    /// Queues a job behind those of its owner. Returns true if the owner may take a slot.
     pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
-        let (clock, most) = (self.clock, self.most_each);
+        let (clock, slots, free) = (self.clock, self.slots, self.free);
         let jobs = self.owners.entry(owner).or_insert_with(|| Jobs {
             waiting: VecDeque::new(),
             running: 0,
@@ -53,22 +60,23 @@ impl<T> RoundRobin<T> {
             jobs.had = jobs.had.max(clock);
         }
         jobs.waiting.push_back(job);
-        jobs.running < most
+        jobs.may_run(slots, free)
     }
 
     /// Takes the next job of the owner with the least consumed time. The caller calls
     /// [`RoundRobin::finish`] when the job has ended.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
-        let most = self.most_each;
+        let (slots, free) = (self.slots, self.free);
         let ready = self
             .owners
             .iter_mut()
-            .filter(|(_, jobs)| jobs.may_run(most));
+            .filter(|(_, jobs)| jobs.may_run(slots, free));
         let (owner, jobs) =
             ready.min_by_key(|(_, jobs)| jobs.had + ADVANCE * jobs.running as u32)?;
         let job = jobs.waiting.pop_front()?;
         jobs.running += 1;
         self.clock = self.clock.max(jobs.had);
+        self.free -= 1;
         Some((*owner, job))
     }
 
@@ -76,10 +84,22 @@ impl<T> RoundRobin<T> {
     pub(super) fn may_pop(&self) -> bool {
         self.owners
             .values()
-            .any(|jobs| jobs.may_run(self.most_each))
+            .any(|jobs| jobs.may_run(self.slots, self.free))
     }
 
+    /// Gives back the slot of a running job, which then ends with [`RoundRobin::finish_long`].
+    pub(super) fn give_back_slot(&mut self) {
+        self.free += 1;
+    }
+
+    /// Ends a job that has a slot.
     pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
+        self.give_back_slot();
+        self.finish_long(owner, took);
+    }
+
+    /// Ends a job that has given its slot back.
+    pub(super) fn finish_long(&mut self, owner: Owner, took: Duration) {
         if let Some(jobs) = self.owners.get_mut(&owner) {
             jobs.running -= 1;
             jobs.had += took;
@@ -108,8 +128,13 @@ impl<T> Jobs<T> {
         self.running == 0 && self.waiting.is_empty()
     }
 
-    fn may_run(&self, most: usize) -> bool {
-        self.running < most && !self.waiting.is_empty()
+    /// Returns true if a job waits and may take one of `free` slots.
+    fn may_run(&self, slots: usize, free: usize) -> bool {
+        let has_share = match self.running {
+            0 => free > 0,
+            running => running < slots / 2 && running + 2 <= free,
+        };
+        has_share && !self.waiting.is_empty()
     }
 }
 
@@ -176,14 +201,48 @@ mod tests {
 
     #[test]
     fn an_owner_has_no_more_than_its_share_of_the_threads() {
-        let mut turns = RoundRobin::new(2);
+        let mut turns = RoundRobin::new(4);
         (0..5).for_each(|_| _ = turns.push(A, MS));
         assert!(turns.pop().is_some() && turns.pop().is_some());
         assert!(turns.pop().is_none() && !turns.may_pop() && !turns.is_empty());
         assert!(!turns.push(A, MS) && turns.push(B, MS));
         assert_eq!(turns.pop().map(|(owner, _)| owner), Some(B));
+        // A and B have as many as they leave free. B may have another only once A has fewer.
+        assert!(!turns.push(B, MS) && !turns.may_pop());
+        turns.finish(A, MS);
         turns.finish(A, MS);
         assert!(turns.may_pop());
+    }
+
+    #[test]
+    fn however_many_owners_have_endless_jobs_the_next_gets_a_slot_while_one_is_free() {
+        let mut turns = RoundRobin::new(16);
+        let mut running = [0; 4];
+        for owner in 0..4 {
+            (0..100).for_each(|_| _ = turns.push([owner; 32], MS));
+            while turns.pop().is_some() {
+                running[usize::from(owner)] += 1;
+            }
+        }
+        assert_eq!(running, [8, 4, 2, 1]);
+        assert!(turns.push([9; 32], MS) && turns.pop().is_some());
+        assert!(!turns.push([10; 32], MS) && turns.pop().is_none());
+    }
+
+    #[test]
+    fn a_long_job_leaves_its_slot_to_others_and_still_counts_for_its_owner() {
+        let mut turns = RoundRobin::new(4);
+        (0..5).for_each(|_| _ = turns.push(A, MS));
+        while turns.pop().is_some() {
+            turns.give_back_slot();
+        }
+        assert!(!turns.may_pop(), "two long jobs are all that A may have");
+        (0..5).for_each(|_| _ = turns.push(B, MS));
+        assert_eq!(turns.pop().map(|(owner, _)| owner), Some(B));
+        assert_eq!(turns.pop().map(|(owner, _)| owner), Some(B));
+        assert!(turns.pop().is_none());
+        turns.finish_long(A, MS);
+        assert_eq!((turns.free, turns.owners[&A].running), (2, 1));
     }
 
     #[test]

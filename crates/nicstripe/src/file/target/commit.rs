@@ -1,12 +1,28 @@
 //! Syncs and commit of a target, and recovery if one of them fails.
 
-use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt, sync::atomic::Ordering};
+use std::{
+    collections::VecDeque, ffi::OsStr, fs::File, io, ops::ControlFlow, os::unix::fs::FileExt,
+    sync::atomic::Ordering,
+};
 
-use nicstripe_proto::{Digest, FailCode, Subtree};
+use nicstripe_proto::{Digest, Extent, FailCode, Subtree};
 use rustix::fs::{Advice, AtFlags, RenameFlags, fadvise, renameat_with, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState};
-use crate::file::{beneath::inode_of, disk, error::FileError};
+use crate::file::{beneath::inode_of, disk, error::FileError, hashing::Hashing};
+
+/// Stage of a commit, between its turns.
+#[derive(Debug, Default)]
+pub(crate) enum CommitStage {
+    #[default]
+    Begun,
+    /// Holes are being punched; these extents are left.
+    Punching(VecDeque<Extent>),
+    /// The file is being read back.
+    Verifying(Box<Hashing>),
+    /// The file only needs its attributes, a sync and its name.
+    Ready,
+}
 
 impl Target {
     /// Syncs the target's data, then records `subtrees` as durable in the journal.
@@ -53,33 +69,87 @@ impl Target {
         how(&self.files.part).map_err(|cause| self.poison(cause))
     }
 
-    /// Syncs and renames the file, so that it is durable under its final name. Reads it back and
-    /// verifies it first if the options require that. `digest` is the BLAKE3 digest that both ends
-    /// agreed on.
-    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        if self.files.state == TargetState::Named {
-            self.sync_last()?;
-            return self.settle_name();
+    /// Continues the commit: syncs and renames the file, so that it is durable under its final
+    /// name. Reads it back and verifies it first if the options require that. `digest` is the
+    /// BLAKE3 digest that both ends agreed on.
+    pub(crate) fn commit_turn(
+        &self,
+        digest: Digest,
+        stage: &mut CommitStage,
+    ) -> Result<ControlFlow<()>, FileError> {
+        loop {
+            *stage = match stage {
+                CommitStage::Begun if self.files.state == TargetState::Named => CommitStage::Ready,
+                CommitStage::Begun => CommitStage::Punching(self.extents_to_punch()),
+                CommitStage::Punching(extents) => {
+                    let is_done = self
+                        .punch(extents)
+                        .map_err(|cause| self.uncommitted("make a hole in", cause))?;
+                    if !is_done {
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    self.after_punching()?
+                }
+                CommitStage::Verifying(hashing) => {
+                    if !self.verify(hashing, digest)? {
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    CommitStage::Ready
+                }
+                CommitStage::Ready => {
+                    self.finish()?;
+                    return Ok(ControlFlow::Break(()));
+                }
+            };
         }
-        let failed = |operation, cause| {
-            let error = self.error(operation, cause);
-            error.resumable_if(self.is_resumable())
-        };
-        self.punch_written()
-            .map_err(|cause| failed("make a hole in", cause))?;
+    }
+
+    /// Runs all turns of a commit.
+    #[cfg(test)]
+    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
+        let mut stage = CommitStage::default();
+        while self.commit_turn(digest, &mut stage)?.is_continue() {}
+        Ok(())
+    }
+
+    /// Returns the stage that follows when all holes are punched.
+    fn after_punching(&self) -> Result<CommitStage, FileError> {
         if self.files.state == TargetState::File {
             self.files
                 .part
                 .set_len(self.grid.size)
-                .map_err(|cause| failed("size", cause))?;
+                .map_err(|cause| self.uncommitted("size", cause))?;
         }
-        if self.request.options.verify {
-            self.verify(digest)?;
+        if !self.request.options.verify {
+            return Ok(CommitStage::Ready);
+        }
+        self.sync_part(*self.syncs.lock(), disk::sync_data)?;
+        // Otherwise the data would be read back from the page cache instead of the disk.
+        let _ = fadvise(&self.files.part, 0, None, Advice::DontNeed);
+        let found = self
+            .files
+            .part
+            .metadata()
+            .map_err(|cause| self.error("read back", cause))?
+            .len();
+        // A device may be larger than the file, and its metadata has no length.
+        let size = if self.files.state == TargetState::Device {
+            self.grid.size
+        } else {
+            found
+        };
+        Ok(CommitStage::Verifying(Box::new(Hashing::of(size))))
+    }
+
+    fn finish(&self) -> Result<(), FileError> {
+        if self.files.state == TargetState::Named {
+            self.sync_last()?;
+            return self.settle_name();
         }
         if let Some(attributes) = &self.request.attributes {
             attributes
                 .apply(&self.files.part)
-                .map_err(|cause| failed("set the mode of", cause))?;
+                .map_err(|cause| self.uncommitted("set the mode of", cause))?;
         }
         self.sync_last()?;
         if self.files.state != TargetState::Part {
@@ -166,28 +236,15 @@ impl Target {
             && !self.poisoned.load(Ordering::Acquire)
     }
 
-    fn verify(&self, digest: Digest) -> Result<(), FileError> {
-        self.sync_part(*self.syncs.lock(), disk::sync_data)?;
-        // Otherwise the data would be read back from the page cache instead of the disk.
-        let _ = fadvise(&self.files.part, 0, None, Advice::DontNeed);
-        let found = self
-            .files
-            .part
-            .metadata()
-            .map_err(|cause| self.error("read back", cause))?
-            .len();
-        // A device may be larger than the file, and its metadata has no length.
-        let size = if self.files.state == TargetState::Device {
-            self.grid.size
-        } else {
-            found
-        };
-        let found = digest_of(size, |bytes, offset| {
-            self.files.part.read_exact_at(bytes, offset)
-        })
-        .map_err(|cause| self.error("read back", cause))?;
-        if found == digest {
-            return Ok(());
+    /// Continues to read the file back. Returns true once its digest is known to be right.
+    fn verify(&self, hashing: &mut Hashing, digest: Digest) -> Result<bool, FileError> {
+        let turn = hashing
+            .turn(|bytes, offset| self.files.part.read_exact_at(bytes, offset))
+            .map_err(|cause| self.error("read back", cause))?;
+        match turn {
+            ControlFlow::Continue(()) => return Ok(false),
+            ControlFlow::Break(found) if found == digest => return Ok(true),
+            ControlFlow::Break(_) => {}
         }
         self.discard();
         Err(self
@@ -198,6 +255,12 @@ impl Target {
             .with_code(FailCode::Digest))
     }
 
+    /// Returns the error of a commit after which another run may resume.
+    fn uncommitted(&self, operation: &'static str, cause: io::Error) -> FileError {
+        self.error(operation, cause)
+            .resumable_if(self.is_resumable())
+    }
+
     fn poison(&self, cause: io::Error) -> FileError {
         self.poisoned.store(true, Ordering::Release);
         self.discard();
@@ -206,24 +269,3 @@ impl Target {
         self.error("sync", cause)
     }
 }
-
-/// Returns the digest of `size` bytes, which `read` reads back.
-pub(crate) fn digest_of(
-    size: u64,
-    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
-) -> io::Result<Digest> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
-    let mut offset = 0;
-    while offset < size {
-        let len = VERIFY_LEN.min(size - offset);
-        let bytes = &mut buffer[..len as usize];
-        read(bytes, offset)?;
-        hasher.update(bytes);
-        offset += len;
-    }
-    Ok(Digest(*hasher.finalize().as_bytes()))
-}
-
-/// Size of a read in bytes when `--verify` reads the file back.
-const VERIFY_LEN: u64 = 1 << 20;

@@ -1,24 +1,23 @@
 //! Recovery of a file whose previous transfer was interrupted between its rename and its
 //! acknowledgement.
 
-use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
+use std::{ffi::OsString, io, ops::ControlFlow, os::unix::fs::FileExt};
 
-use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
+use nicstripe_proto::{ChunkId, Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
 
-use super::{Files, Spared, TargetRequest, TargetState, is_same};
-use crate::file::{beneath::open_entry, hidden::hidden_name, journal::JournalFile, root::exists};
+use super::{Files, Spared, Target, TargetRequest, TargetState, is_same};
+use crate::file::{
+    beneath::open_entry, error::FileError, hidden::hidden_name, journal::JournalFile, pool::TURN,
+    root::exists,
+};
 
-/// Finds a file completed by an earlier attempt of the same peer with the same source. Reads the
-/// whole file.
+/// Finds a file completed by an earlier attempt of the same peer with the same source.
 ///
 /// A commit interrupted right after its rename leaves a journal without a part file. Both ends then
-/// hash the file. If their digests differ, the journal is removed and the transfer starts from
-/// zero.
-pub(super) fn find_named(
-    request: &TargetRequest,
-    grid: Grid,
-) -> io::Result<Option<(Files, Vec<Subtree>)>> {
+/// hash the file ([`Rehash`]). If their digests differ, the journal is removed and the transfer
+/// starts from zero.
+pub(super) fn find_named(request: &TargetRequest, grid: Grid) -> io::Result<Option<Files>> {
     if request.options.restart
         || grid.is_open()
         || exists(&request.dir, &request.name)? != Some(FileType::RegularFile)
@@ -45,7 +44,6 @@ pub(super) fn find_named(
         unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
         return Ok(None);
     }
-    let have = subtrees_of(&part, grid)?;
     let files = Files {
         part,
         part_name: OsString::new(),
@@ -54,23 +52,51 @@ pub(super) fn find_named(
         state: TargetState::Named,
         spared: Spared::default(),
     };
-    Ok(Some((files, have)))
+    Ok(Some(files))
 }
 
-/// Hashes a whole file and returns the hash-tree nodes of its chunks.
-fn subtrees_of(file: &File, grid: Grid) -> io::Result<Vec<Subtree>> {
-    let mut tree = HashTree::new(grid);
-    let mut buffer = vec![0; grid.chunk_size.bytes() as usize];
-    for chunk in 0..grid.chunk_count() {
-        let chunk = nicstripe_proto::ChunkId(chunk);
-        let Some(Extent { offset, len }) = grid.extent_of(chunk) else {
-            continue;
-        };
-        let bytes = &mut buffer[..len as usize];
-        file.read_exact_at(bytes, offset)?;
-        let value = chunk_value(grid, chunk, bytes).map_err(io::Error::other)?;
-        tree.insert(Subtree::of_chunk(chunk, value))
-            .map_err(io::Error::other)?;
+/// Hash tree of a complete file, which is computed in turns.
+#[derive(Debug)]
+pub(crate) struct Rehash {
+    tree: HashTree,
+    next: ChunkId,
+}
+
+impl Target {
+    /// Begins to hash a file that an earlier attempt has completed; `None` for other targets.
+    pub(crate) fn rehash(&self) -> Option<Rehash> {
+        (self.files.state == TargetState::Named).then(|| Rehash {
+            tree: HashTree::new(self.grid),
+            next: ChunkId(0),
+        })
     }
-    Ok(tree.subtrees().collect())
+
+    /// Hashes the next [`TURN`] bytes. Returns the hash-tree nodes at the end of the file.
+    pub(crate) fn rehash_turn(
+        &self,
+        rehash: &mut Rehash,
+    ) -> Result<ControlFlow<Vec<Subtree>>, FileError> {
+        self.hash_chunks(rehash)
+            .map_err(|cause| self.error("look at", cause))
+    }
+
+    fn hash_chunks(&self, rehash: &mut Rehash) -> io::Result<ControlFlow<Vec<Subtree>>> {
+        let mut buffer = vec![0; self.grid.chunk_size.bytes() as usize];
+        let mut hashed = 0;
+        while let Some(Extent { offset, len }) = self.grid.extent_of(rehash.next) {
+            if hashed >= TURN {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let bytes = &mut buffer[..len as usize];
+            self.files.part.read_exact_at(bytes, offset)?;
+            let value = chunk_value(self.grid, rehash.next, bytes).map_err(io::Error::other)?;
+            rehash
+                .tree
+                .insert(Subtree::of_chunk(rehash.next, value))
+                .map_err(io::Error::other)?;
+            rehash.next = ChunkId(rehash.next.0 + 1);
+            hashed += len;
+        }
+        Ok(ControlFlow::Break(rehash.tree.subtrees().collect()))
+    }
 }

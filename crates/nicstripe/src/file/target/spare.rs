@@ -1,6 +1,6 @@
 //! Parts of a target that are not transferred: holes, and chunks reused from the existing file.
 
-use std::{fs::File, io, os::unix::fs::FileExt, sync::OnceLock};
+use std::{collections::VecDeque, fs::File, io, os::unix::fs::FileExt, sync::OnceLock};
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkSet, Extent, Grid, HoleMap, hash_tree::chunk_value,
@@ -17,6 +17,7 @@ use crate::file::{
     buffer::ChunkBuffer,
     error::FileError,
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
+    pool::TURN,
 };
 
 /// Parts of a target file that are not transferred: holes and reused chunks.
@@ -179,27 +180,47 @@ impl Target {
         }
     }
 
-    /// Punches the sender's holes in the marked chunks, which were written as zeros.
-    pub(super) fn punch_written(&self) -> io::Result<()> {
-        let Some(holes) = self
-            .files
-            .spared
-            .holes
-            .get()
-            .filter(|_| self.files.state != TargetState::Device)
-        else {
-            return Ok(());
-        };
+    /// Returns the extents of the marked chunks, in which the sender's holes were written as zeros.
+    pub(super) fn extents_to_punch(&self) -> VecDeque<Extent> {
+        if self.files.state == TargetState::Device {
+            return VecDeque::new();
+        }
         let chunks = std::mem::take(&mut *self.files.spared.written_whole.lock());
-        for extent in chunks
+        chunks
             .ranges()
             .filter_map(|range| self.grid.extent_of_range(range))
-        {
-            for hole in holes.within(extent) {
-                punch_zeros(&self.files.part, hole, self.grid.size)?;
+            .collect()
+    }
+
+    /// Punches the sender's holes in the first of these extents, up to [`TURN`] bytes, and removes
+    /// what is done. Returns true at the end.
+    pub(super) fn punch(&self, extents: &mut VecDeque<Extent>) -> io::Result<bool> {
+        let Some(holes) = self.files.spared.holes.get() else {
+            return Ok(true);
+        };
+        let mut left = TURN;
+        while let Some(extent) = extents.front_mut() {
+            let first = holes.within(*extent).find(|hole| hole.len > 0);
+            let Some(Extent { offset, len }) = first else {
+                extents.pop_front();
+                continue;
+            };
+            // A cut at a multiple of the block size splits no block.
+            let end = (offset + len).min((offset / TURN + 1) * TURN);
+            let piece = Extent {
+                offset,
+                len: end - offset,
+            };
+            let cost = piece.len.max(PUNCH_COST);
+            if cost > left {
+                return Ok(false);
             }
+            left -= cost;
+            punch_zeros(&self.files.part, piece, self.grid.size)?;
+            extent.len = (extent.offset + extent.len).saturating_sub(end);
+            extent.offset = end;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads a chunk of the existing file and copies it to the target. Returns its hash, or `None`
@@ -266,6 +287,10 @@ impl Target {
         Ok(())
     }
 }
+
+/// Cost of a hole in bytes, however small it is: as many can be read in the time of its system
+/// calls (picked by eye).
+const PUNCH_COST: u64 = 64 << 10;
 
 /// Returns true if the file system can clone the existing file (FICLONE).
 fn can_share(request: &TargetRequest, old: &File) -> bool {

@@ -3,9 +3,12 @@ use std::{
     path::Path,
 };
 
-use nicstripe_proto::{ChunkId, hash_tree::chunk_value, journal::SourceIdentity};
+use nicstripe_proto::{
+    ChunkId, DataHeader, PathId, TransferId, hash_tree::chunk_value, journal::SourceIdentity,
+};
 
 use super::*;
+use crate::file::BufferPool;
 
 fn offer(size: u64) -> Offer {
     let source = SourceIdentity {
@@ -93,6 +96,120 @@ fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
         dir.join(&target.files.journal_name),
         dir.join(&target.files.part_name),
     ]
+}
+
+#[test]
+fn a_file_is_read_back_in_turns() {
+    const SIZE: u64 = 20 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let offer = offer(SIZE);
+    let mut request = request(dir.path(), &offer);
+    request.options.verify = true;
+    let (target, _) = Target::open(request).unwrap();
+    let digest = nicstripe_proto::Digest(*blake3::hash(&vec![0u8; SIZE as usize]).as_bytes());
+    let (mut stage, mut turns) = (CommitStage::default(), 1);
+    let mut turn = || target.commit_turn(digest, &mut stage).unwrap();
+    while turn().is_continue() {
+        turns += 1;
+    }
+    assert_eq!(turns, 3);
+    let found = std::fs::metadata(dir.path().join("target")).unwrap();
+    assert_eq!(found.len(), SIZE);
+}
+
+/// The commit was interrupted right after the rename.
+#[test]
+fn a_complete_file_of_an_earlier_attempt_is_hashed_in_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let offer = offer(20 << 20);
+    let (target, _) = open(dir.path(), &offer);
+    assert!(target.rehash().is_none());
+    let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
+    target
+        .sync(vec![Subtree::of_chunk(ChunkId(0), value)])
+        .unwrap();
+    let part = dir.path().join(&target.files.part_name);
+    std::fs::rename(part, dir.path().join("target")).unwrap();
+    drop(target);
+
+    let (target, have) = open(dir.path(), &offer);
+    assert_eq!((target.files.state, have), (TargetState::Named, vec![]));
+    let (mut rehash, mut turns) = (target.rehash().unwrap(), 1);
+    let found = loop {
+        match target.rehash_turn(&mut rehash).unwrap() {
+            std::ops::ControlFlow::Continue(()) => turns += 1,
+            std::ops::ControlFlow::Break(found) => break found,
+        }
+    };
+    let chunks = found.iter().map(|subtree| subtree.chunks(target.grid));
+    let count: u64 = chunks.map(|chunks| chunks.unwrap().count).sum();
+    assert_eq!((count, turns), (target.grid.chunk_count(), 3));
+}
+
+#[test]
+fn the_holes_of_written_chunks_are_punched_in_turns() {
+    const SIZE: u64 = 20 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let offer = Offer {
+        data: Some(0),
+        ..offer(SIZE)
+    };
+    let (target, _) = open(dir.path(), &offer);
+    let mut holes = nicstripe_proto::HoleMap::default();
+    let hole = Extent {
+        offset: 5000,
+        len: SIZE - 5000,
+    };
+    holes.push(hole, SIZE).unwrap();
+    target.make_holes(holes).unwrap();
+    target.files.part.write_all_at(&[7; 4096], 0).unwrap();
+    let zeros = vec![0; SIZE as usize - 4096];
+    target.files.part.write_all_at(&zeros, 4096).unwrap();
+    *target.files.spared.written_whole.lock() = (0..80).map(ChunkId).collect();
+    let mut extents = target.extents_to_punch();
+    let mut turns = 1;
+    while !target.punch(&mut extents).unwrap() {
+        turns += 1;
+    }
+    assert_eq!(turns, 3);
+    let stat = fstat(&target.files.part).unwrap();
+    assert!(stat.st_blocks * 512 <= 64 << 10, "{}", stat.st_blocks);
+}
+
+#[test]
+fn a_thread_that_writes_queued_chunks_hands_over_after_8_mib() {
+    const CHUNK: usize = 1 << 18;
+    let dir = tempfile::tempdir().unwrap();
+    let (target, _) = open(dir.path(), &offer(10 << 20));
+    let buffers = BufferPool::default();
+    let arrived = |chunk| {
+        let mut buffer = buffers.take();
+        buffer.bytes_mut(CHUNK).fill(7);
+        let header = DataHeader {
+            transfer: TransferId(1),
+            chunk: ChunkId(chunk),
+            value: chunk_value(target.grid, ChunkId(chunk), &[7; CHUNK]).unwrap(),
+            len: CHUNK as u32,
+            raw_len: 0,
+            last: false,
+        };
+        Arrived {
+            path: PathId(0),
+            header,
+            buffer,
+        }
+    };
+    *target.writer.lock() = Some((0..40).map(arrived).collect());
+    let written = std::cell::Cell::new(0);
+    let report = |_: Arrived, result: Result<(), WriteError>| {
+        result.unwrap();
+        written.set(written.get() + 1);
+    };
+    assert!(target.write_queued(report), "2 MiB are left");
+    assert_eq!(written.get(), 32);
+    assert!(!target.write_queued(report));
+    assert_eq!(written.get(), 40);
+    assert!(target.writer.lock().is_none());
 }
 
 #[test]

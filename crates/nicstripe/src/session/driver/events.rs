@@ -86,11 +86,7 @@ impl Driver {
             }
             SessionEvent::Commit { transfer, digest } => {
                 match self.ends.target(transfer).cloned() {
-                    Some(target) => {
-                        let step = Step::Committed(digest);
-                        self.jobs
-                            .step(transfer, step, move || target.commit(digest));
-                    }
+                    Some(target) => self.jobs.commit(transfer, digest, target),
                     None => self.ends.end_stream(transfer, digest),
                 }
                 self.poll_mux(transfer);

@@ -100,6 +100,7 @@ mod tests {
             buffers: BufferPool::default(),
             inputs,
             threads: TaskTracker::new(),
+            is_stopped: Default::default(),
         };
         let (chunks, _buffer) = stream(TransferId(1), 1, &jobs);
         let pump = tokio::spawn(pump(mux.clone(), chunks));

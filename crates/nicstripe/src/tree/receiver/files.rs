@@ -4,13 +4,10 @@ use std::{
     collections::VecDeque,
     ffi::OsStr,
     fs::File,
-    io::{self, Read},
-    ops::Range,
-    os::fd::OwnedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    io,
+    ops::{ControlFlow, Range},
+    os::{fd::OwnedFd, unix::fs::FileExt},
+    sync::Arc,
 };
 
 use nicstripe_proto::{
@@ -36,8 +33,8 @@ use super::{
 };
 use crate::{
     file::{
-        Attributes, FileError, Inode, Target, TargetRequest, hidden_name, inode_of, mtime_of,
-        open_entry, remove_earlier,
+        Attributes, FileError, Hashing, Inode, Target, TargetRequest, hidden_name, inode_of,
+        mtime_of, open_entry, remove_earlier,
     },
     tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
@@ -165,19 +162,24 @@ impl Receiver {
             else {
                 continue;
             };
-            let (parent, name, size) =
-                (leaf.parent.clone(), leaf.name.clone(), stat.st_size as u64);
-            let is_stopped = self.is_stopped.clone();
+            let size = stat.st_size as u64;
+            let mut comparing = Comparing {
+                leaf: leaf.clone(),
+                size,
+                file: None,
+                hashing: Hashing::of(size),
+            };
             self.hashing += 1;
-            self.run(move || {
-                Completion::Hashed(
-                    id,
-                    parent
-                        .open()
-                        .and_then(|dir| digest_of(&dir, &name, size, &is_stopped))
-                        .ok(),
-                )
-            });
+            let jobs = self.jobs.clone();
+            self.pool.run_in_turns(
+                self.is_stopped.clone(),
+                move || comparing.turn(),
+                move |result| {
+                    let hashed = Completion::Hashed(id, result.and_then(Result::ok));
+                    // Fails once the receiver is gone.
+                    let _ = jobs.send(ReceiverInput::Job(Box::new(hashed)));
+                },
+            );
         }
     }
 
@@ -737,36 +739,44 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the BLAKE3 digest of a file of `size` bytes. Stops early if the tree copy was stopped.
-fn digest_of(
-    dir: &OwnedFd,
-    name: &OsStr,
+/// Existing file that is being hashed for its comparison.
+struct Comparing {
+    leaf: Leaf,
     size: u64,
-    is_stopped: &AtomicBool,
-) -> io::Result<Digest> {
-    let file = open_entry(dir, name, OFlags::RDONLY)?;
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut file = file.take(size.saturating_add(1));
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; HASH_LEN.min(size as usize + 1)];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Digest(*hasher.finalize().as_bytes())),
-            _ if is_stopped.load(Ordering::Relaxed) => {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            len => hasher.update(&buffer[..len]),
+    file: Option<File>,
+    hashing: Hashing,
+}
+
+impl Comparing {
+    /// Continues the BLAKE3 digest of the file. Fails if its size is another at the end.
+    fn turn(&mut self) -> io::Result<ControlFlow<Digest>> {
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(self.leaf.open_regular()?),
         };
+        let turn = self
+            .hashing
+            .turn(|bytes, offset| file.read_exact_at(bytes, offset))?;
+        if turn.is_break() && fstat(file)?.st_size as u64 != self.size {
+            return Err(io::Error::other("its size changed meanwhile"));
+        }
+        Ok(turn)
+    }
+}
+
+impl Leaf {
+    /// Opens the existing file for reading.
+    fn open_regular(&self) -> io::Result<File> {
+        let file = open_entry(&*self.parent.open()?, &self.name, OFlags::RDONLY)?;
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(file)
     }
 }
 
 /// Maximum number of files hashed concurrently for comparison.
 const MOST_HASHING: usize = 16;
-
-/// Size of a read while hashing, in bytes.
-const HASH_LEN: usize = 256 * 1024;
 
 // A hash table that has just grown has room for twice its entries.
 const _: () =

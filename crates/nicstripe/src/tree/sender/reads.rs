@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fs::File,
     io,
+    ops::ControlFlow,
     os::unix::fs::FileExt,
     sync::{
         Arc,
@@ -16,7 +17,7 @@ use nicstripe_proto::{Digest, FailCode, SourceIdentity, tree::EntryId};
 use rustix::fs::{FileType, OFlags, fstat};
 
 use crate::{
-    file::{FileError, IoPool, ReadOptions, SOURCE_FLAGS, Source, identity_of},
+    file::{FileError, Hashing, IoPool, ReadOptions, SOURCE_FLAGS, Source, identity_of},
     tree::{anchor::Location, channel::SenderInput, walk::code_of},
 };
 
@@ -24,12 +25,6 @@ use crate::{
 const MOST_READS: usize = 64;
 
 const MOST_DIGESTS: usize = 64;
-
-/// Number of bytes hashed per job before other jobs run: 5 ms at 1.5 GB/s.
-const DIGEST_TURN: u64 = 8 << 20;
-
-/// Size of a read while hashing, in bytes.
-const DIGEST_BUFFER: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]
 pub(super) struct ReadRequest {
@@ -157,15 +152,25 @@ impl Reads {
 
     pub(super) fn digest(&mut self, request: ReadRequest) {
         self.digests += 1;
-        let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
-        let digesting = Digesting {
+        let (id, done) = (request.id, self.done.clone());
+        let mut digesting = Digesting {
+            hashing: Hashing::of(request.identity.size),
             request,
             allow_changing: self.allow_changing,
             file: None,
-            hasher: blake3::Hasher::new(),
-            offset: 0,
         };
-        self.pool.run(move || digesting.turn(pool, done, stopped));
+        self.pool.run_in_turns(
+            self.stopped.clone(),
+            move || digesting.turn(),
+            move |result| {
+                if let Some(result) = result {
+                    // An error is not reported here: without a digest the file counts as different,
+                    // and reading its content fails again.
+                    let digest = result.ok();
+                    let _ = done.send(SenderInput::Job(Box::new(Done::Digest { id, digest })));
+                }
+            },
+        );
     }
 
     pub(super) fn digested(&mut self) {
@@ -179,51 +184,23 @@ impl Drop for Reads {
     }
 }
 
-/// File whose digest is being computed. Each job hashes a few MiB, so that a large file does not
-/// occupy a thread.
+/// File whose digest is being computed.
 struct Digesting {
     request: ReadRequest,
     allow_changing: bool,
     file: Option<File>,
-    hasher: blake3::Hasher,
-    offset: u64,
+    hashing: Hashing,
 }
 
 impl Digesting {
-    fn turn(mut self, pool: IoPool, done: mpsc::Sender<SenderInput>, stopped: Arc<AtomicBool>) {
-        if stopped.load(Ordering::Relaxed) {
-            return;
-        }
-        let digest = match self.advance() {
-            Ok(false) => return pool.clone().run(move || self.turn(pool, done, stopped)),
-            Ok(true) => Some(Digest(*self.hasher.finalize().as_bytes())),
-            // Not reported here: without a digest the file counts as different, and reading its
-            // content fails again.
-            Err(_) => None,
-        };
-        let _ = done.send(SenderInput::Job(Box::new(Done::Digest {
-            id: self.request.id,
-            digest,
-        })));
-    }
-
-    /// Hashes the next [`DIGEST_TURN`] bytes; returns true at the end of the file.
-    fn advance(&mut self) -> Result<bool, FileError> {
-        let size = self.request.identity.size;
+    fn turn(&mut self) -> Result<ControlFlow<Digest>, FileError> {
         let file = match &self.file {
             Some(file) => file,
             None => self.file.insert(open(&self.request, self.allow_changing)?),
         };
-        let end = size.min(self.offset + DIGEST_TURN);
-        let mut buffer = vec![0; DIGEST_BUFFER.min((end - self.offset) as usize)];
-        while self.offset < end {
-            let len = buffer.len().min((end - self.offset) as usize);
-            file.read_exact_at(&mut buffer[..len], self.offset)
-                .map_err(|error| unread(&self.request, error))?;
-            self.hasher.update(&buffer[..len]);
-            self.offset += len as u64;
-        }
-        Ok(end == size)
+        self.hashing
+            .turn(|bytes, offset| file.read_exact_at(bytes, offset))
+            .map_err(|error| unread(&self.request, error))
     }
 }
 

@@ -244,9 +244,14 @@ pub(super) fn name(path: &str) -> Name {
 
 impl Sending {
     pub(super) fn start(request: ReceiverRequest) -> Self {
+        Self::start_on(IoPool::start().unwrap(), request)
+    }
+
+    /// Like `start`, with the jobs on the threads of `pool`.
+    pub(super) fn start_on(pool: IoPool, request: ReceiverRequest) -> Self {
         let (inputs, receiver) = mpsc::channel();
         let (channel, told) = mpsc::channel();
-        let (pool, handle) = (IoPool::start().unwrap(), inputs.clone());
+        let handle = inputs.clone();
         std::thread::spawn(move || {
             run(
                 request,

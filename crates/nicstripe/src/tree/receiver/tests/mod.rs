@@ -9,7 +9,8 @@ use std::{
     fs,
     os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::Path,
-    time::{Duration, UNIX_EPOCH},
+    sync::mpsc,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use nicstripe_proto::{
@@ -23,7 +24,7 @@ use nicstripe_proto::{
 use self::harness::{MTIME, RootDir, Sending, file, name, symlink};
 use super::ReceiverRequest;
 use crate::{
-    file::{Arrived, BufferPool},
+    file::{Arrived, BufferPool, IoPool},
     tree::{channel::ReceiverInput, options::EntryOutcome},
 };
 
@@ -270,6 +271,53 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     );
     assert_eq!(fs::metadata(ground.at("same")).unwrap().nlink(), 2);
     assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
+}
+
+/// A peer chooses the size of the file, up to a sparse one of terabytes.
+#[test]
+fn a_comparison_of_a_large_file_lets_other_jobs_run() {
+    const SIZE: usize = 64 << 20;
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let ground = RootDir::quick();
+    let large = fs::File::create(ground.at("large")).unwrap();
+    large.set_len(SIZE as u64).unwrap();
+    let pool = IoPool::one_by_one().unwrap();
+    let (release, gate) = mpsc::channel::<()>();
+    let (began, running) = mpsc::channel();
+    pool.run(move || {
+        began.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    running.recv_timeout(PATIENCE).unwrap();
+
+    let rules = TreeRules {
+        checksum: true,
+        replace: true,
+        ..TreeRules::default()
+    };
+    let mut sending = Sending::start_on(pool.clone(), ground.request(rules));
+    let content = Content::File {
+        size: SIZE as u64,
+        alone: true,
+        digest: Some(Digest(*blake3::hash(&vec![0u8; SIZE]).as_bytes())),
+    };
+    let id = sending.entry(None, "large", content);
+    sending.flush();
+    let until = Instant::now() + PATIENCE;
+    while pool.waiting() == 0 {
+        assert!(Instant::now() < until, "the file is not compared");
+        std::thread::yield_now();
+    }
+    let (ran, other) = mpsc::channel();
+    let jobs = pool.clone();
+    pool.run(move || ran.send(jobs.waiting()).unwrap());
+    drop(release);
+
+    // The rest of the comparison.
+    assert_eq!(other.recv_timeout(PATIENCE), Ok(1));
+    sending.decide();
+    assert_eq!(sending.verdict(id), Verdict::Same);
+    sending.report();
 }
 
 /// The target is an existing directory to copy into, or the new name of a single directory or file.
@@ -612,14 +660,12 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
         raw_len: 0,
         last: true,
     };
-    target.write_chunk(
-        Arrived {
-            path: PathId(0),
-            header,
-            buffer,
-        },
-        |_, result| result.unwrap(),
-    );
+    let arrived = Arrived {
+        path: PathId(0),
+        header,
+        buffer,
+    };
+    assert!(!target.write_chunk(arrived, |_, result| result.unwrap()));
     target
         .commit(Digest(*blake3::hash(b"alone").as_bytes()))
         .unwrap();
