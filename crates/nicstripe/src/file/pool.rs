@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     mem,
     num::NonZero,
-    ops::ControlFlow,
+    ops::{ControlFlow, RangeInclusive},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -42,11 +42,14 @@ const THREADS: (usize, usize) = (2, 8);
 /// Number of slots per thread that a single owner uses: it never takes more than it leaves free.
 const SLOTS_EACH: usize = 2;
 
+/// Number of threads at the start that a single owner does not use. Others start when needed.
+const SPARE_THREADS: usize = 1;
+
 /// Maximum number of I/O threads, including those that replace threads with long jobs.
 const MOST_THREADS: usize = 64;
 
-/// Duration after which another thread replaces the one that runs a job. Jobs take milliseconds
-/// unless a file system stalls.
+/// Duration after which a job leaves its slot to others. Jobs take milliseconds unless a file
+/// system stalls.
 const LONG_JOB: Duration = Duration::from_secs(1);
 
 const BACKGROUND_THREADS: usize = 2;
@@ -93,8 +96,8 @@ struct Queue {
     name: &'static str,
     /// Called first by each thread.
     prepare: fn(),
-    /// Number of threads without replacements of threads with long jobs.
-    threads: usize,
+    /// Maximum number of threads without those that run long jobs.
+    most: usize,
     state: Mutex<State>,
     changed: Condvar,
     /// Signalled if a job begins while the watching thread waits for one.
@@ -168,8 +171,8 @@ impl State {
 }
 
 impl IoPool {
-    /// Starts two I/O threads per core, at least 4 and at most 16, and the background threads. A
-    /// single owner uses half of them.
+    /// Starts one I/O thread per core, at least 2 and at most 8, one spare thread, and the
+    /// background threads. Further I/O threads start if several owners need them.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
         let count = thread::available_parallelism()
@@ -178,15 +181,16 @@ impl IoPool {
         Self::with(count, LONG_JOB)
     }
 
-    /// Starts the threads of a pool in which a single owner uses up to `count` I/O threads.
-    /// Replaces a thread whose job runs for longer than `long`.
+    /// Starts a pool in which a single owner uses up to `count` I/O threads. A job that runs for
+    /// longer than `long` leaves its slot to others.
     fn with(count: usize, long: Duration) -> std::io::Result<Self> {
         let slots = SLOTS_EACH * count;
-        let io = Crew::start("nicstripe-io", slots, slots, || {})?;
+        let first = count + SPARE_THREADS;
+        let io = Crew::start("nicstripe-io", first..=slots, slots, || {})?;
         io.watch(long)?;
         let background = Crew::start(
             "nicstripe-later",
-            BACKGROUND_THREADS,
+            BACKGROUND_THREADS..=BACKGROUND_THREADS,
             // Its jobs are short. So a single owner uses all threads.
             SLOTS_EACH * BACKGROUND_THREADS,
             yield_to_others,
@@ -284,11 +288,11 @@ impl IoPool {
 }
 
 impl Crew {
-    /// Starts `threads` threads that each call `prepare` first. They share `slots` among the
-    /// owners.
+    /// Starts the least number of `threads`, which each call `prepare` first, and others up to the
+    /// greatest when needed. The owners share `slots`.
     fn start(
         name: &'static str,
-        threads: usize,
+        threads: RangeInclusive<usize>,
         slots: usize,
         prepare: fn(),
     ) -> std::io::Result<Self> {
@@ -306,19 +310,19 @@ impl Crew {
         let queue = Arc::new(Queue {
             name,
             prepare,
-            threads,
+            most: *threads.end(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             begun: Condvar::new(),
         });
         let crew = Self::Threads(queue.clone());
-        for _ in 0..threads {
+        for _ in 0..*threads.start() {
             queue.start_thread(&mut queue.state.lock())?;
         }
         Ok(crew)
     }
 
-    /// Starts the thread that replaces threads whose job runs for longer than `long`.
+    /// Starts the thread that takes the slots of jobs that run for longer than `long`.
     fn watch(&self, long: Duration) -> std::io::Result<()> {
         match self {
             Self::Threads(queue) => {
@@ -357,14 +361,23 @@ impl Drop for Crew {
 }
 
 impl Queue {
-    fn push(&self, owner: Owner, job: Task) {
+    fn push(self: &Arc<Self>, owner: Owner, job: Task) {
         let mut state = self.state.lock();
         let may_run = state.round_robin.push(owner, job);
-        let wakes = may_run && state.wakes_another();
+        let wakes = may_run && self.call_thread(&mut state);
         drop(state);
         if wakes {
             self.changed.notify_one();
         }
+    }
+
+    /// Starts another thread if all are busy. Returns true if the caller must wake one instead.
+    fn call_thread(self: &Arc<Self>, state: &mut State) -> bool {
+        if state.idle == 0 && state.threads < self.most + state.long {
+            // If it cannot be started, the job waits until another has ended.
+            let _ = self.start_thread(state);
+        }
+        state.wakes_another()
     }
 
     fn start_thread(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
@@ -379,24 +392,26 @@ impl Queue {
         Ok(())
     }
 
-    /// Replaces threads whose job runs for longer than `long`, until the queue is closed. Without
+    /// Takes the slots of jobs that run for longer than `long`, until the queue is closed. Without
     /// this, a few stalled file systems would stop the jobs of all owners.
     fn watch(self: &Arc<Self>, long: Duration) {
         let mut state = self.state.lock();
         while !state.is_closed {
             let now = Instant::now();
-            while state.threads < MOST_THREADS
+            while self.most + state.long < MOST_THREADS
                 && let Some((&number, &started_at)) = state.begun.first_key_value()
                 && now.saturating_duration_since(started_at) >= long
-                && self.start_thread(&mut state).is_ok()
             {
-                tracing::debug!(threads = state.threads, "file job takes long");
                 state.set_aside(number);
+                tracing::debug!(count = state.long, "file job takes long");
+            }
+            if state.round_robin.may_pop() && self.call_thread(&mut state) {
+                self.changed.notify_one();
             }
             let oldest = state.begun.values().next().copied();
             match oldest.map(|started_at| started_at + long) {
                 Some(due) if due > now => _ = self.begun.wait_until(&mut state, due),
-                // No further thread can be started: looks again later.
+                // There are too many long jobs: looks again later.
                 Some(_) => _ = self.begun.wait_for(&mut state, long),
                 None => {
                     state.is_watched = false;
@@ -407,7 +422,7 @@ impl Queue {
     }
 
     /// Runs jobs until the queue is closed and empty, or the thread is surplus.
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         let mut done = None;
         while let Some((running, job)) = self.next(done) {
             // The session notices a panic by the values that the job drops; other jobs continue.
@@ -419,9 +434,9 @@ impl Queue {
     }
 
     /// Records the time of the finished job `done` and waits for the next job. Returns `None` if
-    /// the thread ends: the queue is closed and empty, or the thread has replaced another that is
-    /// back.
-    fn next(&self, done: Option<(Running, Duration)>) -> Option<(Running, Task)> {
+    /// the thread ends: the queue is closed and empty, or there are too many threads after a long
+    /// job.
+    fn next(self: &Arc<Self>, done: Option<(Running, Duration)>) -> Option<(Running, Task)> {
         let mut state = self.state.lock();
         if let Some((job, took)) = done {
             state.finish(job, took);
@@ -430,7 +445,7 @@ impl Queue {
             if let Some(next) = state.begin() {
                 // The finished job may have brought its owner below its limit, so that another job
                 // may start.
-                let wakes = state.round_robin.may_pop() && state.wakes_another();
+                let wakes = state.round_robin.may_pop() && self.call_thread(&mut state);
                 let was_watched = mem::replace(&mut state.is_watched, true);
                 drop(state);
                 if wakes {
@@ -446,7 +461,7 @@ impl Queue {
                 self.changed.notify_all();
                 return None;
             }
-            if state.threads > self.threads + state.long {
+            if state.threads > self.most + state.long {
                 state.threads -= 1;
                 return None;
             }

@@ -597,3 +597,54 @@ pub(crate) fn verified(grid: Grid, mut arrived: Arrived) -> IoResult {
     let result = arrived.verify(grid);
     IoResult::Verified { arrived, result }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nicstripe_proto::{FailCode, Offer, SourceIdentity, message::PutOptions};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::file::TargetRequest;
+
+    #[tokio::test]
+    async fn a_session_that_has_ended_commits_no_further() {
+        let dir = tempfile::tempdir().unwrap();
+        let request = TargetRequest {
+            dir: std::fs::File::open(dir.path()).unwrap().into(),
+            name: "target".into(),
+            offer: Offer {
+                transfer: TransferId(1),
+                source: SourceIdentity {
+                    size: 1 << 20,
+                    ..SourceIdentity::default()
+                },
+                chunk_log2: 18,
+                mode: 0o600,
+                kind: None,
+                data: None,
+            },
+            options: PutOptions::default(),
+            peer_key: [7; 32],
+            attributes: None,
+        };
+        let (target, _) = file::Target::open(request).unwrap();
+        let (inputs, mut session) = mpsc::channel(1);
+        let jobs = Jobs {
+            pool: IoPool::start().unwrap(),
+            buffers: BufferPool::default(),
+            inputs,
+            threads: TaskTracker::new(),
+            is_stopped: Arc::default(),
+        };
+        jobs.stop();
+        jobs.commit(TransferId(1), Digest([0; 32]), Arc::new(target.into()));
+        let input = timeout(Duration::from_secs(20), session.recv()).await;
+        let Ok(Some(Input::Io(IoResult::Step { result, .. }))) = input else {
+            panic!("{input:?}")
+        };
+        assert_eq!(result.unwrap_err().code, FailCode::Cancelled);
+        assert!(!dir.path().join("target").exists());
+    }
+}
