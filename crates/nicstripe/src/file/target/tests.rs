@@ -16,7 +16,7 @@ fn offer(size: u64) -> Offer {
         ..SourceIdentity::default()
     };
     Offer {
-        transfer: nicstripe_proto::TransferId(1),
+        transfer: TransferId(1),
         source,
         chunk_log2: 18,
         mode: 0o600,

@@ -589,7 +589,7 @@ fn open_standalone(
     id: EntryId,
     size: u64,
 ) -> Result<crate::file::Target, crate::file::FileError> {
-    let (answer, opened) = std::sync::mpsc::channel();
+    let (answer, opened) = mpsc::channel();
     let answer = Box::new(move |result: Result<_, _>| answer.send(result).unwrap());
     let (offer, options) = (Box::new(offer(size)), PutOptions::default());
     sending
