@@ -1,6 +1,6 @@
 //! Setup of a session with a peer, with a message if the daemon queues it.
 
-use std::pin::pin;
+use std::{mem, pin::pin, time::Duration};
 
 use nicstripe::{
     Client, ClientBuilder, Event,
@@ -39,12 +39,47 @@ pub(crate) async fn connect_telling(
 ) -> Result<Client, Failure> {
     let (sender, mut events) = mpsc::channel(1);
     let mut connecting = pin!(builder.events(sender).connect(host));
-    loop {
+    let client = loop {
         tokio::select! {
-            connected = &mut connecting => return Ok(connected?),
+            connected = &mut connecting => break connected?,
             Some(event) = events.recv() => tell(&event),
         }
+    };
+    tokio::spawn(tell_of_session(events));
+    Ok(client)
+}
+
+/// Prints on standard error what requests and tunnels of a session wait for. Transfers have events
+/// of their own.
+async fn tell_of_session(mut events: mpsc::Receiver<Event>) {
+    let (terminal, mut last) = (Terminal::default(), Duration::MAX);
+    while let Some(event) = events.recv().await {
+        match &event {
+            Event::Waiting { since } => {
+                // Sent repeatedly while there is no link.
+                if mem::replace(&mut last, *since) > *since {
+                    terminal.say(NO_LINK);
+                }
+            }
+            event => stalled(event)
+                .into_iter()
+                .for_each(|text| terminal.say(text)),
+        }
     }
+}
+
+/// Message for a session without a link.
+pub(crate) const NO_LINK: &str = "no link connected, waiting";
+
+/// Returns the message for a peer that makes no progress; `None` for other events.
+pub(crate) fn stalled(event: &Event) -> Option<String> {
+    let Event::Stalled { since, awaited } = event else {
+        return None;
+    };
+    let waited = since.as_secs();
+    Some(format!(
+        "no progress for {waited} s, waiting for the daemon to {awaited}"
+    ))
 }
 
 /// Returns the message for a session that the daemon queued; `None` for other events.

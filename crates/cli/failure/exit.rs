@@ -63,7 +63,7 @@ impl Exit {
                 ..
             } => Self::Refused,
             Error::Protocol { .. } => Self::Protocol,
-            Error::Abandoned { .. } => Self::TimedOut,
+            Error::Abandoned { .. } | Error::Stalled { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,
             _ => Self::Failed,
         }

@@ -305,7 +305,7 @@ pub use self::{
             Error,
             unreachable::{Attempt, CableSearch, Unreachable},
         },
-        event::{Event, LinkName, LinkProgress, LinkState, Progress},
+        event::{Awaited, Event, LinkName, LinkProgress, LinkState, Progress},
         metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
     },
     text::chain,

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress};
+use nicstripe::{Awaited, EntryOutcome, Event, LinkProgress, Name, Progress};
 
 use super::listing::words;
 use crate::{
@@ -48,6 +48,9 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
             .with("goodput_bps", progress.rate.0)
             .list("links", &progress.links, of_link),
         Event::Waiting { since } => Object::event("waiting").with("waited_s", seconds(*since)),
+        Event::Stalled { since, awaited } => Object::event("stalled")
+            .with("waited_s", seconds(*since))
+            .with("awaited", word_of(*awaited)),
         Event::Queued { host, since, most } => Object::event("queued")
             .with("host", host)
             .with("waited_s", seconds(*since))
@@ -56,6 +59,19 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
         Event::Restarted => Object::event("restarted"),
         _ => return None,
     })
+}
+
+/// Returns the word for a step that the client waits for.
+fn word_of(awaited: Awaited) -> &'static str {
+    match awaited {
+        Awaited::Opening => "opening",
+        Awaited::Sending => "sending",
+        Awaited::Receiving => "receiving",
+        Awaited::Storing => "storing",
+        Awaited::Answer => "answer",
+        Awaited::Tunnel => "tunnel",
+        _ => "other",
+    }
 }
 
 /// Returns true if the progress has a total. A pipe has none; a tree has the size of the entries
@@ -214,6 +230,13 @@ mod tests {
                     since: Duration::from_millis(1500),
                 },
                 "waiting",
+            ),
+            (
+                Event::Stalled {
+                    since: Duration::from_secs(10),
+                    awaited: Awaited::Opening,
+                },
+                "stalled",
             ),
             (
                 Event::Queued {

@@ -9,7 +9,7 @@ use nicstripe::{
 };
 
 use crate::{
-    connect::setup::queued,
+    connect::setup::{NO_LINK, queued, stalled},
     text::{
         link_text::counted,
         quantity::{Clock, Size, Speed},
@@ -59,8 +59,9 @@ impl View {
             Event::Waiting { since } => {
                 let first = self.waiting.is_none();
                 self.waiting = Some(*since);
-                first.then(|| Notice::Warning("no link connected, waiting".to_owned()))
+                first.then(|| Notice::Warning(NO_LINK.to_owned()))
             }
+            Event::Stalled { .. } => stalled(event).map(Notice::Warning),
             Event::Queued { .. } => queued(event).map(Notice::Told),
             Event::Restarted => {
                 self.links.iter_mut().for_each(|link| link.bytes = 0);

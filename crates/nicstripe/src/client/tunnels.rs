@@ -1,8 +1,9 @@
 //! Tunnels of a client: connections to services that the daemon can reach.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use nicstripe_proto::message::OpenTunnels as Asked;
+use tokio::time::Instant;
 
 use super::{
     handle::Client,
@@ -10,7 +11,10 @@ use super::{
 };
 use crate::{
     links::establish::LinkedSession,
-    report::error::Error,
+    report::{
+        error::Error,
+        event::{Awaited, Event},
+    },
     session::Command,
     tunnel::{Tunnel, TunnelMux},
 };
@@ -27,7 +31,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] if the daemon does not permit or cannot reach the target; as for
+    /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
+    /// [`Error::Stalled`] if it does not answer for the client's patience; as for
     /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
     ///
     /// ```no_run
@@ -39,14 +44,33 @@ impl Client {
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
         let session = self.inner.session(None).await?;
         let mux = session.mux(&self.inner).await?;
+        let settings = &self.inner.settings.session;
+        let begun = Instant::now();
+        let stalled = async {
+            tokio::time::sleep(NOTICE.min(settings.patience)).await;
+            if let Some(events) = &settings.events {
+                let since = begun.elapsed();
+                let awaited = Awaited::Tunnel;
+                let _ = events.try_send(Event::Stalled { since, awaited });
+            }
+            tokio::time::sleep_until(begun + settings.patience).await;
+        };
         tokio::select! {
             opened = mux.open(&self.inner.host, target) => opened,
             () = session.handle.ended.cancelled() => {
                 Err(Error::ended(&self.inner.host, "before it answered"))
             }
+            () = stalled => Err(Error::Stalled {
+                host: self.inner.host.clone(),
+                awaited: Awaited::Tunnel,
+                waited: begun.elapsed(),
+            }),
         }
     }
 }
+
+/// Time without an answer after which the owner is told. The daemon tries for 10 s to connect.
+const NOTICE: Duration = Duration::from_secs(11);
 
 impl LinkedSession {
     /// Returns the session's tunnel multiplexer, or opens one if there is none or it has ended.

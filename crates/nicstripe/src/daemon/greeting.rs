@@ -370,6 +370,7 @@ fn session_of(
         connector: None,
         planner: None,
         audience: Audience::default(),
+        events: None,
     });
     tokio::spawn(forget(shared.clone(), handle.ended.clone()));
     let earlier = handles_of(&sessions, &key);

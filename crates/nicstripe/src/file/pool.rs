@@ -76,6 +76,8 @@ pub(crate) struct IoPool {
 struct Crews {
     io: Crew,
     background: Crew,
+    /// Cloned into each job, to count those that have not ended.
+    jobs: Arc<()>,
 }
 
 /// Threads that share one queue. The queue is closed on drop.
@@ -196,7 +198,11 @@ impl IoPool {
             yield_to_others,
         )?;
         Ok(Self {
-            crews: Arc::new(Crews { io, background }),
+            crews: Arc::new(Crews {
+                io,
+                background,
+                jobs: Arc::default(),
+            }),
             owner: Owner::default(),
         })
     }
@@ -227,7 +233,21 @@ impl IoPool {
 
     /// Queues `job` for a thread. Jobs run in no particular order.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        self.crews.io.push(self.owner, Box::new(job));
+        self.crews.io.push(self.owner, self.counted(job));
+    }
+
+    /// Returns true if any job of the pool waits or runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        Arc::strong_count(&self.crews.jobs) > 1
+    }
+
+    /// Boxes a job that counts as one of the pool until it has ended.
+    fn counted(&self, job: impl FnOnce() + Send + 'static) -> Task {
+        let counted = self.crews.jobs.clone();
+        Box::new(move || {
+            let _counted = counted;
+            job();
+        })
     }
 
     /// Runs a long job in turns, each of at most [`TURN`] bytes, until `turn` breaks or fails. The
@@ -272,7 +292,7 @@ impl IoPool {
 
     /// Queues a CPU-bound `job` for a low-priority thread.
     pub(crate) fn run_in_background(&self, job: impl FnOnce() + Send + 'static) {
-        self.crews.background.push(self.owner, Box::new(job));
+        self.crews.background.push(self.owner, self.counted(job));
     }
 
     /// Runs `job` on a thread and returns its result; `None` if it panicked. Cancel safe: the job

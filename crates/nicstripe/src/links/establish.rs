@@ -114,6 +114,7 @@ impl SessionRequest<'_> {
             connector: Some(connector.clone()),
             planner: Some(planner),
             audience: audience.clone(),
+            events: settings.events.clone(),
         });
         let (verified, path_mtu) = (established.verified, established.path_mtu);
         let one = Input::Connected {

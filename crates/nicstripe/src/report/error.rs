@@ -7,6 +7,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
 use self::unreachable::Unreachable;
+use super::event::Awaited;
 use crate::{file::FileError, trust::PublicKey};
 
 /// Failure of a transfer or of its setup.
@@ -74,6 +75,17 @@ pub enum Error {
         /// Host name or address as the user gave it.
         host: String,
         /// Time without any connected link.
+        waited: Duration,
+    },
+    /// The peer was connected, but made no progress for the client's patience. Remedy: look at the
+    /// daemon's machine and its disk; a rerun resumes.
+    #[error("no progress for {} s: {host} did not {awaited}", seconds(*waited))]
+    Stalled {
+        /// Host name or address as the user gave it.
+        host: String,
+        /// Step of the peer that did not come.
+        awaited: Awaited,
+        /// Time without progress.
         waited: Duration,
     },
     /// The peer's key is not trusted locally. Remedy: add the key after checking it.
@@ -235,7 +247,7 @@ impl Error {
     pub fn is_resumable(&self) -> bool {
         match self {
             Self::Peer { resumable, .. } | Self::Cancelled { resumable } => *resumable,
-            Self::Abandoned { .. } | Self::Ended { .. } => true,
+            Self::Abandoned { .. } | Self::Stalled { .. } | Self::Ended { .. } => true,
             Self::File(error) => error.resumable,
             _ => false,
         }
@@ -255,6 +267,7 @@ impl Error {
             | Self::Unreachable(_)
             | Self::Reconnect { .. }
             | Self::Abandoned { .. }
+            | Self::Stalled { .. }
             | Self::Ended { .. }
             | Self::Refused { .. }
             | Self::Full { .. } => true,

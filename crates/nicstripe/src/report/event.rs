@@ -1,6 +1,6 @@
 //! Events and progress of a running transfer.
 
-use std::{net::IpAddr, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use nicstripe_proto::{BitRate, Name};
 
@@ -41,6 +41,14 @@ pub enum Event {
         /// Time since the last connection was lost.
         since: Duration,
     },
+    /// The peer is connected, but the transfer or request makes no progress. Sent after 10 s, once
+    /// until there is progress again.
+    Stalled {
+        /// Time since the last progress.
+        since: Duration,
+        /// Step of the peer that the client waits for.
+        awaited: Awaited,
+    },
     /// The daemon has no capacity for another session; the client keeps retrying. Sent once, after
     /// 2 s.
     Queued {
@@ -61,6 +69,37 @@ pub enum Event {
     },
     /// The transfer restarts from zero, because the received bytes differ from the sent ones.
     Restarted,
+}
+
+/// Step of a daemon that a client waits for. Displayed as a verb with its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The daemon opens the source or the target of a transfer, or lets it wait for others.
+    Opening,
+    /// The daemon sends data, or the next entries of a tree.
+    Sending,
+    /// The daemon takes data, or decides on entries of a tree.
+    Receiving,
+    /// The daemon verifies and stores data that it has received.
+    Storing,
+    /// The daemon answers a request about names.
+    Answer,
+    /// The daemon connects a tunnel to its target.
+    Tunnel,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Opening => "open the file",
+            Self::Sending => "send data",
+            Self::Receiving => "receive data",
+            Self::Storing => "store the data",
+            Self::Answer => "answer",
+            Self::Tunnel => "connect",
+        })
+    }
 }
 
 /// Link, identified by its interfaces and addresses at both ends.

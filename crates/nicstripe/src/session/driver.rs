@@ -12,6 +12,7 @@ mod events;
 #[cfg(not(feature = "bench"))]
 mod no_bench;
 mod paths;
+pub(super) mod stalls;
 mod transfers;
 
 use std::{
@@ -50,7 +51,7 @@ use super::{
 };
 use crate::{
     file::{Arrived, BufferPool, IoPool},
-    report::error::Error,
+    report::{error::Error, event::Event},
     text::logged::logged_error,
     wire::{
         clock,
@@ -73,6 +74,17 @@ pub(crate) struct DriverConfig {
     /// Client only: channel to the path planner.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
     pub(crate) audience: Audience,
+    /// Client only: channel for events that concern no transfer.
+    pub(crate) events: Option<mpsc::Sender<Event>>,
+}
+
+impl DriverConfig {
+    /// Sends an event that concerns no transfer, unless the channel is full.
+    fn tell(&self, event: Event) {
+        if let Some(events) = &self.events {
+            let _ = events.try_send(event);
+        }
+    }
 }
 
 /// Connector that establishes the connections of a client's paths.
@@ -224,6 +236,7 @@ impl Driver {
                         break;
                     }
                     self.report_progress();
+                    self.watch_progress(clock::now());
                     self.report_now_and_then();
                     self.release_bench(clock::now());
                     self.connections.values_mut().for_each(|connection| connection.update_congestion(clock::now()));
@@ -271,7 +284,10 @@ impl Driver {
             }
             Input::Io(done) => self.on_io(done, now),
             Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
-            Input::Consumed { transfer, chunks } => self.session.taken(transfer, chunks),
+            Input::Consumed { transfer, chunks } => {
+                self.ends.on_consumed(transfer, chunks);
+                self.session.taken(transfer, chunks);
+            }
             Input::Tree { transfer, said } => self.on_tree_output(transfer, said),
             Input::SourceOpened { transfer, result } => self.on_source_opened(transfer, result),
             Input::SinkOpened { transfer, result } => self.on_sink_opened(transfer, result),
@@ -569,6 +585,7 @@ mod tests {
             connector: None,
             planner: None,
             audience: Audience::default(),
+            events: None,
         })
     }
 

@@ -11,7 +11,10 @@ use nicstripe_proto::{
     path::{Path, all_verified},
 };
 
-use super::path_connection::{PathConnection, view_of};
+use super::{
+    driver::stalls::{LastProgress, Mark},
+    path_connection::{PathConnection, view_of},
+};
 use crate::{
     report::{
         KernelView, LinkReport,
@@ -42,6 +45,7 @@ pub(crate) struct Tally {
     /// Latest progress of the directory walk; `None` for a transfer that is no tree.
     pub(super) walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
+    pub(super) last_progress: LastProgress,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,7 @@ impl Tally {
             stats: TransferStats::default(),
             walked: None,
             links: Vec::new(),
+            last_progress: LastProgress::new(now),
         }
     }
 
@@ -77,6 +82,25 @@ impl Tally {
     pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);
+    }
+
+    /// Returns the counters that rise with each progress, the found and finished files of a tree
+    /// first. `running` holds the statistics of those of its transfers that have not ended.
+    pub(super) fn mark(&self, running: &[TransferStats]) -> Mark {
+        let mut stats = self.stats.clone();
+        running.iter().for_each(|other| stats.add(other));
+        let walked = self.walked.unwrap_or_default();
+        [
+            walked.files,
+            walked.files_done,
+            walked.bytes,
+            walked.skipped_bytes,
+            stats.delivered_bytes,
+            stats.resumed_bytes + stats.unsent_bytes,
+            self.wire_bytes,
+            running.len() as u64,
+            u64::from(self.moving_since.is_some()) + u64::from(walked.complete),
+        ]
     }
 
     /// Counts the payload of a chunk sent or received on a path.

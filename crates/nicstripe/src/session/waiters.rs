@@ -10,7 +10,7 @@ use nicstripe_proto::{DataHeader, Digest, PathId, Session, TransferId, TransferS
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{path_connection::PathConnection, tally::Tally};
+use super::{driver::stalls::Mark, path_connection::PathConnection, tally::Tally};
 use crate::{
     report::{
         error::Error,
@@ -64,7 +64,7 @@ impl SharedProgress {
 
 impl Waiter {
     /// Sends an event to the owner, unless the channel is full.
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         if let Some(events) = &self.events {
             let _ = events.try_send(event);
         }
@@ -184,19 +184,48 @@ impl Waiters {
             .is_some_and(|since| clock::now() - since >= time)
     }
 
+    /// Returns the progress of each file, pipe and tree, whose first two counters are the found and
+    /// the finished files of a tree.
+    pub(super) fn marks(&self, session: &Session) -> Vec<(TransferId, Mark)> {
+        let marks = self.whole.iter().map(|(transfer, (_, tally))| {
+            let running = self.running(*transfer, session);
+            (*transfer, tally.mark(&running))
+        });
+        marks.collect()
+    }
+
+    pub(super) fn whole_mut(&mut self, transfer: TransferId) -> Option<&mut (Waiter, Tally)> {
+        self.whole.get_mut(&transfer)
+    }
+
+    /// Returns true if both ends of a file, pipe or tree are open.
+    pub(super) fn has_started(&self, transfer: TransferId) -> bool {
+        let whole = self.whole.get(&transfer);
+        whole.is_some_and(|(_, tally)| tally.moving_since.is_some())
+    }
+
+    /// Returns the statistics of a transfer and of the standalone files of its tree that have not
+    /// ended.
+    fn running(&self, transfer: TransferId, session: &Session) -> Vec<TransferStats> {
+        let entries = self.entries.iter();
+        entries
+            .filter_map(|(entry, (tree, _))| (*tree == transfer).then_some(*entry))
+            .chain([transfer])
+            .map(|running| session.stats(running))
+            .collect()
+    }
+
     pub(super) fn report_progress(
         &mut self,
         now: Instant,
         session: &Session,
         connections: &BTreeMap<PathId, PathConnection>,
     ) {
-        for (transfer, (waiter, tally)) in &mut self.whole {
-            let entries = self.entries.iter();
-            let running: Vec<TransferStats> = entries
-                .filter_map(|(entry, (tree, _))| (tree == transfer).then_some(entry))
-                .chain([transfer])
-                .map(|running| session.stats(*running))
-                .collect();
+        for transfer in self.whole.keys().copied().collect::<Vec<_>>() {
+            let running = self.running(transfer, session);
+            let Some((waiter, tally)) = self.whole.get_mut(&transfer) else {
+                continue;
+            };
             if let Some(progress) = tally.progress(now, &running, connections) {
                 waiter.progress.set(&progress);
                 waiter.tell(Event::Progress(progress));

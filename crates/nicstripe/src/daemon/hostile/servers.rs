@@ -12,12 +12,14 @@ use nicstripe_proto::{
     TransferId,
     grid::ChunkSize,
     hash_tree::piece_value,
-    message::{Committed, Complete, Fail, Get, PeerInterface, Welcome},
+    message::{Accept, Committed, Complete, Fail, Get, PeerInterface, Welcome},
 };
 use tokio::net::TcpListener;
 
 use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
-use crate::{Client, Digest, Error, file::options::CopyOptions, trust::Identity};
+use crate::{
+    Awaited, Client, Digest, Error, TreeOptions, file::options::CopyOptions, trust::Identity,
+};
 
 /// Gets a file from a daemon that runs `evil` on each connection after its welcome. Returns the
 /// client's error and the files left in its folder.
@@ -408,4 +410,95 @@ async fn one_that_keeps_to_it_is_believed() {
     .unwrap();
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert_eq!(fs::read(files.path().join("target")).unwrap(), bytes);
+}
+
+/// Answers heartbeats, and accepts what is put if `accepts`, offers what is got if `offers`.
+async fn go_no_further(wire: &mut Wire, accepts: bool, offers: bool) {
+    while let Ok(message) = wire.message().await {
+        let answer = match message {
+            Message::Put(put) if accepts => Message::Accept(Accept {
+                transfer: put.offer.transfer,
+                have: Vec::new(),
+                window: None,
+                delta: None,
+                memory: None,
+            }),
+            Message::Get(get) if offers => offer(get.transfer, 1000),
+            _ => continue,
+        };
+        let _ = wire.say(&answer).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_answers_heartbeats_and_goes_no_further_ends_each_call_in_time() {
+    let files = tempfile::tempdir().unwrap();
+    let source = files.path().join("source");
+    fs::write(&source, content(1000)).unwrap();
+    let (target, tree) = (files.path().join("target"), files.path().join("tree"));
+    let (copies, trees) = (CopyOptions::default(), TreeOptions::default());
+    let put = async |client: Client| {
+        let copied = client.put(&source, None, copies.clone()).finish().await;
+        copied.map(drop)
+    };
+    let get = async |client: Client| {
+        let copied = client
+            .get(name("x"), &target, copies.clone())
+            .finish()
+            .await;
+        copied.map(drop)
+    };
+    let put_tree = async |client: Client| {
+        let sources = vec![source.clone()];
+        let copied = client
+            .put_tree(sources, None, false, trees.clone())
+            .finish()
+            .await;
+        copied.map(drop)
+    };
+    let get_tree = async |client: Client| {
+        let sources = vec![(Some(name("x")), false)];
+        let copied = client
+            .get_tree(sources, &tree, false, trees.clone())
+            .finish()
+            .await;
+        copied.map(drop)
+    };
+    let list = async |client: Client| client.list(None).await.map(drop);
+    let dial = async |client: Client| client.dial("localhost:22").await.map(drop);
+    let silent = async |wire: &mut Wire| go_no_further(wire, false, false).await;
+    let opened = async |wire: &mut Wire| go_no_further(wire, true, true).await;
+    let ended = tokio::join!(
+        against(plain_welcome(), silent, put),
+        against(plain_welcome(), silent, get),
+        against(plain_welcome(), opened, put),
+        against(plain_welcome(), opened, get),
+        against(plain_welcome(), silent, put_tree),
+        against(plain_welcome(), silent, get_tree),
+        against(plain_welcome(), silent, list),
+        against(plain_welcome(), silent, dial),
+    );
+    let awaited = |error: Error| match error {
+        Error::Stalled {
+            awaited, waited, ..
+        } => {
+            assert!(waited >= Duration::from_secs(2), "{waited:?}");
+            awaited
+        }
+        error => panic!("{}", crate::text::chain(&error)),
+    };
+    let (a, b, c, d, e, f, g, h) = ended;
+    assert_eq!(
+        [a, b, c, d, e, f, g, h].map(awaited),
+        [
+            Awaited::Opening,
+            Awaited::Opening,
+            Awaited::Receiving,
+            Awaited::Sending,
+            Awaited::Opening,
+            Awaited::Opening,
+            Awaited::Answer,
+            Awaited::Tunnel,
+        ]
+    );
 }

@@ -66,6 +66,7 @@ impl IoPool {
             crews: Arc::new(Crews {
                 io: crew(),
                 background: crew(),
+                jobs: Arc::default(),
             }),
             owner: Owner::default(),
         }

@@ -70,6 +70,7 @@ impl Applied {
             connector: Some(attempts.clone()),
             planner: None,
             audience: Audience::default(),
+            events: None,
         });
         Self { driver, attempts }
     }

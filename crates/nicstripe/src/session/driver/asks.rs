@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use nicstripe_proto::message::{Answer, AnswerKind, Ask, AskKind};
 
-use super::Driver;
+use super::{Driver, stalls::LastProgress};
 use crate::{
     report::error::Error,
     session::{
         input::{AskReply, Fault, Input, report},
         waiters::Waiters,
     },
+    wire::clock,
 };
 
 /// Unanswered name requests: those of the client, or in a daemon those of the peer.
@@ -20,10 +21,17 @@ pub(super) struct Asks {
     next: u32,
     /// Requests that exceed the session's limit of open requests; sent as others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
-    open: BTreeMap<u32, AskReply>,
+    pub(super) open: BTreeMap<u32, OpenAsk>,
     /// Daemon: requests to change names (remove, rename, mkdir) that have not started.
     changes: Vec<Ask>,
     is_changing: bool,
+}
+
+/// Name request that the daemon has not answered.
+#[derive(Debug)]
+pub(super) struct OpenAsk {
+    pub(super) reply: AskReply,
+    pub(super) last: LastProgress,
 }
 
 impl Driver {
@@ -48,13 +56,14 @@ impl Driver {
                 break;
             }
             self.asks.next = id.wrapping_add(1);
-            self.asks.open.insert(id, reply);
+            let last = LastProgress::new(clock::now());
+            self.asks.open.insert(id, OpenAsk { reply, last });
         }
     }
 
     /// Client: passes the daemon's answer to the owner, and sends waiting requests.
     pub(super) fn on_answered(&mut self, answer: Answer) {
-        let Some(reply) = self.asks.open.remove(&answer.id) else {
+        let Some(OpenAsk { reply, .. }) = self.asks.open.remove(&answer.id) else {
             return;
         };
         let result = match answer.answer {
@@ -133,7 +142,7 @@ impl Driver {
         for reply in waiting
             .into_iter()
             .map(|(_, reply)| reply)
-            .chain(open.into_values())
+            .chain(open.into_values().map(|open| open.reply))
         {
             let _ = reply.send(Err(why()));
         }

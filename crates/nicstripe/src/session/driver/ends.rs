@@ -10,7 +10,7 @@ use nicstripe_proto::{
     tree::{Reason, TreeMessage},
 };
 
-use super::Driver;
+use super::{Driver, stalls::Mark};
 use crate::{
     file::{self, Arrived, ChunkBuffer, FileError},
     report::{error::Error, metrics::Direction},
@@ -58,6 +58,8 @@ struct Incoming {
     reordered: BTreeMap<ChunkId, ChunkBuffer>,
     /// Next chunk of a stream that the sink takes.
     next: ChunkId,
+    /// Number of chunks that the sink has consumed.
+    consumed: u64,
     /// Digest of a stream that both ends agreed on; `None` until all data has arrived.
     digest: Option<Digest>,
 }
@@ -68,6 +70,7 @@ impl Incoming {
             sink,
             reordered: BTreeMap::new(),
             next: ChunkId(0),
+            consumed: 0,
             digest: None,
         }
     }
@@ -119,6 +122,29 @@ impl Ends {
                 incoming.sink.take(chunk);
             }
         }
+    }
+
+    pub(super) fn on_consumed(&mut self, transfer: TransferId, chunks: u64) {
+        if let Some(incoming) = self.sinks.get_mut(&transfer) {
+            incoming.consumed += chunks;
+        }
+    }
+
+    /// Returns true if this session sends the transfer.
+    pub(super) fn is_sent(&self, transfer: TransferId) -> bool {
+        self.sources.contains_key(&transfer)
+    }
+
+    /// Returns false if a transfer waits for a local stream: for data of its source, or for its sink
+    /// to take data. `mark` counts the files of a tree in the first two places.
+    pub(super) fn is_peers_turn(&self, transfer: TransferId, mark: &Mark) -> bool {
+        let source = self.sources.get(&transfer);
+        if let Some(buffer) = source.and_then(|source| source.buffer.as_ref()) {
+            let [found, done, ..] = mark;
+            return !buffer.chunks.is_empty() || buffer.has_ended || found > done;
+        }
+        let sink = self.sinks.get(&transfer);
+        sink.is_none_or(|sink| sink.consumed >= sink.next.0 && sink.digest.is_none())
     }
 
     /// Signals the end of a stream to its sink. `digest` is the one that both ends agreed on.
@@ -387,7 +413,12 @@ impl Driver {
                     buffer.chunks.insert(number, chunk);
                 }
             }
-            Produced::End => self.session.close_source(transfer),
+            Produced::End => {
+                if let Some(buffer) = self.ends.retransmit_mut(transfer) {
+                    buffer.has_ended = true;
+                }
+                self.session.close_source(transfer);
+            }
             Produced::Failed(error) => self.fail(transfer, error),
         }
     }

@@ -432,11 +432,16 @@ impl Driver {
         if let Some(since) = self
             .session
             .alone_since()
-            .filter(|_| !self.session.is_connected() && !self.waiters.is_empty())
+            .filter(|_| !self.session.is_connected())
         {
-            self.config.audience.tell(&Event::Waiting {
+            let event = Event::Waiting {
                 since: now.saturating_duration_since(since),
-            });
+            };
+            match self.waiters.is_empty() {
+                false => self.config.audience.tell(&event),
+                // For tunnels and requests.
+                true => self.config.tell(event),
+            }
         }
         self.waiters
             .report_progress(now, &self.session, &self.connections);

@@ -46,6 +46,8 @@ pub(crate) struct RetransmitBuffer {
     /// field, so that it is dropped before the chunks return their permits.
     _closes: DropGuard,
     pub(crate) chunks: BTreeMap<ChunkId, BufferedChunk>,
+    /// True once the source has ended.
+    pub(crate) has_ended: bool,
 }
 
 /// Returns the sender of a streamed source's chunks, and the retransmit buffer that holds up to
@@ -62,6 +64,7 @@ pub(in crate::session) fn stream(
     };
     let buffer = RetransmitBuffer {
         chunks: BTreeMap::new(),
+        has_ended: false,
         _closes: window.closed.clone().drop_guard(),
     };
     let chunks = ChunkSender {

@@ -243,6 +243,7 @@ impl Lab {
             connector: None,
             planner: None,
             audience: Audience::default(),
+            events: None,
         };
         let shares = ChunkShares::default();
         let sessions = [

@@ -1,0 +1,142 @@
+//! Client: watches the progress of its peer. A peer that only answers heartbeats is connected, but
+//! makes no transfer or request go on.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_proto::{BitRate, ChunkSize, FailCode, TransferId, session::failure};
+
+use super::Driver;
+use crate::report::{
+    error::Error,
+    event::{Awaited, Event},
+};
+
+/// Last progress of one transfer or request.
+#[derive(Debug)]
+pub(in crate::session) struct LastProgress {
+    mark: Mark,
+    at: Instant,
+    /// True if the owner was told that there is no more.
+    is_told: bool,
+}
+
+/// Counters that rise with each progress.
+pub(in crate::session) type Mark = [u64; 9];
+
+impl LastProgress {
+    pub(in crate::session) fn new(now: Instant) -> Self {
+        Self {
+            mark: Mark::default(),
+            at: now,
+            is_told: false,
+        }
+    }
+
+    /// Returns the time without progress. `is_peers_turn` is false while this machine is awaited,
+    /// or no link is connected.
+    fn silence(&mut self, mark: Mark, is_peers_turn: bool, now: Instant) -> Duration {
+        if mark != self.mark || !is_peers_turn {
+            (self.mark, self.at, self.is_told) = (mark, now, false);
+        }
+        now.saturating_duration_since(self.at)
+    }
+
+    /// Returns true once the silence is long enough for the owner to be told.
+    fn is_to_tell(&mut self, silence: Duration) -> bool {
+        let tells = silence >= NOTICE && !self.is_told;
+        self.is_told |= tells;
+        tells
+    }
+}
+
+impl Driver {
+    /// Tells the owners of transfers and requests in which the peer makes no progress for
+    /// [`NOTICE`], and ends those without progress for the session's patience.
+    pub(super) fn watch_progress(&mut self, now: Instant) {
+        if self.config.service.is_some() {
+            return;
+        }
+        let is_peers_turn = self.session.is_connected() && !self.config.pool.is_busy();
+        let patience = self.config.session.patience + self.chunk_time();
+        let mut stalled = Vec::new();
+        for (transfer, mark) in self.waiters.marks(&self.session) {
+            let is_peers_turn = is_peers_turn && self.ends.is_peers_turn(transfer, &mark);
+            let awaited = self.awaited(transfer);
+            let Some((waiter, tally)) = self.waiters.whole_mut(transfer) else {
+                continue;
+            };
+            let silence = tally.last_progress.silence(mark, is_peers_turn, now);
+            if tally.last_progress.is_to_tell(silence) {
+                waiter.tell(Event::Stalled {
+                    since: silence,
+                    awaited,
+                });
+            }
+            if silence >= patience {
+                stalled.push((transfer, awaited, silence));
+            }
+        }
+        for (transfer, awaited, waited) in stalled {
+            self.end_stalled(transfer, awaited, waited);
+        }
+        let is_connected = self.session.is_connected();
+        for (_, request) in &mut self.asks.open {
+            let silence = request.last.silence(Mark::default(), is_connected, now);
+            if request.last.is_to_tell(silence) {
+                let awaited = Awaited::Answer;
+                self.config.tell(Event::Stalled {
+                    since: silence,
+                    awaited,
+                });
+            }
+        }
+        let host = &self.config.host;
+        for (_, request) in self.asks.open.extract_if(.., |_, request| {
+            now.saturating_duration_since(request.last.at) >= patience
+        }) {
+            let waited = now.saturating_duration_since(request.last.at);
+            let _ = request.reply.send(Err(Error::Stalled {
+                host: host.clone(),
+                awaited: Awaited::Answer,
+                waited,
+            }));
+        }
+    }
+
+    /// Returns the time that two chunks take under a rate limit. No progress shows meanwhile.
+    fn chunk_time(&self) -> Duration {
+        let limit = self.config.session.rate_limit;
+        let bits = 2 * 8 * u64::from(ChunkSize::DEFAULT.bytes());
+        limit.map_or(Duration::ZERO, |BitRate(bps)| {
+            Duration::from_secs(bits / bps.max(1))
+        })
+    }
+
+    /// Returns the step of the peer that a transfer waits for.
+    fn awaited(&self, transfer: TransferId) -> Awaited {
+        let stats = self.session.stats(transfer);
+        let done = stats.delivered_bytes + stats.resumed_bytes + stats.unsent_bytes;
+        let has_started = self.waiters.has_started(transfer);
+        match self.ends.is_sent(transfer) {
+            _ if !has_started => Awaited::Opening,
+            true if stats.size > 0 && done >= stats.size => Awaited::Storing,
+            true => Awaited::Receiving,
+            false => Awaited::Sending,
+        }
+    }
+
+    fn end_stalled(&mut self, transfer: TransferId, awaited: Awaited, waited: Duration) {
+        let error = Error::Stalled {
+            host: self.config.host.clone(),
+            awaited,
+            waited,
+        };
+        let text = crate::text::chain(&error);
+        self.session
+            .fail(failure(transfer, FailCode::Cancelled, text, true));
+        self.fail_locally(transfer, error);
+    }
+}
+
+/// Time without progress after which the owner is told.
+const NOTICE: Duration = Duration::from_secs(10);
