@@ -6,7 +6,7 @@ use std::process::Command;
 use nicstripe_testkit::{
     Daemon, Outcome, Process, Side, content,
     pair::{LOOPBACK, MIB, Pair},
-    program,
+    program, under_the_filters_of_the_unit,
 };
 use rustix::process::Signal;
 
@@ -209,4 +209,30 @@ fn a_closed_stream_is_not_copied() {
     run(&pair, "$cp 127.0.0.1:file - 1<>/dev/null").expect(0);
     run(&pair, "$cp - 127.0.0.1:new 0<>/dev/null").expect(0);
     assert_eq!(pair.server.read("new"), b"");
+}
+
+#[test]
+fn under_the_filters_of_the_systemd_unit_every_kind_of_copy_works() {
+    under_the_filters_of_the_unit(|| {
+        let pair = Pair::new();
+        let bytes = content(5 * MIB + 1);
+        pair.client.write("file", &bytes);
+        pair.cp(&["file", "127.0.0.1:put"]).expect(0);
+        pair.cp(&["127.0.0.1:put", "got"]).expect(0);
+        assert_eq!(pair.client.read("got"), bytes);
+        let tree = pair.client.path("tree/sub");
+        std::fs::create_dir_all(&tree).unwrap();
+        for (name, bytes) in [("large", &bytes[..]), ("small", b"x"), ("empty", b"")] {
+            std::fs::write(tree.join(name), bytes).unwrap();
+        }
+        std::os::unix::fs::symlink("sub/small", pair.client.path("tree/link")).unwrap();
+        pair.cp(&["-aH", "tree", "127.0.0.1:"]).expect(0);
+        std::fs::write(pair.server.path("tree/surplus"), "").unwrap();
+        pair.cp(&["-aH", "--delete", "tree", "127.0.0.1:"])
+            .expect(0);
+        assert!(!pair.server.path("tree/surplus").exists());
+        pair.cp(&["-aH", "127.0.0.1:tree", "back"]).expect(0);
+        assert_eq!(pair.client.read("back/sub/large"), bytes);
+        assert_eq!(pair.client.read("back/link"), b"x");
+    });
 }

@@ -14,6 +14,7 @@ mod schema;
 mod side;
 pub mod traffic;
 pub mod tree;
+mod unit_filters;
 
 pub use self::{
     example::example,
@@ -23,4 +24,5 @@ pub use self::{
     program::program,
     schema::Schema,
     side::{Daemon, Side, link, number, text},
+    unit_filters::under_the_filters_of_the_unit,
 };

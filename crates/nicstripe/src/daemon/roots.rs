@@ -62,7 +62,12 @@ impl Roots {
             pinned: Mutex::default(),
             is_forgotten: AtomicBool::new(false),
         };
-        roots.find(roots.own_path().as_deref(), &Peers::default())?;
+        let path = roots.own_path();
+        if let Served::Files(root) = roots.find(path.as_deref(), &Peers::default())? {
+            // Fails at the start rather than in each session.
+            let shown = path.unwrap_or_else(|| "the directory descriptor".into());
+            drop(root.open_directory(None).map_err(failed(&shown))?);
+        }
         Ok(roots)
     }
 
