@@ -20,7 +20,9 @@ use rustix::{
     process::geteuid,
 };
 
-use super::xattrs::{is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs};
+use super::xattrs::{
+    default_acl_bits, is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs,
+};
 
 /// Attributes to set on a received file; `None` keeps the existing value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,22 +71,21 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes of a file that is not part of a tree.
-    pub(crate) fn of_offer(offer: &Offer, options: PutOptions) -> Self {
+    /// Returns the attributes of a file that is not part of a tree, under the creation mask `mask`.
+    pub(crate) fn of_offer(offer: &Offer, options: PutOptions, mask: u32) -> Self {
         Self {
-            mode: Some(mode_of(offer, options)),
+            mode: Some(mode_of(offer, options, mask)),
             mtime: options.preserve.then_some(offer.source.mtime),
             ..Self::default()
         }
     }
 
-    /// Returns the attributes that `rules` preserve for a new entry, under the file creation mask
-    /// `umask`.
-    pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
+    /// Returns the attributes that `rules` preserve for a new entry, under the creation mask `mask`.
+    pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, mask: u32) -> Self {
         let mode = if rules.modes {
             entry.mode & ALL_BITS
         } else {
-            entry.mode & 0o777 & !umask
+            entry.mode & 0o777 & !mask
         };
         Self {
             mode: Some(mode),
@@ -229,9 +230,15 @@ pub(crate) fn umask() -> u32 {
         .unwrap_or(0o022)
 }
 
-/// Returns the permission bits that a file of an offer gets.
-pub(crate) fn mode_of(offer: &Offer, options: PutOptions) -> u32 {
-    let mask = if options.preserve { 0 } else { umask() };
+/// Returns the permission bits that new files in a directory do not get: those that the directory's
+/// default ACL withholds, otherwise `umask`, as the kernel decides (acl(5)).
+pub(crate) fn creation_mask(dir: impl AsFd, umask: u32) -> u32 {
+    default_acl_bits(dir).map_or(umask, |bits| 0o777 & !bits)
+}
+
+/// Returns the permission bits that a file of an offer gets, under the creation mask `mask`.
+pub(crate) fn mode_of(offer: &Offer, options: PutOptions, mask: u32) -> u32 {
+    let mask = if options.preserve { 0 } else { mask };
     offer.mode & 0o777 & !mask
 }
 

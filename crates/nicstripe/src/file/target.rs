@@ -51,7 +51,7 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
-    attributes::{Attributes, SET_ID_BITS, mode_of},
+    attributes::{Attributes, SET_ID_BITS, creation_mask, mode_of, umask},
     beneath::{Inode, inode_of, open_entry},
     compress::{Arrived, WriteError},
     disk,
@@ -87,11 +87,16 @@ impl TargetRequest {
         self.error(operation)(io::Error::other(why)).with_code(FailCode::Busy)
     }
 
+    /// Returns the creation mask of the directory.
+    fn mask(&self) -> u32 {
+        creation_mask(&self.dir, umask())
+    }
+
     /// Returns the permission bits of the finished file; `None` keeps those of the existing file.
     fn final_mode(&self) -> Option<u32> {
         match &self.attributes {
             Some(attributes) => attributes.mode,
-            None => Some(mode_of(&self.offer, self.options)),
+            None => Some(mode_of(&self.offer, self.options, self.mask())),
         }
     }
 }
@@ -251,7 +256,8 @@ impl Target {
         let keeps = files.state == TargetState::Device
             || (files.state == TargetState::File && !request.options.preserve);
         if request.attributes.is_none() && !keeps {
-            request.attributes = Some(Attributes::of_offer(&request.offer, request.options));
+            let (offer, options) = (&request.offer, request.options);
+            request.attributes = Some(Attributes::of_offer(offer, options, request.mask()));
         }
         Self {
             shown: escaped(request.name.as_bytes()),

@@ -186,6 +186,24 @@ pub(super) fn is_privileged_xattr(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
+/// Returns the permission bits that the default ACL of a directory grants: those of the owner, of
+/// the mask (without one, of the group) and of others; `None` without a default ACL.
+pub(super) fn default_acl_bits(dir: impl AsFd) -> Option<u32> {
+    let mut acl = Vec::with_capacity(MOST_BYTES);
+    let len = fgetxattr(dir, "system.posix_acl_default", spare_capacity(&mut acl)).ok()?;
+    acl.truncate(len);
+    // linux/posix_acl_xattr.h: the version, then entries of tag, permissions and ID.
+    let entries = acl.strip_prefix(&2u32.to_le_bytes())?;
+    let bits_of = |tag: u16| {
+        let mut entries = entries.chunks_exact(8);
+        let entry = entries.find(|entry| entry[..2] == tag.to_le_bytes())?;
+        Some(u32::from(entry[2]) & 7)
+    };
+    let [user_obj, group_obj, mask, other] = [0x01, 0x04, 0x10, 0x20];
+    let group = bits_of(mask).or_else(|| bits_of(group_obj))?;
+    Some(bits_of(user_obj)? << 6 | group << 3 | bits_of(other)?)
+}
+
 /// Returns the path of an open file in `/proc`, for system calls that take only a path.
 pub(super) fn proc_path(file: impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_fd().as_raw_fd().to_string())

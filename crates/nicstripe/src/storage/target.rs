@@ -16,7 +16,7 @@ use super::backend::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
     file::{
         self, Arrived, ChunkBuffer, CommitStage, FileError, Hashing, Lease, Rehash, WriteError,
-        grid_of, mode_of,
+        grid_of, mode_of, umask,
     },
     trust::PublicKey,
 };
@@ -101,7 +101,7 @@ impl Target {
             // one.
             replace: options.replace || options.delta || options.in_place,
             restart: options.restart || grid.is_open(),
-            mode: mode_of(offer, options),
+            mode: mode_of(offer, options, umask()),
             modified: options
                 .preserve
                 .then(|| time_of(offer.source.mtime))

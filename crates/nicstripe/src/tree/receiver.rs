@@ -512,6 +512,11 @@ impl Receiver {
         }
     }
 
+    /// Returns the creation mask in the directory of an entry.
+    fn mask_of(&self, leaf: &Leaf) -> u32 {
+        leaf.parent.creation_mask(self.umask)
+    }
+
     /// Counts a file that need not be sent in the progress.
     fn note_skipped(&mut self, entry: &Entry) {
         if let Content::File { size, .. } = entry.content {

@@ -348,7 +348,7 @@ impl Receiver {
         if self.request.rules.delete {
             self.announced.enter(&dir);
         }
-        let attributes = self.directory_attributes(&entry, verdict);
+        let attributes = self.directory_attributes(&entry, verdict, &dir);
         self.insert(&entry, Some(dir), verdict, attributes, is_shared);
         if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
             return Err(Halt::protocol(
@@ -362,12 +362,18 @@ impl Receiver {
     ///
     /// An existing directory keeps attributes that were not requested, and all of them if the
     /// sender may only append.
-    fn directory_attributes(&self, entry: &Entry, verdict: Verdict) -> Attributes {
+    fn directory_attributes(
+        &self,
+        entry: &Entry,
+        verdict: Verdict,
+        dir: &Arc<TreeDir>,
+    ) -> Attributes {
         let rules = &self.request.rules;
         if verdict == Verdict::Create {
             // A set-group-ID parent passes its group on, if the sender's mode bits are not
             // requested.
-            Attributes::of_new(entry, rules, self.umask)
+            // A default ACL of the parent is also that of the new directory.
+            Attributes::of_new(entry, rules, dir.creation_mask(self.umask))
                 .privileged(rules.modes && self.request.privileged)
         } else if self.request.append_only {
             Attributes::default()

@@ -14,7 +14,7 @@ use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
 use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
-use crate::file::{Barred, inode_of, most_directories, open_confined};
+use crate::file::{Barred, creation_mask, inode_of, most_directories, open_confined};
 
 /// Root directory of a received tree. No name can lead out of it.
 ///
@@ -106,6 +106,8 @@ struct State {
     /// Device and inode number, known once the directory was opened. Detects that another directory
     /// has taken the name.
     identity: Option<(u64, u64)>,
+    /// Result of [`TreeDir::creation_mask`], once known.
+    mask: Option<u32>,
 }
 
 impl TreeDir {
@@ -210,6 +212,18 @@ impl TreeDir {
         drop(state);
         self.ground.keep_open(self);
         Ok(dir)
+    }
+
+    /// Returns the permission bits that new entries in the directory do not get; `umask` is the
+    /// process's own.
+    pub(super) fn creation_mask(self: &Arc<Self>, umask: u32) -> u32 {
+        let known = self.state.lock().mask;
+        known.unwrap_or_else(|| {
+            // A directory that cannot be opened gets no entries.
+            let mask = self.open().map_or(umask, |dir| creation_mask(&*dir, umask));
+            self.state.lock().mask = Some(mask);
+            mask
+        })
     }
 
     /// Opens a directory on the same file system, to sync that file system.

@@ -338,7 +338,7 @@ impl Receiver {
             self.note_copied(&leaf, verdict, size)?;
             return self.settle(entry.parent, false);
         }
-        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask)
+        let attributes = Attributes::of_new(&entry, &self.request.rules, self.mask_of(&leaf))
             .privileged(self.request.privileged);
         let (weight, footprint) = (attributes.weight(), entry.footprint());
         self.keep_entry(weight, footprint)?;

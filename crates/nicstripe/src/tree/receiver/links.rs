@@ -62,7 +62,7 @@ impl Receiver {
     ) -> io::Result<Inode> {
         let dir = leaf.parent.open()?;
         let target = OsStr::from_bytes(target);
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask)
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.mask_of(leaf))
             .privileged(self.request.privileged);
         let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
         // New links too: a link with its name but not its time would count as the same in the next

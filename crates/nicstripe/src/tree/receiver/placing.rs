@@ -129,7 +129,7 @@ impl Receiver {
         verdict: Verdict,
     ) -> io::Result<Inode> {
         let dir = leaf.parent.open()?;
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.mask_of(leaf));
         let device = if node.kind.is_device() {
             makedev(node.major, node.minor)
         } else {

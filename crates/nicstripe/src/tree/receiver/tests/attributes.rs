@@ -205,3 +205,47 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         assert_eq!(there, 0o4711, "it was there before: nobody else may run it");
     }
 }
+
+#[test]
+fn where_a_default_acl_decides_on_new_files_it_decides_on_received_ones() {
+    // Version 2; then the owner rwx, the group r-x, user 1 rwx, the mask rwx, others nothing.
+    let entries: [(u16, u16, u32); 5] = [
+        (0x01, 7, u32::MAX),
+        (0x02, 7, 1),
+        (0x04, 5, u32::MAX),
+        (0x10, 7, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        acl.extend([tag.to_le_bytes(), bits.to_le_bytes()].as_flattened());
+        acl.extend(id.to_le_bytes());
+    }
+    let ground = RootDir::new();
+    let root = fs::File::open(ground.root()).unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::fsetxattr(&root, "system.posix_acl_default", &acl, none)
+        .expect("temporary files are on a file system with ACLs");
+    let mut sending = ground.start(TreeRules::default());
+    let file = sending.entry(None, "file", file(1));
+    let large = sending.directory(None, "dir");
+    let within = sending.entry(Some(large), "within", super::harness::file(1));
+    sending.end(large);
+    for id in [file, within] {
+        sending.content(id, b"x");
+    }
+    assert_eq!(sending.report().failed, 0);
+    let builder = |mode| {
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
+        builder
+    };
+    builder(0o755).create(ground.at("made-dir")).unwrap();
+    let mut options = fs::File::options();
+    std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create(true), 0o644);
+    drop(options.open(ground.at("made")).unwrap());
+    let mode = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("made"), mode("made-dir")), (0o640, 0o750));
+    assert_eq!((mode("file"), mode("dir/within")), (0o640, 0o640));
+    assert_eq!(mode("dir"), 0o750);
+}
