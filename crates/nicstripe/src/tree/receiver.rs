@@ -402,9 +402,7 @@ impl Receiver {
             .as_mut()
             .is_some_and(|promised| !promised.announced(&entry, &self.request.filters))
         {
-            return Err(Halt::protocol(
-                "peer sent a top-level entry that was not requested",
-            ));
+            return Err(Halt::protocol("peer sent an entry that was not requested"));
         }
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();

@@ -437,10 +437,10 @@ impl Driver {
             let event = Event::Waiting {
                 since: now.saturating_duration_since(since),
             };
-            match self.waiters.is_empty() {
-                false => self.config.audience.tell(&event),
-                // For tunnels and requests.
-                true => self.config.tell(event),
+            if !self.waiters.is_empty() {
+                self.config.audience.tell(&event);
+            } else if self.mux.is_some() || !self.asks.open.is_empty() {
+                self.config.tell(event);
             }
         }
         self.waiters

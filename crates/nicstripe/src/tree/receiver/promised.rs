@@ -73,8 +73,8 @@ impl Promised {
         }
     }
 
-    /// Records an announced entry. Returns false for a top-level entry that was not requested, or
-    /// was announced too often.
+    /// Records an announced entry. Returns false for an entry that was not requested: a top-level
+    /// one that is no source or was announced before, or one beside listed names.
     pub(super) fn announced(&mut self, entry: &Entry, filters: &Filters) -> bool {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {
@@ -94,7 +94,7 @@ impl Promised {
                     return true;
                 };
                 let Some(selection) = directory.listed.child(own) else {
-                    return true;
+                    return false;
                 };
                 directory.seen.insert(own.into());
                 (directory.path.join(OsStr::from_bytes(own)), selection)

@@ -257,3 +257,29 @@ fn a_client_gets_only_what_it_asked_for_and_only_once() {
         assert_eq!(ground.names(), ["asked"]);
     }
 }
+
+#[test]
+fn a_client_gets_no_name_beside_the_listed_ones() {
+    for (listed, announced, is_right) in [
+        (&["d/a"][..], &["s/d/a"][..], true),
+        (&["d/a"], &["s/d/a", "s/d/.bashrc"], false),
+        (&["d/a"], &["s/.bashrc"], false),
+        (&["d/a"], &["s/d/b/c"], false),
+        (&["d"], &["s/d/any"], true),
+    ] {
+        let ground = RootDir::quick();
+        let mut sending = Request {
+            sources: &["s"],
+            listed: Some(listed),
+            recursive: true,
+            ..Request::default()
+        }
+        .start(&ground);
+        announce(&mut sending, announced);
+        if is_right {
+            assert_eq!(sending.report().failed, 0, "{announced:?}");
+        } else {
+            assert!(sending.breach().contains("not requested"), "{announced:?}");
+        }
+    }
+}
