@@ -14,7 +14,7 @@ use std::{
 
 use nicstripe_lab::{Host, LinkSpec};
 use nicstripe_testkit::{Process, tests, trial::Test};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::hosts::{Hosts, Rights, side};
 
@@ -192,9 +192,11 @@ fn without_the_right_to_it_a_left_mtu_is_an_error() {
     let mut changed = Changed::new();
     kill(&mut changed.helper);
     let user = side(&changed.hosts.lab, Host::A, Rights::None);
+    // Both sides run as the user of the tests.
+    let records = format!("mtus.{}.jsonl", geteuid().as_raw());
     fs::copy(
-        changed.hosts.client.home().join("mtus.jsonl"),
-        user.home().join("mtus.jsonl"),
+        changed.hosts.client.home().join(&records),
+        user.home().join(&records),
     )
     .unwrap();
     let outcome = user.run(["routes", "clean"]);

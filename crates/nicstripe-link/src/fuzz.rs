@@ -117,13 +117,13 @@ fn ledger(bytes: &[u8]) {
 }
 
 fn read_back<R: Recorded + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
-    let records = records_of::<R>(bytes, Path::new(R::FILE));
+    let records = records_of::<R>(bytes, Path::new(R::KIND));
     let lines = records
         .iter()
         .map(|record| serde_json::to_string(record).expect("a record is plain data"));
     let written: String = lines.map(|line| line + "\n").collect();
     assert_eq!(
-        records_of::<R>(written.as_bytes(), Path::new(R::FILE)),
+        records_of::<R>(written.as_bytes(), Path::new(R::KIND)),
         records
     );
 }

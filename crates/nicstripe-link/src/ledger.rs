@@ -1,23 +1,29 @@
 //! Records of installed routes and changed MTUs with their owners, written under a lock before each
 //! change.
 //!
-//! `routes.jsonl` and `mtus.jsonl` hold one record per line. Each save writes a new file and
-//! renames it, so a reader never sees a partial file, even after a kill. The files are not synced
-//! to disk: neither routes nor MTUs survive a reboot.
+//! Each user of a state directory has own files: `routes.UID.jsonl` and `mtus.UID.jsonl` with one
+//! record per line, and `UID.lock`. A user can stop an own process that holds a lock, which delays
+//! no other user. Each save writes a new file and renames it, so a reader needs no lock and never
+//! sees a partial file, even after a kill. The files are not synced to disk: neither routes nor
+//! MTUs survive a reboot.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Write as _},
-    os::{fd::OwnedFd, linux::fs::MetadataExt as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        linux::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock},
+    fs::{FlockOperation, Mode, OFlags, fchmod, fchown, flock},
     io::Errno,
-    process::{Pid, test_kill_process},
+    process::{Pid, Uid, geteuid, test_kill_process},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -27,10 +33,10 @@ use tracing::warn;
 /// administrator or the package creates it, with a group that the helper belongs to.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
-/// Type that is stored in a record file.
+/// Type that is stored in record files.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
-    /// Name of the record file in the state directory.
-    const FILE: &'static str;
+    /// First part of the names of the record files, before the user ID.
+    const KIND: &'static str;
 }
 
 /// Failure to lock, read or write the record file.
@@ -167,30 +173,70 @@ pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
     Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
 }
 
-/// Records of one type in a state directory. They are locked against changes by other processes and
-/// threads until this value is dropped.
+/// Records of one type in a state directory. Those of this process's user are locked against
+/// changes by other processes and threads until this value is dropped.
 pub(crate) struct Ledger<'d, R> {
     directory: &'d Path,
+    /// User whose records these are.
+    user: u32,
     pub(crate) records: Vec<R>,
+    /// Records of all other users, as last read. They may change at any time.
+    pub(crate) others: Seen<R>,
     /// Descriptor of the lock file; closing it releases the lock.
     _lock: OwnedFd,
 }
 
 impl<'d, R: Recorded> Ledger<'d, R> {
-    /// Waits for the lock, at most 2 s, and reads the records.
+    /// Waits for the lock of this process's effective user, at most 2 s, and reads the records.
     pub(crate) fn open(directory: &'d Path) -> Result<Self, LedgerError> {
-        let lock = lock(&directory.join(LOCK_FILE))?;
+        let user = geteuid().as_raw();
+        let lock = lock(directory, user, OFlags::CREATE, LOCK_TIMEOUT)?;
+        Self::read(directory, user, lock)
+    }
+
+    /// Opens the records of the other users whose lock is free. Returns none unless this process
+    /// runs as root: any other user could stop a process that holds the lock of somebody else.
+    pub(crate) fn open_others(directory: &'d Path) -> Result<Vec<Self>, LedgerError> {
+        if !geteuid().is_root() {
+            return Ok(Vec::new());
+        }
+        let others = users::<R>(directory)?.into_iter().filter(|user| *user != 0);
+        let opened = others.filter_map(|user| {
+            let lock = lock(directory, user, OFlags::empty(), Duration::ZERO);
+            lock.and_then(|lock| Self::read(directory, user, lock)).ok()
+        });
+        Ok(opened.collect())
+    }
+
+    fn read(directory: &'d Path, user: u32, lock: OwnedFd) -> Result<Self, LedgerError> {
+        let path = directory.join(file_of::<R>(user));
+        let bytes = match read_file(directory, &path, user, MOST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            bytes => bytes.map_err(LedgerError::at(&path))?,
+        };
         Ok(Self {
             directory,
-            records: read(directory)?,
+            user,
+            records: records_of(&bytes, &path),
+            others: Seen::read(directory, Some(user))?,
             _lock: lock,
         })
     }
 
-    /// Replaces the record file with the current records.
+    /// Reads the records of the other users again.
+    pub(crate) fn read_others(&mut self) -> Result<(), LedgerError> {
+        self.others = Seen::read(self.directory, Some(self.user))?;
+        Ok(())
+    }
+
+    /// Replaces the user's record file with the current records, or removes it if there are none.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
-        let target = self.directory.join(R::FILE);
-        let path = self.directory.join(format!("{}.new", R::FILE));
+        let name = file_of::<R>(self.user);
+        let target = self.directory.join(&name);
+        if self.records.is_empty() {
+            return remove(&target).map_err(LedgerError::at(&target));
+        }
+        let path = self.directory.join(format!("{name}.new"));
         self.write(&path).map_err(LedgerError::at(&path))?;
         fs::rename(&path, &target).map_err(LedgerError::at(&target))
     }
@@ -201,27 +247,98 @@ impl<'d, R: Recorded> Ledger<'d, R> {
             serde_json::to_writer(&mut text, record)?;
             text.push(b'\n');
         }
-        // The partial file of a killed process may belong to another user.
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        // The partial file of a killed process may belong to root.
+        remove(path)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(path, flags, FILE_MODE)?);
+        share(self.directory, &file);
+        if self.user != geteuid().as_raw() {
+            // A file of root is accepted as well (`read_file`).
+            let _ = fchown(&file, Some(Uid::from_raw(self.user)), None);
+        }
         file.write_all(&text)
     }
 }
 
-/// Reads the records in a directory, none if the file is missing. Needs no lock, because each save
-/// replaces the whole file.
-pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError> {
-    let path = directory.join(R::FILE);
-    let bytes = match read_file(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        bytes => bytes.map_err(LedgerError::at(&path))?,
+/// Records of several users, read without a lock.
+pub(crate) struct Seen<R> {
+    pub(crate) records: Vec<R>,
+    /// False if this process may not read the records of some user, or if there are too many. What
+    /// these users own is unknown.
+    pub(crate) is_complete: bool,
+}
+
+impl<R: Recorded> Seen<R> {
+    /// Reads the records of all users of a directory but one. There are none if the directory is
+    /// missing. Skips invalid files with a warning, so that no user stops others with one.
+    pub(crate) fn read(directory: &Path, except: Option<u32>) -> Result<Self, LedgerError> {
+        let users = users::<R>(directory)?;
+        let mut seen = Self {
+            records: Vec::new(),
+            is_complete: users.len() <= MOST_USERS,
+        };
+        let mut left = MOST_BYTES_OF_OTHERS;
+        for user in users.into_iter().take(MOST_USERS) {
+            if Some(user) == except {
+                continue;
+            }
+            let path = directory.join(file_of::<R>(user));
+            match read_file(directory, &path, user, left.min(MOST_BYTES)) {
+                Ok(bytes) => {
+                    left = left.saturating_sub(bytes.len() as u64);
+                    seen.records.extend(records_of::<R>(&bytes, &path));
+                }
+                // Removed since the directory was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    seen.is_complete &= error.kind() != io::ErrorKind::PermissionDenied;
+                    warn!(path = %path.display(), %error, "skipped the records of another user");
+                }
+            }
+        }
+        seen.is_complete &= left > 0;
+        Ok(seen)
+    }
+
+    /// Returns an error unless the records of all users are known.
+    pub(crate) fn check_complete(&self, directory: &Path) -> Result<(), LedgerError> {
+        match self.is_complete {
+            true => Ok(()),
+            false => Err(LedgerError::at(directory)(
+                io::ErrorKind::PermissionDenied.into(),
+            )),
+        }
+    }
+}
+
+/// Returns the name of a user's record file.
+fn file_of<R: Recorded>(user: u32) -> String {
+    format!("{}.{user}.jsonl", R::KIND)
+}
+
+/// Returns the user of a record file with this name.
+fn user_of<R: Recorded>(name: &OsStr) -> Option<u32> {
+    let rest = name.to_str()?.strip_prefix(R::KIND)?.strip_prefix('.')?;
+    let user: u32 = rest.strip_suffix(".jsonl")?.parse().ok()?;
+    // `+7` and `07` are numbers too, but no names of record files. The kernel has no user -1.
+    (user != u32::MAX && file_of::<R>(user).as_str() == name).then_some(user)
+}
+
+/// Returns the users with a record file in a directory, in ascending order; none if the directory
+/// is missing.
+fn users<R: Recorded>(directory: &Path) -> Result<Vec<u32>, LedgerError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(LedgerError::at(directory))?,
     };
-    Ok(records_of(&bytes, &path))
+    let mut users = Vec::new();
+    for entry in entries.take(MOST_ENTRIES) {
+        let entry = entry.map_err(LedgerError::at(directory))?;
+        users.extend(user_of::<R>(&entry.file_name()));
+    }
+    users.sort_unstable();
+    Ok(users)
 }
 
 /// Parses the records of a file, one per line; skips invalid lines with a warning.
@@ -236,28 +353,69 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     records.collect()
 }
 
-/// Reads a file that another user may have placed there: follows no symbolic link, does not wait on
-/// a FIFO, and limits the length.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Opens and locks a file. Holders keep the lock for microseconds, so a long wait indicates a
-/// fault.
+/// Reads a user's record file, which another user may have placed there: follows no symbolic link,
+/// does not wait on a FIFO, and limits the length.
 ///
 /// # Errors
 ///
-/// [`LedgerError::Locked`] if another process holds the lock for longer than [`LOCK_TIMEOUT`].
-fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
-    let fail = |source: Errno| LedgerError::at(path)(source.into());
-    // Read access is enough for a lock, and a file of another group member allows no more.
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, FILE_MODE).map_err(fail)?;
-    let deadline = Instant::now() + LOCK_TIMEOUT;
+/// Also if the file belongs to neither the user nor the owner of the directory, who could replace
+/// any file in it.
+fn read_file(directory: &Path, path: &Path, user: u32, limit: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let owner = metadata.st_uid();
+    if owner != user && owner != fs::metadata(directory)?.st_uid() {
+        return Err(io::Error::other(format!(
+            "belongs to user {owner}: expected user {user}"
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Removes a file if it exists.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Makes a new file readable for the group of a shared directory (set-group-ID), whatever the
+/// umask. The records of a user that others cannot read protect nothing.
+fn share(directory: &Path, file: impl AsFd) {
+    let is_shared = fs::metadata(directory)
+        .is_ok_and(|metadata| metadata.st_mode() & Mode::SGID.as_raw_mode() != 0);
+    if is_shared {
+        // Fails for the file of another user, who has done the same.
+        let _ = fchmod(file, FILE_MODE);
+    }
+}
+
+/// Opens and locks a user's lock file; `create` is `OFlags::CREATE` or empty. Holders keep the lock
+/// for microseconds, so a long wait indicates a fault.
+///
+/// # Errors
+///
+/// [`LedgerError::Locked`] if another process holds the lock for longer than `timeout`.
+fn lock(
+    directory: &Path,
+    user: u32,
+    create: OFlags,
+    timeout: Duration,
+) -> Result<OwnedFd, LedgerError> {
+    let path = directory.join(format!("{user}.lock"));
+    let fail = |source: Errno| LedgerError::at(&path)(source.into());
+    // Read access is enough for a lock, and the file of another user allows no more.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | create;
+    let file = rustix::fs::open(&path, flags, FILE_MODE).map_err(fail)?;
+    share(directory, &file);
+    let deadline = Instant::now() + timeout;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
@@ -266,8 +424,8 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(LedgerError::Locked {
-                    path: path.to_owned(),
-                    waited: LOCK_TIMEOUT,
+                    path,
+                    waited: timeout,
                 });
             }
             Err(error) => return Err(fail(error)),
@@ -278,10 +436,14 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
 /// Maximum length of a record file that is read, in bytes: ten times that of the maximum number of
 /// records.
 const MOST_BYTES: u64 = 1 << 20;
-/// Name of the lock file, shared by all types of records.
-const LOCK_FILE: &str = "routes.lock";
-/// Mode of the record and lock files: readable by the group of a shared directory, subject to the
-/// umask.
+/// Maximum total length of the other users' record files that are read, in bytes (picked by eye).
+const MOST_BYTES_OF_OTHERS: u64 = 4 << 20;
+/// Maximum number of users whose records are read: four times the maximum number of records.
+const MOST_USERS: usize = 1024;
+/// Maximum number of entries of a state directory that are looked at: a user has at most five.
+const MOST_ENTRIES: usize = 8 * MOST_USERS;
+/// Mode of the record and lock files: readable by the group of a shared directory. Elsewhere it is
+/// subject to the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
 /// Timeout for the lock on the records: a thousand times the duration of a locked operation (picked
@@ -337,7 +499,7 @@ mod tests {
             &good.as_bytes()[..20],
         ]
         .concat();
-        fs::write(directory.path().join(RouteRecord::FILE), damaged).unwrap();
+        fs::write(own_file(directory.path()), damaged).unwrap();
         assert_eq!(
             Ledger::<RouteRecord>::open(directory.path())
                 .unwrap()
@@ -349,31 +511,112 @@ mod tests {
     #[test]
     fn what_others_put_in_the_records_place_is_not_waited_for_nor_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join(RouteRecord::FILE);
+        let place = own_file(directory.path());
+        let user = geteuid().as_raw();
+        let is_refused = || {
+            matches!(
+                Ledger::<RouteRecord>::open(directory.path()).err(),
+                Some(LedgerError::Io { .. })
+            )
+        };
         std::os::unix::fs::symlink("/proc/self/stat", &place).unwrap();
-        assert!(matches!(
-            read::<RouteRecord>(directory.path()),
-            Err(LedgerError::Io { .. })
-        ));
+        assert!(is_refused());
         fs::remove_file(&place).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &place,
-            rustix::fs::FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .unwrap();
-        assert_eq!(read::<RouteRecord>(directory.path()).unwrap(), []);
+        make_fifo(&place);
+        assert!(is_refused());
         // Save goes through a temporary file, which then replaces the record file.
         Ledger {
             directory: directory.path(),
+            user,
             records: vec![record()],
-            _lock: lock(&directory.path().join(LOCK_FILE)).unwrap(),
+            others: Seen::read(directory.path(), Some(user)).unwrap(),
+            _lock: lock(directory.path(), user, OFlags::CREATE, LOCK_TIMEOUT).unwrap(),
         }
         .save()
         .unwrap();
-        assert_eq!(read::<RouteRecord>(directory.path()).unwrap(), [record()]);
+        assert_eq!(seen(directory.path()), [record()]);
+    }
+
+    #[test]
+    fn records_of_other_users_are_read_and_those_in_their_name_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = geteuid().as_raw() + 1;
+        let place = directory.path().join(file_of::<RouteRecord>(other));
+        let text = format!("{}\n", serde_json::to_string(&record()).unwrap());
+        // The owner of the directory, which is this user, could replace any file in it.
+        fs::write(&place, &text).unwrap();
+        assert_eq!(seen(directory.path()), [record()]);
+        let ledger = Ledger::<RouteRecord>::open(directory.path()).unwrap();
+        assert_eq!(
+            (ledger.records, ledger.others.records),
+            (vec![], vec![record()])
+        );
+
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&place, Some(other), None).is_ok() {
+            assert_eq!(seen(directory.path()), [record()]);
+            std::os::unix::fs::chown(&place, Some(other + 1), None).unwrap();
+            assert_eq!(seen(directory.path()), []);
+        }
+        fs::remove_file(&place).unwrap();
+        let elsewhere = directory.path().join("elsewhere");
+        fs::write(&elsewhere, &text).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &place).unwrap();
+        assert_eq!(seen(directory.path()), []);
+        fs::remove_file(&place).unwrap();
+        make_fifo(&place);
+        assert_eq!(seen(directory.path()), []);
+        for name in [
+            "routes.jsonl",
+            "routes.+7.jsonl",
+            "routes.07.jsonl",
+            "routes.7.jsonl.new",
+        ] {
+            fs::write(directory.path().join(name), &text).unwrap();
+        }
+        assert_eq!(seen(directory.path()), []);
+    }
+
+    #[test]
+    fn without_records_there_is_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(directory.path()).unwrap();
+        ledger.records.push(record());
+        ledger.save().unwrap();
+        assert!(own_file(directory.path()).exists());
+        ledger.records.clear();
+        ledger.save().unwrap();
+        assert!(!own_file(directory.path()).exists());
+        ledger.save().unwrap();
+    }
+
+    #[test]
+    fn the_group_of_a_shared_directory_may_read_and_the_umask_does_not_count() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o2770)).unwrap();
+        let place = directory.path().join("file");
+        let file = File::create(&place).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o600)).unwrap();
+        share(directory.path(), &file);
+        assert_eq!(
+            file.metadata().unwrap().permissions().mode() & 0o7777,
+            0o640
+        );
+    }
+
+    fn own_file(directory: &Path) -> PathBuf {
+        directory.join(file_of::<RouteRecord>(geteuid().as_raw()))
+    }
+
+    fn seen(directory: &Path) -> Vec<RouteRecord> {
+        Seen::read(directory, None).unwrap().records
+    }
+
+    fn make_fifo(path: &Path) {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
     }
 
     #[test]

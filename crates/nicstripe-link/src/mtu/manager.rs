@@ -4,6 +4,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    slice,
 };
 
 use nicstripe_netlink::{Netlink, Request};
@@ -15,20 +16,21 @@ use crate::{
         Interface, InterfaceIndex, InterfaceKind,
         enumerate::{IFINFO_LEN, interfaces},
     },
-    ledger::{self, Ledger, Owner, Recorded, namespace},
+    ledger::{self, Ledger, Owner, Recorded, Seen, namespace},
     mtu::{ChangedMtu, MAX_MTU, MAX_RECORDS, MIN_MTU, MtuError},
 };
 
 /// Manager of temporary MTU changes, which are restored at the latest after their owner has ended.
 ///
 /// The state directory records the original MTU and the owning process *before* each change. After
-/// a kill at any point, [`clean`](Self::clean) restores the remaining changes. If another program
-/// has changed the MTU since, it keeps that MTU.
+/// a kill at any point, [`clean`](Self::clean) of the same user or of root restores the remaining
+/// changes. If another program has changed the MTU since, it keeps that MTU.
 ///
 /// Changes need `CAP_NET_ADMIN`. Each call acts on the calling thread's network namespace and takes
-/// about a millisecond. It waits at most 2 s for another process that holds the lock. Some drivers
-/// take the link down briefly. Only one owner may change an interface at a time. For a change that
-/// is restored immediately after a kill, use [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
+/// about a millisecond. It waits at most 2 s for another process of the same user that holds the
+/// lock, and never for other users. Some drivers take the link down briefly. Only one owner may
+/// change an interface at a time. For a change that is restored immediately after a kill, use
+/// [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
 #[derive(Debug)]
 pub struct Mtus {
     directory: PathBuf,
@@ -54,7 +56,7 @@ pub(crate) struct MtuRecord {
 }
 
 impl Recorded for MtuRecord {
-    const FILE: &'static str = "mtus.jsonl";
+    const KIND: &'static str = "mtus";
 }
 
 impl Mtus {
@@ -69,7 +71,7 @@ impl Mtus {
     /// Returns true if the state directory holds a record of an MTU change, and false if the
     /// directory is missing. Cheap enough for every program start.
     pub fn any_recorded(state_dir: &Path) -> bool {
-        ledger::read::<MtuRecord>(state_dir).is_ok_and(|records| !records.is_empty())
+        Seen::<MtuRecord>::read(state_dir, None).is_ok_and(|seen| !seen.records.is_empty())
     }
 
     /// Changes the MTU of an interface, and returns its original MTU, from before this process's
@@ -84,14 +86,22 @@ impl Mtus {
         let namespace = namespace()?;
         // Restore first: an MTU left by a dead process is not the original one.
         settle(&mut ledger, namespace)?;
+        // A failure concerns another interface, or shows below as a change that is still held.
+        let _ = self.settle_others(namespace);
+        ledger.read_others()?;
         let all = listed()?;
         let found = may_set(interface, mtu, &all)?;
+        if is_held(&ledger, namespace, found) {
+            return Err(MtuError::HeldElsewhere { interface });
+        }
         let before = ledger.records.clone();
         let position = ledger
             .records
             .iter()
             .position(|record| record.namespace == namespace && record.is_about(found));
-        let is_full = ledger.records.len() >= MAX_RECORDS;
+        let others = ledger.others.records.iter();
+        let others = others.filter(|record| record.owner.is_alive()).count();
+        let is_full = ledger.records.len() + others >= MAX_RECORDS;
         let was = match position.and_then(|position| ledger.records.get_mut(position)) {
             Some(record) if record.owner != self.owner => {
                 return Err(MtuError::HeldElsewhere { interface });
@@ -108,7 +118,11 @@ impl Mtus {
             }
         };
         ledger.save()?;
-        let changed = set_link(interface, mtu);
+        let changed = match position {
+            Some(_) => Ok(()),
+            None => confirm(&mut ledger, namespace, found),
+        };
+        let changed = changed.and_then(|()| set_link(interface, mtu));
         if changed.is_err() {
             ledger.records = before;
             ledger.save()?;
@@ -135,20 +149,39 @@ impl Mtus {
         Ok(changed.is_some())
     }
 
-    /// Restores the MTUs that dead processes changed in the calling thread's network namespace, and
-    /// returns these changes. Every nicstripe process calls this at startup.
+    /// Restores the MTUs that dead processes of this user changed in the calling thread's network
+    /// namespace, and returns these changes; as root, those of all users. Every nicstripe process
+    /// calls this at startup.
     pub fn clean(&self) -> Result<Vec<ChangedMtu>, MtuError> {
-        let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
-        settle(&mut ledger, namespace()?)
+        let namespace = namespace()?;
+        let own = settle(&mut Ledger::<MtuRecord>::open(&self.directory)?, namespace);
+        let others = self.settle_others(namespace);
+        let mut restored = own?;
+        restored.extend(others?);
+        Ok(restored)
+    }
+
+    /// Restores, as root, the MTUs that dead processes of other users changed. A user whose lock is
+    /// held is left for later.
+    fn settle_others(&self, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
+        let (mut restored, mut failed) = (Vec::new(), None);
+        for mut ledger in Ledger::<MtuRecord>::open_others(&self.directory)? {
+            match settle(&mut ledger, namespace) {
+                Ok(changed) => restored.extend(changed),
+                Err(error) => _ = failed.get_or_insert(error),
+            }
+        }
+        failed.map_or(Ok(restored), Err)
     }
 
     /// Lists the recorded MTU changes in the calling thread's network namespace that are still in
     /// effect.
     pub fn list(&self) -> Result<Vec<ChangedMtu>, MtuError> {
         let namespace = namespace()?;
-        let records = ledger::read::<MtuRecord>(&self.directory)?;
+        let seen = Seen::<MtuRecord>::read(&self.directory, None)?;
         let all = listed()?;
-        let own = records
+        let own = seen
+            .records
             .iter()
             .filter(|record| record.namespace == namespace && !record.owner.is_of_another_boot());
         Ok(own
@@ -192,8 +225,41 @@ impl MtuRecord {
     }
 }
 
-/// Restores the MTUs that dead processes changed in this namespace, and returns these changes. If a
-/// restore fails, its record remains, and the first error is returned.
+/// Returns true if another user holds the MTU of an interface: a live process, or one that has died
+/// and whose change is still in effect.
+fn is_held(ledger: &Ledger<'_, MtuRecord>, namespace: u64, found: &Interface) -> bool {
+    let holds = |record: &MtuRecord| {
+        record.namespace == namespace
+            && record.is_about(found)
+            && !record.owner.is_of_another_boot()
+            && (record.owner.is_alive() || record.found_changed(slice::from_ref(found)).is_some())
+    };
+    !ledger.others.is_complete || ledger.others.records.iter().any(holds)
+}
+
+/// Checks, with the new record of an interface written, that no other user holds its MTU.
+///
+/// Users share no lock. Each writes its own record before it reads those of the others, so that of
+/// two users at least one finds the record of the other. The MTU must be the recorded one: another
+/// user may have restored it since.
+fn confirm(
+    ledger: &mut Ledger<'_, MtuRecord>,
+    namespace: u64,
+    found: &Interface,
+) -> Result<(), MtuError> {
+    ledger.read_others()?;
+    let all = listed()?;
+    let is_same = |now: &Interface| now.index == found.index && now.mtu == found.mtu;
+    match all.iter().any(is_same) && !is_held(ledger, namespace, found) {
+        true => Ok(()),
+        false => Err(MtuError::HeldElsewhere {
+            interface: found.index,
+        }),
+    }
+}
+
+/// Restores the MTUs that dead processes of the records' user changed in this namespace, and
+/// returns these changes. If a restore fails, its record remains, and the first error is returned.
 fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
     let (dead, mut retained): (Vec<_>, Vec<_>) = ledger
         .records
@@ -215,6 +281,14 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
             if retained.len() < MAX_RECORDS / 2 {
                 retained.push(record);
             }
+            continue;
+        }
+        let is_taken = |other: &MtuRecord| {
+            (other.namespace, other.interface) == (namespace, record.interface)
+                && other.owner.is_alive()
+        };
+        // Another user has changed the MTU since, and restores it.
+        if ledger.others.records.iter().any(is_taken) {
             continue;
         }
         match put_back(&record, &all) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use crate::{
-    ledger::{self, Ledger, Owner, Recorded, SHARED_STATE_DIR, namespace},
+    ledger::{self, Ledger, Owner, Recorded, SHARED_STATE_DIR, Seen, namespace},
     routes::{
         HostRoute, MAX_RECORDS, MAX_ROUTES, RouteError,
         table::{self, protocol_name},
@@ -19,8 +19,8 @@ use crate::{
 
 /// Manager of host routes, which are removed at the latest after their owner has ended.
 ///
-/// Each route carries nicstripe's protocol number. A file in the state directory records it with its owning
-/// process *before* the installation. After a kill at any point, [`clean`](Self::clean) removes the
+/// Each route carries nicstripe's protocol number. The user's file in the state directory records
+/// it with its owning process *before* the installation. After a kill at any point, [`clean`](Self::clean) removes the
 /// remaining routes. A route with two owners is removed with the last one. Routes of other programs
 /// are never replaced or removed.
 ///
@@ -29,8 +29,9 @@ use crate::{
 ///
 /// Changes need `CAP_NET_ADMIN`; listing does not. A change takes 0.2 to 0.5 ms with the state
 /// directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
-/// (`tests/kernel`, unoptimised build). It waits at most 2 s for another process that holds the
-/// lock. Each call acts on the calling thread's network namespace.
+/// (`tests/kernel`, unoptimised build). It waits at most 2 s for another process of the same user
+/// that holds the lock, and never for other users. Each call acts on the calling thread's network
+/// namespace.
 ///
 /// Callers must check [`may_install`](crate::may_install) first;
 /// [`RouteHelper`](crate::RouteHelper) does so itself.
@@ -51,7 +52,7 @@ pub(crate) struct RouteRecord {
 }
 
 impl Recorded for RouteRecord {
-    const FILE: &'static str = "routes.jsonl";
+    const KIND: &'static str = "routes";
 }
 
 impl Routes {
@@ -78,17 +79,22 @@ impl Routes {
             .iter()
             .filter(|known| known.owner == self.owner)
             .count();
-        if ledger.records.len() >= MAX_RECORDS {
-            ledger.records.retain(|record| record.owner.is_alive());
+        let is_full = |ledger: &Ledger<'_, RouteRecord>| {
+            ledger.records.len() + ledger.others.records.len() >= MAX_RECORDS
+        };
+        if is_full(&ledger) {
+            let is_alive = |record: &RouteRecord| record.owner.is_alive();
+            ledger.records.retain(is_alive);
+            ledger.others.records.retain(is_alive);
         }
-        if own >= MAX_ROUTES || ledger.records.len() >= MAX_RECORDS {
+        if own >= MAX_ROUTES || is_full(&ledger) {
             return Err(RouteError::TooMany {
                 destination: route.destination,
             });
         }
         ledger.records.push(record);
         ledger.save()?;
-        let installed = install(route, &ledger.records);
+        let installed = install(route, &mut ledger);
         if installed.is_err() {
             ledger.records.pop();
             ledger.save()?;
@@ -101,11 +107,11 @@ impl Routes {
     ///
     /// Returns false, and installs nothing, if this process has not added the route.
     pub fn restore(&self, route: &HostRoute) -> Result<bool, RouteError> {
-        let ledger = Ledger::<RouteRecord>::open(&self.directory)?;
+        let mut ledger = Ledger::<RouteRecord>::open(&self.directory)?;
         if !ledger.records.contains(&self.record(*route)?) {
             return Ok(false);
         }
-        install(route, &ledger.records).map(|()| true)
+        install(route, &mut ledger).map(|()| true)
     }
 
     /// Undoes one [`add`](Self::add), and deletes the route from the kernel's table if no other
@@ -120,9 +126,13 @@ impl Routes {
             return Ok(false);
         };
         ledger.records.remove(position);
-        let deleted = !is_wanted(route, &ledger.records)? && delete(route)?;
         ledger.save()?;
-        Ok(deleted)
+        let deleted = delete_unwanted(route, &mut ledger);
+        if deleted.is_err() {
+            ledger.records.push(record);
+            ledger.save()?;
+        }
+        deleted
     }
 
     /// Deletes nicstripe's routes without a live owner, and returns them. Every nicstripe process
@@ -131,16 +141,16 @@ impl Routes {
     /// Considers only host routes with nicstripe's protocol number in the calling thread's network
     /// namespace. Owners recorded in [`SHARED_STATE_DIR`] count too.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
+        // The list comes before the records: a route that is listed here was recorded earlier.
+        let listed = self.list_ours()?;
+        let shared = Seen::<RouteRecord>::read(Path::new(SHARED_STATE_DIR), None)?;
         let mut ledger = Ledger::<RouteRecord>::open(&self.directory)?;
         let recorded = ledger.records.len();
         ledger.records.retain(|record| record.owner.is_alive());
-        let shared = ledger::read(Path::new(SHARED_STATE_DIR))?;
         let mut removed = Vec::new();
-        for route in self.list_ours()? {
-            if !is_wanted(&route, &ledger.records)?
-                && !is_wanted(&route, &shared)?
-                && delete(&route)?
-            {
+        for route in listed {
+            let is_shared = !shared.is_complete || has_owner(&route, &shared.records)?;
+            if !is_shared && delete_unwanted(&route, &mut ledger)? {
                 info!(destination = %route.destination, interface = %route.interface, "removed a route of a dead process");
                 removed.push(route);
             }
@@ -159,15 +169,17 @@ impl Routes {
 
     /// Returns the IDs of the live processes that own a route.
     pub fn owners(&self, route: &HostRoute) -> Result<Vec<u32>, RouteError> {
-        let ledger = Ledger::<RouteRecord>::open(&self.directory)?;
+        let seen = Seen::<RouteRecord>::read(&self.directory, None)?;
         let namespace = namespace()?;
-        let wants = |record: &&RouteRecord| record.route == *route && record.namespace == namespace;
-        let records = ledger
+        let records = seen
             .records
             .iter()
-            .filter(wants)
+            .filter(|record| record.route == *route && record.namespace == namespace)
             .filter(|record| record.owner.is_alive());
         let mut pids: Vec<_> = records.map(|record| record.owner.pid).collect();
+        if pids.is_empty() {
+            seen.check_complete(&self.directory)?;
+        }
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
@@ -183,8 +195,8 @@ impl Routes {
 }
 
 /// Installs a route in the kernel's table. Accepts an identical nicstripe route, and replaces a
-/// conflicting one that has no live owner in `records`.
-fn install(route: &HostRoute, records: &[RouteRecord]) -> Result<(), RouteError> {
+/// conflicting one that has no live owner.
+fn install(route: &HostRoute, ledger: &mut Ledger<'_, RouteRecord>) -> Result<(), RouteError> {
     let first = match table::add(route) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => error,
         result => return result.map_err(|source| refused(route, source)),
@@ -198,7 +210,7 @@ fn install(route: &HostRoute, records: &[RouteRecord]) -> Result<(), RouteError>
     if existing == *route {
         return Ok(());
     }
-    if is_wanted(&existing, records)? {
+    if !delete_unwanted(&existing, ledger)? && is_wanted(&existing, ledger)? {
         let (wanted, held) = (route.interface, existing.interface);
         return Err(RouteError::HeldElsewhere {
             destination: route.destination,
@@ -206,8 +218,31 @@ fn install(route: &HostRoute, records: &[RouteRecord]) -> Result<(), RouteError>
             held,
         });
     }
-    delete(&existing)?;
     table::add(route).map_err(|source| refused(route, source))
+}
+
+/// Deletes a route that has no live owner. Returns false if it has one, or is already gone.
+///
+/// Other users change their records at any time, because users share no lock. None of them loses a
+/// route by this: each records it *before* the installation. A new owner is therefore found by the
+/// first read, which keeps the route; or by the second, which installs it again; or it installs the
+/// route itself, after the deletion.
+fn delete_unwanted(
+    route: &HostRoute,
+    ledger: &mut Ledger<'_, RouteRecord>,
+) -> Result<bool, RouteError> {
+    ledger.read_others()?;
+    if is_wanted(route, ledger)? || !delete(route)? {
+        return Ok(false);
+    }
+    ledger.read_others()?;
+    if !is_wanted(route, ledger)? {
+        return Ok(true);
+    }
+    match table::add(route) {
+        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(refused(route, error)),
+        _ => Ok(false),
+    }
 }
 
 /// Deletes a route from the kernel's table; returns false if it is already gone.
@@ -221,15 +256,24 @@ fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     }
 }
 
+/// Returns true if a live process of any user owns this route in the current network namespace, or
+/// if the records of some user are unknown.
+fn is_wanted(route: &HostRoute, ledger: &Ledger<'_, RouteRecord>) -> Result<bool, RouteError> {
+    let records = ledger.records.iter().chain(&ledger.others.records);
+    Ok(!ledger.others.is_complete || has_owner(route, records)?)
+}
+
 /// Returns true if `records` name a live process as owner of this route in the current network
 /// namespace.
-fn is_wanted(route: &HostRoute, records: &[RouteRecord]) -> Result<bool, RouteError> {
+fn has_owner<'r>(
+    route: &HostRoute,
+    records: impl IntoIterator<Item = &'r RouteRecord>,
+) -> Result<bool, RouteError> {
     let namespace = namespace()?;
-    let wants = |record: &&RouteRecord| record.route == *route && record.namespace == namespace;
-    Ok(records
-        .iter()
-        .filter(wants)
-        .any(|record| record.owner.is_alive()))
+    let mut records = records.into_iter();
+    Ok(records.any(|record| {
+        record.route == *route && record.namespace == namespace && record.owner.is_alive()
+    }))
 }
 
 fn occupied(route: &HostRoute, source: io::Error) -> RouteError {

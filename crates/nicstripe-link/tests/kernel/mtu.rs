@@ -2,6 +2,7 @@
 //! helper end.
 
 use std::{
+    fs::{self, File},
     thread,
     time::{Duration, Instant},
 };
@@ -10,7 +11,10 @@ use nicstripe_link::{
     ChangedMtu, InterfaceIndex, MAX_ROUTES, MtuError, Mtus, RouteHelper, interface_details,
 };
 use rtnetlink::LinkVeth;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, geteuid, kill_process},
+};
 
 use crate::{
     helper::{Stage, kill, wait_for_end},
@@ -29,6 +33,7 @@ crate::tests![
     what_an_interface_had_is_not_forgotten_over_many_changes,
     an_mtu_that_somebody_else_changed_stays,
     two_users_do_not_change_one_interface,
+    what_another_user_left_is_restored_by_root_and_its_lock_is_not_waited_for,
     what_is_no_cable_or_out_of_range_is_refused,
     without_the_right_to_it_nothing_changes,
     a_record_of_another_namespace_is_left_to_it,
@@ -257,6 +262,39 @@ fn two_users_do_not_change_one_interface() {
     assert_eq!(second.set_mtu(a1, 4000, LONG).unwrap(), 1500);
     drop(second);
     assert_eq!(mtu_of(&stage, "a1"), 1500);
+}
+
+fn what_another_user_left_is_restored_by_root_and_its_lock_is_not_waited_for() {
+    let stage = Stage::new();
+    let (a0, a1) = (index(&stage, "a0"), index(&stage, "a1"));
+    let user = stage.start_user(&format!("mtu {a1} 9000"));
+    await_mtu(&stage, "a1", 9000);
+    kill(user.helper);
+    wait_for_end(user.helper);
+    let state = stage.bench.state.path();
+    let own = format!("mtus.{}.jsonl", geteuid().as_raw());
+    fs::rename(state.join(own), state.join("mtus.12345.jsonl")).unwrap();
+    let lock = File::create(state.join("12345.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    mtus(&stage, |mtus| {
+        let begun = Instant::now();
+        assert_eq!(mtus.clean().unwrap(), []);
+        let error = mtus.set(a1, 4000).unwrap_err();
+        assert!(matches!(error, MtuError::HeldElsewhere { .. }), "{error:?}");
+        assert_eq!(mtus.set(a0, 4000).unwrap(), 1500);
+        assert!(mtus.restore(a0).unwrap());
+        // A lock is waited for for 2 s. Each of the four calls takes a few milliseconds.
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
+    });
+    assert_eq!((mtu_of(&stage, "a1"), changed(&stage).len()), (9000, 1));
+    drop(lock);
+    let cleaned = mtus(&stage, |mtus| mtus.clean().unwrap());
+    assert_eq!((cleaned.len(), mtu_of(&stage, "a1")), (1, 1500));
+    assert_eq!(changed(&stage), []);
 }
 
 fn what_is_no_cable_or_out_of_range_is_refused() {

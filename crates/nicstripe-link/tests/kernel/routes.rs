@@ -2,10 +2,11 @@
 //! killed.
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
     net::{IpAddr, Ipv4Addr},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
@@ -20,7 +21,11 @@ use rtnetlink::{
     RouteMessageBuilder,
     packet_route::route::{RouteMessage, RouteProtocol, RouteScope},
 };
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::geteuid,
+    thread::{CapabilitySet, capabilities, set_capabilities},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -38,6 +43,8 @@ crate::tests![
     a_process_has_a_limited_number_of_routes,
     all_processes_together_have_a_limited_number_of_routes,
     records_of_another_namespace_do_not_count,
+    the_locks_of_other_users_are_not_waited_for,
+    a_route_that_another_user_needs_stays,
     a_missing_interface_is_named_and_leaves_no_record,
     the_surroundings_are_read_from_the_kernel,
 ];
@@ -250,34 +257,19 @@ fn all_processes_together_have_a_limited_number_of_routes() {
     let bench = RouteLab::new();
     let (first, second) = (bench.route("10.9.9.1", "a1"), bench.route("10.9.9.2", "a1"));
     bench.run(|routes| routes.add(&first).unwrap());
-    let records = bench.state.path().join("routes.jsonl");
-    let mut record: Value =
-        serde_json::from_str(fs::read_to_string(&records).unwrap().trim()).unwrap();
-    let mut fill_with = |pid: u32, start_time: u64| {
-        (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
+    let records = bench.records_of(geteuid().as_raw());
+    let fill_with = |owner| {
+        let record = record_of(&records, owner);
         fs::write(&records, format!("{record}\n").repeat(256)).unwrap();
     };
-    // Process 1 lives until the machine shuts down.
-    let stat = fs::read_to_string("/proc/1/stat").unwrap();
-    fill_with(
-        1,
-        stat.rsplit_once(") ")
-            .unwrap()
-            .1
-            .split(' ')
-            .nth(19)
-            .unwrap()
-            .parse()
-            .unwrap(),
-    );
+    fill_with(PROCESS_1);
     bench.run(|routes| {
         assert!(matches!(
             routes.add(&second),
             Err(RouteError::TooMany { .. })
         ));
     });
-    // Above the maximum process ID on Linux.
-    fill_with(5_000_000, 1);
+    fill_with(NO_PROCESS);
     bench.run(|routes| {
         routes.add(&second).unwrap();
         assert_eq!(
@@ -306,6 +298,59 @@ fn records_of_another_namespace_do_not_count() {
         assert_eq!(routes.clean().unwrap(), [route]);
     });
     bench.run(|routes| assert!(routes.remove(&route).unwrap()));
+}
+
+fn the_locks_of_other_users_are_not_waited_for() {
+    let bench = RouteLab::new();
+    let route = bench.route("10.9.9.9", "a1");
+    bench.run(|routes| {
+        // Another user can stop a process that holds any of these: the lock of all users, which
+        // earlier versions had, and its own.
+        let _held = ["routes.lock", "12345.lock"].map(|name| {
+            let lock = File::create(bench.state.path().join(name)).unwrap();
+            flock(&lock, FlockOperation::LockExclusive).unwrap();
+            lock
+        });
+        let begun = Instant::now();
+        routes.add(&route).unwrap();
+        assert!(routes.restore(&route).unwrap());
+        assert_eq!(routes.owners(&route).unwrap(), [std::process::id()]);
+        assert_eq!(routes.clean().unwrap(), []);
+        assert!(routes.remove(&route).unwrap());
+        // A lock is waited for for 2 s. Each of the five calls takes a few milliseconds.
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
+    });
+}
+
+fn a_route_that_another_user_needs_stays() {
+    let bench = RouteLab::new();
+    let (route, other_way) = (bench.route("10.9.9.9", "a1"), bench.route("10.9.9.9", "a0"));
+    bench.run(|routes| {
+        routes.add(&route).unwrap();
+        let own = bench.records_of(geteuid().as_raw());
+        let others = bench.records_of(12345);
+        let record = record_of(&own, PROCESS_1);
+        fs::write(&others, format!("{record}\n")).unwrap();
+        assert_eq!(routes.owners(&route).unwrap(), [1, std::process::id()]);
+
+        assert!(!routes.remove(&route).unwrap(), "the other user needs it");
+        assert_eq!(routes.clean().unwrap(), []);
+        assert_eq!(routes.list_ours().unwrap(), [route]);
+        let error = routes.add(&other_way).unwrap_err();
+        assert!(
+            matches!(error, RouteError::HeldElsewhere { .. }),
+            "{error:?}"
+        );
+
+        let record = record_of(&others, NO_PROCESS);
+        fs::write(&others, format!("{record}\n")).unwrap();
+        assert_eq!(routes.clean().unwrap(), [route], "its process has ended");
+        assert_eq!(routes.list_ours().unwrap(), []);
+    });
 }
 
 fn a_missing_interface_is_named_and_leaves_no_record() {
@@ -383,6 +428,11 @@ impl RouteLab {
             .run(|| body(&Routes::open(self.state.path()).unwrap()))
     }
 
+    /// Returns the path of a user's records of routes.
+    fn records_of(&self, user: u32) -> PathBuf {
+        self.state.path().join(format!("routes.{user}.jsonl"))
+    }
+
     pub(crate) fn index(&self, interface: &str) -> InterfaceIndex {
         self.lab.near.index(interface)
     }
@@ -448,6 +498,24 @@ impl RouteLab {
         Owner(child)
     }
 }
+
+/// Returns the first record of a file, with another process as owner.
+fn record_of(records: &Path, pid: u32) -> Value {
+    let text = fs::read_to_string(records).unwrap();
+    let mut record: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let start_time: u64 = stat
+        .rsplit_once(") ")
+        .and_then(|(_, fields)| fields.split(' ').nth(19))
+        .map_or(1, |start_time| start_time.parse().unwrap());
+    (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
+    record
+}
+
+/// Process that lives until the machine shuts down.
+const PROCESS_1: u32 = 1;
+/// Above the maximum process ID on Linux.
+const NO_PROCESS: u32 = 5_000_000;
 
 /// Child process that owns routes. Killed when the test ends, at the latest.
 struct Owner(Child);
