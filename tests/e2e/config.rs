@@ -57,6 +57,20 @@ fn a_file_can_be_named() {
 }
 
 #[test]
+fn a_directory_with_the_settings_is_not_served() {
+    let side = Side::here();
+    side.write_guarded("c.toml", "port = 0\ninterface = [\"lo\"]\n");
+    for option in ["--append-only", "--check-config"] {
+        side.run(["serve", "--config", "c.toml", option])
+            .expect(2)
+            .error(&["cannot serve", "settings", "c.toml"]);
+    }
+    side.make_dir("served");
+    side.run(["serve", "--check-config", "--config", "c.toml", "served"])
+        .expect(0);
+}
+
+#[test]
 fn what_is_wrong_in_a_file_is_named_with_its_line() {
     let side = Side::here();
     for (config, parts) in [
@@ -133,9 +147,16 @@ fn a_configuration_is_checked_without_making_anything() {
 #[test]
 fn the_committed_example_is_right() {
     let side = Side::here();
-    side.write_guarded("example.toml", include_str!("../../dist/config.toml"));
+    // A file in the served directory is refused.
+    let example = side.home().join("example.toml");
+    side.write_guarded(&example, include_str!("../../dist/config.toml"));
     let outcome = side
-        .run(["serve", "--check-config", "--config", "example.toml"])
+        .run([
+            "serve",
+            "--check-config",
+            "--config",
+            example.to_str().unwrap(),
+        ])
         .expect(0);
     assert!(outcome.stdout.contains("no errors"), "{outcome}");
 }

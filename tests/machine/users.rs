@@ -27,6 +27,7 @@ pub(crate) const TESTS: &[Test] = tests![
     attributes_of_root_are_kept_with_owners_from_a_peer_with_special_modes_alone,
     a_part_file_or_journal_of_another_user_is_not_gone_on_with,
     a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning,
+    a_directory_that_shows_the_keys_by_a_bind_mount_is_not_served,
 ];
 
 const NOT_ROOT: &str = "owners are root's to give";
@@ -267,5 +268,38 @@ fn a_key_that_is_trusted_beside_another_users_daemon_gets_a_warning() -> Complet
         !outcome.stderr.contains("is used by"),
         "its own user's list is what it reads: {outcome}"
     );
+    Completion::Completed
+}
+
+fn a_directory_that_shows_the_keys_by_a_bind_mount_is_not_served() -> Completion {
+    if let Some(lack) = lacks(&["unshare", "mount"]) {
+        return lack;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let side = Side::here();
+    side.key();
+    side.write_guarded(side.peers_file(), "");
+    side.make_dir("served");
+    side.make_dir("served/keys");
+    side.write("served/list", "");
+    side.run(["serve", "--check-config", "served"]).expect(0);
+    for (shown, at) in [(side.home(), "keys"), (side.peers_file(), "list")] {
+        let mount = format!("mount --bind {} served/{at}", shown.display());
+        let script = format!(
+            "unshare -m true || exit 77; exec unshare -m sh -c \
+             '{mount} || exit 77; exec \"$0\" serve --check-config served' \"$0\""
+        );
+        let mut command = side.command("sh");
+        command
+            .env("PATH", &path)
+            .args(["-c", &script, env!("CARGO_BIN_EXE_nicstripe")]);
+        let outcome = Process::spawn(command).finish();
+        if outcome.status.code() == Some(77) {
+            return Completion::ignored_with("nothing can be mounted here");
+        }
+        outcome
+            .expect(2)
+            .error(&["cannot serve", "it contains this machine's key"]);
+    }
     Completion::Completed
 }

@@ -29,12 +29,14 @@ pub(super) enum ServeError {
         address: SocketAddr,
         source: io::Error,
     },
-    /// The directory to serve contains the private key or the peers file. A peer that may write
-    /// there could grant itself rights.
-    #[error("cannot serve {path:?}: it contains this machine's key or peers file: {file:?}")]
+    /// The directory to serve contains the private key, the peers file or the settings. A peer that
+    /// may write there could grant itself rights.
+    #[error(
+        "cannot serve {path:?}: it contains this machine's key, peers file or settings: {file:?}"
+    )]
     RootOfKeys {
         path: PathBuf,
-        /// Private key or peers file, or its directory, inside the served directory.
+        /// Private key, peers file or settings, or their directory, inside the served directory.
         file: PathBuf,
     },
     /// The directory to serve is missing, not readable, or not a directory.

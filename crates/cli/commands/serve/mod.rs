@@ -65,8 +65,11 @@ impl Serve {
             return restic.run(terminal);
         }
         exposition::remember_start();
-        let home = places::home()?;
+        let mut home = places::home()?;
         let settings = Settings::load(&self, &home)?;
+        if let Some(file) = &settings.file {
+            home = home.with_config_file(file);
+        }
         if self.options.check_config {
             return check(&settings, &home);
         }

@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use super::error::ServeError;
 
 /// Returns the canonical path of the directory to serve. Checks that this user can read it, and
-/// that it contains neither the private key nor the peers file.
+/// that it contains neither the private key nor the peers file nor the settings.
 pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, ServeError> {
     let failed = |source| ServeError::Root {
         path: root.to_owned(),

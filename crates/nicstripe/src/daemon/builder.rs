@@ -123,7 +123,7 @@ impl DaemonBuilder {
     }
 
     /// Sets the folders of the key and the peers file, and rejects any root directory that contains
-    /// one of them, including a peer's `root=`. A client with write access to them could make
+    /// one of them or the settings file, including a peer's `root=`. A client with write access to them could make
     /// itself trusted.
     ///
     /// ```

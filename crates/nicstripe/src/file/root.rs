@@ -2,9 +2,9 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::{
-        fd::OwnedFd,
+        fd::{AsRawFd as _, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Component, Path, PathBuf},
@@ -72,16 +72,20 @@ impl Root {
         }
     }
 
-    /// Checks that the directory does not contain this installation's key, peers file or state.
+    /// Checks that the directory does not contain this installation's key, peers file, settings or
+    /// state, and shows them by no mount.
     pub(crate) fn outside_of(self, home: Option<&Home>, shown: &Path) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
         let Some(home) = home else { return Ok(self) };
-        let stat = fstat(&self.dir).map_err(|cause| error(cause.into()))?;
-        match home.found_in_inode(inode_of(&stat)).map_err(error)? {
+        let found = self.inode().and_then(|inode| {
+            let real = fs::read_link(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))?;
+            home.found_in_opened(inode, &real)
+        });
+        match found.map_err(error)? {
             None => Ok(self),
             Some(folder) => {
                 let why = format!(
-                    "it contains {}, the folder of this machine's key, list of peers or state",
+                    "it contains {}: this machine's key, list of peers, settings or state",
                     folder.display()
                 );
                 Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why))

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use super::mounts::Mounts;
 
 /// Folders of one installation: configuration (identity, peers, settings) and state (journals,
 /// records of routes).
@@ -15,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Home {
     config: PathBuf,
     state: PathBuf,
+    /// Settings file; `config.toml` in `config` if `None`.
+    config_file: Option<PathBuf>,
 }
 
 impl Home {
@@ -29,6 +33,7 @@ impl Home {
         Self {
             state: config.clone(),
             config,
+            config_file: None,
         }
     }
 
@@ -42,7 +47,21 @@ impl Home {
         Self {
             config: config.into(),
             state: state.into(),
+            config_file: None,
         }
+    }
+
+    /// Sets the path of the daemon's settings file, if it is not `config.toml` in the configuration
+    /// folder.
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
+    /// let home = home.with_config_file("/srv/serve.toml");
+    /// assert_eq!(home.config_file(), std::path::Path::new("/srv/serve.toml"));
+    /// ```
+    pub fn with_config_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config_file = Some(path.into());
+        self
     }
 
     /// Finds the user's folders from the environment of the process; see [`Home::from_vars`].
@@ -96,6 +115,7 @@ impl Home {
         Ok(Self {
             config: folder("XDG_CONFIG_HOME", ".config")?,
             state: folder("XDG_STATE_HOME", ".local/state")?,
+            config_file: None,
         })
     }
 
@@ -121,7 +141,11 @@ impl Home {
     ///
     /// A daemon must not serve such a directory: clients could read the private key, or add trusted
     /// keys. Compares device and inode along each path, both as written and with symbolic links
-    /// resolved.
+    /// resolved, and follows bind mounts by the table of mounts.
+    ///
+    /// # Errors
+    ///
+    /// The directory is missing, or a path or `/proc/self/mountinfo` cannot be read.
     ///
     /// ```
     /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
@@ -130,20 +154,33 @@ impl Home {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn found_in(&self, directory: &Path) -> io::Result<Option<PathBuf>> {
-        let directory = fs::metadata(directory)?;
-        self.found_in_inode((directory.dev(), directory.ino()))
+        let metadata = fs::metadata(directory)?;
+        let real = fs::canonicalize(directory)?;
+        self.found_in_opened((metadata.dev(), metadata.ino()), &real)
     }
 
-    /// Like [`Home::found_in`], for a directory's device and inode.
-    pub(crate) fn found_in_inode(&self, directory: (u64, u64)) -> io::Result<Option<PathBuf>> {
+    /// Like [`Home::found_in`], for a directory's device and inode, and its path without symbolic
+    /// links.
+    pub(crate) fn found_in_opened(
+        &self,
+        inode: (u64, u64),
+        real: &Path,
+    ) -> io::Result<Option<PathBuf>> {
+        if !real.is_absolute() {
+            // The kernel writes "(unreachable)" before the path.
+            let why = format!("{} is in no directory of this process", real.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        let mounts = Mounts::read()?;
         for path in [
             self.config.clone(),
             self.state.clone(),
             self.identity_file(),
             self.peers_file(),
+            self.config.join(CONFIG_FILE),
             self.config_file(),
         ] {
-            if leads_through(&std::path::absolute(&path)?, directory)? {
+            if leads_through(&std::path::absolute(&path)?, inode, real, &mounts)? {
                 return Ok(Some(path));
             }
         }
@@ -179,7 +216,8 @@ impl Home {
 
     /// Returns the path of the daemon's settings file, which need not exist.
     pub fn config_file(&self) -> PathBuf {
-        self.config.join("config.toml")
+        let default = || self.config.join(CONFIG_FILE);
+        self.config_file.clone().unwrap_or_else(default)
     }
 
     /// Returns the path of the file with the trusted keys; for [`Peers`](super::Peers).
@@ -188,21 +226,37 @@ impl Home {
     }
 }
 
-/// Returns true if a directory, given by device and inode, is an ancestor of a path, as written or
-/// with its symbolic links resolved. Skips missing ancestors.
-fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
+/// Returns true if a directory, given by device and inode and by its path without symbolic links, is
+/// an ancestor of a path, as written or with its symbolic links resolved, or shows one by a mount.
+/// Skips missing ancestors.
+fn leads_through(
+    path: &Path,
+    directory: (u64, u64),
+    real_directory: &Path,
+    mounts: &Mounts,
+) -> io::Result<bool> {
     let is_missing = |error: &io::Error| {
         matches!(
             error.kind(),
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
         )
     };
+    let mut next = None;
     for ancestor in path.ancestors() {
+        // No entry of a directory that `..` leaves again decides where the path leads.
+        let is_left = next == Some(Component::ParentDir);
+        next = ancestor.components().next_back();
+        if is_left {
+            continue;
+        }
         let real = match fs::canonicalize(ancestor) {
             Ok(real) => real,
             Err(error) if is_missing(&error) => continue,
             Err(error) => return Err(error),
         };
+        if mounts.shows(real_directory, &real) {
+            return Ok(true);
+        }
         for ancestor in real.ancestors() {
             let metadata = fs::metadata(ancestor)?;
             if (metadata.dev(), metadata.ino()) == directory {
@@ -230,6 +284,7 @@ pub enum HomeError {
     },
 }
 
+const CONFIG_FILE: &str = "config.toml";
 const HOME_VARIABLE: &str = "NICSTRIPE_HOME";
 const NAME: &str = "nicstripe";
 
@@ -306,6 +361,23 @@ mod tests {
         let linked = Home::at(outer.join("me/link/nicstripe"));
         assert!(found(&linked, elsewhere.path()) && found(&linked, &outer.join("me")));
         assert!(home.found_in(&outer.join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_settings_file_elsewhere_is_found_as_well_and_the_usual_one_still() {
+        let (keys, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(served.path().join("sub")).unwrap();
+        let file = served.path().join("sub/c.toml");
+        let home = Home::at(keys.path()).with_config_file(&file);
+        assert_eq!(home.config_file(), file);
+        let found = |home: &Home, directory: &Path| home.found_in(directory).unwrap();
+        assert_eq!(found(&home, served.path()), Some(file));
+        assert_eq!(found(&home, keys.path()), Some(keys.path().to_owned()));
+        // A path that leaves the directory by `..` does not depend on what is in it.
+        let beside = served.path().join("sub/../c.toml");
+        let home = Home::at(keys.path()).with_config_file(&beside);
+        assert_eq!(found(&home, &served.path().join("sub")), None);
+        assert_eq!(found(&home, served.path()), Some(beside));
     }
 
     #[test]

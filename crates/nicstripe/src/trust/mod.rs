@@ -10,6 +10,7 @@ mod file;
 mod home;
 mod identity;
 mod key;
+mod mounts;
 mod peer;
 mod peers;
 mod private_group;
