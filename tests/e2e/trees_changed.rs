@@ -8,12 +8,29 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Outcome, content, number,
+    Outcome, Process, content, number,
     pair::{MIB, Pair},
     text,
     tree::{Aspects, Tree, age, assert_same_tree, finished_files, plant},
 };
 use rustix::process::Signal;
+
+#[test]
+fn a_source_that_has_been_removed_fails_and_nothing_is_deleted() {
+    let pair = Pair::new();
+    plant(&pair.server.path("d"), "kept", "bytes");
+    for options in ["-r", "-r --delete"] {
+        let copy = format!("$cp {options} . 127.0.0.1:d");
+        let script = format!("mkdir s && cd s && rmdir ../s && exec {copy}");
+        let outcome = Process::spawn(pair.shell(&script)).finish();
+        assert!(!outcome.status.success(), "{outcome}");
+        assert!(
+            outcome.stderr.contains("the directory has been removed"),
+            "{outcome}"
+        );
+        assert_eq!(pair.server.read("d/kept"), b"bytes");
+    }
+}
 
 #[test]
 fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {

@@ -3,14 +3,15 @@
 use std::{
     ffi::OsStr,
     fs::File,
+    mem::MaybeUninit,
     os::fd::OwnedFd,
     path::{Component, Path},
 };
 
 use rustix::{
     fs::{
-        AtFlags, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat,
-        openat, openat2, statat, statx,
+        AtFlags, Dir, DirEntry, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags,
+        fstat, openat, openat2, statat, statx,
     },
     io::{Errno, Result},
 };
@@ -114,7 +115,8 @@ fn open_component(dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd
     }
 }
 
-/// Returns the entries of a directory without `.` and `..`.
+/// Returns the entries of a directory without `.` and `..`. There are none if the directory has
+/// been removed ([`is_removed`]).
 pub(crate) fn entries_of(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<DirEntry>>> {
     let is_entry = |entry: &Result<DirEntry>| {
         !entry
@@ -122,6 +124,16 @@ pub(crate) fn entries_of(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<Di
             .is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
     };
     Ok(Dir::read_from(dir)?.filter(is_entry))
+}
+
+/// Returns true if a directory, open to be read, has been removed, so that it has no name.
+///
+/// The kernel lists no removed directory (`iterate_dir`, fs/readdir.c), whatever the file system.
+/// [`Dir`] takes the error for the end of the list.
+pub(crate) fn is_removed(dir: &OwnedFd) -> bool {
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 1024];
+    let mut entries = RawDir::new(dir, &mut buffer);
+    matches!(entries.next(), Some(Err(Errno::NOENT)))
 }
 
 /// Device and inode number, which identify a file.

@@ -28,7 +28,9 @@ mod xattrs;
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
     attributes::{Attributes, creation_mask, mode_of, mtime_of, owner_of, umask},
-    beneath::{Inode, entries_of, inode_of, open_confined, open_entry, open_on_same_mount},
+    beneath::{
+        Inode, entries_of, inode_of, is_removed, open_confined, open_entry, open_on_same_mount,
+    },
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
     error::Barred,

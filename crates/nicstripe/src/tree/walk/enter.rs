@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    file::{entries_of, inode_of, most_directories},
+    file::{entries_of, inode_of, is_removed, most_directories},
     tree::anchor::{Base, BeneathRoot},
 };
 
@@ -168,6 +168,16 @@ impl Walk {
             ),
             Selection::All => {
                 let (children, error) = children_of(&dir);
+                // Its list is empty, but the user did not mean an empty directory: `--delete` would
+                // empty the target.
+                if children.is_empty() && error.is_none() && is_removed(&dir) {
+                    let code = match looked.parent {
+                        None => FailCode::NotFound,
+                        Some(_) => FailCode::SourceChanged,
+                    };
+                    let error = io::Error::other("the directory has been removed");
+                    return self.fail_in_level(&looked.location, code, error);
+                }
                 (children, error.is_none(), error)
             }
         };

@@ -1,9 +1,12 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{MetadataExt, lchown, symlink},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, lchown, symlink},
+        },
     },
     path::Path,
 };
@@ -123,6 +126,22 @@ fn a_named_source_goes_with_its_name_and_with_a_slash_only_what_is_in_it() {
     ];
     assert_eq!(walk_of(&[&contents(&t)], RECURSIVE, &[], None), within);
     assert_eq!(walk_of(&[&t.join(".")], RECURSIVE, &[], None), within);
+}
+
+#[test]
+fn a_directory_that_has_been_removed_fails_and_is_not_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let gone = dir.path().join("gone");
+    fs::create_dir(&gone).unwrap();
+    let open = File::open(&gone).unwrap();
+    // Like `.` in a shell whose working directory it is.
+    let source = PathBuf::from(format!("/proc/self/fd/{}/.", open.as_raw_fd()));
+    assert_eq!(walk_of(&[&source], RECURSIVE, &[], None), ["d ", "e "]);
+    fs::remove_dir(&gone).unwrap();
+    assert_eq!(
+        walk_of(&[&source], RECURSIVE, &[], None),
+        [format!("! {} NotFound", source.display())]
+    );
 }
 
 #[test]
