@@ -274,7 +274,7 @@ mod tests {
     fn directories_are_made_beneath_the_root_alone() {
         let outer = tempfile::tempdir().unwrap();
         let inside = outer.path().join("root");
-        std::fs::create_dir_all(inside.join("real")).unwrap();
+        fs::create_dir_all(inside.join("real")).unwrap();
         std::os::unix::fs::symlink("real", inside.join("in")).unwrap();
         std::os::unix::fs::symlink("..", inside.join("out")).unwrap();
         std::os::unix::fs::symlink("missing", inside.join("dangling")).unwrap();
@@ -285,14 +285,14 @@ mod tests {
         make("in/a/b").unwrap();
         assert!(inside.join("real/a/b").is_dir());
         assert!(make("out/a").is_err() && make("dangling/a").is_err());
-        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(outer.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn links_lead_from_directory_to_directory_and_nowhere_when_they_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        std::fs::write(dir.path().join("a/b/file"), "").unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::write(dir.path().join("a/b/file"), "").unwrap();
         let links = [
             ("a/b/up", "../../a"),
             ("first", "second"),
@@ -335,9 +335,9 @@ mod tests {
     fn links_that_lead_out_are_refused_and_links_that_stay_are_followed() {
         let outer = tempfile::tempdir().unwrap();
         let inside = outer.path().join("root");
-        std::fs::create_dir(&inside).unwrap();
-        std::fs::write(outer.path().join("secret"), "s").unwrap();
-        std::fs::write(inside.join("plain"), "p").unwrap();
+        fs::create_dir(&inside).unwrap();
+        fs::write(outer.path().join("secret"), "s").unwrap();
+        fs::write(inside.join("plain"), "p").unwrap();
         std::os::unix::fs::symlink("../secret", inside.join("out")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", inside.join("absolute")).unwrap();
         std::os::unix::fs::symlink("plain", inside.join("in")).unwrap();

@@ -22,8 +22,11 @@ use crate::file::Quota;
 pub(crate) struct Resolver {
     running: Arc<Mutex<HashMap<String, watch::Receiver<Option<Outcome>>>>>,
     threads: Quota,
-    resolve: Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>,
+    resolve: Arc<Resolve>,
 }
+
+/// Blocking function that resolves a host and port.
+type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// Result of a resolution, for all tunnels that wait for it.
 type Outcome = Result<Vec<SocketAddr>, Arc<io::Error>>;
@@ -43,7 +46,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// Creates a resolver that calls the blocking function `resolve` with a host and port.
+    /// Creates a resolver that calls the function `resolve` for each name.
     fn by(resolve: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
         Self {
             running: Arc::default(),

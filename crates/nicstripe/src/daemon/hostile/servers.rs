@@ -438,14 +438,11 @@ async fn a_daemon_that_answers_heartbeats_and_goes_no_further_ends_each_call_in_
     let (target, tree) = (files.path().join("target"), files.path().join("tree"));
     let (copies, trees) = (CopyOptions::default(), TreeOptions::default());
     let put = async |client: Client| {
-        let copied = client.put(&source, None, copies.clone()).finish().await;
+        let copied = client.put(&source, None, copies).finish().await;
         copied.map(drop)
     };
     let get = async |client: Client| {
-        let copied = client
-            .get(name("x"), &target, copies.clone())
-            .finish()
-            .await;
+        let copied = client.get(name("x"), &target, copies).finish().await;
         copied.map(drop)
     };
     let put_tree = async |client: Client| {

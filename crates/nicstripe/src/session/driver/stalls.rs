@@ -79,34 +79,41 @@ impl Driver {
         for (transfer, awaited, waited) in stalled {
             self.end_stalled(transfer, awaited, waited);
         }
-        let is_connected = self.session.is_connected();
-        for (_, request) in &mut self.asks.open {
+        self.watch_asks(patience, now);
+    }
+
+    /// Does the same for requests about names.
+    fn watch_asks(&mut self, patience: Duration, now: Instant) {
+        let (is_connected, awaited) = (self.session.is_connected(), Awaited::Answer);
+        let mut stalled = Vec::new();
+        for (id, request) in &mut self.asks.open {
             let silence = request.last.silence(Mark::default(), is_connected, now);
             if request.last.is_to_tell(silence) {
-                let awaited = Awaited::Answer;
-                self.config.tell(Event::Stalled {
-                    since: silence,
-                    awaited,
-                });
+                let since = silence;
+                self.config.tell(Event::Stalled { since, awaited });
+            }
+            if silence >= patience {
+                stalled.push((*id, silence));
             }
         }
-        let host = &self.config.host;
-        for (_, request) in self.asks.open.extract_if(.., |_, request| {
-            now.saturating_duration_since(request.last.at) >= patience
-        }) {
-            let waited = now.saturating_duration_since(request.last.at);
-            let _ = request.reply.send(Err(Error::Stalled {
-                host: host.clone(),
-                awaited: Awaited::Answer,
-                waited,
-            }));
+        for (id, waited) in stalled {
+            if let Some(request) = self.asks.open.remove(&id) {
+                let host = self.config.host.clone();
+                let error = Error::Stalled {
+                    host,
+                    awaited,
+                    waited,
+                };
+                // Fails if the owner has cancelled the request.
+                let _ = request.reply.send(Err(error));
+            }
         }
     }
 
     /// Returns the time that two chunks take under a rate limit. No progress shows meanwhile.
     fn chunk_time(&self) -> Duration {
         let limit = self.config.session.rate_limit;
-        let bits = 2 * 8 * u64::from(ChunkSize::DEFAULT.bytes());
+        let bits = 2 * 8 * ChunkSize::DEFAULT.bytes();
         limit.map_or(Duration::ZERO, |BitRate(bps)| {
             Duration::from_secs(bits / bps.max(1))
         })
