@@ -15,10 +15,10 @@
 //! no record of client addresses.
 //!
 //! `cargo bench --bench flood -- --size 300M --attack
-//! connections,unsaid,sessions,unread,puts,holes,trees`
+//! connections,unsaid,sessions,unread,puts,holes,trees,checksums`
 //!
 //! measures a **trusted** peer that exhausts the daemon's resources instead. The peer runs in one
-//! process on the daemon's host, with nice 10.
+//! process a key on the daemon's host, with nice 10.
 //!
 //! `cargo bench --bench flood -- --size 1M --crowd 40,200 --crowd-size 50M`
 //!
@@ -211,23 +211,34 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
         "its CPU, s",
         "attacker's",
     ]);
-    let home = befriend(scene, "attacker")?;
+    let homes = [befriend(scene, "attacker")?, befriend(scene, "another")?];
     let alone = {
         let daemon = start_daemon(serve(scene), place)?;
         Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate)
     };
     table.row(["nobody".to_owned(), alone.print(1), "100".to_owned()]);
     for greed in &arguments.attack {
-        Attacker::prepare(*greed, &home, &place.files(Host::B))?;
+        let homes = &homes[..greed.keys()];
+        for home in homes {
+            Attacker::prepare(*greed, home, &place.files(Host::B))?;
+        }
         let daemon = start_daemon(serve(scene), place)?;
         let daemon_address = ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into();
-        let attacker = Part::Attacker(Attacker {
-            greed: *greed,
-            daemon: daemon_address,
-            home: home.clone(),
-        });
         let name = format!("{greed:?}").to_lowercase();
-        let attacker = Process::spawn(attacker.command(&scene.lab)?, &name, &place.logs())?;
+        let attack = |(number, home): (usize, &PathBuf)| {
+            let attacker = Part::Attacker(Attacker {
+                greed: *greed,
+                daemon: daemon_address,
+                home: home.clone(),
+            });
+            let log = format!("{name}-{number}");
+            Process::spawn(attacker.command(&scene.lab)?, &log, &place.logs())
+        };
+        let attackers = homes
+            .iter()
+            .enumerate()
+            .map(attack)
+            .collect::<Result<Vec<_>>>()?;
         thread::sleep(SETTLING);
         let rate = Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate);
         let small = (0..arguments.clients)
@@ -243,8 +254,12 @@ fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Re
         });
         let share = format!("{:.1}", 100.0 * rate.median() / alone.median());
         let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
+        let mut own_cpu = Duration::ZERO;
+        for attacker in &attackers {
+            own_cpu += attacker.cpu()?;
+        }
         let [daemon_cpu, own_cpu] =
-            [daemon.cpu()?, attacker.cpu()?].map(|cpu| format!("{:.1}", cpu.as_secs_f64()));
+            [daemon.cpu()?, own_cpu].map(|cpu| format!("{:.1}", cpu.as_secs_f64()));
         table.row([
             name,
             rate.print(1),

@@ -39,6 +39,8 @@ pub(crate) enum Greed {
     Holes,
     /// Directory trees of 10,000 small files, which the clients list, fetch and send.
     Trees,
+    /// I/O threads: two keys compare sparse images of 64 GiB by checksum.
+    Checksums,
 }
 
 impl Greed {
@@ -52,7 +54,13 @@ impl Greed {
             Self::Puts => 8,
             Self::Holes => 4,
             Self::Trees => 32,
+            Self::Checksums => 2,
         }
+    }
+
+    /// Returns the number of keys that attack together.
+    pub(crate) fn keys(self) -> usize {
+        if self == Self::Checksums { 2 } else { 1 }
     }
 }
 
@@ -74,6 +82,9 @@ impl Attacker {
             Greed::Unread => fs::write(served.join(BAIT), vec![7; 64 << 20]),
             Greed::Puts => fs::write(home.join(SMALL), [7; 1000]),
             Greed::Holes => fs::File::create(home.join(HOLES))?.set_len(15 << 40),
+            Greed::Checksums => [home, served]
+                .iter()
+                .try_for_each(|folder| fs::File::create(folder.join(IMAGE))?.set_len(64 << 30)),
             Greed::Trees => [
                 served.join(TREES[0]),
                 home.join(TREES[0]),
@@ -157,6 +168,19 @@ async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
             .await;
         }
         Greed::Trees => trees(client, number, home).await,
+        Greed::Checksums => {
+            let comparing = TreeOptions {
+                checksum: true,
+                ..TreeOptions::default()
+            };
+            let image = || vec![home.join(IMAGE)];
+            while client
+                .put_tree(image(), None, false, comparing.clone())
+                .finish()
+                .await
+                .is_ok()
+            {}
+        }
     }
 }
 
@@ -336,6 +360,9 @@ const SMALL: &str = "small";
 
 /// Name of the attacker's file of 15 TiB that consists of holes.
 const HOLES: &str = "holes";
+
+/// Name of a sparse image that attackers and daemon have.
+const IMAGE: &str = "image";
 
 /// Names of two trees that differ in their modification times. The daemon serves the first.
 const TREES: [&str; 2] = ["tree", "other-tree"];
