@@ -1,6 +1,6 @@
 //! Tunnels of a client: connections to services that the daemon can reach.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use nicstripe_proto::message::OpenTunnels as Asked;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
         error::Error,
         event::{Awaited, Event},
     },
-    session::Command,
+    session::{Command, NOTICE},
     tunnel::{Tunnel, TunnelMux},
 };
 
@@ -32,7 +32,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
-    /// [`Error::Stalled`] if it does not answer for the client's patience; as for
+    /// [`Error::Stalled`] if it does not answer for the client's patience, at least 20 s; as for
     /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
     ///
     /// ```no_run
@@ -47,13 +47,15 @@ impl Client {
         let settings = &self.inner.settings.session;
         let begun = Instant::now();
         let stalled = async {
-            tokio::time::sleep(NOTICE.min(settings.patience)).await;
+            tokio::time::sleep(NOTICE).await;
             if let Some(events) = &settings.events {
                 let since = begun.elapsed();
                 let awaited = Awaited::Tunnel;
                 let _ = events.try_send(Event::Stalled { since, awaited });
             }
-            tokio::time::sleep_until(begun + settings.patience).await;
+            // The daemon tries for 10 s to connect.
+            let rest = settings.patience.max(2 * NOTICE) - NOTICE;
+            tokio::time::sleep(rest).await;
         };
         tokio::select! {
             opened = mux.open(&self.inner.host, target) => opened,
@@ -68,9 +70,6 @@ impl Client {
         }
     }
 }
-
-/// Time without an answer after which the owner is told. The daemon tries for 10 s to connect.
-const NOTICE: Duration = Duration::from_secs(11);
 
 impl LinkedSession {
     /// Returns the session's tunnel multiplexer, or opens one if there is none or it has ended.

@@ -21,7 +21,7 @@ mod waiters;
 #[cfg(feature = "bench")]
 pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
-    driver::{Connect, Driver, DriverConfig, Joining},
+    driver::{Connect, Driver, DriverConfig, Joining, stalls::NOTICE},
     input::{Command, Fault, Input, LinkNews, SessionHandle},
     path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
     serve::{Pending, Serve, TargetAttempt},

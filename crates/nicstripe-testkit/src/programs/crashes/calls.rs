@@ -144,7 +144,11 @@ impl Sweep<'_> {
             );
             return;
         }
-        let allowed: &[i32] = if self.case.is_file() {
+        // The session opens the served directory first.
+        let is_refused = outcome.stderr.contains("cannot open the directory served");
+        let allowed: &[i32] = if is_refused {
+            &[5]
+        } else if self.case.is_file() {
             &[11]
         } else {
             &[11, 23]

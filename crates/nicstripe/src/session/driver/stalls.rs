@@ -51,13 +51,13 @@ impl LastProgress {
 
 impl Driver {
     /// Tells the owners of transfers and requests in which the peer makes no progress for
-    /// [`NOTICE`], and ends those without progress for the session's patience.
+    /// [`NOTICE`], and ends those without progress for the session's patience, but not before.
     pub(super) fn watch_progress(&mut self, now: Instant) {
         if self.config.service.is_some() {
             return;
         }
         let is_peers_turn = self.session.is_connected() && !self.config.pool.is_busy();
-        let patience = self.config.session.patience + self.chunk_time();
+        let patience = self.config.session.patience.max(NOTICE) + self.chunk_time();
         let mut stalled = Vec::new();
         for (transfer, mark) in self.waiters.marks(&self.session) {
             let is_peers_turn = is_peers_turn && self.ends.is_peers_turn(transfer, &mark);
@@ -145,5 +145,6 @@ impl Driver {
     }
 }
 
-/// Time without progress after which the owner is told.
-const NOTICE: Duration = Duration::from_secs(10);
+/// Time without progress after which the owner is told. A busy disk or processor may take some
+/// seconds, whatever patience the owner has with links.
+pub(crate) const NOTICE: Duration = Duration::from_secs(10);
