@@ -12,7 +12,7 @@ mod events;
 #[cfg(not(feature = "bench"))]
 mod no_bench;
 mod paths;
-pub(super) mod stalls;
+mod stalls;
 mod transfers;
 
 use std::{

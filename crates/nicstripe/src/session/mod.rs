@@ -10,6 +10,7 @@ mod congestion;
 mod driver;
 pub(crate) mod endpoint;
 mod input;
+mod last_progress;
 mod path_connection;
 mod serve;
 mod shares;
@@ -21,8 +22,9 @@ mod waiters;
 #[cfg(feature = "bench")]
 pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
-    driver::{Connect, Driver, DriverConfig, Joining, stalls::NOTICE},
+    driver::{Connect, Driver, DriverConfig, Joining},
     input::{Command, Fault, Input, LinkNews, SessionHandle},
+    last_progress::NOTICE,
     path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
     serve::{Pending, Serve, TargetAttempt},
     shares::ChunkShares,

@@ -12,7 +12,7 @@ use nicstripe_proto::{
 };
 
 use super::{
-    driver::stalls::{LastProgress, Mark},
+    last_progress::{LastProgress, Mark},
     path_connection::{PathConnection, view_of},
 };
 use crate::{

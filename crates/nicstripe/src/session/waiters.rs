@@ -10,7 +10,7 @@ use nicstripe_proto::{DataHeader, Digest, PathId, Session, TransferId, TransferS
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{driver::stalls::Mark, path_connection::PathConnection, tally::Tally};
+use super::{last_progress::Mark, path_connection::PathConnection, tally::Tally};
 use crate::{
     report::{
         error::Error,

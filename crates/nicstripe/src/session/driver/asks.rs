@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use nicstripe_proto::message::{Answer, AnswerKind, Ask, AskKind};
 
-use super::{Driver, stalls::LastProgress};
+use super::Driver;
 use crate::{
     report::error::Error,
     session::{
         input::{AskReply, Fault, Input, report},
+        last_progress::LastProgress,
         waiters::Waiters,
     },
     wire::clock,

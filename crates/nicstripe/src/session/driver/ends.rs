@@ -10,7 +10,7 @@ use nicstripe_proto::{
     tree::{Reason, TreeMessage},
 };
 
-use super::{Driver, stalls::Mark};
+use super::Driver;
 use crate::{
     file::{self, Arrived, ChunkBuffer, FileError},
     report::{error::Error, metrics::Direction},
@@ -23,6 +23,7 @@ use crate::{
             tunnel::{TunnelSink, TunnelSource},
         },
         input::TreeOutput,
+        last_progress::Mark,
         serve::{Pending, Serve},
         waiters::{Outcome, Waiter},
     },

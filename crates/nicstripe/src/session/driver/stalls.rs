@@ -6,48 +6,13 @@ use std::time::{Duration, Instant};
 use nicstripe_proto::{BitRate, ChunkSize, FailCode, TransferId, session::failure};
 
 use super::Driver;
-use crate::report::{
-    error::Error,
-    event::{Awaited, Event},
+use crate::{
+    report::{
+        error::Error,
+        event::{Awaited, Event},
+    },
+    session::last_progress::{Mark, NOTICE},
 };
-
-/// Last progress of one transfer or request.
-#[derive(Debug)]
-pub(in crate::session) struct LastProgress {
-    mark: Mark,
-    at: Instant,
-    /// True if the owner was told that there is no more.
-    is_told: bool,
-}
-
-/// Counters that rise with each progress.
-pub(in crate::session) type Mark = [u64; 9];
-
-impl LastProgress {
-    pub(in crate::session) fn new(now: Instant) -> Self {
-        Self {
-            mark: Mark::default(),
-            at: now,
-            is_told: false,
-        }
-    }
-
-    /// Returns the time without progress. `is_peers_turn` is false while this machine is awaited,
-    /// or no link is connected.
-    fn silence(&mut self, mark: Mark, is_peers_turn: bool, now: Instant) -> Duration {
-        if mark != self.mark || !is_peers_turn {
-            (self.mark, self.at, self.is_told) = (mark, now, false);
-        }
-        now.saturating_duration_since(self.at)
-    }
-
-    /// Returns true once the silence is long enough for the owner to be told.
-    fn is_to_tell(&mut self, silence: Duration) -> bool {
-        let tells = silence >= NOTICE && !self.is_told;
-        self.is_told |= tells;
-        tells
-    }
-}
 
 impl Driver {
     /// Tells the owners of transfers and requests in which the peer makes no progress for
@@ -144,7 +109,3 @@ impl Driver {
         self.fail_locally(transfer, error);
     }
 }
-
-/// Time without progress after which the owner is told. A busy disk or processor may take some
-/// seconds, whatever patience the owner has with links.
-pub(crate) const NOTICE: Duration = Duration::from_secs(10);
