@@ -15,6 +15,7 @@ mod ours;
 mod pinned_path;
 mod pool;
 mod quota;
+mod rename;
 mod root;
 mod source;
 #[cfg(feature = "bench")]
@@ -30,12 +31,14 @@ pub(crate) use self::{
     beneath::{Inode, entries_of, inode_of, open_confined, open_entry, open_on_same_mount},
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
+    disk::sync_names,
     error::Barred,
     hidden::{check_given, check_sought, hidden_name, is_hidden_in, is_hidden_name},
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
     pool::{IoPool, Owner},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
+    rename::rename_to_free,
     root::Root,
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{identity_of, timestamp_of},

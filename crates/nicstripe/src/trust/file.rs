@@ -10,6 +10,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use super::{private_group::is_private_group, random::random_bytes};
+use crate::file::sync_names;
 
 /// Failure to read or write a file of this installation.
 #[derive(Debug, thiserror::Error)]
@@ -292,7 +293,7 @@ fn make_folder(path: &Path) -> Result<PathBuf, FileError> {
 
 fn sync(folder: &Path) -> Result<(), FileError> {
     File::open(folder)
-        .and_then(|open| open.sync_all())
+        .and_then(|open| sync_names(&open.into()))
         .map_err(failed("sync folder", folder))
 }
 

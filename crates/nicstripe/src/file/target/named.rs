@@ -4,10 +4,18 @@
 use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
 
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
-use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
+use rustix::{
+    fs::{AtFlags, FileType, OFlags, fstat, statat, unlinkat},
+    io::Errno,
+};
 
 use super::{Files, Spared, TargetRequest, TargetState, is_same};
-use crate::file::{beneath::open_entry, hidden::hidden_name, journal::JournalFile, root::exists};
+use crate::file::{
+    beneath::{inode_of, open_entry},
+    hidden::hidden_name,
+    journal::JournalFile,
+    root::exists,
+};
 
 /// Finds a file completed by an earlier attempt of the same peer with the same source. Reads the
 /// whole file.
@@ -36,10 +44,15 @@ pub(super) fn find_named(
         return Ok(None);
     };
     let part_name = hidden_name(&request.name, &replayed.header.id.0, "part");
-    if exists(&request.dir, &part_name)?.is_some() {
-        return Ok(None);
-    }
     let part = open_entry(&request.dir, &request.name, OFlags::RDONLY)?;
+    match statat(&request.dir, &part_name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => {}
+        // Interrupted between the two steps of a rename without flags.
+        Ok(found) if inode_of(&found) == inode_of(&fstat(&part)?) => {
+            unlinkat(&request.dir, &part_name, AtFlags::empty())?;
+        }
+        found => return found.map(|_| None).map_err(io::Error::from),
+    }
     if part.metadata()?.len() != grid.size {
         // The file is a different one, and the journal is useless without its part file.
         unlinkat(&request.dir, &journal_name, AtFlags::empty())?;

@@ -1,0 +1,153 @@
+//! Tests of copies to and from file systems that lack what ext4 has: network shares, disks of other
+//! systems, memory cards.
+
+use nicstripe_testkit::{
+    Daemon, Outcome, Process, Side, content, number,
+    odd_disk::{
+        Lack::{self, *},
+        OddDisk,
+    },
+    pair::{LOOPBACK, MIB, Pair},
+    tests,
+    tree::plant,
+    trial::Test,
+};
+use rustix::process::Signal;
+
+pub(crate) use nicstripe_testkit::odd_disk::obstacle;
+
+pub(crate) const TESTS: &[Test] = tests![
+    ten_kinds_of_disks_take_every_kind_of_copy,
+    a_rename_without_flags_replaces_nothing,
+];
+
+/// Kinds of disks: what each lacks, and the copies that do not end with 0 there, with their
+/// sentence.
+const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
+    ("nfs", &[RenameFlags], &[]),
+    ("squashed nfs", &[RenameFlags], &[]),
+    ("cifs", &[RenameFlags, DirectorySync], &[]),
+    ("sshfs", &[RenameFlags, HardLinks, DirectorySync], &[]),
+    ("9p", &[RenameFlags, DirectorySync], &[]),
+    ("overlay", &[DirectIo], &[]),
+    ("ntfs-3g", &[RenameFlags, DirectIo], &[]),
+    ("exfat", &[RenameFlags, HardLinks, DirectIo, Symlinks], &[]),
+    ("fat", &[HardLinks, DirectIo, Symlinks], &[]),
+    ("ext4 with casefold", &[Case], &[]),
+];
+
+/// Copies of the table, in order, each to or from the daemon's disk of that kind.
+const COPIES: [(&str, fn(&Disks) -> Outcome); 7] = [
+    ("put", |disks| disks.pair.cp(&["f", "127.0.0.1:"])),
+    ("get", |disks| disks.pair.cp(&["127.0.0.1:f", "disk/f"])),
+    ("pipe", |disks| {
+        let command = disks.pair.cp_command(&["-", "127.0.0.1:pipe"]);
+        Process::spawn_fed(command, content(MIB)).finish()
+    }),
+    ("tree", |disks| disks.pair.cp(&["-r", "src", "127.0.0.1:"])),
+    ("tree back", |disks| {
+        disks.pair.cp(&["-r", "127.0.0.1:src", "disk/"])
+    }),
+    ("rerun", |disks| disks.pair.cp(&["-r", "src", "127.0.0.1:"])),
+    ("resume", Disks::resume),
+];
+
+/// Client and daemon, each with a disk of one kind.
+struct Disks {
+    /// Unmounted before the sides remove their folders.
+    _disks: [OddDisk; 2],
+    pair: Pair,
+}
+
+impl Disks {
+    /// The daemon serves its disk; that of the client is its folder `disk`.
+    fn lacking(lacks: &[Lack]) -> Self {
+        let (client, server) = (Side::here(), Side::here());
+        client.make_dir("disk");
+        let mount = |folder| OddDisk::mount(folder, lacks).unwrap();
+        let disks = [mount(&client.path("disk")), mount(&server.files())];
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", "");
+        let daemon = Daemon::start(&server, &LOOPBACK);
+        let pair = Pair {
+            client,
+            server,
+            daemon,
+        };
+        Self {
+            _disks: disks,
+            pair,
+        }
+    }
+
+    /// Kills a copy after its data was synced, and repeats it.
+    fn resume(&self) -> Outcome {
+        const LEN: usize = 12 * MIB;
+        self.pair.client.write("big", content(LEN));
+        let arguments = ["--bwlimit", "4M", "--json-stream", "big", "127.0.0.1:"];
+        let copy = self.pair.start_cp(&arguments);
+        copy.await_bytes(LEN as u64 * 3 / 4);
+        copy.signal(Signal::KILL);
+        copy.finish();
+        let outcome = self.pair.cp(&["--json", "big", "127.0.0.1:"]);
+        let resumed = number(&outcome.document(), "resumed_bytes");
+        assert!(resumed > 0, "{outcome}");
+        outcome
+    }
+}
+
+fn ten_kinds_of_disks_take_every_kind_of_copy() {
+    std::thread::scope(|scope| {
+        for (kind, lacks, failing) in KINDS {
+            scope.spawn(move || {
+                let disks = Disks::lacking(lacks);
+                let (client, server) = (&disks.pair.client, &disks.pair.server);
+                client.write("f", content(MIB));
+                for (name, len) in [("a", 5), ("sub/b", 0), ("sub/large", 5 * MIB)] {
+                    plant(&client.path("src"), name, content(len));
+                }
+                for (name, copy) in COPIES {
+                    let outcome = copy(&disks);
+                    let (code, sentence) = failing
+                        .iter()
+                        .find(|(failing, ..)| *failing == name)
+                        .map_or((0, ""), |(_, code, sentence)| (*code, *sentence));
+                    let is_so = outcome.status.code() == Some(code)
+                        && outcome.stderr.contains(sentence)
+                        && (name != "rerun" || outcome.stderr.contains("3 unchanged"));
+                    assert!(is_so, "{name} on {kind}: {outcome}");
+                }
+                for (side, name, len) in [
+                    (server, "f", MIB),
+                    (client, "disk/f", MIB),
+                    (server, "pipe", MIB),
+                    (server, "src/a", 5),
+                    (server, "src/sub/b", 0),
+                    (server, "src/sub/large", 5 * MIB),
+                    (client, "disk/src/sub/large", 5 * MIB),
+                    (server, "big", 12 * MIB),
+                ] {
+                    assert!(side.read(name) == content(len), "{name} on {kind}");
+                }
+                assert_eq!(server.names(), ["big", "f", "pipe", "src"], "{kind}");
+            });
+        }
+    });
+}
+
+fn a_rename_without_flags_replaces_nothing() {
+    for lacks in [&[RenameFlags][..], &[RenameFlags, HardLinks]] {
+        let disks = Disks::lacking(lacks);
+        let pair = &disks.pair;
+        pair.client.write("f", content(4 * MIB));
+        let copy = pair.start_cp(&["--bwlimit", "2M", "--json-stream", "f", "127.0.0.1:"]);
+        copy.await_bytes(MIB as u64);
+        // Appears while the copy runs.
+        pair.server.write("f", "theirs");
+        let outcome = copy
+            .finish()
+            .expect(11)
+            .error(&["\"f\" exists and differs"]);
+        assert_eq!(pair.server.read("f"), b"theirs", "{outcome}");
+    }
+}
