@@ -19,20 +19,25 @@ pub(crate) use nicstripe_testkit::odd_disk::obstacle;
 pub(crate) const TESTS: &[Test] = tests![
     ten_kinds_of_disks_take_every_kind_of_copy,
     a_rename_without_flags_replaces_nothing,
+    without_locks_two_copies_of_a_peer_still_exclude_each_other,
 ];
 
 /// Kinds of disks: what each lacks, and the copies that do not end with 0 there, with their
 /// sentence.
 const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
     ("nfs", &[RenameFlags], &[]),
-    ("squashed nfs", &[RenameFlags], &[]),
-    ("cifs", &[RenameFlags, DirectorySync], &[]),
+    ("squashed nfs", &[RenameFlags, Owners, Locks], &[]),
+    ("cifs", &[RenameFlags, DirectorySync, Owners], &[]),
     ("sshfs", &[RenameFlags, HardLinks, DirectorySync], &[]),
-    ("9p", &[RenameFlags, DirectorySync], &[]),
+    ("9p", &[RenameFlags, DirectorySync, Locks], &[]),
     ("overlay", &[DirectIo], &[]),
-    ("ntfs-3g", &[RenameFlags, DirectIo], &[]),
-    ("exfat", &[RenameFlags, HardLinks, DirectIo, Symlinks], &[]),
-    ("fat", &[HardLinks, DirectIo, Symlinks], &[]),
+    ("ntfs-3g", &[RenameFlags, DirectIo, Owners], &[]),
+    (
+        "exfat",
+        &[RenameFlags, HardLinks, DirectIo, Symlinks, Owners],
+        &[],
+    ),
+    ("fat", &[HardLinks, DirectIo, Symlinks, Owners], &[]),
     ("ext4 with casefold", &[Case], &[]),
 ];
 
@@ -150,4 +155,17 @@ fn a_rename_without_flags_replaces_nothing() {
             .error(&["\"f\" exists and differs"]);
         assert_eq!(pair.server.read("f"), b"theirs", "{outcome}");
     }
+}
+
+fn without_locks_two_copies_of_a_peer_still_exclude_each_other() {
+    let disks = Disks::lacking(&[Locks]);
+    let pair = &disks.pair;
+    pair.client.write("f", content(4 * MIB));
+    let first = pair.start_cp(&["--bwlimit", "256K", "--json-stream", "f", "127.0.0.1:"]);
+    first.await_bytes(1);
+    let second = pair.cp(&["f", "127.0.0.1:"]).expect(5);
+    second.error(&["another transfer is writing it"]);
+    first.kill();
+    pair.cp(&["f", "127.0.0.1:"]).expect(0);
+    assert!(pair.server.read("f") == content(4 * MIB));
 }

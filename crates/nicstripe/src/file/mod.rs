@@ -10,6 +10,7 @@ mod error;
 mod hidden;
 mod holes;
 mod journal;
+mod lock;
 pub(crate) mod options;
 mod ours;
 mod pinned_path;

@@ -61,6 +61,7 @@ pub(super) fn find_named(
     let have = subtrees_of(&part, grid)?;
     let files = Files {
         part,
+        _lock: None,
         part_name: OsString::new(),
         journal_name,
         journal: Some(JournalFile::resume(journal, &replayed)?),
