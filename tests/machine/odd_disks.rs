@@ -1,6 +1,11 @@
 //! Tests of copies to and from file systems that lack what ext4 has: network shares, disks of other
 //! systems, memory cards.
 
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+};
+
 use nicstripe_testkit::{
     Daemon, Outcome, Process, Side, content, number,
     odd_disk::{
@@ -12,13 +17,17 @@ use nicstripe_testkit::{
     tree::plant,
     trial::Test,
 };
-use rustix::process::Signal;
+use rustix::{
+    fs::{XattrFlags, lsetxattr},
+    process::Signal,
+};
 
 pub(crate) use nicstripe_testkit::odd_disk::obstacle;
 
 pub(crate) const TESTS: &[Test] = tests![
     ten_kinds_of_disks_take_every_kind_of_copy,
     a_rename_without_flags_replaces_nothing,
+    what_a_disk_cannot_keep_is_said_if_it_was_asked_for,
     without_locks_two_copies_of_a_peer_still_exclude_each_other,
 ];
 
@@ -27,17 +36,33 @@ pub(crate) const TESTS: &[Test] = tests![
 const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
     ("nfs", &[RenameFlags], &[]),
     ("squashed nfs", &[RenameFlags, Owners, Locks], &[]),
-    ("cifs", &[RenameFlags, DirectorySync, Owners], &[]),
-    ("sshfs", &[RenameFlags, HardLinks, DirectorySync], &[]),
-    ("9p", &[RenameFlags, DirectorySync, Locks], &[]),
+    ("cifs", &[RenameFlags, DirectorySync, Owners, Changes], &[]),
+    (
+        "sshfs",
+        &[RenameFlags, HardLinks, DirectorySync, Xattrs],
+        &[],
+    ),
+    ("9p", &[RenameFlags, DirectorySync, Locks, Changes], &[]),
     ("overlay", &[DirectIo], &[]),
     ("ntfs-3g", &[RenameFlags, DirectIo, Owners], &[]),
     (
         "exfat",
-        &[RenameFlags, HardLinks, DirectIo, Symlinks, Owners],
+        &[
+            RenameFlags,
+            HardLinks,
+            DirectIo,
+            Symlinks,
+            Owners,
+            Changes,
+            Xattrs,
+        ],
         &[],
     ),
-    ("fat", &[HardLinks, DirectIo, Symlinks, Owners], &[]),
+    (
+        "fat",
+        &[HardLinks, DirectIo, Symlinks, Owners, Changes, Xattrs],
+        &[],
+    ),
     ("ext4 with casefold", &[Case], &[]),
 ];
 
@@ -168,4 +193,35 @@ fn without_locks_two_copies_of_a_peer_still_exclude_each_other() {
     first.kill();
     pair.cp(&["f", "127.0.0.1:"]).expect(0);
     assert!(pair.server.read("f") == content(4 * MIB));
+}
+
+fn what_a_disk_cannot_keep_is_said_if_it_was_asked_for() {
+    for (lacks, options, lost) in [
+        (&[][..], "-ra", 0),
+        (&[Changes], "-r", 0),
+        (&[Changes], "-ra", 1),
+        (&[Owners], "-ra", 3),
+        (&[Owners, Changes], "-rp", 3),
+        (&[Xattrs], "-ra", 0),
+        (&[Xattrs], "-raX", 1),
+    ] {
+        let disks = Disks::lacking(lacks);
+        let pair = &disks.pair;
+        let src = pair.client.path("src");
+        plant(&src, "sub/file", "bytes");
+        fs::set_permissions(src.join("sub/file"), Permissions::from_mode(0o604)).unwrap();
+        let value = lsetxattr(src.join("sub/file"), "user.a", b"b", XattrFlags::empty());
+        let lost = if value.is_err() && lost == 1 { 0 } else { lost };
+        // The second copy sends nothing, and says the same.
+        for _ in 0..2 {
+            let outcome = pair.cp(&[options, "--json", "src", "127.0.0.1:"]).expect(0);
+            let tree = &outcome.document()["tree"];
+            assert_eq!(
+                number(tree, "stripped"),
+                lost,
+                "{lacks:?} {options} {outcome}"
+            );
+        }
+        assert_eq!(pair.server.read("src/sub/file"), b"bytes");
+    }
 }

@@ -28,7 +28,7 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
-    attributes::{Attributes, mode_of, mtime_of, owner_of, umask},
+    attributes::{Attributes, Lost, mode_of, mtime_of, owner_of, umask},
     beneath::{Inode, entries_of, inode_of, open_confined, open_entry, open_on_same_mount},
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},

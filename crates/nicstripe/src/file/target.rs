@@ -259,6 +259,9 @@ impl Target {
         if request.attributes.is_none() && !keeps {
             request.attributes = Some(Attributes::of_offer(&request.offer, request.options));
         }
+        if files.state == TargetState::File {
+            request.attributes = request.attributes.map(Attributes::of_existing);
+        }
         Self {
             shown: escaped(request.name.as_bytes()),
             grid: grid_of(&request.offer),

@@ -412,7 +412,7 @@ impl Receiver {
             && matches!(spot, Spot::Leaf(_) | Spot::Whole)
             && Attributes::takes_privilege(&entry, &self.request.rules)
         {
-            self.out.stripped();
+            self.out.stripped(1);
         }
         if let Some(parent) = entry
             .parent

@@ -369,10 +369,13 @@ impl Receiver {
             // requested.
             Attributes::of_new(entry, rules, self.umask)
                 .privileged(rules.modes && self.request.privileged)
+                .counted_by(&self.out.lost)
         } else if self.request.append_only {
             Attributes::default()
         } else {
-            Attributes::of_same(entry, rules, true).privileged(self.request.privileged)
+            Attributes::of_same(entry, rules, true)
+                .privileged(self.request.privileged)
+                .counted_by(&self.out.lost)
         }
     }
 

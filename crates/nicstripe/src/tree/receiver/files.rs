@@ -272,7 +272,8 @@ impl Receiver {
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes =
             Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum)
-                .privileged(self.request.privileged);
+                .privileged(self.request.privileged)
+                .counted_by(&self.out.lost);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
@@ -337,7 +338,8 @@ impl Receiver {
             return self.settle(entry.parent, false);
         }
         let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask)
-            .privileged(self.request.privileged);
+            .privileged(self.request.privileged)
+            .counted_by(&self.out.lost);
         let (weight, footprint) = (attributes.weight(), entry.footprint());
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
