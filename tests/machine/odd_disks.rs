@@ -4,6 +4,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use nicstripe_testkit::{
@@ -36,15 +37,25 @@ pub(crate) const TESTS: &[Test] = tests![
 const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
     ("nfs", &[RenameFlags], &[]),
     ("squashed nfs", &[RenameFlags, Owners, Locks], &[]),
-    ("cifs", &[RenameFlags, DirectorySync, Owners, Changes], &[]),
+    (
+        "cifs",
+        &[RenameFlags, DirectorySync, Owners, Changes, NTFS_TIMES],
+        &[],
+    ),
     (
         "sshfs",
-        &[RenameFlags, HardLinks, DirectorySync, Xattrs],
+        &[
+            RenameFlags,
+            HardLinks,
+            DirectorySync,
+            Xattrs,
+            Times(1_000_000_000),
+        ],
         &[],
     ),
     ("9p", &[RenameFlags, DirectorySync, Locks, Changes], &[]),
     ("overlay", &[DirectIo], &[]),
-    ("ntfs-3g", &[RenameFlags, DirectIo, Owners], &[]),
+    ("ntfs-3g", &[RenameFlags, DirectIo, Owners, NTFS_TIMES], &[]),
     (
         "exfat",
         &[
@@ -55,16 +66,28 @@ const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
             Owners,
             Changes,
             Xattrs,
+            Times(10_000_000),
         ],
         &[],
     ),
     (
         "fat",
-        &[HardLinks, DirectIo, Symlinks, Owners, Changes, Xattrs],
+        &[
+            HardLinks,
+            DirectIo,
+            Symlinks,
+            Owners,
+            Changes,
+            Xattrs,
+            Times(2_000_000_000),
+        ],
         &[],
     ),
     ("ext4 with casefold", &[Case], &[]),
 ];
+
+/// Times of NTFS, also over SMB.
+const NTFS_TIMES: Lack = Times(100);
 
 /// Copies of the table, in order, each to or from the daemon's disk of that kind.
 const COPIES: [(&str, fn(&Disks) -> Outcome); 7] = [
@@ -136,6 +159,12 @@ fn ten_kinds_of_disks_take_every_kind_of_copy() {
                 for (name, len) in [("a", 5), ("sub/b", 0), ("sub/large", 5 * MIB)] {
                     plant(&client.path("src"), name, content(len));
                 }
+                // No unit but a nanosecond keeps this time.
+                let time = UNIX_EPOCH + Duration::new(1_700_000_001, 987_654_321);
+                for name in ["a", "sub/b", "sub/large"] {
+                    let file = fs::File::open(client.path("src").join(name)).unwrap();
+                    file.set_modified(time).unwrap();
+                }
                 for (name, copy) in COPIES {
                     let outcome = copy(&disks);
                     let (code, sentence) = failing
@@ -202,8 +231,8 @@ fn what_a_disk_cannot_keep_is_said_if_it_was_asked_for() {
         (&[Changes], "-ra", 1),
         (&[Owners], "-ra", 3),
         (&[Owners, Changes], "-rp", 3),
-        (&[Xattrs], "-ra", 0),
-        (&[Xattrs], "-raX", 1),
+        (&[Xattrs], "-r", 0),
+        (&[Xattrs], "-ra", 1),
     ] {
         let disks = Disks::lacking(lacks);
         let pair = &disks.pair;

@@ -43,8 +43,8 @@ pub enum Lack {
     Case,
     /// symlink(2) is EPERM.
     Symlinks,
-    /// Times are multiples of this.
-    Times(Duration),
+    /// Times are multiples of this number of nanoseconds.
+    Times(u32),
 }
 
 /// Owner of all files without [`Lack::Owners`]: the user that network shares map others to.
@@ -143,7 +143,7 @@ impl Shared {
 
     fn rounded(&self, time: SystemTime) -> SystemTime {
         let unit = self.lacks.iter().find_map(|lack| match lack {
-            Lack::Times(unit) => Some(unit.as_nanos()),
+            Lack::Times(unit) => Some(u128::from(*unit)),
             _ => None,
         });
         let (Some(unit), Ok(since)) = (unit, time.duration_since(UNIX_EPOCH)) else {

@@ -311,7 +311,7 @@ pub(crate) fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-fn times_of(mtime: Timestamp) -> Timestamps {
+pub(super) fn times_of(mtime: Timestamp) -> Timestamps {
     let mtime = Timespec {
         tv_sec: mtime.seconds,
         tv_nsec: mtime.nanoseconds.min(999_999_999).into(),

@@ -15,6 +15,7 @@ pub(crate) mod options;
 mod ours;
 mod pinned_path;
 mod pool;
+mod probe;
 mod quota;
 mod rename;
 mod root;
@@ -38,6 +39,7 @@ pub(crate) use self::{
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
     pool::{IoPool, Owner},
+    probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     rename::rename_to_free,
     root::Root,

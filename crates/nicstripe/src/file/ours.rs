@@ -7,12 +7,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, OFlags, Stat, fstat, unlinkat},
+    fs::{FileType, Stat, fstat},
     process::geteuid,
 };
 
-use super::{beneath::open_entry, hidden::hidden_name};
-use crate::trust::random::random_bytes;
+use super::probe::probed;
 
 /// Owner and permission bits accepted on a part file or journal, in addition to those of this
 /// process's user.
@@ -41,12 +40,7 @@ impl Others {
 
     /// Returns true if the permissions are at most those of a new file, or of `self`.
     fn include_as_new(self, dir: &OwnedFd, stat: &Stat) -> io::Result<bool> {
-        let name = hidden_name("".as_ref(), &random_bytes::<8>(), "part");
-        let file = open_entry(dir, &name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-        // The open file, because another user may exchange the name.
-        let new = fstat(&file);
-        let _ = unlinkat(dir, &name, AtFlags::empty());
-        let new = new?;
+        let new = probed(dir, |file| Ok(fstat(file)?))?;
         Ok(stat.st_dev == new.st_dev && self.include(stat, new.st_uid, new.st_mode & 0o077))
     }
 

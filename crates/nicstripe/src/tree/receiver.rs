@@ -177,6 +177,8 @@ struct Receiver {
     /// rejected as busy.
     busy_names: HashSet<u64>,
     placed_inodes: PlacedInodes,
+    /// Units in which the target's file systems keep times, in nanoseconds, by device number.
+    time_units: HashMap<u64, u64>,
     /// Hard links that wait until their file is in place, by the file's ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
@@ -230,6 +232,7 @@ impl Receiver {
             failed: HashSet::new(),
             busy_names: HashSet::new(),
             placed_inodes: PlacedInodes::default(),
+            time_units: HashMap::new(),
             links: HashMap::new(),
             waiting_links: 0,
             writing: Writing::default(),

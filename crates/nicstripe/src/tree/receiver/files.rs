@@ -36,8 +36,8 @@ use super::{
 };
 use crate::{
     file::{
-        Attributes, FileError, Inode, Target, TargetRequest, hidden_name, inode_of, mtime_of,
-        open_entry, remove_earlier,
+        Attributes, FileError, Inode, MOST_UNIT, Target, TargetRequest, hidden_name, inode_of,
+        mtime_of, nanoseconds_between, open_entry, remove_earlier, time_unit_of,
     },
     tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
@@ -141,14 +141,40 @@ impl Receiver {
         leaf: Leaf,
     ) -> Result<Option<Candidate>, Halt> {
         match self.look(&leaf) {
-            Ok(existing) => Ok(Some(Candidate {
-                entry,
-                leaf,
-                existing,
-            })),
+            Ok(mut existing) => {
+                if let Some((existing, stat)) = &mut existing {
+                    self.take_time(&entry, &leaf, existing, stat);
+                }
+                Ok(Some(Candidate {
+                    entry,
+                    leaf,
+                    existing,
+                }))
+            }
             Err(error) => self
                 .refuse(entry, leaf.shown(), leaf.error("look for", error))
                 .map(|()| None),
+        }
+    }
+
+    /// Gives an existing file the time of the entry if its file system could not keep that time more
+    /// exactly. A dry run, which creates no file to find that out, compares the times as they are.
+    fn take_time(&mut self, entry: &Entry, leaf: &Leaf, existing: &mut Existing, stat: &Stat) {
+        let (Existing::File { size, mtime, .. }, Content::File { size: sent, .. }) =
+            (existing, &entry.content)
+        else {
+            return;
+        };
+        let apart = nanoseconds_between(entry.mtime, *mtime);
+        if size != sent || apart == 0 || apart >= MOST_UNIT || self.request.rules.dry_run {
+            return;
+        }
+        let unit = self.time_units.entry(stat.st_dev).or_insert_with(|| {
+            let dir = leaf.parent.open();
+            dir.and_then(|dir| time_unit_of(&dir)).unwrap_or(1)
+        });
+        if apart < *unit {
+            *mtime = entry.mtime;
         }
     }
 
