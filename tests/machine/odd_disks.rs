@@ -28,6 +28,7 @@ pub(crate) use nicstripe_testkit::odd_disk::obstacle;
 pub(crate) const TESTS: &[Test] = tests![
     ten_kinds_of_disks_take_every_kind_of_copy,
     a_rename_without_flags_replaces_nothing,
+    two_names_that_a_disk_takes_for_one_are_never_both_copied,
     what_a_disk_cannot_keep_is_said_if_it_was_asked_for,
     without_locks_two_copies_of_a_peer_still_exclude_each_other,
 ];
@@ -252,5 +253,44 @@ fn what_a_disk_cannot_keep_is_said_if_it_was_asked_for() {
             );
         }
         assert_eq!(pair.server.read("src/sub/file"), b"bytes");
+    }
+}
+
+fn two_names_that_a_disk_takes_for_one_are_never_both_copied() {
+    let disks = Disks::lacking(&[Case]);
+    let pair = &disks.pair;
+    for (name, bytes) in [
+        ("Readme", "one"),
+        ("README", "other"),
+        ("Dir/a", "a"),
+        ("dir/b", "b"),
+        ("same", "same"),
+    ] {
+        plant(&pair.client.path("src"), name, bytes);
+    }
+    let mut placed = Vec::new();
+    for options in ["-r", "-r", "-rf", "-rf"] {
+        for delete in [&[][..], &["--delete"]] {
+            let arguments = [delete, &[options, "--json", "src/", "127.0.0.1:"]].concat();
+            let outcome = pair.cp(&arguments).expect(23);
+            let tree = &outcome.document()["tree"];
+            // One of the two files, and one of the two directories.
+            assert_eq!(number(tree, "failed"), 2, "{outcome}");
+            assert_eq!(number(tree, "deleted"), 0, "{outcome}");
+            let names = pair.server.names();
+            assert_eq!(names.len(), 3, "{names:?}");
+            let read = pair.server.read("readme");
+            let expected: &[u8] = if names.contains(&"Readme".into()) {
+                b"one"
+            } else {
+                b"other"
+            };
+            assert_eq!(read, expected, "{names:?} {outcome}");
+            if !placed.is_empty() {
+                assert_eq!(placed, names);
+                assert_eq!(number(tree, "files"), 0, "{outcome}");
+            }
+            placed = names;
+        }
     }
 }
