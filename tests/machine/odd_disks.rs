@@ -35,7 +35,7 @@ pub(crate) const TESTS: &[Test] = tests![
 
 /// Kinds of disks: what each lacks, and the copies that do not end with 0 there, with their
 /// sentence.
-const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
+const KINDS: [(&str, &[Lack], &[Ending]); 10] = [
     ("nfs", &[RenameFlags], &[]),
     ("squashed nfs", &[RenameFlags, Owners, Locks], &[]),
     (
@@ -90,8 +90,13 @@ const KINDS: [(&str, &[Lack], &[(&str, i32, &str)]); 10] = [
 /// Times of NTFS, also over SMB.
 const NTFS_TIMES: Lack = Times(100);
 
+/// Name of a copy, its exit code, and a part of its output.
+type Ending = (&'static str, i32, &'static str);
+
+type Copying = fn(&Disks) -> Outcome;
+
 /// Copies of the table, in order, each to or from the daemon's disk of that kind.
-const COPIES: [(&str, fn(&Disks) -> Outcome); 7] = [
+const COPIES: [(&str, Copying); 7] = [
     ("put", |disks| disks.pair.cp(&["f", "127.0.0.1:"])),
     ("get", |disks| disks.pair.cp(&["127.0.0.1:f", "disk/f"])),
     ("pipe", |disks| {
