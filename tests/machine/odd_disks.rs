@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -33,30 +33,27 @@ pub(crate) const TESTS: &[Test] = tests![
     without_locks_two_copies_of_a_peer_still_exclude_each_other,
 ];
 
-/// Kinds of disks: what each lacks, and the copies that do not end with 0 there, with their
-/// sentence.
+/// Kinds of disks: what each lacks, and the copies that say something there.
 const KINDS: [(&str, &[Lack], &[Ending]); 10] = [
     ("nfs", &[RenameFlags], &[]),
-    ("squashed nfs", &[RenameFlags, Owners, Locks], &[]),
+    ("squashed nfs", &[RenameFlags, Owners, Locks], &[LOST]),
     (
         "cifs",
         &[RenameFlags, DirectorySync, Owners, Changes, NTFS_TIMES],
-        &[],
+        &[LOST],
     ),
     (
         "sshfs",
-        &[
-            RenameFlags,
-            HardLinks,
-            DirectorySync,
-            Xattrs,
-            Times(1_000_000_000),
-        ],
-        &[],
+        &[RenameFlags, HardLinks, DirectorySync, Times(1_000_000_000)],
+        &[NO_LINK],
     ),
-    ("9p", &[RenameFlags, DirectorySync, Locks, Changes], &[]),
+    ("9p", &[RenameFlags, DirectorySync, Locks, Xattrs], &[]),
     ("overlay", &[DirectIo], &[]),
-    ("ntfs-3g", &[RenameFlags, DirectIo, Owners, NTFS_TIMES], &[]),
+    (
+        "ntfs-3g",
+        &[RenameFlags, DirectIo, Owners, NTFS_TIMES],
+        &[LOST],
+    ),
     (
         "exfat",
         &[
@@ -69,7 +66,7 @@ const KINDS: [(&str, &[Lack], &[Ending]); 10] = [
             Xattrs,
             Times(10_000_000),
         ],
-        &[],
+        &[NO_SYMLINK],
     ),
     (
         "fat",
@@ -82,10 +79,22 @@ const KINDS: [(&str, &[Lack], &[Ending]); 10] = [
             Xattrs,
             Times(2_000_000_000),
         ],
-        &[],
+        &[NO_SYMLINK],
     ),
     ("ext4 with casefold", &[Case], &[]),
 ];
+
+const LOST: Ending = (
+    "all",
+    0,
+    " without all attributes (the disk cannot keep them, or",
+);
+const NO_LINK: Ending = ("all", 23, "cannot link \"all/");
+const NO_SYMLINK: Ending = (
+    "all",
+    23,
+    "cannot make symbolic link \"all/symlink\": Operation not permitted",
+);
 
 /// Times of NTFS, also over SMB.
 const NTFS_TIMES: Lack = Times(100);
@@ -96,7 +105,7 @@ type Ending = (&'static str, i32, &'static str);
 type Copying = fn(&Disks) -> Outcome;
 
 /// Copies of the table, in order, each to or from the daemon's disk of that kind.
-const COPIES: [(&str, Copying); 7] = [
+const COPIES: [(&str, Copying); 8] = [
     ("put", |disks| disks.pair.cp(&["f", "127.0.0.1:"])),
     ("get", |disks| disks.pair.cp(&["127.0.0.1:f", "disk/f"])),
     ("pipe", |disks| {
@@ -108,6 +117,7 @@ const COPIES: [(&str, Copying); 7] = [
         disks.pair.cp(&["-r", "127.0.0.1:src", "disk/"])
     }),
     ("rerun", |disks| disks.pair.cp(&["-r", "src", "127.0.0.1:"])),
+    ("all", |disks| disks.pair.cp(&["-aHv", "all", "127.0.0.1:"])),
     ("resume", Disks::resume),
 ];
 
@@ -165,6 +175,9 @@ fn ten_kinds_of_disks_take_every_kind_of_copy() {
                 for (name, len) in [("a", 5), ("sub/b", 0), ("sub/large", 5 * MIB)] {
                     plant(&client.path("src"), name, content(len));
                 }
+                plant(&client.path("all"), "one", "bytes");
+                fs::hard_link(client.path("all/one"), client.path("all/two")).unwrap();
+                symlink("one", client.path("all/symlink")).unwrap();
                 // No unit but a nanosecond keeps this time.
                 let time = UNIX_EPOCH + Duration::new(1_700_000_001, 987_654_321);
                 for name in ["a", "sub/b", "sub/large"] {
@@ -194,7 +207,7 @@ fn ten_kinds_of_disks_take_every_kind_of_copy() {
                 ] {
                     assert!(side.read(name) == content(len), "{name} on {kind}");
                 }
-                assert_eq!(server.names(), ["big", "f", "pipe", "src"], "{kind}");
+                assert_eq!(server.names(), ["all", "big", "f", "pipe", "src"], "{kind}");
             });
         }
     });

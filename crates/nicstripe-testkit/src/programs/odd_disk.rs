@@ -6,7 +6,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -19,6 +19,8 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+
+use nix::mount::{MntFlags, umount2};
 
 /// Feature that an [`OddDisk`] lacks. None of them has `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +52,10 @@ pub enum Lack {
 /// Owner of all files without [`Lack::Owners`]: the user that network shares map others to.
 pub const NOBODY: u32 = 65534;
 
-/// Mounted file system. Dropping it unmounts it.
+/// Mounted file system. Dropping it unmounts it, also while it is in use.
 pub struct OddDisk {
     shared: Arc<Shared>,
+    folder: PathBuf,
     _session: BackgroundSession,
 }
 
@@ -72,6 +75,7 @@ impl OddDisk {
             .map_err(|error| format!("cannot mount a FUSE file system: {error}"))?;
         Ok(Self {
             shared,
+            folder: folder.to_owned(),
             _session: session,
         })
     }
@@ -90,6 +94,8 @@ impl OddDisk {
 impl Drop for OddDisk {
     fn drop(&mut self) {
         self.release();
+        // The session would leave a disk in use mounted.
+        let _ = umount2(&self.folder, MntFlags::MNT_DETACH);
     }
 }
 
