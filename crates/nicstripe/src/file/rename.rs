@@ -73,3 +73,35 @@ fn rename_to_placeholder(
         error.into()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_placeholder_replaces_nothing_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let dir = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+        let rename = |old: &str, new: &str| {
+            rename_to_placeholder(&dir, old.as_ref(), &dir, new.as_ref()).map_err(|e| e.kind())
+        };
+        fs::write(path("file"), "bytes").unwrap();
+        fs::write(path("theirs"), "").unwrap();
+        fs::create_dir_all(path("dir/sub")).unwrap();
+        fs::create_dir(path("their dir")).unwrap();
+        for (old, new) in [("file", "theirs"), ("dir", "their dir"), ("dir", "theirs")] {
+            assert_eq!(rename(old, new), Err(io::ErrorKind::AlreadyExists));
+        }
+        assert_eq!(rename("missing", "new"), Err(io::ErrorKind::NotFound));
+        assert_eq!(
+            (rename("file", "new"), rename("dir", "new dir")),
+            (Ok(()), Ok(()))
+        );
+        assert_eq!(fs::read(path("new")).unwrap(), b"bytes");
+        assert!(path("new dir/sub").is_dir());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+}
