@@ -257,7 +257,7 @@ fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
                 "{outcome}"
             );
             assert_ne!(
-                outcome.stderr.contains("2 without set-ID bits"),
+                outcome.stderr.contains("2 without all attributes"),
                 kept,
                 "{outcome}"
             );

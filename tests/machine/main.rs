@@ -12,6 +12,8 @@ mod crashes_at_calls;
 #[cfg(target_os = "linux")]
 mod crashes_at_random;
 #[cfg(target_os = "linux")]
+mod odd_disks;
+#[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
 mod threads;
@@ -37,6 +39,7 @@ fn trials() -> Vec<Trial> {
 
     let groups: &[Group] = &[
         (crashes_at_random::TESTS, none),
+        (odd_disks::TESTS, odd_disks::obstacle),
         (service::TESTS, none),
         (threads::TESTS, none),
         (trees_real::TESTS, none),

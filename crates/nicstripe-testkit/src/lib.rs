@@ -12,6 +12,7 @@
 //! | tests that need something the machine may lack | [`trial`](mod@trial), [`tests!`] |
 //! | kills, and faults of system calls | [`crashes`] |
 //! | power cuts of a simulated disk | [`powercuts`] |
+//! | a disk that lacks what ext4 has | [`odd_disk`] |
 //! | benches | [`mod@bench`] |
 //! | traffic, and routes of the kernel, inside a lab | [`traffic`], [`kernel_routes`] |
 #![allow(clippy::unwrap_used)]

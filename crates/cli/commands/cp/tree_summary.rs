@@ -41,7 +41,7 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
         (tree.special, "special files skipped"),
         (
             tree.stripped,
-            "without set-ID bits or root's attributes (special-modes not granted)",
+            "without all attributes (the disk cannot keep them, or special-modes is not granted)",
         ),
         (tree.failed, "failed"),
     ] {
@@ -76,10 +76,7 @@ pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
         ("Number of files newer at the target", tree.newer),
         ("Number of deleted files", tree.deleted),
         ("Number of special files skipped", tree.special),
-        (
-            "Number of entries without set-ID bits or root's attributes",
-            tree.stripped,
-        ),
+        ("Number of entries without all attributes", tree.stripped),
         ("Number of failures", tree.failed),
     ];
     lines

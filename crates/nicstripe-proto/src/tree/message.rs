@@ -31,8 +31,9 @@ pub enum TreeMessage {
         /// `--dry-run`.
         #[n(2)]
         deleted: Vec<Name>,
-        /// Number of further entries that were stored without set-user-ID bits, set-group-ID bits
-        /// or root-only attributes, because the sender may not set these; `None` means 0.
+        /// Number of further entries that were stored without all requested attributes: the file
+        /// system cannot keep them, or the sender may not set set-user-ID bits, set-group-ID bits
+        /// or root-only attributes; `None` means 0.
         #[n(3)]
         stripped: Option<u64>,
     },

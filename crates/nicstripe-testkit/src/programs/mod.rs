@@ -4,6 +4,7 @@ pub mod bench;
 pub mod crashes;
 mod example;
 pub mod kernel_routes;
+pub mod odd_disk;
 mod outcome;
 pub mod pair;
 pub mod powercuts;

@@ -24,9 +24,7 @@ use nicstripe_proto::{
     },
 };
 use parking_lot::Mutex;
-use rustix::fs::{
-    AtFlags, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat,
-};
+use rustix::fs::{AtFlags, FileType, Stat, renameat, statat, unlinkat};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -37,7 +35,10 @@ use super::{
 #[cfg(feature = "bench")]
 use crate::file::stages;
 use crate::{
-    file::{self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root},
+    file::{
+        self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
+        rename_to_free, sync_names,
+    },
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
     session::{
@@ -498,10 +499,10 @@ impl Service {
             .open_parent_for_new(to)
             .map_err(|cause| failed("open the directory of", to, cause))?;
         let renamed = match replace {
-            true => renameat(&old, old_name, &new, new_name),
-            false => renameat_with(&old, old_name, &new, new_name, RenameFlags::NOREPLACE),
+            true => renameat(&old, old_name, &new, new_name).map_err(io::Error::from),
+            false => rename_to_free(&old, old_name, &new, new_name),
         };
-        renamed.map_err(|cause| failed("rename to", to, cause.into()))?;
+        renamed.map_err(|cause| failed("rename to", to, cause))?;
         synced(&new, to)?;
         synced(&old, from)
     }
@@ -709,7 +710,7 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
 }
 
 fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
-    fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
+    sync_names(dir).map_err(|cause| FileError::new("sync the directory of", name, cause))
 }
 
 /// Memory for the map of holes of a received file in bytes: 65,536 extents of 16 bytes, in the list

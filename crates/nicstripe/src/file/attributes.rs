@@ -3,6 +3,10 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use nicstripe_proto::{
@@ -25,7 +29,7 @@ use super::xattrs::{
 };
 
 /// Attributes to set on a received file; `None` keeps the existing value.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Attributes {
     /// Permission bits (0o7777). Set-user-ID and set-group-ID stay unchanged unless `privileged`.
     /// They also stay if they would grant the rights of an owner other than the sender's.
@@ -39,6 +43,23 @@ pub(crate) struct Attributes {
     /// True if the sender may set set-user-ID, set-group-ID, file capabilities and other root-only
     /// attributes.
     pub(crate) privileged: bool,
+    /// True if the sender asked for `mode`; otherwise it is the one that new files usually have.
+    pub(crate) asks_for_mode: bool,
+    /// True for a new object, which nobody else could give a mode.
+    pub(crate) is_new: bool,
+    /// Counter of objects that could not get all requested attributes.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// Number of objects whose file system cannot keep all attributes that were requested.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lost(Arc<AtomicU64>);
+
+impl Lost {
+    /// Returns the number of objects since the last call.
+    pub(crate) fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
 }
 
 impl Attributes {
@@ -61,6 +82,22 @@ impl Attributes {
         Self { privileged, ..self }
     }
 
+    /// Returns the attributes for an object that exists.
+    pub(crate) fn of_existing(self) -> Self {
+        Self {
+            is_new: false,
+            ..self
+        }
+    }
+
+    /// Counts objects that cannot get all requested attributes.
+    pub(crate) fn counted_by(self, lost: &Lost) -> Self {
+        Self {
+            lost: Some(lost.clone()),
+            ..self
+        }
+    }
+
     /// Returns the attributes to set on a new object that was opened by its name. An object of
     /// another user keeps its owner: it is not the new one, or the file system decides on owners.
     pub(crate) fn of_own(&self, stat: &Stat) -> Self {
@@ -76,6 +113,8 @@ impl Attributes {
         Self {
             mode: Some(mode_of(offer, options, mask)),
             mtime: options.preserve.then_some(offer.source.mtime),
+            asks_for_mode: options.preserve,
+            is_new: true,
             ..Self::default()
         }
     }
@@ -90,6 +129,7 @@ impl Attributes {
         Self {
             mode: Some(mode),
             mtime: Some(entry.mtime),
+            is_new: true,
             ..Self::of_owner(entry, rules)
         }
     }
@@ -111,6 +151,7 @@ impl Attributes {
         Self {
             owner,
             xattrs: entry.xattrs.clone().filter(|_| rules.xattrs),
+            asks_for_mode: rules.modes,
             ..Self::default()
         }
     }
@@ -131,6 +172,8 @@ impl Attributes {
 
     /// Sets the attributes that differ from those of `file`, in the order owner, extended
     /// attributes, mode, times: a change of owner clears mode bits, and an ACL changes the mode.
+    ///
+    /// Counts the object if its file system does not keep a requested attribute.
     pub(crate) fn apply(&self, file: impl AsFd) -> io::Result<()> {
         let file = file.as_fd();
         let stat = fstat(file)?;
@@ -142,21 +185,40 @@ impl Attributes {
         };
         // An ACL would grant the rights that `bits_of` withholds.
         let may_have_acl = self.privileged || !is_set_id_file(&stat);
-        if let Some(xattrs) = self.xattrs.as_ref().filter(|_| may_have_acl) {
-            set_xattrs(file, xattrs, owner_kept && self.privileged)?;
-        }
+        let mut are_kept = match self.xattrs.as_ref().filter(|_| may_have_acl) {
+            Some(xattrs) => set_xattrs(file, xattrs, owner_kept && self.privileged)?,
+            None => true,
+        };
         if let Some(mode) = self.mode {
             // A process without root cannot create a file of another owner.
             let is_harmless = owner_kept || !is_root();
             // A change of owner clears bits, and an ACL sets some.
-            fchmod(
-                file,
-                Mode::from_raw_mode(self.bits_of(mode, &fstat(file)?, is_harmless)),
-            )?;
+            let bits = self.bits_of(mode, &fstat(file)?, is_harmless);
+            let set = fchmod(file, Mode::from_raw_mode(bits));
+            self.accept_mode(set, &stat)?;
+            // Some file systems accept every mode and keep none.
+            are_kept &= !self.asks_for_mode || fstat(file)?.st_mode & ALL_BITS == bits;
+        }
+        // Only root may expect to give files away.
+        if let Some(owner) = self.owner.filter(|_| is_root()) {
+            are_kept &= owner_of(&fstat(file)?) == owner;
+        }
+        if let Some(lost) = self.lost.as_ref().filter(|_| !are_kept) {
+            lost.0.fetch_add(1, Ordering::AcqRel);
         }
         match self.mtime {
             Some(mtime) if mtime != mtime_of(&stat) => Ok(futimens(file, &times_of(mtime))?),
             _ => Ok(()),
+        }
+    }
+
+    /// Accepts that a file system has no modes (FAT, SMB, some FUSE file systems). A mode that this
+    /// user may not change, because the object is another user's, stays an error.
+    fn accept_mode(&self, set: rustix::io::Result<()>, stat: &Stat) -> io::Result<()> {
+        let may_change = || self.is_new || is_root() || stat.st_uid == geteuid().as_raw();
+        match set {
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) if may_change() => Ok(()),
+            set => Ok(set?),
         }
     }
 
@@ -188,7 +250,7 @@ impl Attributes {
         if let Some(mode) = self.mode {
             match chmod(&path, Mode::from_raw_mode(mode & !SET_ID_BITS)) {
                 Err(Errno::NOENT) => {}
-                set => set?,
+                set => self.accept_mode(set, &fstat(node)?)?,
             }
         }
         match self.mtime {
@@ -256,7 +318,7 @@ pub(crate) fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-fn times_of(mtime: Timestamp) -> Timestamps {
+pub(super) fn times_of(mtime: Timestamp) -> Timestamps {
     let mtime = Timespec {
         tv_sec: mtime.seconds,
         tv_nsec: mtime.nanoseconds.min(999_999_999).into(),

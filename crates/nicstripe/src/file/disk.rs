@@ -10,7 +10,10 @@ use std::{
     },
 };
 
-use rustix::fs::{SeekFrom, fsync, seek};
+use rustix::{
+    fs::{SeekFrom, fsync, seek},
+    io::Errno,
+};
 
 #[cfg(test)]
 use super::pool::{DiskCall, SimulatedDisk};
@@ -39,9 +42,13 @@ pub(super) fn sync_all(file: &File) -> io::Result<()> {
     sync(file, || file.sync_all())
 }
 
-/// Makes the names in a directory durable.
-pub(super) fn sync_names(dir: &OwnedFd) -> io::Result<()> {
-    sync(dir, || Ok(fsync(dir)?))
+/// Makes the names in a directory durable, as far as its file system can: some network and FUSE
+/// file systems have no sync of a directory.
+pub(crate) fn sync_names(dir: &OwnedFd) -> io::Result<()> {
+    sync(dir, || match fsync(dir) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        synced => Ok(synced?),
+    })
 }
 
 /// Returns the size of a block device in bytes, by seeking to its end; stat(2) does not report it.

@@ -9,12 +9,12 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{AtFlags, statat},
+    fs::{AtFlags, OFlags, statat},
     io::Errno,
 };
 
 use super::{
-    beneath::{entries_of, inode_of},
+    beneath::{entries_of, inode_of, open_entry},
     error::Barred,
 };
 
@@ -68,7 +68,9 @@ pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     if swapped == name || inode(&swapped)? != Some(found) {
         return Ok(false);
     }
-    for entry in entries_of(dir)? {
+    // `dir` may be open with `O_PATH`, which cannot be listed.
+    let listed = open_entry(dir, ".", OFlags::DIRECTORY)?.into();
+    for entry in entries_of(&listed)? {
         let entry = entry?;
         let other = entry.file_name().to_bytes();
         if is_hidden_name(other) && inode(other)? == Some(found) {
@@ -120,12 +122,15 @@ const ROOM_FOR_SUFFIX: usize = 32;
 mod tests {
     use std::fs;
 
+    use rustix::fs::{CWD, Mode, openat};
+
     use super::*;
 
     #[test]
     fn a_hidden_file_is_hidden_under_each_of_its_names() {
         let folder = tempfile::tempdir().unwrap();
-        let dir = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+        let flags = OFlags::DIRECTORY | OFlags::PATH;
+        let dir = openat(CWD, folder.path(), flags, Mode::empty()).unwrap();
         let hidden = hidden_name("x".as_ref(), b"tag", "part");
         let path = |name: &str| folder.path().join(name);
         fs::write(folder.path().join(&hidden), "").unwrap();

@@ -18,13 +18,14 @@ use nicstripe_proto::{
 };
 use parking_lot::Mutex;
 use rustix::{
-    fs::{AtFlags, FlockOperation, OFlags, flock, fstat, statat, unlinkat},
+    fs::{AtFlags, OFlags, fstat, statat, unlinkat},
     io::Errno,
 };
 
 use super::{
     beneath::{inode_of, open_entry},
     disk,
+    lock::Locked,
     ours::Others,
     root::exists,
 };
@@ -32,7 +33,7 @@ use super::{
 /// Locked journal of an unfinished copy, open for appending.
 #[derive(Debug)]
 pub(super) struct JournalFile {
-    file: File,
+    file: Locked,
     header: Header,
     end: Mutex<u64>,
 }
@@ -45,10 +46,10 @@ impl JournalFile {
     ///
     /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock. Other errors if another
     /// user's file cannot be removed.
-    pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
+    pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<Locked> {
         for _ in 0..MOST_FOREIGN {
             match Self::lock_with(dir, name, OFlags::CREATE) {
-                Ok(file) if is_ours(&file)? => return Ok(file),
+                Ok(file) if is_ours(dir, &file)? => return Ok(file),
                 // Not locked by anyone, or a symbolic link.
                 Ok(_) | Err(Errno::LOOP) => {
                     unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?;
@@ -66,19 +67,18 @@ impl JournalFile {
     ///
     /// [`io::ErrorKind::WouldBlock`] if another transfer holds the lock.
     /// [`io::ErrorKind::NotFound`] if the journal is missing or other users may have written it.
-    pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
+    pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<Locked> {
         let file = Self::lock_with(dir, name, OFlags::empty())?;
-        if is_ours(&file)? {
+        if is_ours(dir, &file)? {
             Ok(file)
         } else {
             Err(io::ErrorKind::NotFound.into())
         }
     }
 
-    fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> rustix::io::Result<File> {
+    fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> rustix::io::Result<Locked> {
         loop {
-            let file = open_entry(dir, name, OFlags::RDWR | more)?;
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            let file = Locked::new(open_entry(dir, name, OFlags::RDWR | more)?)?;
             // The previous holder may have removed the file between the two calls; then the lock
             // protects nothing.
             let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -111,7 +111,7 @@ impl JournalFile {
     }
 
     /// Truncates an incomplete record at the end of a replayed journal, and opens it for appending.
-    pub(super) fn resume(file: File, replayed: &Replayed) -> io::Result<Self> {
+    pub(super) fn resume(file: Locked, replayed: &Replayed) -> io::Result<Self> {
         file.set_len(replayed.valid_len)?;
         Ok(Self {
             file,
@@ -120,7 +120,7 @@ impl JournalFile {
         })
     }
 
-    pub(super) fn start(file: File, header: Header) -> io::Result<Self> {
+    pub(super) fn start(file: Locked, header: Header) -> io::Result<Self> {
         file.set_len(0)?;
         file.write_all_at(&header.encode(), 0)?;
         Ok(Self {
@@ -146,8 +146,8 @@ impl JournalFile {
 }
 
 /// Returns true if only this process's user can have written the file.
-fn is_ours(file: &File) -> io::Result<bool> {
-    Others::default().are_all(file)
+fn is_ours(dir: &OwnedFd, file: &File) -> io::Result<bool> {
+    Others::default().are_all(dir, file)
 }
 
 fn foreign(name: &OsStr) -> io::Error {

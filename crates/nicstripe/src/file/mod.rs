@@ -11,11 +11,14 @@ mod hashing;
 mod hidden;
 mod holes;
 mod journal;
+mod lock;
 pub(crate) mod options;
 mod ours;
 mod pinned_path;
 mod pool;
+mod probe;
 mod quota;
+mod rename;
 mod root;
 mod source;
 #[cfg(feature = "bench")]
@@ -27,19 +30,22 @@ mod xattrs;
 #[cfg(test)]
 pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
-    attributes::{Attributes, creation_mask, mode_of, mtime_of, owner_of, umask},
+    attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
         Inode, entries_of, inode_of, is_removed, open_confined, open_entry, open_on_same_mount,
     },
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},
+    disk::sync_names,
     error::Barred,
     hashing::Hashing,
     hidden::{check_given, check_sought, hidden_name, is_hidden_in, is_hidden_name},
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
     pool::{IoPool, Owner},
+    probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
+    rename::rename_to_free,
     root::Root,
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{identity_of, timestamp_of},

@@ -13,12 +13,13 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, readlinkat, statat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat, statat},
     io::Errno,
 };
 
 use super::{
     beneath::{Inode, inode_of, open_confined},
+    disk::sync_names,
     error::{Barred, FileError},
     hidden::{check_given, check_sought, is_hidden_in},
 };
@@ -157,7 +158,7 @@ impl Root {
                     match mkdirat(&parent, component, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {
                             drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?);
-                            fsync(&parent)?;
+                            sync_names(&parent)?;
                         }
                         Err(error) => return Err(error.into()),
                     }

@@ -42,8 +42,8 @@ use nicstripe_proto::{
 };
 use parking_lot::Mutex;
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock,
-    fstat, fstatfs, fstatvfs, openat, statat, unlinkat,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, fallocate, fchmod, fstat, fstatfs, fstatvfs,
+    openat, statat, unlinkat,
 };
 
 use self::{
@@ -58,6 +58,7 @@ use super::{
     error::FileError,
     hidden::hidden_name,
     journal::JournalFile,
+    lock::Locked,
     ours::Others,
     pool::TURN,
     root::exists,
@@ -130,6 +131,8 @@ pub(crate) struct Target {
 #[derive(Debug)]
 struct Files {
     part: File,
+    /// Lock of a file that is written in place; otherwise the journal is locked.
+    _lock: Option<Locked>,
     part_name: OsString,
     journal_name: OsString,
     /// Journal of durable chunks; `None` for in-place targets, whose data is found by comparison.
@@ -221,14 +224,18 @@ impl Target {
         request: TargetRequest,
         state: TargetState,
     ) -> Result<(Self, Vec<Subtree>), FileError> {
-        let (part, size) = match state {
-            TargetState::Device => open_device(&request)?,
+        let (part, lock, size) = match state {
+            TargetState::Device => {
+                let (part, size) = open_device(&request)?;
+                (part, None, size)
+            }
             _ => open_existing(&request)?,
         };
         let compares = request.options.delta || request.options.in_place;
         let basis = compares.then(|| Basis::of_itself(grid_of(&request.offer), size));
         let files = Files {
             part,
+            _lock: lock,
             part_name: OsString::new(),
             journal_name: OsString::new(),
             journal: None,
@@ -258,6 +265,9 @@ impl Target {
         if request.attributes.is_none() && !keeps {
             let (offer, options) = (&request.offer, request.options);
             request.attributes = Some(Attributes::of_offer(offer, options, request.mask()));
+        }
+        if files.state == TargetState::File {
+            request.attributes = request.attributes.map(Attributes::of_existing);
         }
         Self {
             shown: escaped(request.name.as_bytes()),
@@ -508,6 +518,7 @@ fn open_hidden(request: &TargetRequest, grid: Grid) -> Result<(Files, Vec<Subtre
         .collect();
     let files = Files {
         part,
+        _lock: None,
         part_name,
         journal_name,
         journal: Some(journal),
@@ -527,7 +538,7 @@ fn open_hidden(request: &TargetRequest, grid: Grid) -> Result<(Files, Vec<Subtre
 fn begin(
     request: &TargetRequest,
     grid: Grid,
-    file: File,
+    file: Locked,
 ) -> Result<(File, OsString, JournalFile), FileError> {
     let id = JournalId(random_bytes());
     let header = Header {
@@ -544,7 +555,7 @@ fn begin(
     Ok((part, name, journal))
 }
 
-fn lock_journal(request: &TargetRequest, name: &OsStr) -> Result<File, FileError> {
+fn lock_journal(request: &TargetRequest, name: &OsStr) -> Result<Locked, FileError> {
     JournalFile::lock(&request.dir, name).map_err(|cause| match cause.kind() {
         io::ErrorKind::WouldBlock => request.busy("receive", "another transfer is writing it"),
         _ => request.error("create")(cause),
@@ -580,11 +591,12 @@ fn has_one_name(request: &TargetRequest) -> Result<bool, FileError> {
 }
 
 /// Opens the existing file with an exclusive lock. Returns it with its size in bytes.
-fn open_existing(request: &TargetRequest) -> Result<(File, u64), FileError> {
+fn open_existing(request: &TargetRequest) -> Result<(File, Option<Locked>, u64), FileError> {
     let written = || request.busy("write", "another transfer is writing it");
     let part =
         open_part(&request.dir, &request.name, OFlags::empty()).map_err(request.error("open"))?;
-    flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
+    let lock = part.try_clone().map_err(request.error("open"))?;
+    let lock = Locked::new(lock).map_err(|_| written())?;
     remove_earlier(&request.dir, &request.name, &request.peer_key).map_err(|_| written())?;
     let stat = fstat(&part).map_err(|cause| request.error("stat")(cause.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
@@ -596,7 +608,7 @@ fn open_existing(request: &TargetRequest) -> Result<(File, u64), FileError> {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
         fchmod(&part, mode).map_err(|cause| request.error("set the mode of")(cause.into()))?;
     }
-    Ok((part, stat.st_size as u64))
+    Ok((part, Some(lock), stat.st_size as u64))
 }
 
 /// Deletes journal and part file of an earlier attempt of the same peer.
@@ -678,7 +690,7 @@ fn reopen_part(request: &TargetRequest, name: &OsStr) -> io::Result<Option<File>
         owner,
         bits: request.final_mode().unwrap_or_default(),
     };
-    let ours = |file: File| Ok(others.are_all(&file)?.then_some(file));
+    let ours = |file: File| Ok(others.are_all(&request.dir, &file)?.then_some(file));
     match open_part(&request.dir, name, OFlags::empty()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let Some(file) = ours(open_entry(&request.dir, name, OFlags::RDONLY)?)? else {

@@ -96,13 +96,16 @@ fn can_be_kept(name: &[u8], is_root: bool) -> bool {
     is_plain_xattr(name) || (is_root && is_privileged_xattr(name))
 }
 
+/// Sets extended attributes, and removes others of the same namespaces. Returns false if the file
+/// system has none of that kind.
 pub(super) fn set_xattrs(
     file: impl AsFd,
     wanted: &[Xattr],
     may_be_privileged: bool,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let file = file.as_fd();
     let found = read(|list| flistxattr(file, list))?;
+    let mut are_kept = true;
     let wanted: HashMap<&[u8], &[u8]> = wanted
         .iter()
         .map(|xattr| (&xattr.name[..], &xattr.value[..]))
@@ -118,14 +121,12 @@ pub(super) fn set_xattrs(
         let is_allowed =
             is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
-            explain(
-                fsetxattr(file, name, value, XattrFlags::empty()),
-                name,
-                value,
-            )?;
+            let set = fsetxattr(file, name, value, XattrFlags::empty());
+            are_kept &= set != Err(Errno::NOTSUP);
+            explain(set, name, value)?;
         }
     }
-    Ok(())
+    Ok(are_kept)
 }
 
 /// Sets the extended attributes of a symbolic link opened with `O_PATH` through its path in

@@ -116,8 +116,9 @@ pub struct TreeReport {
     pub deleted: u64,
     /// Number of sockets, FIFOs and devices of the source that were skipped.
     pub special: u64,
-    /// Number of files, directories and links stored without set-user-ID and set-group-ID bits or
-    /// root-only attributes, because the sender may not set them
+    /// Number of files, directories and links stored without all requested attributes: the file
+    /// system cannot keep modes, owners or extended attributes, or the sender may not set
+    /// set-user-ID and set-group-ID bits and root-only attributes
     /// ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
     pub stripped: u64,
     /// Number of entries that failed.

@@ -26,6 +26,7 @@ mod part;
 mod placed;
 mod placing;
 mod promised;
+mod spelling;
 mod surplus;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ use self::{
     links::Link,
     outbox::Outbox,
     placed::PlacedInodes,
+    spelling::Spellings,
     surplus::AnnouncedNames,
     writing::{Writing, Wrote},
 };
@@ -177,6 +179,9 @@ struct Receiver {
     /// rejected as busy.
     busy_names: HashSet<u64>,
     placed_inodes: PlacedInodes,
+    spellings: Spellings,
+    /// Units in which the target's file systems keep times, in nanoseconds, by device number.
+    time_units: HashMap<u64, u64>,
     /// Hard links that wait until their file is in place, by the file's ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
@@ -230,6 +235,8 @@ impl Receiver {
             failed: HashSet::new(),
             busy_names: HashSet::new(),
             placed_inodes: PlacedInodes::default(),
+            spellings: Spellings::default(),
+            time_units: HashMap::new(),
             links: HashMap::new(),
             waiting_links: 0,
             writing: Writing::default(),
@@ -410,7 +417,7 @@ impl Receiver {
             && matches!(spot, Spot::Leaf(_) | Spot::Whole)
             && Attributes::takes_privilege(&entry, &self.request.rules)
         {
-            self.out.stripped();
+            self.out.stripped(1);
         }
         if let Some(parent) = entry
             .parent

@@ -9,6 +9,8 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
+use rustix::{fs::fsync, io::Errno};
+
 use super::{private_group::is_private_group, random::random_bytes};
 
 /// Failure to read or write a file of this installation.
@@ -291,9 +293,12 @@ fn make_folder(path: &Path) -> Result<PathBuf, FileError> {
 }
 
 fn sync(folder: &Path) -> Result<(), FileError> {
-    File::open(folder)
-        .and_then(|open| open.sync_all())
-        .map_err(failed("sync folder", folder))
+    let open = File::open(folder).map_err(failed("sync folder", folder))?;
+    match fsync(&open) {
+        // Some network and FUSE file systems have no sync of a directory.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        synced => synced.map_err(|error| failed("sync folder", folder)(error.into())),
+    }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {

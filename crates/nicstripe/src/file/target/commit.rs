@@ -6,10 +6,12 @@ use std::{
 };
 
 use nicstripe_proto::{Digest, Extent, FailCode, Subtree};
-use rustix::fs::{Advice, AtFlags, RenameFlags, fadvise, renameat_with, statat, unlinkat};
+use rustix::fs::{Advice, AtFlags, fadvise, renameat, statat, unlinkat};
 
 use super::{Syncs, Target, TargetState};
-use crate::file::{beneath::inode_of, disk, error::FileError, hashing::Hashing};
+use crate::file::{
+    beneath::inode_of, disk, error::FileError, hashing::Hashing, rename::rename_to_free,
+};
 
 /// Stage of a commit, between its turns.
 #[derive(Debug, Default)]
@@ -155,11 +157,6 @@ impl Target {
         if self.files.state != TargetState::Part {
             return Ok(());
         }
-        let flags = if self.request.options.replace {
-            RenameFlags::empty()
-        } else {
-            RenameFlags::NOREPLACE
-        };
         let (dir, name) = (&self.request.dir, &self.request.name);
         // The owner of the directory can put another file under the name.
         if !self.is_ours(&self.files.part_name).unwrap_or(false) {
@@ -167,8 +164,12 @@ impl Target {
             let cause = io::Error::other("another program replaced the partial file");
             return Err(self.error("name", cause));
         }
-        let renamed = renameat_with(dir, &self.files.part_name, dir, name, flags);
-        renamed.map_err(|cause| self.error("name", cause.into()))?;
+        let renamed = if self.request.options.replace {
+            renameat(dir, &self.files.part_name, dir, name).map_err(io::Error::from)
+        } else {
+            rename_to_free(dir, &self.files.part_name, dir, name)
+        };
+        renamed.map_err(|cause| self.error("name", cause))?;
         self.settle_name()
     }
 

@@ -4,11 +4,18 @@
 use std::{ffi::OsString, io, ops::ControlFlow, os::unix::fs::FileExt};
 
 use nicstripe_proto::{ChunkId, Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
-use rustix::fs::{AtFlags, FileType, OFlags, unlinkat};
+use rustix::{
+    fs::{AtFlags, FileType, OFlags, fstat, statat, unlinkat},
+    io::Errno,
+};
 
 use super::{Files, Spared, Target, TargetRequest, TargetState, is_same};
 use crate::file::{
-    beneath::open_entry, error::FileError, hidden::hidden_name, journal::JournalFile, pool::TURN,
+    beneath::{inode_of, open_entry},
+    error::FileError,
+    hidden::hidden_name,
+    journal::JournalFile,
+    pool::TURN,
     root::exists,
 };
 
@@ -35,10 +42,15 @@ pub(super) fn find_named(request: &TargetRequest, grid: Grid) -> io::Result<Opti
         return Ok(None);
     };
     let part_name = hidden_name(&request.name, &replayed.header.id.0, "part");
-    if exists(&request.dir, &part_name)?.is_some() {
-        return Ok(None);
-    }
     let part = open_entry(&request.dir, &request.name, OFlags::RDONLY)?;
+    match statat(&request.dir, &part_name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => {}
+        // Interrupted between the two steps of a rename without flags.
+        Ok(found) if inode_of(&found) == inode_of(&fstat(&part)?) => {
+            unlinkat(&request.dir, &part_name, AtFlags::empty())?;
+        }
+        found => return found.map(|_| None).map_err(io::Error::from),
+    }
     if part.metadata()?.len() != grid.size {
         // The file is a different one, and the journal is useless without its part file.
         unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
@@ -46,6 +58,7 @@ pub(super) fn find_named(request: &TargetRequest, grid: Grid) -> io::Result<Opti
     }
     let files = Files {
         part,
+        _lock: None,
         part_name: OsString::new(),
         journal_name,
         journal: Some(JournalFile::resume(journal, &replayed)?),

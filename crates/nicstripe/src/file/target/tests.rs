@@ -213,6 +213,17 @@ fn a_thread_that_writes_queued_chunks_hands_over_after_8_mib() {
 }
 
 #[test]
+fn a_rename_that_was_cut_short_between_its_two_names_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let [journal, part] = interrupt(dir.path());
+    // What linkat(2) leaves before the old name is removed.
+    std::fs::hard_link(&part, dir.path().join("target")).unwrap();
+    let (target, _) = open(dir.path(), &offer(1 << 20));
+    assert_eq!(target.files.state, TargetState::Named);
+    assert!(journal.exists() && !part.exists());
+}
+
+#[test]
 fn journals_and_part_files_that_others_may_have_written_are_not_used() {
     let mode = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();

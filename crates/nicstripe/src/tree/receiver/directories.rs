@@ -10,6 +10,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
+    name::escaped,
     tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, Verdict, decide},
 };
 use rustix::{
@@ -24,7 +25,7 @@ use super::{
     surplus::Deleter,
 };
 use crate::{
-    file::{Attributes, FileError, entries_of, is_hidden_in, is_hidden_name},
+    file::{Attributes, FileError, entries_of, inode_of, is_hidden_in, is_hidden_name},
     text::shown_path,
     tree::options::{EntryOutcome, cannot_make_directory},
 };
@@ -375,10 +376,13 @@ impl Receiver {
             // A default ACL of the parent is also that of the new directory.
             Attributes::of_new(entry, rules, dir.creation_mask(self.umask))
                 .privileged(rules.modes && self.request.privileged)
+                .counted_by(&self.out.lost)
         } else if self.request.append_only {
             Attributes::default()
         } else {
-            Attributes::of_same(entry, rules, true).privileged(self.request.privileged)
+            Attributes::of_same(entry, rules, true)
+                .privileged(self.request.privileged)
+                .counted_by(&self.out.lost)
         }
     }
 
@@ -543,14 +547,32 @@ impl Receiver {
         Some((components.into_iter().collect(), name))
     }
 
-    pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
-        match leaf.parent.open() {
+    /// Returns type and metadata of the object under an entry's name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Also if the file system ignores case and the object has another name.
+    pub(super) fn look(&mut self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
+        let dir = match leaf.parent.open() {
             // A dry run has not created the directory.
             Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => {
-                Ok(None)
+                return Ok(None);
             }
-            dir => super::files::look_at(&*dir?, &leaf.name),
+            dir => dir?,
+        };
+        let found = super::files::look_at(&dir, &leaf.name)?;
+        if let Some((_, stat)) = &found
+            && let Some(other) =
+                self.spellings
+                    .other(&dir, leaf.parent.key, &leaf.name, inode_of(stat))?
+        {
+            // It stays, also with `--delete`.
+            self.announced.insert(&leaf.parent, &other);
+            let other = escaped(other.as_bytes());
+            let why = format!("this disk ignores case, and has it as \"{other}\"");
+            return Err(io::Error::other(why));
         }
+        Ok(found)
     }
 }
 

@@ -33,8 +33,8 @@ use super::{
 };
 use crate::{
     file::{
-        Attributes, FileError, Hashing, Inode, Target, TargetRequest, hidden_name, inode_of,
-        mtime_of, open_entry, remove_earlier,
+        Attributes, FileError, Hashing, Inode, MOST_UNIT, Target, TargetRequest, hidden_name,
+        inode_of, mtime_of, nanoseconds_between, open_entry, remove_earlier, time_unit_of,
     },
     tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
@@ -138,14 +138,40 @@ impl Receiver {
         leaf: Leaf,
     ) -> Result<Option<Candidate>, Halt> {
         match self.look(&leaf) {
-            Ok(existing) => Ok(Some(Candidate {
-                entry,
-                leaf,
-                existing,
-            })),
+            Ok(mut existing) => {
+                if let Some((existing, stat)) = &mut existing {
+                    self.take_time(&entry, &leaf, existing, stat);
+                }
+                Ok(Some(Candidate {
+                    entry,
+                    leaf,
+                    existing,
+                }))
+            }
             Err(error) => self
                 .refuse(entry, leaf.shown(), leaf.error("look for", error))
                 .map(|()| None),
+        }
+    }
+
+    /// Gives an existing file the time of the entry if its file system could not keep that time more
+    /// exactly. A dry run, which creates no file to find that out, compares the times as they are.
+    fn take_time(&mut self, entry: &Entry, leaf: &Leaf, existing: &mut Existing, stat: &Stat) {
+        let (Existing::File { size, mtime, .. }, Content::File { size: sent, .. }) =
+            (existing, &entry.content)
+        else {
+            return;
+        };
+        let apart = nanoseconds_between(entry.mtime, *mtime);
+        if size != sent || apart == 0 || apart >= MOST_UNIT || self.request.rules.dry_run {
+            return;
+        }
+        let unit = self.time_units.entry(stat.st_dev).or_insert_with(|| {
+            let dir = leaf.parent.open();
+            dir.and_then(|dir| time_unit_of(&dir)).unwrap_or(1)
+        });
+        if apart < *unit {
+            *mtime = entry.mtime;
         }
     }
 
@@ -274,7 +300,8 @@ impl Receiver {
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes =
             Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum)
-                .privileged(self.request.privileged);
+                .privileged(self.request.privileged)
+                .counted_by(&self.out.lost);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
@@ -339,7 +366,8 @@ impl Receiver {
             return self.settle(entry.parent, false);
         }
         let attributes = Attributes::of_new(&entry, &self.request.rules, self.mask_of(&leaf))
-            .privileged(self.request.privileged);
+            .privileged(self.request.privileged)
+            .counted_by(&self.out.lost);
         let (weight, footprint) = (attributes.weight(), entry.footprint());
         self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());

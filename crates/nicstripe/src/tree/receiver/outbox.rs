@@ -12,7 +12,7 @@ use nicstripe_proto::{
 };
 
 use crate::{
-    file::FileError,
+    file::{FileError, Lost},
     text::logged::boundary,
     tree::{
         channel::{PROGRESS_PAUSE, ReceiverChannel, WalkProgress},
@@ -42,6 +42,8 @@ pub(super) struct Outbox {
     /// Number of entries stored without privileged attributes that were not yet reported to the
     /// sender.
     stripped: u64,
+    /// Counter of entries whose file system did not keep their attributes.
+    pub(super) lost: Lost,
     progress_told: Option<Instant>,
     pub(super) report: TreeReport,
     pub(super) progress: WalkProgress,
@@ -64,6 +66,7 @@ impl Outbox {
             failed_bytes: 0,
             deleted: Vec::new(),
             stripped: 0,
+            lost: Lost::default(),
             progress_told: None,
             specials: HashSet::new(),
             special_bytes: 0,
@@ -176,10 +179,10 @@ impl Outbox {
         self.special_bytes > self.most_special_bytes || self.specials.contains(name)
     }
 
-    /// Counts an entry stored without its privileged attributes.
-    pub(super) fn stripped(&mut self) {
-        self.report.stripped += 1;
-        self.stripped += 1;
+    /// Counts entries stored without some of the requested attributes.
+    pub(super) fn stripped(&mut self, count: u64) {
+        self.report.stripped += count;
+        self.stripped += count;
     }
 
     pub(super) fn deleted(&mut self, name: Name) -> Result<(), Halt> {
@@ -248,6 +251,8 @@ impl Outbox {
     }
 
     fn flush_results(&mut self) -> Result<(), Halt> {
+        let lost = self.lost.take();
+        self.stripped(lost);
         let first_undecided = self.first_undecided;
         let (mut done, later): (Vec<u64>, Vec<u64>) = std::mem::take(&mut self.done)
             .into_iter()
@@ -328,7 +333,9 @@ impl Outbox {
         }))
     }
 
-    pub(super) fn finish(self, result: Result<(), FileError>) {
+    pub(super) fn finish(mut self, result: Result<(), FileError>) {
+        let lost = self.lost.take();
+        self.stripped(lost);
         let report = self.report;
         self.channel.finish(result.map(|()| report));
     }

@@ -1,7 +1,7 @@
 //! Part files of small files in a tree, stored under a hidden name until they are durable.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::File,
     io,
     os::{fd::OwnedFd, unix::fs::FileExt},
@@ -10,15 +10,12 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::{
-    fs::{
-        AtFlags, OFlags, RenameFlags, fstat, fsync, linkat, renameat, renameat_with, statat,
-        unlinkat,
-    },
+    fs::{AtFlags, OFlags, fstat, fsync, renameat, statat, unlinkat},
     io::Errno,
 };
 
 use super::dirs::TreeDir;
-use crate::file::{Attributes, Inode, inode_of, open_entry};
+use crate::file::{Attributes, Inode, inode_of, open_entry, rename_to_free};
 
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
@@ -99,7 +96,7 @@ impl Part {
         if self.replace {
             Ok(renameat(&dir, &self.hidden, &dir, &self.name)?)
         } else {
-            rename_to_free(&dir, &self.hidden, &self.name)
+            rename_to_free(&dir, &self.hidden, &dir, &self.name)
         }
     }
 
@@ -112,18 +109,6 @@ impl Part {
         {
             let _ = unlinkat(&dir, &self.hidden, AtFlags::empty());
         }
-    }
-}
-
-/// Renames a file within a directory. Fails if the new name exists.
-pub(super) fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
-    match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        // Fallback for file systems without `RENAME_NOREPLACE`: linkat(2) does not replace either.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            linkat(dir, from, dir, to, AtFlags::empty())?;
-            Ok(unlinkat(dir, from, AtFlags::empty())?)
-        }
-        other => Ok(other?),
     }
 }
 

@@ -19,9 +19,9 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{Halt, Leaf, Receiver, part::rename_to_free};
+use super::{Halt, Leaf, Receiver};
 use crate::{
-    file::{Attributes, FileError, Inode, hidden_name, inode_of},
+    file::{Attributes, FileError, Inode, hidden_name, inode_of, rename_to_free},
     tree::{metadata::node_of, options::EntryOutcome},
 };
 
@@ -203,7 +203,7 @@ fn put_in_place(
         if replace {
             Ok(renameat(dir, hidden, dir, name)?)
         } else {
-            rename_to_free(dir, hidden, name)
+            rename_to_free(dir, hidden, dir, name)
         }
     };
     let prepared = || {

@@ -194,7 +194,7 @@ fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
 
 /// Returns all names in a directory, read before any deletion: some file systems skip names if
 /// files are deleted while the directory is read.
-fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
+pub(super) fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
     let name = |entry: rustix::io::Result<DirEntry>| {
         Ok(OsString::from_vec(entry?.file_name().to_bytes().to_vec()))
     };
