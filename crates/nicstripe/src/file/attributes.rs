@@ -25,7 +25,7 @@ use rustix::{
 };
 
 use super::xattrs::{
-    default_acl_bits, is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs,
+    Kept, default_acl_bits, is_privileged_xattr, proc_path, set_link_xattrs, set_xattrs,
 };
 
 /// Attributes to set on a received file; `None` keeps the existing value.
@@ -185,11 +185,13 @@ impl Attributes {
         };
         // An ACL would grant the rights that `bits_of` withholds.
         let may_have_acl = self.privileged || !is_set_id_file(&stat);
-        let mut are_kept = match self.xattrs.as_ref().filter(|_| may_have_acl) {
+        let kept = match self.xattrs.as_ref().filter(|_| may_have_acl) {
             Some(xattrs) => set_xattrs(file, xattrs, owner_kept && self.privileged)?,
-            None => true,
+            None => Kept::ALL,
         };
+        let mut are_kept = kept.all;
         if let Some(mode) = self.mode {
+            let mode = mode & (kept.mode | !0o777);
             // A process without root cannot create a file of another owner.
             let is_harmless = owner_kept || !is_root();
             // A change of owner clears bits, and an ACL sets some.

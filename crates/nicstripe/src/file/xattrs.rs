@@ -96,16 +96,33 @@ fn can_be_kept(name: &[u8], is_root: bool) -> bool {
     is_plain_xattr(name) || (is_root && is_privileged_xattr(name))
 }
 
-/// Sets extended attributes, and removes others of the same namespaces. Returns false if the file
-/// system has none of that kind.
+/// Result of setting extended attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// False if the file system has no attributes of that kind, or does not know a user or group of
+    /// an ACL.
+    pub(super) all: bool,
+    /// Permission bits (0o777) that the mode may have. Without its ACL, the group bits of the mode
+    /// would grant the ACL's mask to the group.
+    pub(super) mode: u32,
+}
+
+impl Kept {
+    pub(super) const ALL: Self = Self {
+        all: true,
+        mode: 0o777,
+    };
+}
+
+/// Sets extended attributes, and removes others of the same namespaces.
 pub(super) fn set_xattrs(
     file: impl AsFd,
     wanted: &[Xattr],
     may_be_privileged: bool,
-) -> io::Result<bool> {
+) -> io::Result<Kept> {
     let file = file.as_fd();
     let found = read(|list| flistxattr(file, list))?;
-    let mut are_kept = true;
+    let mut kept = Kept::ALL;
     let wanted: HashMap<&[u8], &[u8]> = wanted
         .iter()
         .map(|xattr| (&xattr.name[..], &xattr.value[..]))
@@ -122,11 +139,21 @@ pub(super) fn set_xattrs(
             is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
             let set = fsetxattr(file, name, value, XattrFlags::empty());
-            are_kept &= set != Err(Errno::NOTSUP);
-            explain(set, name, value)?;
+            let is_acl = name.starts_with(b"system.posix_acl_");
+            // `INVAL`: a user namespace does not map each user.
+            let is_lost = set == Err(Errno::NOTSUP) || (is_acl && set == Err(Errno::INVAL));
+            if !is_lost {
+                explain(set, name, value)?;
+                continue;
+            }
+            kept.all = false;
+            if name == b"system.posix_acl_access" {
+                let group = acl_bits(value, GROUP_OBJ).unwrap_or(0);
+                kept.mode = 0o707 | group << 3;
+            }
         }
     }
-    Ok(are_kept)
+    Ok(kept)
 }
 
 /// Sets the extended attributes of a symbolic link opened with `O_PATH` through its path in
@@ -193,17 +220,23 @@ pub(super) fn default_acl_bits(dir: impl AsFd) -> Option<u32> {
     let mut acl = Vec::with_capacity(MOST_BYTES);
     let len = fgetxattr(dir, "system.posix_acl_default", spare_capacity(&mut acl)).ok()?;
     acl.truncate(len);
-    // linux/posix_acl_xattr.h: the version, then entries of tag, permissions and ID.
-    let entries = acl.strip_prefix(&2u32.to_le_bytes())?;
-    let bits_of = |tag: u16| {
-        let mut entries = entries.chunks_exact(8);
-        let entry = entries.find(|entry| entry[..2] == tag.to_le_bytes())?;
-        Some(u32::from(entry[2]) & 7)
-    };
-    let [user_obj, group_obj, mask, other] = [0x01, 0x04, 0x10, 0x20];
-    let group = bits_of(mask).or_else(|| bits_of(group_obj))?;
-    Some(bits_of(user_obj)? << 6 | group << 3 | bits_of(other)?)
+    let group = acl_bits(&acl, MASK).or_else(|| acl_bits(&acl, GROUP_OBJ))?;
+    Some(acl_bits(&acl, USER_OBJ)? << 6 | group << 3 | acl_bits(&acl, OTHER)?)
 }
+
+/// Returns the permissions of the first entry with this tag in an ACL: after a version of 4 bytes,
+/// entries of tag, permissions and ID (linux/posix_acl_xattr.h).
+fn acl_bits(acl: &[u8], tag: u16) -> Option<u32> {
+    let mut entries = acl.get(4..)?.chunks_exact(8);
+    let entry = entries.find(|entry| entry[..2] == tag.to_le_bytes())?;
+    Some(u32::from(entry[2]) & 7)
+}
+
+/// Tags of ACL entries without an ID (linux/posix_acl.h).
+const USER_OBJ: u16 = 0x01;
+const GROUP_OBJ: u16 = 0x04;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
 
 /// Returns the path of an open file in `/proc`, for system calls that take only a path.
 pub(super) fn proc_path(file: impl AsFd) -> PathBuf {
@@ -252,6 +285,41 @@ mod tests {
                 .collect::<Vec<_>>(),
             expected
         );
+    }
+
+    #[test]
+    fn an_acl_that_cannot_be_kept_grants_nothing_to_the_group() {
+        // The owner rwx, user 7 rwx, the group ---, the mask rwx, others ---; and one without sense.
+        let entry = |tag: u16, bits: u16, id: u32| {
+            [
+                &tag.to_le_bytes()[..],
+                &bits.to_le_bytes(),
+                &id.to_le_bytes(),
+            ]
+            .concat()
+        };
+        let none = u32::MAX;
+        let entries = [
+            entry(USER_OBJ, 7, none),
+            entry(0x02, 7, 7),
+            entry(GROUP_OBJ, 0, none),
+            entry(MASK, 7, none),
+            entry(OTHER, 0, none),
+            entry(0x40, 7, none),
+        ];
+        let acl = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+        let file = tempfile::tempfile().unwrap();
+        let attributes = Attributes {
+            mode: Some(0o770),
+            xattrs: Some(vec![Xattr {
+                name: b"system.posix_acl_access".to_vec().into(),
+                value: acl.into(),
+            }]),
+            ..Attributes::default()
+        };
+        attributes.apply(&file).unwrap();
+        let mode = rustix::fs::fstat(&file).unwrap().st_mode;
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]
