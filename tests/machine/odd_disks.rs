@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = tests![
     two_names_that_a_disk_takes_for_one_are_never_both_copied,
     what_a_disk_cannot_keep_is_said_if_it_was_asked_for,
     without_locks_two_copies_of_a_peer_still_exclude_each_other,
+    a_root_that_stalls_delays_only_its_own_peer,
 ];
 
 /// Kinds of disks: what each lacks, and the copies that say something there.
@@ -311,4 +312,46 @@ fn two_names_that_a_disk_takes_for_one_are_never_both_copied() {
             placed = names;
         }
     }
+}
+
+fn a_root_that_stalls_delays_only_its_own_peer() {
+    let [client, other, server] = std::array::from_fn(|_| Side::here());
+    server.make_dir("disk");
+    let root = server.path("disk");
+    // Before the daemon starts, which sees no later mount of this thread.
+    let disk = OddDisk::mount(&root, &[]).unwrap();
+    for (side, name, rights) in [
+        (&client, "laptop", String::new()),
+        (&other, "other", format!("root={}", root.display())),
+    ] {
+        side.trust(&server, "nas", "");
+        server.trust(side, name, &rights);
+    }
+    let daemon = Daemon::start(&server, &LOOPBACK);
+    let pair = Pair {
+        client,
+        server,
+        daemon,
+    };
+    for side in [&pair.client, &other] {
+        side.write("f", content(MIB));
+    }
+    let copy = || other.start(pair.cp_arguments(&["f", "127.0.0.1:"]));
+    copy().finish().expect(0);
+    let running = pair.start_cp(&["--bwlimit", "1M", "f", "127.0.0.1:slow"]);
+    disk.stall();
+    let stalled: Vec<_> = (0..4).map(|_| copy()).collect();
+    for number in 0..5 {
+        let name = format!("127.0.0.1:f{number}");
+        pair.cp(&["--timeout", "5s", "f", &name]).expect(0);
+    }
+    running.finish().expect(0);
+    disk.release();
+    for copy in stalled {
+        copy.finish();
+    }
+    other
+        .run(pair.cp_arguments(&["-f", "f", "127.0.0.1:"]))
+        .expect(0);
+    assert!(fs::read(root.join("f")).unwrap() == content(MIB));
 }

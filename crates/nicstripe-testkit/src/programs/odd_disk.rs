@@ -2,6 +2,7 @@
 //! shares, of other systems, and of memory cards.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashMap},
     ffi::{OsStr, OsString},
     fs::File,
@@ -20,7 +21,10 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use nix::mount::{MntFlags, umount2};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
 
 /// Feature that an [`OddDisk`] lacks. None of them has `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +64,8 @@ pub struct OddDisk {
 }
 
 impl OddDisk {
-    /// Mounts an empty file system on a folder.
+    /// Mounts an empty file system on a folder, for this thread and the processes that it starts: no
+    /// mount outlives them, however they end.
     pub fn mount(folder: &Path, lacks: &[Lack]) -> Result<Self> {
         let mut state = State::default();
         state
@@ -71,6 +76,8 @@ impl OddDisk {
             state: Mutex::new(state),
             answers: Condvar::new(),
         });
+        leave_the_mounts_of_others()
+            .map_err(|error| format!("cannot enter a mount namespace: {error}"))?;
         let session = fuser::spawn_mount(Server(Arc::clone(&shared)), folder, &Config::default())
             .map_err(|error| format!("cannot mount a FUSE file system: {error}"))?;
         Ok(Self {
@@ -97,6 +104,18 @@ impl Drop for OddDisk {
         // The session would leave a disk in use mounted.
         let _ = umount2(&self.folder, MntFlags::MNT_DETACH);
     }
+}
+
+/// Moves this thread into a mount namespace of its own, unless it is in one.
+fn leave_the_mounts_of_others() -> nix::Result<()> {
+    thread_local!(static HAS_LEFT: Cell<bool> = const { Cell::new(false) });
+    if !HAS_LEFT.get() {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+        mount(none, "/", none, private, none)?;
+        HAS_LEFT.set(true);
+    }
+    Ok(())
 }
 
 /// Returns the reason why this machine cannot mount an [`OddDisk`]; `None` if it can.
