@@ -338,3 +338,42 @@ fn a_status_signal_tells_files_as_well() {
     cp.await_stderr("/55 files, ");
     cp.finish().expect(0);
 }
+
+#[test]
+fn a_directory_copied_into_itself_fails_with_a_sentence() {
+    let pair = Pair::new();
+    let files = pair.server.files();
+    let path = |name: &str| files.join(name).to_str().unwrap().to_owned();
+    for (contents, target, shown) in [
+        ("", "in", "src/in/src"),
+        ("/", "in", "in"),
+        ("", "", "src/src"),
+        ("", "in/deeper", "src/in/deeper/src"),
+    ] {
+        // The daemon's receiver, then the client's.
+        for pull in [false, true] {
+            let src = "src";
+            plant(&files.join(src), "a", "a");
+            let inside = format!("{src}/{target}");
+            let place = match contents {
+                "" => files.join(&inside).join(src),
+                _ => files.join(&inside),
+            };
+            fs::create_dir_all(&place).unwrap();
+            let (from, to) = match pull {
+                false => (path(src) + contents, format!("127.0.0.1:{inside}")),
+                true => (format!("127.0.0.1:{src}{contents}"), path(&inside)),
+            };
+            let outcome = pair.cp(&["-r", &from, &to]).expect(11);
+            let sentence = format!(
+                "cannot copy \"{shown}\": it is the target, and a directory cannot be copied into itself"
+            );
+            assert!(outcome.stderr.contains(&sentence), "{outcome}");
+
+            let excluded = format!("--exclude=/{}", shown.trim_start_matches("src/"));
+            pair.cp(&["-r", &excluded, &from, &to]).expect(0);
+            assert!(place.join("a").exists());
+            fs::remove_dir_all(files.join(src)).unwrap();
+        }
+    }
+}

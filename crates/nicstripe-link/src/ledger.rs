@@ -155,7 +155,12 @@ fn exists(pid: u32) -> bool {
     test_kill_process(pid) != Err(Errno::SRCH)
 }
 
-fn boot_id() -> io::Result<String> {
+/// Returns the random ID that the kernel has chosen at boot.
+///
+/// # Errors
+///
+/// The error of reading `/proc/sys/kernel/random/boot_id`.
+pub fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
         .to_owned())

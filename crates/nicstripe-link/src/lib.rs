@@ -18,7 +18,7 @@
 //! | query the kernel's route | [`route_to`], [`interface_for`] |
 //! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
 //! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
-//! | read host facts and CPU load | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
+//! | read host facts and CPU load | [`HostFacts`], [`boot_id`], [`CpuMeter`], [`interface_details`], [`file_system`] |
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
@@ -57,7 +57,7 @@ pub use crate::{
         name::{InterfaceName, InvalidName, MacAddress},
         sysctls::ipv4_setting,
     },
-    ledger::SHARED_STATE_DIR,
+    ledger::{SHARED_STATE_DIR, boot_id},
     mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, manager::Mtus},
     routes::{
         HostRoute, MAX_ROUTES, RouteError,

@@ -56,6 +56,11 @@ pub struct Entry {
     /// True if hard links to this file or node may follow. The receiver then remembers its inode.
     #[cbor(n(9), default, skip_if = "std::ops::Not::not")]
     pub linked: bool,
+    /// For a directory that the sender reads: hash of its inode number, its device number, and its
+    /// machine. The receiver compares it with the inode of its target, because a directory copied
+    /// into itself would never end. `None` if the sender does not know.
+    #[n(10)]
+    pub inode_hash: Option<u64>,
 }
 
 impl Entry {

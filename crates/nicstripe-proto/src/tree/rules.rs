@@ -197,6 +197,7 @@ mod tests {
             xattrs: None,
             owner_names: None,
             linked: false,
+            inode_hash: None,
         }
     }
 

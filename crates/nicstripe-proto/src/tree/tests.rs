@@ -29,6 +29,7 @@ pub(crate) fn entry(content: Content) -> Entry {
         xattrs: None,
         owner_names: None,
         linked: false,
+        inode_hash: None,
     }
 }
 
@@ -257,6 +258,14 @@ fn an_entry_with_everything_is_pinned() {
     assert_eq!(
         hex(&minicbor::to_vec(&linked).unwrap()),
         "a700070102028142616203820180041901a40582200509f5"
+    );
+    let hashed = Entry {
+        inode_hash: Some(500),
+        ..entry(Content::Directory)
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(&hashed).unwrap()),
+        "a700070102028142616203820180041901a405822005".to_owned() + "0a1901f4"
     );
     let nameless = Entry {
         parent: None,
@@ -538,6 +547,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 xattrs,
                 owner_names,
                 linked: id % 2 == 1,
+                inode_hash: (id % 3 == 1).then_some(id),
             }
         },
     )

@@ -11,6 +11,7 @@ pub(crate) mod anchor;
 pub(crate) mod channel;
 pub(crate) mod filter;
 mod halt;
+mod inode_hash;
 mod metadata;
 mod options;
 mod owners;

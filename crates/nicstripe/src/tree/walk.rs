@@ -28,6 +28,7 @@ use super::{
     acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
+    inode_hash::inode_hash,
     metadata::node_of,
     options::FailedEntry,
     owners::Owners,
@@ -416,6 +417,8 @@ impl Walk {
         let owner = self.rules.owners.then(|| owner_of(&looked.stat));
         let linked = matches!(content, Content::File { .. } | Content::Node(_))
             && self.names_of_files.contains_key(&inode_of(&looked.stat));
+        let is_read = content == Content::Directory && !self.is_beyond(&looked.stat);
+        let inode_hash = is_read.then(|| inode_hash(inode_of(&looked.stat)));
         let entry = Entry {
             id,
             parent: looked.parent,
@@ -427,6 +430,7 @@ impl Walk {
             owner_names: self.names_of(owner, xattrs.as_deref()),
             xattrs,
             linked,
+            inode_hash: inode_hash.flatten(),
         };
         self.found.push_back(WalkItem::Entry(Box::new(FoundEntry {
             entry,

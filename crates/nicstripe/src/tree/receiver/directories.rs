@@ -27,7 +27,10 @@ use super::{
 use crate::{
     file::{Attributes, FileError, entries_of, inode_of, is_hidden_in, is_hidden_name},
     text::shown_path,
-    tree::options::{EntryOutcome, cannot_make_directory},
+    tree::{
+        inode_hash::inode_hash,
+        options::{EntryOutcome, cannot_make_directory},
+    },
 };
 
 /// Destination of the top-level entries of a tree.
@@ -275,6 +278,14 @@ impl Receiver {
 
     pub(super) fn on_directory(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
         let is_shared = self.note_announced(&entry, Some(&leaf));
+        let target = leaf.parent.source_inode().and_then(inode_hash);
+        if target.is_some() && entry.inode_hash == target {
+            let text = "it is the target, and a directory cannot be copied into itself";
+            return Err(Halt::Failed(
+                leaf.error("copy", io::Error::other(text))
+                    .with_code(FailCode::NotAFile),
+            ));
+        }
         let shown = leaf.shown();
         let existing = match self.look(&leaf) {
             Ok(existing) => existing.map(|(existing, _)| existing),

@@ -187,6 +187,15 @@ impl TreeDir {
         }
     }
 
+    /// Returns the device and inode number of the source in which the directory lies, or which it
+    /// is, once that was opened; `None` in the target of several sources.
+    pub(super) fn source_inode(&self) -> Option<(u64, u64)> {
+        match &self.parent {
+            _ if self.is_source => self.state.lock().identity,
+            parent => parent.as_ref()?.source_inode(),
+        }
+    }
+
     /// Returns the key of a name in this directory, see [`TreeDir::key`].
     pub(super) fn key_of(&self, name: &OsStr) -> u64 {
         self.ground.seed.hash_one((self.key, name))

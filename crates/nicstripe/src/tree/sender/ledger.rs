@@ -419,6 +419,7 @@ mod tests {
             xattrs,
             owner_names: None,
             linked: false,
+            inode_hash: None,
         };
         Announced::of(&mut FoundEntry {
             entry,

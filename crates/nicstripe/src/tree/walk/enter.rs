@@ -124,7 +124,7 @@ impl Walk {
     }
 
     pub(super) fn enter(&mut self, looked: StatEntry, dir: &OwnedFd, selection: Selection) {
-        if self.walk.one_file_system && looked.stat.st_dev != self.device {
+        if self.is_beyond(&looked.stat) {
             let id = self.tell(looked, Content::Directory, None);
             return self.found.push_back(WalkItem::EndDirectory {
                 id,
@@ -148,6 +148,11 @@ impl Walk {
                     .extend([failed, WalkItem::EndDirectory { id, complete }]);
             }
         }
+    }
+
+    /// Returns true if the walk does not enter a directory because of its file system.
+    pub(super) fn is_beyond(&self, stat: &Stat) -> bool {
+        self.walk.one_file_system && stat.st_dev != self.device
     }
 
     fn open_directory(&self, looked: &StatEntry, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {

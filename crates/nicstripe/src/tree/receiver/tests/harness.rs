@@ -295,6 +295,7 @@ impl Sending {
             xattrs: None,
             owner_names: None,
             linked: true,
+            inode_hash: None,
         }
     }
 
