@@ -190,20 +190,25 @@ impl Attributes {
             None => Kept::ALL,
         };
         let mut are_kept = kept.all;
+        // A change of owner clears mode bits, and an ACL sets some.
+        let mut found = fstat(file)?;
+        let is_root = is_root();
         if let Some(mode) = self.mode {
             let mode = mode & (kept.mode | !0o777);
             // A process without root cannot create a file of another owner.
-            let is_harmless = owner_kept || !is_root();
-            // A change of owner clears bits, and an ACL sets some.
-            let bits = self.bits_of(mode, &fstat(file)?, is_harmless);
-            let set = fchmod(file, Mode::from_raw_mode(bits));
-            self.accept_mode(set, &stat)?;
+            let is_harmless = owner_kept || !is_root;
+            let bits = self.bits_of(mode, &found, is_harmless);
+            if found.st_mode & ALL_BITS != bits {
+                let set = fchmod(file, Mode::from_raw_mode(bits));
+                self.accept_mode(set, &stat)?;
+                found = fstat(file)?;
+            }
             // Some file systems accept every mode and keep none.
-            are_kept &= !self.asks_for_mode || fstat(file)?.st_mode & ALL_BITS == bits;
+            are_kept &= !self.asks_for_mode || found.st_mode & ALL_BITS == bits;
         }
         // Only root may expect to give files away.
-        if let Some(owner) = self.owner.filter(|_| is_root()) {
-            are_kept &= owner_of(&fstat(file)?) == owner;
+        if let Some(owner) = self.owner.filter(|_| is_root) {
+            are_kept &= owner_of(&found) == owner;
         }
         if let Some(lost) = self.lost.as_ref().filter(|_| !are_kept) {
             lost.0.fetch_add(1, Ordering::AcqRel);

@@ -39,7 +39,9 @@ pub(crate) use self::{
     disk::sync_names,
     error::Barred,
     hashing::Hashing,
-    hidden::{check_given, check_sought, hidden_name, is_hidden_in, is_hidden_name},
+    hidden::{
+        check_given, check_sought, has_exact_names, hidden_name, is_hidden_in, is_hidden_name,
+    },
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
     pool::{IoPool, Owner},

@@ -217,8 +217,10 @@ impl Receiver {
         // A directory that a dry run has not made hides nothing.
         let dir = leaf.parent.open().ok();
         let is_hidden = match &dir {
-            Some(dir) => is_hidden_in(dir, &leaf.name).unwrap_or(true),
-            None => is_hidden_name(leaf.name.as_bytes()),
+            Some(dir) if !leaf.parent.has_exact_names(dir) => {
+                is_hidden_in(dir, &leaf.name).unwrap_or(true)
+            }
+            _ => is_hidden_name(leaf.name.as_bytes()),
         };
         let error = if is_hidden {
             refused("names like this are reserved for partial files")
@@ -573,6 +575,7 @@ impl Receiver {
         };
         let found = super::files::look_at(&dir, &leaf.name)?;
         if let Some((_, stat)) = &found
+            && !leaf.parent.has_exact_names(&dir)
             && let Some(other) =
                 self.spellings
                     .other(&dir, leaf.parent.key, &leaf.name, inode_of(stat))?

@@ -14,7 +14,9 @@ use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
 use parking_lot::Mutex;
 use rustix::fs::{OFlags, fstat};
 
-use crate::file::{Barred, creation_mask, inode_of, most_directories, open_confined};
+use crate::file::{
+    Barred, creation_mask, has_exact_names, inode_of, most_directories, open_confined,
+};
 
 /// Root directory of a received tree. No name can lead out of it.
 ///
@@ -108,6 +110,8 @@ struct State {
     identity: Option<(u64, u64)>,
     /// Result of [`TreeDir::creation_mask`], once known.
     mask: Option<u32>,
+    /// Result of [`has_exact_names`], once known.
+    exact: Option<bool>,
 }
 
 impl TreeDir {
@@ -233,6 +237,13 @@ impl TreeDir {
             self.state.lock().mask = Some(mask);
             mask
         })
+    }
+
+    /// Returns true if no file in the directory has another name than the listed ones, see
+    /// [`has_exact_names`].
+    pub(super) fn has_exact_names(&self, dir: &OwnedFd) -> bool {
+        let known = self.state.lock().exact;
+        known.unwrap_or_else(|| *self.state.lock().exact.insert(has_exact_names(dir)))
     }
 
     /// Opens a directory on the same file system, to sync that file system.
