@@ -87,7 +87,7 @@ pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
 /// lists. False for a file system that may ignore case, and for an unknown one.
 ///
 /// Saves a tree's receiver three system calls for each entry that [`is_hidden_in`] and the check of
-/// the spelling need: 0.79 s instead of 0.62 s for 100,000 unchanged files.
+/// the spelling need: 0.14 s instead of 0.18 s for 30,000 unchanged files over loopback.
 pub(crate) fn has_exact_names(dir: impl AsFd) -> bool {
     // linux/magic.h: ext2, ext3 and ext4; tmpfs; Btrfs.
     let kinds = [0xEF53, 0x0102_1994, 0x9123_683E];
