@@ -280,8 +280,8 @@ impl Receiver {
 
     pub(super) fn on_directory(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
         let is_shared = self.note_announced(&entry, Some(&leaf));
-        let target = leaf.parent.source_inode().and_then(inode_hash);
-        if target.is_some() && entry.inode_hash == target {
+        let target = || leaf.parent.source_inode().and_then(inode_hash);
+        if entry.inode_hash.is_some() && entry.inode_hash == target() {
             let text = "it is the target, and a directory cannot be copied into itself";
             return Err(Halt::Failed(
                 leaf.error("copy", io::Error::other(text))
