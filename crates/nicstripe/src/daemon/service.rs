@@ -24,7 +24,7 @@ use nicstripe_proto::{
     },
 };
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Stat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -37,7 +37,7 @@ use crate::file::stages;
 use crate::{
     file::{
         self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
-        rename_to_free, sync_names,
+        rename_to_free, stat_entry, sync_names,
     },
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
@@ -650,11 +650,7 @@ impl Page {
 
 /// Returns the metadata of a name in a directory, or `None` if it does not exist.
 fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
-    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(described(&stat))),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    Ok(stat_entry(dir, name)?.as_ref().map(described))
 }
 
 fn described(stat: &Stat) -> ObjectStat {

@@ -4,14 +4,14 @@ use std::{
     ffi::OsStr,
     fs::File,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Component, Path},
 };
 
 use rustix::{
     fs::{
         AtFlags, Dir, DirEntry, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags,
-        fstat, openat, openat2, statat, statx,
+        fstat, fstatfs, openat, openat2, statat, statx,
     },
     io::{Errno, Result},
 };
@@ -25,6 +25,15 @@ pub(crate) fn open_entry<P: rustix::path::Arg>(
 ) -> Result<File> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+/// Returns the metadata of the entry `name` of a directory, of a symbolic link itself; `None` if it
+/// does not exist.
+pub(crate) fn stat_entry<P: rustix::path::Arg>(dir: &OwnedFd, name: P) -> Result<Option<Stat>> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        stat => stat.map(Some),
+    }
 }
 
 /// Opens `path` beneath `dir`; an empty path opens `dir` itself. Fails if the path contains a
@@ -141,6 +150,13 @@ pub(crate) type Inode = (u64, u64);
 
 pub(crate) fn inode_of(stat: &Stat) -> Inode {
     (stat.st_dev, stat.st_ino)
+}
+
+/// Returns true if a file is known to be on a file system of one of these types (statfs(2),
+/// linux/magic.h).
+pub(super) fn is_on(file: impl AsFd, types: &[u32]) -> bool {
+    // The field's type differs between architectures; the numbers have 32 bits.
+    fstatfs(file).is_ok_and(|stat| types.contains(&(stat.f_type as u32)))
 }
 
 /// `openat2` flags that confine a path to the directory and reject symbolic links in it.

@@ -12,12 +12,12 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{AtFlags, OFlags, fstatfs, ioctl_getflags, statat},
+    fs::{OFlags, ioctl_getflags},
     io::Errno,
 };
 
 use super::{
-    beneath::{entries_of, inode_of, open_entry},
+    beneath::{entries_of, inode_of, is_on, open_entry, stat_entry},
     error::Barred,
 };
 
@@ -55,10 +55,7 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 /// Returns true if a name leads to a hidden file, also by another spelling: some file systems
 /// ignore case, and FAT has short names. Compares the inodes then.
 pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-    let inode = |name: &[u8]| match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => Ok(None),
-        found => Ok::<_, io::Error>(Some(inode_of(&found?))),
-    };
+    let inode = |name: &[u8]| Ok::<_, io::Error>(stat_entry(dir, name)?.as_ref().map(inode_of));
     let name = name.as_bytes();
     if is_hidden_name(name) {
         return Ok(true);
@@ -89,11 +86,10 @@ pub(crate) fn is_hidden_in(dir: &OwnedFd, name: &OsStr) -> io::Result<bool> {
 /// Saves a tree's receiver three system calls for each entry that [`is_hidden_in`] and the check of
 /// the spelling need: 0.14 s instead of 0.18 s for 30,000 unchanged files over loopback.
 pub(crate) fn has_exact_names(dir: impl AsFd) -> bool {
-    // linux/magic.h: ext2, ext3 and ext4; tmpfs; Btrfs.
-    let kinds = [0xEF53, 0x0102_1994, 0x9123_683E];
-    let is_known = fstatfs(&dir).is_ok_and(|stat| kinds.contains(&(stat.f_type as u32)));
+    // ext2, ext3 and ext4; tmpfs; Btrfs.
+    let types = [0xEF53, 0x0102_1994, 0x9123_683E];
     // linux/fs.h: FS_CASEFOLD_FL, which only an empty directory can get.
-    is_known && ioctl_getflags(dir).is_ok_and(|flags| flags.bits() & 0x4000_0000 == 0)
+    is_on(&dir, &types) && ioctl_getflags(dir).is_ok_and(|flags| flags.bits() & 0x4000_0000 == 0)
 }
 
 fn swap_case(byte: u8) -> u8 {

@@ -33,6 +33,7 @@ pub(crate) use self::{
     attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
         Inode, entries_of, inode_of, is_removed, open_confined, open_entry, open_on_same_mount,
+        stat_entry,
     },
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io,
     os::fd::OwnedFd,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     beneath::{Inode, inode_of, open_confined},
-    root::Root,
+    root::{Root, push_components},
 };
 
 /// Path of a directory as far as only the administrator can change it: an open directory, and the
@@ -116,19 +116,12 @@ impl Walk {
     }
 
     fn push(&mut self, path: &Path) -> io::Result<()> {
-        if path.is_absolute() {
-            self.dir = open_slash()?;
-            self.path = PathBuf::from("/");
-        }
-        let components = path.components().rev();
-        self.ahead.extend(
-            components
-                .filter(|component| {
-                    matches!(component, Component::Normal(_) | Component::ParentDir)
-                })
-                .map(|component| component.as_os_str().to_owned()),
-        );
-        Ok(())
+        let Ok(beneath_slash) = path.strip_prefix("/") else {
+            return push_components(&mut self.ahead, path);
+        };
+        self.dir = open_slash()?;
+        self.path = PathBuf::from("/");
+        push_components(&mut self.ahead, beneath_slash)
     }
 
     /// Enters the next component or follows it. Returns false if it is missing.

@@ -13,19 +13,19 @@ use std::{
 
 use nicstripe_proto::Name;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat, statat},
+    fs::{CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat},
     io::Errno,
 };
 
 use super::{
-    beneath::{Inode, inode_of, open_confined},
+    beneath::{Inode, inode_of, open_confined, stat_entry},
     disk::sync_names,
     error::{Barred, FileError},
     hidden::{check_given, check_sought, is_hidden_in},
 };
 use crate::trust::Home;
 
-/// Served directory, held open. The kernel resolves names beneath it (`openat2`, Linux 5.6).
+/// Served directory, held open. [`open_confined`] resolves names beneath it.
 ///
 /// Every name from a peer is checked here. Peers cannot access part files and journals, even
 /// through a symbolic link.
@@ -237,7 +237,7 @@ fn sought_in(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
 }
 
 /// Pushes the components of a path onto the stack, so that the first one is on top.
-fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
+pub(super) fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for component in path.components().rev() {
         match component {
             Component::Normal(_) | Component::ParentDir => {
@@ -256,11 +256,8 @@ const MOST_STEPS: usize = 1024;
 
 /// Returns the file type of the entry `name` in `dir`, if it exists.
 pub(super) fn exists(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
-    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let stat = stat_entry(dir, name)?;
+    Ok(stat.map(|stat| FileType::from_raw_mode(stat.st_mode)))
 }
 
 fn path_of(name: &Name) -> PathBuf {

@@ -12,9 +12,10 @@ use nicstripe_proto::{
     SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value, message::GetRange, name::escaped,
     tree::PACKED_MOST,
 };
-use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
 use super::{
+    beneath::is_on,
     buffer::{BufferPool, ChunkBuffer},
     compress::Packer,
     disk,
@@ -333,8 +334,7 @@ fn is_unsized(file: &File) -> bool {
     is_regular && tells_no_sizes(file)
 }
 
-/// Returns true if a file system generates files on read and reports meaningless sizes (statfs(2),
-/// linux/magic.h).
+/// Returns true if a file system generates files on read and reports meaningless sizes.
 pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
     const PROC: u32 = 0x9fa0;
     const SYSFS: u32 = 0x6265_6572;
@@ -343,8 +343,7 @@ pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
     const SECURITYFS: u32 = 0x7363_6673;
     const CGROUP2: u32 = 0x6367_7270;
     let kinds = [PROC, SYSFS, DEBUGFS, TRACEFS, SECURITYFS, CGROUP2];
-    // The field's type differs between architectures; the numbers have 32 bits.
-    fstatfs(file).is_ok_and(|stat| kinds.contains(&(stat.f_type as u32)))
+    is_on(file, &kinds)
 }
 
 /// Reads a generated file to its end to learn its size; at most [`PACKED_MOST`] bytes.

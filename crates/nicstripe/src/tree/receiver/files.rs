@@ -18,10 +18,7 @@ use nicstripe_proto::{
     },
 };
 use parking_lot::Mutex;
-use rustix::{
-    fs::{AtFlags, FileType, OFlags, Stat, fstat, fstatvfs, readlinkat, statat},
-    io::Errno,
-};
+use rustix::fs::{FileType, OFlags, Stat, fstat, fstatvfs, readlinkat};
 
 use super::{
     Completion, Halt, Leaf, MOST_WEIGHT, Receiver, ReceiverInput,
@@ -34,7 +31,8 @@ use super::{
 use crate::{
     file::{
         Attributes, FileError, Hashing, Inode, MOST_UNIT, Target, TargetRequest, hidden_name,
-        inode_of, mtime_of, nanoseconds_between, open_entry, remove_earlier, time_unit_of,
+        inode_of, mtime_of, nanoseconds_between, open_entry, remove_earlier, stat_entry,
+        time_unit_of,
     },
     tree::{channel::Answer, metadata::node_of, options::EntryOutcome},
 };
@@ -740,9 +738,8 @@ impl Receiver {
 /// Returns type and metadata of a name in a directory, if it exists; does not follow symbolic
 /// links.
 pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existing, Stat)>> {
-    let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(None),
-        stat => stat?,
+    let Some(stat) = stat_entry(dir, name)? else {
+        return Ok(None);
     };
     let existing = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Existing::File {

@@ -7,13 +7,8 @@ use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
-use rustix::{
-    fs::{AtFlags, statat},
-    io::Errno,
-};
-
 use super::surplus::names_in;
-use crate::file::{Inode, inode_of};
+use crate::file::{Inode, inode_of, stat_entry};
 
 /// Names in the last directory that ignored case, so that it is not listed for each of its names.
 #[derive(Debug, Default)]
@@ -35,9 +30,9 @@ impl Spellings {
         name: &OsStr,
         found: Inode,
     ) -> io::Result<Option<OsString>> {
-        let leads_to_it = |name: &OsStr| match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(false),
-            stat => Ok::<_, io::Error>(inode_of(&stat?) == found),
+        let leads_to_it = |name: &OsStr| {
+            let stat = stat_entry(dir, name)?;
+            Ok::<_, io::Error>(stat.is_some_and(|stat| inode_of(&stat) == found))
         };
         let Some(swapped) = in_other_case(name) else {
             return Ok(None);
