@@ -1,9 +1,9 @@
 //! Client and daemon on the two simulated hosts of a lab.
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
-use nicstripe_testkit::{Daemon, Outcome, Process, Side};
+use nicstripe_testkit::{Daemon, Outcome, Process, Side, program};
 use tempfile::TempDir;
 
 /// Lab with a daemon on host B that serves files to a client on host A.
@@ -57,11 +57,18 @@ impl Hosts {
         }
     }
 
+    /// Returns a command for `nicstripe cp` with these arguments and the daemon's port, without
+    /// starting it.
+    pub(crate) fn cp_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client.command(program());
+        let port = self.daemon.port.to_string();
+        command.args(["cp", "--port", &port]).args(arguments);
+        command
+    }
+
     /// Starts `nicstripe cp` with these arguments and the daemon's port.
     pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
-        let port = self.daemon.port.to_string();
-        self.client
-            .start([&["cp", "--port", &port], arguments].concat())
+        Process::spawn(self.cp_command(arguments))
     }
 
     /// Runs `nicstripe cp` with these arguments and the daemon's port, and waits until it exits.

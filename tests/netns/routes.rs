@@ -3,14 +3,16 @@
 
 use std::{
     fs,
+    io::Write,
     path::Path,
+    process::ChildStdin,
     thread,
     time::{Duration, Instant},
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
-    Process, content,
+    Outcome, Process, content,
     kernel_routes::{self, KernelRoute, NICSTRIPE, Watch},
     link, number, tests,
     trial::Test,
@@ -76,19 +78,40 @@ const COPY: [&str; 5] = [
     "--routes",
     "always",
     "--json-stream",
-    "source",
+    "-",
     "10.77.1.2:target",
 ];
 
+/// Copy of a pipe. It cannot end before [`Held::finish`] writes the second half.
+struct Held {
+    cp: Process,
+    pipe: ChildStdin,
+}
+
+impl Held {
+    /// Starts a copy and waits until data flows.
+    fn start(hosts: &Hosts, arguments: &[&str], half: &[u8]) -> Self {
+        let (cp, mut pipe) = Process::spawn_open(hosts.cp_command(arguments));
+        pipe.write_all(half).unwrap();
+        cp.await_bytes(MIB as u64);
+        Self { cp, pipe }
+    }
+
+    fn finish(mut self, half: &[u8]) -> Outcome {
+        self.pipe.write_all(half).unwrap();
+        drop(self.pipe);
+        self.cp.finish()
+    }
+}
+
 fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     let hosts = hosts();
-    let bytes = content(32 * MIB);
-    Way::Put.prepare(&hosts, &bytes);
-    let cp = hosts.start_cp(&COPY);
-    cp.await_bytes(MIB as u64);
+    let bytes = content(16 * MIB);
+    let (first, second) = bytes.split_at(8 * MIB);
+    let copy = Held::start(&hosts, &COPY, first);
     assert_eq!(present(&hosts), with_ours(&hosts));
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
-    let owner = format!("in use by process {}", helper_of(&cp).unwrap());
+    let owner = format!("in use by process {}", helper_of(&copy.cp).unwrap());
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(
         lines,
@@ -101,7 +124,7 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), with_ours(&hosts));
 
-    let report = cp.finish().expect(0).document();
+    let report = copy.finish(second).expect(0).document();
     assert_eq!(number(&report, "routes_installed"), 2);
     Way::Put.check(&hosts, &bytes, &report);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
@@ -128,34 +151,32 @@ fn kill(pid: u32) {
 }
 
 /// Starts a copy and waits until data flows. Panics unless the copy's routes are installed by then.
-fn started(hosts: &Hosts) -> Process {
-    Way::Put.prepare(hosts, &content(32 * MIB));
-    let cp = hosts.start_cp(&COPY);
-    cp.await_bytes(MIB as u64);
+fn started(hosts: &Hosts) -> Held {
+    let copy = Held::start(hosts, &COPY, &content(8 * MIB));
     assert_eq!(present(hosts), with_ours(hosts));
-    cp
+    copy
 }
 
 /// Starts a copy and kills it together with its route helper. The copy's routes stay installed.
 fn killed(hosts: &Hosts) {
-    let cp = started(hosts);
-    kill(helper_of(&cp).unwrap());
-    cp.kill();
+    let copy = started(hosts);
+    kill(helper_of(&copy.cp).unwrap());
+    copy.cp.kill();
     assert_eq!(present(hosts), with_ours(hosts));
 }
 
 fn routes_of_a_killed_copy_go_at_once() {
     let hosts = hosts();
     // `kill` returns once standard error is closed, by the process and by its helper.
-    started(&hosts).kill();
+    started(&hosts).cp.kill();
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
 fn a_copy_whose_helper_was_killed_ends_as_it_should() {
     let hosts = hosts();
-    let cp = started(&hosts);
-    kill(helper_of(&cp).unwrap());
-    cp.finish().expect(0);
+    let copy = started(&hosts);
+    kill(helper_of(&copy.cp).unwrap());
+    copy.finish(&content(MIB)).expect(0);
     // The routes have no owner, and the next start removes them.
     hosts.client.run(["routes", "clean"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
@@ -163,7 +184,7 @@ fn a_copy_whose_helper_was_killed_ends_as_it_should() {
 
 fn routes_come_back_when_their_interface_does() {
     let hosts = hosts();
-    let cp = started(&hosts);
+    let copy = started(&hosts);
     let eth2 = hosts.lab.interface_index(Host::A, 1);
     hosts
         .lab
@@ -187,14 +208,14 @@ fn routes_come_back_when_their_interface_does() {
         );
         thread::sleep(Duration::from_millis(5));
     }
-    cp.finish().expect(0);
+    copy.finish(&content(MIB)).expect(0);
     assert_eq!(present(&hosts), []);
 }
 
 fn what_speaks_to_the_network_cannot_change_routes() {
     let hosts = hosts();
-    let cp = started(&hosts);
-    let threads = fs::read_dir(format!("/proc/{}/task", cp.id())).unwrap();
+    let copy = started(&hosts);
+    let threads = fs::read_dir(format!("/proc/{}/task", copy.cp.id())).unwrap();
     let rights: Vec<u64> = threads
         .map(|thread| effective_rights(&thread.unwrap().path()))
         .collect();
@@ -202,9 +223,12 @@ fn what_speaks_to_the_network_cannot_change_routes() {
         rights.len() > 1 && rights.iter().all(|rights| rights & NET_ADMIN == 0),
         "{rights:x?}"
     );
-    let helper = effective_rights(Path::new(&format!("/proc/{}", helper_of(&cp).unwrap())));
+    let helper = effective_rights(Path::new(&format!(
+        "/proc/{}",
+        helper_of(&copy.cp).unwrap()
+    )));
     assert_eq!(helper, NET_ADMIN);
-    cp.finish().expect(0);
+    copy.finish(&content(MIB)).expect(0);
 }
 
 fn effective_rights(process: &Path) -> u64 {
@@ -237,9 +261,8 @@ fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
     let hosts = hosts();
     make_strict(&hosts);
     let bytes = content(32 * MIB);
-    Way::Put.prepare(&hosts, &bytes);
-    let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
-    cp.await_bytes(MIB as u64);
+    let (first, second) = bytes.split_at(8 * MIB);
+    let copy = Held::start(&hosts, &["--json-stream", "-", "10.77.1.2:target"], first);
     // The first cable needs no route.
     let ours = KernelRoute {
         destination: hosts.lab.address(Host::B, 1),
@@ -247,7 +270,7 @@ fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
         protocol: NICSTRIPE,
     };
     assert_eq!(present(&hosts), [ours, decoy(&hosts)]);
-    let report = cp.finish().expect(0).document();
+    let report = copy.finish(second).expect(0).document();
     assert_eq!(number(&report, "routes_installed"), 1);
     for interface in ["eth1", "eth2"] {
         assert!(
@@ -306,23 +329,20 @@ fn routes_of_a_copy_killed_with_its_helper_go_at_the_next_start() {
     let hosts = hosts();
     killed(&hosts);
     // This copy itself installs no routes.
-    hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
+    hosts.cp(&["-", "10.77.1.2:target"]).expect(0);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
 fn an_interrupted_copy_leaves_no_route() {
     let hosts = hosts();
-    Way::Put.prepare(&hosts, &content(32 * MIB));
-    let cp = hosts.start_cp(&COPY);
-    cp.await_bytes(MIB as u64);
-    cp.signal(Signal::INT);
-    cp.finish().expect(130);
+    let copy = started(&hosts);
+    copy.cp.signal(Signal::INT);
+    copy.cp.finish().expect(130);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
 fn a_route_that_is_not_ours_is_not_replaced() {
     let hosts = hosts();
-    hosts.client.write("source", b"bytes");
     let theirs = KernelRoute {
         destination: [10, 77, 2, 2].into(),
         ..decoy(&hosts)
@@ -339,7 +359,6 @@ fn a_route_that_is_not_ours_is_not_replaced() {
 
 fn without_the_right_to_it_always_is_an_error() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(200); 2]);
-    hosts.client.write("source", b"bytes");
     let outcome = hosts.cp(&COPY);
     assert!(!outcome.status.success(), "{outcome}");
     outcome.error(&["route", "CAP_NET_ADMIN"]);
