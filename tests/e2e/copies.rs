@@ -133,37 +133,36 @@ fn a_fetched_file_goes_into_a_directory_under_its_own_name() {
 }
 
 #[test]
-fn an_existing_target_is_kept_unless_f_is_given() {
+fn an_existing_target_is_replaced_unless_no_replace_is_given() {
     let pair = Pair::new();
     pair.client.write("source", b"newer");
     pair.server.write("target", b"old");
     let refused = pair
-        .cp(&["source", "127.0.0.1:target"])
+        .cp(&["--no-replace", "source", "127.0.0.1:target"])
         .expect(11)
         .error(&["\"target\"", "exists"]);
-    refused.hint(&["cp -f ", "source 127.0.0.1:target"]);
+    refused.hint(&["to replace it: ", "source 127.0.0.1:target"]);
     assert_eq!(pair.server.read("target"), b"old");
     assert_eq!(pair.server.names(), ["target"]);
 
-    pair.cp(&["-f", "source", "127.0.0.1:target"]).expect(0);
+    pair.cp(&["source", "127.0.0.1:target"]).expect(0);
     assert_eq!(pair.server.read("target"), b"newer");
 }
 
 #[test]
-fn an_existing_file_here_is_kept_unless_f_is_given() {
+fn an_existing_file_here_is_replaced_unless_no_replace_is_given() {
     let pair = Pair::new();
     pair.server.write("source", b"newer");
     pair.client.write("target", b"old");
     let refused = pair
-        .cp(&["127.0.0.1:source", "target"])
+        .cp(&["--no-clobber", "127.0.0.1:source", "target"])
         .expect(11)
         .error(&["\"target\"", "exists"]);
-    refused.hint(&["cp -f ", "127.0.0.1:source target"]);
+    refused.hint(&["to replace it: ", "127.0.0.1:source target"]);
     assert_eq!(pair.client.read("target"), b"old");
     assert_eq!(pair.client.names(), ["target"]);
 
-    pair.cp(&["--force", "127.0.0.1:source", "target"])
-        .expect(0);
+    pair.cp(&["127.0.0.1:source", "target"]).expect(0);
     assert_eq!(pair.client.read("target"), b"newer");
 }
 

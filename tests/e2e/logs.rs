@@ -49,8 +49,11 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
             Process::spawn(command).finish()
         };
         copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(0);
-        pair.client.write(name, content(999));
-        copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(11);
+        let mut command = pair.cp_command(&["--no-replace", "-"]);
+        command.arg(std::ffi::OsStr::from_bytes(
+            &[b"127.0.0.1:", name.as_os_str().as_bytes()].concat(),
+        ));
+        Process::spawn_fed(command, vec![0]).finish().expect(11);
         pair.server.write("only-here", b"bytes");
     }
     let name = "n".repeat(250);

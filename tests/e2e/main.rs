@@ -28,6 +28,7 @@ mod output;
 mod pipes;
 mod reference;
 mod refusals;
+mod replacing;
 mod single;
 mod sources;
 mod start;

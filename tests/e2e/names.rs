@@ -32,7 +32,7 @@ fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
     assert!(is_same(&pair.server.read(name), &content(MIB)));
 
     pair.client.write(name, content(5));
-    let exists = cp(&[name, "127.0.0.1:".as_ref()]).expect(11);
+    let exists = cp(&["--no-replace".as_ref(), name, "127.0.0.1:".as_ref()]).expect(11);
     is_plain(&exists);
     // The name is escaped once, when the message is created, and not again when the message is
     // displayed.

@@ -155,7 +155,7 @@ fn quiet_is_silent_unless_something_is_wrong() {
     let again = pair.cp(&["-q", "source", "127.0.0.1:"]).expect(0);
     assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
     pair.client.write("source", content(5));
-    pair.cp(&["-q", "source", "127.0.0.1:"])
+    pair.cp(&["-q", "--no-replace", "source", "127.0.0.1:"])
         .expect(11)
         .error(&["source"]);
 }
@@ -176,7 +176,9 @@ fn where_there_is_no_terminal_there_are_no_escapes() {
         ])
         .expect(0);
     pair.client.write("source", content(5));
-    let failed = pair.cp(&["source", "127.0.0.1:"]).expect(11);
+    let failed = pair
+        .cp(&["--no-replace", "source", "127.0.0.1:"])
+        .expect(11);
     let usage = pair.client.run(["cp", "--no-such-option"]).expect(2);
     let help = pair.client.run(["cp", "--help"]).expect(0);
     let daemon = pair.daemon.process.kill();

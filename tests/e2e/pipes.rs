@@ -105,17 +105,17 @@ fn an_input_that_ends_is_whole_whatever_became_of_its_program() {
 }
 
 #[test]
-fn a_target_that_exists_is_kept_unless_f_is_given() {
+fn a_target_that_exists_is_replaced_unless_no_replace_is_given() {
     let pair = Pair::new();
     pair.server.write("file", "old");
     let feed =
         |words: &[&str]| Process::spawn_fed(pair.cp_command(words), b"new".to_vec()).finish();
-    feed(&["-", "127.0.0.1:file"])
+    feed(&["--no-replace", "-", "127.0.0.1:file"])
         .expect(11)
         .error(&["\"file\""])
-        .hint(&["cp -f "]);
+        .hint(&["to replace it: "]);
     assert_eq!(pair.server.read("file"), b"old");
-    feed(&["-f", "-", "127.0.0.1:file"]).expect(0);
+    feed(&["-", "127.0.0.1:file"]).expect(0);
     assert_eq!(pair.server.read("file"), b"new");
     assert_eq!(pair.server.names(), ["file"]);
 }

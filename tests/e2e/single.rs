@@ -72,7 +72,7 @@ fn the_same_command_again_is_a_success_that_says_unchanged() {
 }
 
 #[test]
-fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
+fn a_file_that_differs_is_replaced_or_stays_as_the_dry_run_said() {
     for way in BOTH {
         for (there, why) in [
             (content(100_000), "of the same size"),
@@ -86,21 +86,24 @@ fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
             to.write("a", &other);
             // File timestamps have a granularity of some milliseconds.
             age(to, "a");
-            let said: Vec<String> = [&["-n"][..], &[]]
+            let said: Vec<String> = [&["-n", "--no-replace"][..], &["--no-clobber"]]
                 .map(|options| {
                     way.cp(&pair, options, "a", "a")
                         .expect(11)
-                        .hint(&["-f"])
+                        .hint(&["to replace it: "])
                         .labelled("error: ", &["\"a\" exists and differs"])
                         .to_owned()
                 })
                 .into();
             assert_eq!(said[0], said[1], "{why}");
             assert_eq!(to.read("a"), other);
-            let foretold = way.cp(&pair, &["-n", "-f"], "a", "a").expect(0);
-            assert_eq!(foretold.stdout, "would replace a\n");
-            assert_eq!(to.read("a"), other);
-            way.cp(&pair, &["-f"], "a", "a").expect(0);
+            for options in [&[][..], &["-f"]] {
+                let dry = [&["-n"], options].concat();
+                let foretold = way.cp(&pair, &dry, "a", "a").expect(0);
+                assert_eq!(foretold.stdout, "would replace a\n");
+                assert_eq!(to.read("a"), other);
+            }
+            way.cp(&pair, &[], "a", "a").expect(0);
             assert_eq!(to.read("a"), content(100_000));
         }
     }

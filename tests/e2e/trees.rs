@@ -334,7 +334,9 @@ fn names_that_no_terminal_should_see_are_escaped_everywhere() {
     // A newer target that differs is rejected. Its name appears in the list of failures.
     plant(&pair.server.path("src"), "wild\n", b"");
     plant(&pair.client.path("src"), "wild\n", b"differs");
-    let failed = pair.cp(&["-rv", "--json", "src", "127.0.0.1:"]).expect(23);
+    let failed = pair
+        .cp(&["-rv", "--no-replace", "--json", "src", "127.0.0.1:"])
+        .expect(23);
     for outcome in [&listed, &dry, &stream, &failed] {
         for text in [&outcome.stdout, &outcome.stderr] {
             assert!(

@@ -33,7 +33,7 @@ fn a_source_that_has_been_removed_fails_and_nothing_is_deleted() {
 }
 
 #[test]
-fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
+fn with_no_replace_what_differs_fails_by_name_and_the_rest_is_copied() {
     let pair = Pair::new();
     for name in ["a", "b", "dir/c"] {
         plant(
@@ -43,7 +43,9 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
         );
     }
     plant(&pair.server.path("src"), "b", "of the server");
-    let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(23);
+    let outcome = pair
+        .cp(&["-r", "--no-replace", "--json", "src", "127.0.0.1:"])
+        .expect(23);
     let document = outcome.document();
     let tree = &document["tree"];
     assert_eq!(
@@ -57,10 +59,9 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
         (text(&document, "error"), &document["resumable"]),
         ("1 of 3 files failed", &true.into())
     );
-    let outcome =
-        outcome
-            .error(&["1 of 3 files failed"])
-            .hint(&["-u replaces", "-f all existing", "cp -f "]);
+    let outcome = outcome
+        .error(&["1 of 3 files failed"])
+        .hint(&["to replace it: "]);
     assert!(
         outcome
             .stderr
@@ -71,7 +72,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
     assert_eq!(pair.server.read("src/b"), b"of the server");
     assert_eq!(pair.server.read("src/dir/c"), b"dir/c of the client");
 
-    pair.cp(&["-rf", "src", "127.0.0.1:"]).expect(0);
+    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
     assert_same_tree(
         &pair.client.path("src"),
         &pair.server.path("src"),
@@ -79,7 +80,7 @@ fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
     );
     // Repeats the copy in the other direction.
     pair.client.write("src/a", "changed here");
-    pair.cp(&["-r", "127.0.0.1:src", "."])
+    pair.cp(&["-r", "--no-replace", "127.0.0.1:src", "."])
         .expect(23)
         .error(&["1 of 3 files failed"]);
     assert_eq!(pair.client.read("src/a"), b"changed here");
@@ -112,7 +113,7 @@ fn the_first_twenty_failures_are_shown_and_all_with_v() {
             .count()
     };
     let outcome = pair
-        .cp(&["-r", "src", "127.0.0.1:"])
+        .cp(&["-r", "--no-replace", "src", "127.0.0.1:"])
         .expect(23)
         .error(&["30 of 30 files failed"]);
     assert_eq!(named(&outcome), 20, "{outcome}");
@@ -120,11 +121,13 @@ fn the_first_twenty_failures_are_shown_and_all_with_v() {
         outcome.stderr.contains("and 10 more; -v shows them"),
         "{outcome}"
     );
-    let outcome = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(23);
+    let outcome = pair
+        .cp(&["-rv", "--no-replace", "src", "127.0.0.1:"])
+        .expect(23);
     assert_eq!(named(&outcome), 30, "{outcome}");
     // Only the error remains to report.
     let outcome = pair
-        .cp(&["-rq", "src", "127.0.0.1:"])
+        .cp(&["-rq", "--no-replace", "src", "127.0.0.1:"])
         .expect(23)
         .error(&["30 of 30"]);
     assert!(outcome.stderr.starts_with("error: "), "{outcome}");

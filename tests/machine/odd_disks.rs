@@ -219,14 +219,12 @@ fn a_rename_without_flags_replaces_nothing() {
         let disks = Disks::lacking(lacks);
         let pair = &disks.pair;
         pair.client.write("f", content(4 * MIB));
-        let copy = pair.start_cp(&["--bwlimit", "2M", "--json-stream", "f", "127.0.0.1:"]);
+        let options = ["--no-replace", "--bwlimit", "2M", "--json-stream"];
+        let copy = pair.start_cp(&[&options[..], &["f", "127.0.0.1:"]].concat());
         copy.await_bytes(MIB as u64);
         // Appears while the copy runs.
         pair.server.write("f", "theirs");
-        let outcome = copy
-            .finish()
-            .expect(11)
-            .error(&["\"f\" exists and differs"]);
+        let outcome = copy.finish().expect(11).error(&["cannot name \"f\""]);
         assert_eq!(pair.server.read("f"), b"theirs", "{outcome}");
     }
 }

@@ -74,7 +74,7 @@ impl Location {
         if bytes.is_empty() {
             return Err(LocationError::Empty);
         }
-        if bytes == b"-" {
+        if is_pipe(argument) {
             return Ok(Self::Pipe);
         }
         if let Some((scheme, rest)) = split_scheme(bytes) {
@@ -103,6 +103,11 @@ impl Location {
             None => Ok(Self::Local(argument.into())),
         }
     }
+}
+
+/// Returns true if an argument means standard input or output.
+pub(crate) fn is_pipe(argument: &OsStr) -> bool {
+    matches!(argument.as_bytes(), b"-" | b"/dev/stdin" | b"/dev/stdout")
 }
 
 impl RemotePath {
@@ -393,7 +398,9 @@ mod tests {
         ] {
             assert_eq!(parse(local), Ok(Location::Local(local.into())), "{local}");
         }
-        assert_eq!(parse("-"), Ok(Location::Pipe));
+        for pipe in ["-", "/dev/stdin", "/dev/stdout"] {
+            assert_eq!(parse(pipe), Ok(Location::Pipe));
+        }
         assert_eq!(remote("nas:-"), ("nas".into(), None, file("-")));
     }
 

@@ -154,7 +154,10 @@ fn trust_us(ours: &PublicKey) -> String {
 /// needs none; the caller may then hint that a rerun resumes.
 fn of_fail_code(code: FailCode, error: &Error, invocation: &Invocation) -> Option<String> {
     Some(match code {
-        FailCode::NotAFile if !invocation.is_recursive() => {
+        FailCode::NotAFile
+            if !invocation.is_recursive()
+                && !nicstripe::chain(error).contains("cannot replace") =>
+        {
             format!("if it is a directory: {}", invocation.with_flag("-r"))
         }
         FailCode::Busy => "wait for the other copy, or stop it".to_owned(),
@@ -178,7 +181,7 @@ pub(crate) fn is_about_rights(text: &str) -> bool {
 /// Remedy for a file that could not be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Replace existing files that differ: `-f` or `-u`.
+    /// Replace existing files that differ, or what is no regular file with `-f`.
     Replace,
     /// Copy directories: `-r`.
     Recurse,
@@ -196,7 +199,10 @@ impl NextStep {
     /// Returns the hint, with the command `invocation` changed as needed.
     pub(crate) fn text(self, invocation: &Invocation) -> String {
         match self {
-            Self::Replace => format!("-u replaces older files, -f all existing ones: {}", invocation.with_flag("-f")),
+            Self::Replace => match KEEPING.iter().find_map(|option| invocation.without(option)) {
+                Some(command) => format!("to replace it: {command}"),
+                None => format!("-f overwrites a block device, and replaces a symbolic link itself: {}", invocation.with_flag("-f")),
+            },
             Self::Recurse => format!("to copy the directory: {}", invocation.with_flag("-r")),
             Self::Create => format!("to create it: {}", invocation.with_flag("--mkpath")),
             Self::Rerun => {
@@ -209,6 +215,9 @@ impl NextStep {
         }
     }
 }
+
+/// Options of `cp` that keep existing files.
+const KEEPING: [&str; 3] = ["--no-replace", "--no-clobber", "--ignore-existing"];
 
 /// Returns the hint that a rerun resumes.
 pub(super) fn again(invocation: &Invocation) -> String {
@@ -351,11 +360,16 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_target_is_replaced_by_the_command_with_f() {
-        let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
+    fn an_existing_target_is_replaced_by_the_command_that_may() {
+        let exists = || file_error(FailCode::Exists, ErrorKind::AlreadyExists);
         assert_eq!(
-            hint_of(exists).unwrap(),
-            "-u replaces older files, -f all existing ones: nicstripe cp -f 'a b' nas:"
+            hint_of(exists()).unwrap(),
+            "-f overwrites a block device, and replaces a symbolic link itself: nicstripe cp -f 'a b' nas:"
+        );
+        let keeping = Invocation::of(&["nicstripe", "cp", "--no-clobber", "a", "nas:"]);
+        assert_eq!(
+            hint(&exists().into(), &keeping).unwrap(),
+            "to replace it: nicstripe cp a nas:"
         );
     }
 
@@ -408,11 +422,11 @@ mod tests {
 
     #[test]
     fn a_tree_of_which_something_failed_says_what_helps_with_all() {
-        let hint_of = |codes: &[FailCode]| hint_of(shortfall(codes, &["-c"]));
+        let hint_of = |codes: &[FailCode]| hint_of(shortfall(codes, &["-c", "--no-replace"]));
         assert!(
             hint_of(&[FailCode::Exists])
                 .unwrap()
-                .starts_with("-u replaces older files, -f all existing ones: ")
+                .starts_with("-f overwrites a block device, ")
         );
         assert!(
             hint_of(&[FailCode::NotAFile])

@@ -36,7 +36,7 @@ fn main() {
         a_device_is_read_and_written_over,
         holes_are_zeros_on_a_device,
         a_device_that_is_too_small_or_in_use_is_refused,
-        a_tree_replaces_the_name_of_a_device_and_not_its_content,
+        a_tree_replaces_neither_the_name_nor_the_content_of_a_device,
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -77,9 +77,9 @@ impl Drop for Loop {
     }
 }
 
-fn replace() -> CopyOptions {
+fn force() -> CopyOptions {
     CopyOptions {
-        replace: true,
+        force: true,
         ..CopyOptions::default()
     }
 }
@@ -109,16 +109,19 @@ async fn a_device_is_read_and_written_over() {
 
     let error = within(
         client
-            .get(name("copy"), &device.0, CopyOptions::default())
+            .get(
+                name("copy"),
+                &device.0,
+                CopyOptions {
+                    replace: true,
+                    ..CopyOptions::default()
+                },
+            )
             .finish(),
     )
     .await
     .unwrap_err();
-    assert_eq!(
-        error.fail_code(),
-        Some(FailCode::Exists),
-        "only if it may be replaced"
-    );
+    assert_eq!(error.fail_code(), Some(FailCode::Exists), "only by force");
     let report = within(
         client
             .get(
@@ -126,7 +129,7 @@ async fn a_device_is_read_and_written_over() {
                 &device.0,
                 CopyOptions {
                     verify: true,
-                    ..replace()
+                    ..force()
                 },
             )
             .finish(),
@@ -142,7 +145,7 @@ async fn a_device_is_read_and_written_over() {
 
     let delta = CopyOptions {
         delta: true,
-        ..replace()
+        ..force()
     };
     let report = within(client.get(name("copy"), &device.0, delta).finish())
         .await
@@ -164,7 +167,7 @@ async fn holes_are_zeros_on_a_device() {
         .iter()
         .for_each(|&(offset, len)| source.write_all_at(&content(len), offset).unwrap());
     let client = within(served.connect(1)).await.unwrap();
-    within(client.get(name("source"), &device.0, replace()).finish())
+    within(client.get(name("source"), &device.0, force()).finish())
         .await
         .unwrap();
     assert!(std::fs::read(&device.0).unwrap() == std::fs::read(served.path("source")).unwrap());
@@ -178,27 +181,27 @@ async fn a_device_that_is_too_small_or_in_use_is_refused() {
     std::fs::write(served.path("large"), content(SIZE)).unwrap();
     std::fs::write(served.path("small"), content(5)).unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("large"), &device.0, replace()).finish())
+    let error = within(client.get(name("large"), &device.0, force()).finish())
         .await
         .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error:?}");
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     let _held = rustix::fs::open(&device.0, flags, rustix::fs::Mode::empty()).unwrap();
     let client = within(served.connect(1)).await.unwrap();
-    let error = within(client.get(name("small"), &device.0, replace()).finish())
+    let error = within(client.get(name("small"), &device.0, force()).finish())
         .await
         .unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Busy), "{error:?}");
     assert!(std::fs::read(&device.0).unwrap() == vec![7; 4 << 20]);
 }
 
-async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
+async fn a_tree_replaces_neither_the_name_nor_the_content_of_a_device() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let disk = here.path().join("disk");
     std::fs::write(&disk, vec![7; SIZE + (8 << 20)]).unwrap();
     let device = Loop::over(&disk).unwrap();
-    // The file is too large for a batch and is therefore a standalone file. A copy of a single file
-    // would write into the device.
+    // The file is too large for a batch and is therefore a standalone file. A forced copy of a
+    // single file would write into the device.
     let (tree, bytes) = (here.path().join("tree"), content(6 << 20));
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("sda"), &bytes).unwrap();
@@ -212,13 +215,18 @@ async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
     let client = within(served.connect(1)).await.unwrap();
     let options = nicstripe::TreeOptions {
         recursive: true,
-        files: replace(),
+        files: CopyOptions {
+            replace: true,
+            ..force()
+        },
         ..nicstripe::TreeOptions::default()
     };
-    within(client.put_tree(vec![tree], None, false, options).finish())
+    let report = within(client.put_tree(vec![tree], None, false, options).finish())
         .await
         .unwrap();
-    assert!(std::fs::read(served.path("tree/sda")).unwrap() == bytes);
-    assert!(served.path("tree/sda").metadata().unwrap().is_file());
+    let failed = report.tree.unwrap().failures;
+    assert_eq!(failed[0].code, FailCode::NotAFile, "{failed:?}");
+    let found = served.path("tree/sda").symlink_metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::rdev(&found), number);
     assert!(std::fs::read(&disk).unwrap() == vec![7; SIZE + (8 << 20)]);
 }

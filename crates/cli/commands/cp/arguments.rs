@@ -23,9 +23,15 @@ pub(crate) struct Cp {
     #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
 
-    /// Replace existing files [default: keep identical files, fail on others]
+    /// Send even what DST has already, overwrite a block device, and replace a symbolic link itself
+    /// [default: replace regular files that differ]
     #[arg(short, long)]
     pub(crate) force: bool,
+
+    /// Keep existing files, and fail on those that differ; also --no-clobber, --ignore-existing
+    #[arg(long, aliases = ["no-clobber", "ignore-existing"])]
+    #[arg(conflicts_with_all = ["force", "delta", "inplace", "update"])]
+    pub(crate) no_replace: bool,
 
     /// Start from zero even if an interrupted copy left data [default: resume]
     #[arg(long)]
@@ -43,7 +49,7 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Send only the 256 KiB chunks in which an existing file differs; implies -f
+    /// Send only the 256 KiB chunks in which an existing file differs
     #[arg(long)]
     pub(crate) delta: bool,
 

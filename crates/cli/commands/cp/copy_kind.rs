@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe::{Name, escaped};
 
-use super::{arguments::Cp, error::PlanError};
+use super::{arguments::Cp, error::PlanError, outlet::Outlet};
 use crate::{
     connect::location::{Location, LocationError, Remote, RemotePath},
     failure::Failure,
@@ -49,8 +49,12 @@ pub(crate) enum CopyKind {
     },
     /// Standard input is sent to a file at the daemon.
     PutPipe { name: Name },
-    /// A file at the daemon is written to standard output.
-    GetPipe { name: Name },
+    /// A file at the daemon is written to standard output, or to a local device or FIFO.
+    GetPipe {
+        name: Name,
+        /// Device or FIFO; `None` for standard output.
+        to: Option<Outlet>,
+    },
 }
 
 impl CopyKind {
@@ -87,7 +91,7 @@ impl CopyKind {
                 [source] => shown_name(source),
                 sources => format!("{} sources", sources.len()),
             },
-            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name } => {
+            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name, .. } => {
                 escaped(name.file_name())
             }
             Self::GetTree { sources, .. } => match &sources[..] {
@@ -305,7 +309,7 @@ fn pipe(
         },
         (Location::Remote(source), Location::Pipe) => {
             let name = file_of(&source)?;
-            Ok((source, CopyKind::GetPipe { name }))
+            Ok((source, CopyKind::GetPipe { name, to: None }))
         }
         _ => Err(PlanError::BothLocal.into()),
     }
@@ -462,7 +466,10 @@ mod tests {
         );
         assert_eq!(
             kind(&["nas:x/y", "-"]),
-            CopyKind::GetPipe { name: name("x/y") }
+            CopyKind::GetPipe {
+                name: name("x/y"),
+                to: None
+            }
         );
         assert_eq!(
             kind(&["-z", "-f", "--verify", "-", "nas:y"]),

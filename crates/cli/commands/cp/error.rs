@@ -25,6 +25,12 @@ pub(crate) enum PlanError {
     /// The local target of a copy ends with a slash and is not a directory.
     #[error("{0:?} is not a directory")]
     NotADirectory(PathBuf),
+    /// The local target of a copy is a socket.
+    #[error("cannot replace {0:?}: it is a socket")]
+    Socket(PathBuf),
+    /// The local target of a copy is a symbolic link to a missing file.
+    #[error("cannot write {0:?}: it is a symbolic link to a missing file")]
+    Dangling(PathBuf),
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
     #[error("source and target are both remote: expected one of them on this machine")]
@@ -104,6 +110,8 @@ impl CommandError for PlanError {
             Self::Directory(_)
             | Self::Fifo(_)
             | Self::NotADirectory(_)
+            | Self::Socket(_)
+            | Self::Dangling(_)
             | Self::RemoteDirectory(_)
             | Self::NoMatch(_) => Exit::Files,
             _ => Exit::Usage,

@@ -28,8 +28,11 @@ pub(super) async fn expand(
             }),
             names => many(named(names, false).collect(), target, false, tree),
         },
-        CopyKind::GetPipe { name } => match &one_or_many(client, &name).await?[..] {
-            [name] => Ok(CopyKind::GetPipe { name: name.clone() }),
+        CopyKind::GetPipe { name, to } => match &one_or_many(client, &name).await?[..] {
+            [name] => Ok(CopyKind::GetPipe {
+                name: name.clone(),
+                to,
+            }),
             _ => Err(PlanError::PipeAmongOthers.into()),
         },
         CopyKind::GetTree {

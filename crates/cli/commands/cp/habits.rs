@@ -172,7 +172,7 @@ const ABSENT: &str = "\
 -o -g --group: --owner preserves owner and group; ssh options (scp's -o) do not apply
 -R --relative: -r copies directories; --files-from LIST keeps the parent directories of the listed names
 -L --copy-links --dereference: -r copies symbolic links as links; without -r a link given as SRC is followed
--b --backup --suffix --backup-dir: backups are not supported: existing files are kept, or replaced with -f or -u
+-b --backup --suffix --backup-dir: backups are not supported: existing files are replaced, or kept with --no-replace
 --remove-source-files: sources are never removed";
 
 #[cfg(test)]

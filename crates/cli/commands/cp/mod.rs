@@ -5,7 +5,7 @@
 //! - [`watch`], [`view`], [`show`]: a running transfer, its state, and its output
 //! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
 //! - [`document`], [`event`]: the same as JSON
-//! - [`single`]: checks at the target of a single file
+//! - [`single`]: copy of a single file, and what its target decides
 //!
 //! This module runs the copy.
 
@@ -22,6 +22,7 @@ mod habits;
 mod listing;
 pub(crate) mod lists;
 mod lookup;
+mod outlet;
 mod pattern;
 mod plan;
 mod shortfall;
@@ -57,7 +58,10 @@ use self::{
     watch::{start, watch},
 };
 use crate::{
-    connect::setup::{self, connect_telling},
+    connect::{
+        location::is_pipe,
+        setup::{self, connect_telling},
+    },
     failure::Failure,
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
@@ -68,7 +72,7 @@ impl Cp {
     /// Runs the copy, and prints its result on standard output and standard error as requested.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let wishes = self.output();
-        if wishes.json && self.target() == "-" {
+        if wishes.json && is_pipe(self.target()) {
             return Err(PlanError::JsonToPipe.into());
         }
         let start = || event::start(self.sources(), self.target(), wishes.dry_run);
@@ -92,9 +96,12 @@ impl Cp {
     fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<Report, Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
-        let plan = Plan::of(self)?;
+        let mut plan = Plan::of(self)?;
         self.links.check()?;
         check_here(&plan, &self.tree)?;
+        if !self.tree.dry_run {
+            plan.kind = outlet::follow_target(plan.kind)?;
+        }
         let tree = tree_options(self)?;
         let keeper = self.session.keeper()?;
         runtime::run(self.transfer(plan, tree, keeper, show))
@@ -162,7 +169,7 @@ fn check_here(plan: &Plan, tree: &TreeArguments) -> Result<(), Failure> {
             _ => Ok(()),
         },
         CopyKind::PutPipe { .. } => streams::check_input(),
-        CopyKind::GetPipe { .. } => streams::check_output(),
+        CopyKind::GetPipe { to: None, .. } => streams::check_output(),
         _ => check_target(plan),
     }
 }
@@ -226,10 +233,9 @@ async fn carry_out(
     show: &mut Show,
     signals: &mut Signals,
 ) -> Result<Report, Failure> {
-    let is_dry_run = tree.dry_run;
-    let begin = || start(client, plan.kind.clone(), plan.options, tree);
     if !plan.kind.is_one_file() {
-        return watch(begin()?, show, signals).await;
+        let transfer = start(client, plan.kind.clone(), plan.options, tree)?;
+        return watch(transfer, show, signals).await;
     }
     let mut single = Single {
         client,
@@ -237,12 +243,9 @@ async fn carry_out(
         show,
         signals,
     };
-    if is_dry_run {
-        return single.run_dry().await;
-    }
-    match watch(begin()?, single.show, single.signals).await {
-        Err(failure) => single.reconsider(failure).await,
-        done => done,
+    match tree.dry_run {
+        true => single.run_dry().await,
+        false => single.run().await,
     }
 }
 

@@ -72,8 +72,8 @@ pub(crate) fn tree_options(cp: &Cp) -> Result<TreeOptions, ListError> {
 
 fn copy_options(cp: &Cp) -> CopyOptions {
     CopyOptions {
-        // Delta copies imply replacement, since the target exists.
-        replace: cp.force || cp.delta || cp.inplace,
+        replace: !cp.no_replace,
+        force: cp.force,
         restart: cp.no_resume,
         preserve: cp.preserve || cp.tree.archive,
         verify: cp.verify,
@@ -156,9 +156,12 @@ pub(crate) mod tests {
                 && all.hard_links
                 && all.files.preserve
         );
-        assert!(!all.delete && !all.dry_run && !all.update && !all.files.replace && !all.list);
+        assert!(!all.delete && !all.dry_run && !all.update && !all.files.force && !all.list);
         let plain = tree(&["-r"]);
-        let files = CopyOptions::default();
+        let files = CopyOptions {
+            replace: true,
+            ..CopyOptions::default()
+        };
         assert_eq!(
             plain,
             TreeOptions {
@@ -204,6 +207,7 @@ pub(crate) mod tests {
         assert!(
             files.compress
                 && files.replace
+                && files.force
                 && files.delta
                 && files.in_place
                 && files.allow_changing
@@ -212,7 +216,15 @@ pub(crate) mod tests {
         );
         let delta = plan(&["--delta", "a", "nas:"]).unwrap().options;
         assert!(delta.delta && delta.replace && !delta.in_place);
-        assert!(tree(&["-r", "--inplace"]).files.replace);
+        for option in ["--no-replace", "--no-clobber", "--ignore-existing"] {
+            assert!(!tree(&["-r", option]).files.replace, "{option}");
+            for other in ["-f", "-u", "--delta", "--inplace"] {
+                assert!(
+                    parse(&[option, other, "a", "nas:"]).is_err(),
+                    "{option} {other}"
+                );
+            }
+        }
         // Options accepted for compatibility have no effect.
         assert_eq!(tree(&["-rSl"]), tree(&["-r"]));
     }

@@ -60,16 +60,16 @@ impl Shortfall {
                 .iter()
                 .all(|failure| is_about_rights(&failure.text)),
             only_sources_changed: tree.only_sources_changed(),
-            lines: lines(tree, shown),
+            lines: lines(tree, shown, cp.tree.delete),
             recursive: cp.tree.is_recursive(),
-            replace: cp.force,
+            replace: !cp.no_replace,
         })
     }
 
     /// Returns the remedy if one applies to all failed entries.
     fn next_step(&self) -> Option<NextStep> {
         match self.code? {
-            // A file never replaces a directory, nor a directory a file.
+            // Entries of different types do not replace each other in any case.
             FailCode::Exists if !self.replace => Some(NextStep::Replace),
             FailCode::NotAFile if !self.recursive => Some(NextStep::Recurse),
             FailCode::SourceChanged => Some(NextStep::Rerun),
@@ -125,7 +125,7 @@ impl CommandError for Shortfall {
     }
 }
 
-fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
+fn lines(tree: &TreeReport, shown: usize, delete: bool) -> Vec<String> {
     let mut lines: Vec<String> = tree.failures.iter().take(shown).map(line).collect();
     let left = tree.failed.saturating_sub(lines.len() as u64);
     if left > 0 {
@@ -135,6 +135,9 @@ fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
             ""
         };
         lines.push(format!("and {} more{more}", Grouped(left)));
+    }
+    if delete {
+        lines.push("--delete: nothing was deleted in directories where an entry failed".to_owned());
     }
     lines
 }
@@ -249,11 +252,15 @@ pub(crate) mod tests {
         for (codes, words, next_step) in [
             (
                 &[FailCode::Exists, FailCode::Exists][..],
-                &["-r"][..],
+                &["-r", "--no-replace"][..],
                 Some(NextStep::Replace),
             ),
             (&[FailCode::Exists], &["-rf"], None),
-            (&[FailCode::Exists, FailCode::Io], &["-r"], None),
+            (
+                &[FailCode::Exists, FailCode::Io],
+                &["-r", "--no-replace"],
+                None,
+            ),
             (&[FailCode::NotAFile], &["-u"], Some(NextStep::Recurse)),
             (&[FailCode::NotAFile], &["-a"], None),
             (&[FailCode::SourceChanged], &["-r"], Some(NextStep::Rerun)),

@@ -1,7 +1,4 @@
-//! Special cases of a single-file copy: dry runs, existing targets and missing directories.
-//!
-//! A copy starts without a check of its target. This module examines the target after a failure, or
-//! for a dry run.
+//! Copy of a single file: what its target is decides whether the file is sent.
 
 use std::{
     ffi::OsStr,
@@ -12,8 +9,8 @@ use std::{
 };
 
 use nicstripe::{
-    Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
-    TreeReport, Verdict,
+    Client, CopyOptions, EntryOutcome, Event, Kind, Name, Report, Stat, TreeOptions, TreeReport,
+    Verdict,
 };
 
 use super::{
@@ -43,13 +40,18 @@ impl Single<'_> {
         let copy = SingleCopy::find(self.client, self.plan).await?;
         let options = self.plan.options;
         let verdict = match copy.judge(options)? {
-            Judgement::Differs => return Err(copy.error(Obstacle::Differs).into()),
             Judgement::Compare if !self.compare(&copy, true).await?.0 => {
-                return Err(copy.error(Obstacle::Differs).into());
+                if !options.replace {
+                    return Err(copy.error(Obstacle::Differs).into());
+                }
+                Verdict::Replace
             }
             Judgement::Compare | Judgement::Same => Verdict::Same,
             Judgement::Copy(verdict) => verdict,
         };
+        if verdict == Verdict::Replace && !options.force && copy.found_special() {
+            return Err(copy.error(Obstacle::Special).into());
+        }
         // The daemon reports missing rights of this machine.
         let (_, report) = self.compare(&copy, false).await?;
         let outcome = match verdict {
@@ -66,46 +68,45 @@ impl Single<'_> {
         Ok(copy.report(report, verdict))
     }
 
-    /// Examines the target of a failed copy. Returns success if an equal file exists, an error that
-    /// names the obstacle if one is found, otherwise the original failure.
-    pub(super) async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
-        let code = match &failure {
-            Failure::Library(error) => error.fail_code(),
-            _ => None,
+    /// Copies the file, unless the target has the same content.
+    ///
+    /// Files of one size and different times are compared first, which reads them at both ends and
+    /// sends nothing: without `-p` the target of an earlier copy has the time of that copy.
+    pub(super) async fn run(&mut self) -> Result<Report, Failure> {
+        let finding = SingleCopy::find(self.client, self.plan);
+        let copy = match self.signals.unless_stopped(finding).await {
+            Ok(copy) => copy,
+            Err(stopped @ Failure::Interrupted { .. }) => return Err(stopped),
+            // The copy itself reports what is wrong with its source or target.
+            Err(_) => return self.transfer().await,
         };
-        if !matches!(
-            code,
-            Some(FailCode::Exists | FailCode::NotFound | FailCode::Io)
-        ) || self.plan.options.replace && code == Some(FailCode::Exists)
-        {
-            return Err(failure);
+        let judgement = copy.judge(self.plan.options)?;
+        let compares = judgement == Judgement::Compare;
+        if compares && copy.source.size >= MUCH {
+            self.show.tell(format_args!(
+                "\"{}\" exists with another time: comparing contents (-f sends it at once)",
+                copy.shown
+            ));
         }
-        // If the target cannot be examined, the original failure stands.
-        let Ok(copy) = SingleCopy::find(self.client, self.plan).await else {
-            return Err(failure);
-        };
-        match (code, copy.judge(self.plan.options)) {
-            (_, Err(obstacle)) => Err(obstacle.into()),
-            (Some(FailCode::Exists), Ok(Judgement::Differs)) => {
-                Err(copy.error(Obstacle::Differs).into())
-            }
-            (Some(FailCode::Exists), Ok(judgement @ (Judgement::Same | Judgement::Compare))) => {
-                let compares = judgement == Judgement::Compare;
-                if compares && copy.source.size >= MUCH {
-                    self.show.tell(format_args!(
-                        "\"{}\" exists with another time: comparing contents",
-                        copy.shown
-                    ));
+        match judgement {
+            Judgement::Same | Judgement::Compare => match self.compare(&copy, compares).await {
+                Ok((true, report)) => return Ok(copy.report(report, Verdict::Same)),
+                Err(stopped @ Failure::Interrupted { .. }) => return Err(stopped),
+                Ok((false, _)) if !self.plan.options.replace => {
+                    return Err(copy.error(Obstacle::Differs).into());
                 }
-                match self.compare(&copy, compares).await {
-                    Ok((true, report)) => Ok(copy.report(report, Verdict::Same)),
-                    Ok((false, _)) => Err(copy.error(Obstacle::Differs).into()),
-                    Err(stopped @ Failure::Interrupted { .. }) => Err(stopped),
-                    Err(_) => Err(failure),
-                }
-            }
-            _ => Err(failure),
+                Ok(_) | Err(_) => {}
+            },
+            Judgement::Copy(_) => {}
         }
+        self.transfer().await
+    }
+
+    async fn transfer(&mut self) -> Result<Report, Failure> {
+        let plan = self.plan;
+        let tree = TreeOptions::default();
+        let transfer = start(self.client, plan.kind.clone(), plan.options, tree)?;
+        watch(transfer, self.show, self.signals).await
     }
 
     /// Compares source and target by a dry-run copy, and returns true if they are equal. With
@@ -162,7 +163,6 @@ type Found = Result<Option<Stat>, Obstacle>;
 enum Judgement {
     Copy(Verdict),
     Same,
-    Differs,
     /// The sizes are equal and the times differ, so the contents must be compared.
     Compare,
 }
@@ -250,9 +250,21 @@ impl SingleCopy {
             Ok(None) => Ok(Judgement::Copy(Verdict::Create)),
             Err(Obstacle::NoParent(_)) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
             Err(obstacle) => Err(self.error(obstacle.clone())),
-            Ok(Some(_)) if options.replace => Ok(Judgement::Copy(Verdict::Replace)),
-            Ok(Some(found)) => Ok(judge(&self.source, found)),
+            Ok(Some(_)) if options.force || options.delta || options.in_place => {
+                Ok(Judgement::Copy(Verdict::Replace))
+            }
+            Ok(Some(found)) => match judge(&self.source, found) {
+                Judgement::Copy(Verdict::Replace) if !options.replace => {
+                    Err(self.error(Obstacle::Differs))
+                }
+                judgement => Ok(judgement),
+            },
         }
+    }
+
+    /// Returns true if the target exists and is neither a regular file nor a directory.
+    fn found_special(&self) -> bool {
+        matches!(&self.found, Ok(Some(found)) if found.kind != Kind::File)
     }
 
     fn error(&self, obstacle: Obstacle) -> TargetError {
@@ -299,7 +311,7 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
 fn judge(source: &Stat, found: &Stat) -> Judgement {
     let are_files = source.kind == Kind::File && found.kind == Kind::File;
     match are_files && source.size == found.size {
-        false => Judgement::Differs,
+        false => Judgement::Copy(Verdict::Replace),
         true if is_same_time(source.modified, found.modified) => Judgement::Same,
         true => Judgement::Compare,
     }
@@ -381,8 +393,10 @@ struct TargetError {
 /// Reason why the target of a single-file copy cannot be created or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Obstacle {
-    /// A different file exists, and `-f` was not given.
+    /// A different file exists, and must not be replaced.
     Differs,
+    /// A link, device, FIFO or socket exists.
+    Special,
     Directory,
     /// A parent directory of the target is missing. Contains its path.
     NoParent(String),
@@ -398,6 +412,7 @@ impl fmt::Display for TargetError {
         let name = &self.name;
         match &self.obstacle {
             Obstacle::Differs => write!(f, "\"{name}\" exists and differs"),
+            Obstacle::Special => write!(f, "cannot replace \"{name}\": it is not a regular file"),
             Obstacle::Directory => write!(f, "cannot replace \"{name}\": it is a directory"),
             Obstacle::NoParent(directory) => {
                 write!(f, "cannot write \"{name}\": no directory \"{directory}\"")
@@ -419,7 +434,7 @@ impl CommandError for TargetError {
 
     fn hint(&self, invocation: &Invocation) -> Option<String> {
         match &self.obstacle {
-            Obstacle::Differs => Some(NextStep::Replace.text(invocation)),
+            Obstacle::Differs | Obstacle::Special => Some(NextStep::Replace.text(invocation)),
             Obstacle::NoParent(_) => Some(NextStep::Create.text(invocation)),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         }
@@ -447,10 +462,10 @@ mod tests {
             (looked(5, 100, 0), Judgement::Same),
             (looked(5, 100, 8), Judgement::Compare),
             (looked(5, 99, 0), Judgement::Compare),
-            (looked(6, 100, 7), Judgement::Differs),
+            (looked(6, 100, 7), Judgement::Copy(Verdict::Replace)),
             (
                 Stat::new(Kind::Other, 5, source.modified),
-                Judgement::Differs,
+                Judgement::Copy(Verdict::Replace),
             ),
         ] {
             assert_eq!(judge(&source, &found), expected, "{found:?}");

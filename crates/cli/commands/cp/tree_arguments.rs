@@ -49,7 +49,7 @@ pub(crate) struct TreeArguments {
     #[arg(short = 'l', long)]
     pub(crate) links: bool,
 
-    /// Replace files older than those of SRC, keep newer ones
+    /// Replace only files older than those of SRC, keep newer ones
     #[arg(short, long)]
     pub(crate) update: bool,
 

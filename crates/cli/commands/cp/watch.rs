@@ -44,11 +44,13 @@ pub(super) fn start(
         CopyKind::PutPipe { name } => {
             client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options)
         }
-        CopyKind::GetPipe { name } => client.get_pipe(
-            name,
-            unbuffered(io::stdout()).map_err(Failure::Output)?,
-            options,
-        ),
+        CopyKind::GetPipe { name, to } => {
+            let output = match to {
+                Some(outlet) => outlet.file(),
+                None => unbuffered(io::stdout()),
+            };
+            client.get_pipe(name, output.map_err(Failure::Output)?, options)
+        }
     })
 }
 

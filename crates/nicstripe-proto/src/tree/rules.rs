@@ -120,7 +120,7 @@ pub enum Existing {
 ///
 /// Two times with equal seconds count as equal if the receiver's time has no nanoseconds, as on
 /// some file systems. Directories and files never replace each other, because this would delete
-/// more than requested.
+/// more than requested; nor does a file replace a device, FIFO or socket, which others may use.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {
     let Some(existing) = existing else {
         return Verdict::Create;
@@ -150,6 +150,7 @@ pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> 
             }
         }
         (Content::Directory, _) | (_, Existing::Directory) => Verdict::Exists,
+        (Content::File { .. }, Existing::Node(_) | Existing::Other) => Verdict::Exists,
         _ if rules.replace => Verdict::Replace,
         _ => Verdict::Exists,
     }
@@ -382,8 +383,18 @@ mod tests {
         ] {
             assert_eq!(plain(&symlink(), &existing), ONLY_REPLACED, "{existing:?}");
         }
-        for existing in [Existing::Symlink(b"a".to_vec()), Existing::Other] {
-            assert_eq!(plain(&file(None), &existing), ONLY_REPLACED, "{existing:?}");
+        let link = Existing::Symlink(b"a".to_vec());
+        assert_eq!(plain(&file(None), &link), ONLY_REPLACED);
+    }
+
+    #[test]
+    fn a_file_never_replaces_a_node() {
+        for existing in [
+            Existing::Node(node(NodeKind::Fifo, 0)),
+            Existing::Node(node(NodeKind::CharDevice, 3)),
+            Existing::Other,
+        ] {
+            assert_eq!(plain(&file(None), &existing), NEVER, "{existing:?}");
         }
     }
 

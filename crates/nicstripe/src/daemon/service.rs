@@ -192,14 +192,16 @@ impl Service {
         let append_only = self.access == Access::AppendOnly;
         let PutOptions {
             replace,
+            force,
             delta,
             in_place,
             trial,
             ..
         } = put.options;
-        let replaces = replace || delta || in_place;
+        let replaces = replace || force || delta || in_place;
         let options = PutOptions {
             replace: replace && !append_only,
+            force: force && !append_only,
             delta: delta && !append_only,
             in_place: in_place && !append_only,
             ..put.options

@@ -16,8 +16,12 @@ pub const PIPE_WINDOW: u64 = 16 << 20;
 /// Options of a file copy. In a tree copy they apply to each file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// Replace an existing file of that name. Otherwise the transfer fails if the name exists.
+    /// Replace an existing regular file of that name. Otherwise the transfer fails if the name
+    /// exists.
     pub replace: bool,
+    /// Overwrite a block device of that name, and replace a symbolic link. Implies `replace`.
+    /// Directories, FIFOs, sockets and character devices are never replaced.
+    pub force: bool,
     /// Discard the data of an interrupted attempt and start from zero.
     pub restart: bool,
     /// Preserve permission bits and modification time.
@@ -43,7 +47,8 @@ pub struct CopyOptions {
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
         Self {
-            replace: options.replace,
+            replace: options.replace || options.force,
+            force: options.force,
             restart: options.restart,
             preserve: options.preserve,
             verify: options.verify,

@@ -446,23 +446,37 @@ impl Drop for Target {
 /// Returns the type of an existing file with the target's name. Fails if the options allow neither
 /// replacing nor overwriting it.
 fn refuse_existing(request: &TargetRequest) -> Result<Option<FileType>, FileError> {
-    let options = &request.options;
     let found = exists(&request.dir, &request.name).map_err(request.error("look for"))?;
-    let refused = request.error("replace");
     match found {
+        Some(kind) => refuse_kind(request, kind).map(|()| found),
         None => Ok(None),
-        Some(FileType::Directory) => {
-            Err(refused(io::Error::other("it is a directory")).with_code(FailCode::NotAFile))
-        }
-        Some(kind) if options.replace => Ok(Some(kind)),
-        Some(FileType::RegularFile) if options.delta || options.in_place => {
-            Ok(Some(FileType::RegularFile))
-        }
-        Some(_) => Err(refused(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file of that name exists",
-        ))),
     }
+}
+
+/// Fails if the options allow neither replacing nor overwriting an existing file of this type.
+fn refuse_kind(request: &TargetRequest, kind: FileType) -> Result<(), FileError> {
+    let options = &request.options;
+    let in_tree = request.attributes.is_some();
+    let why = match kind {
+        FileType::RegularFile if options.replace || options.delta || options.in_place => {
+            return Ok(());
+        }
+        FileType::Symlink if options.force || (options.replace && in_tree) => return Ok(()),
+        FileType::BlockDevice if options.force && !in_tree => return Ok(()),
+        FileType::RegularFile => "a file of that name exists",
+        FileType::Symlink => "it is a symbolic link",
+        FileType::BlockDevice => "it is a block device",
+        FileType::Directory => "it is a directory",
+        FileType::Fifo => "it is a FIFO",
+        FileType::Socket => "it is a socket",
+        _ => "it is a device",
+    };
+    let code = match kind {
+        FileType::RegularFile | FileType::Symlink | FileType::BlockDevice => FailCode::Exists,
+        _ => FailCode::NotAFile,
+    };
+    let cause = io::Error::new(io::ErrorKind::AlreadyExists, why);
+    Err(request.error("replace")(cause).with_code(code))
 }
 
 /// Opens the journal and part file of a new file. Returns them with the durable hash-tree nodes.

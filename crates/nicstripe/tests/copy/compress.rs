@@ -14,6 +14,7 @@ const COMPRESS: CopyOptions = CopyOptions {
     compress: true,
     allow_changing: false,
     parents: false,
+    force: false,
 };
 
 /// Returns `len` bytes of compressible text without repeated lines.

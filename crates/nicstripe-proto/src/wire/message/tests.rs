@@ -676,6 +676,15 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         hex(&minicbor::to_vec(parents).unwrap()),
         "a500f401f402f403f407f5"
     );
+    let force = PutOptions {
+        replace: true,
+        force: true,
+        ..PutOptions::default()
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(force).unwrap()),
+        "a500f501f402f403f408f5"
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct Put {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutOptions {
-    /// True to replace an existing file with the target name.
+    /// True to replace an existing regular file with the target name.
     #[n(0)]
     pub replace: bool,
     /// True to discard a partially received file, false to resume it.
@@ -67,6 +67,9 @@ pub struct PutOptions {
     /// True to create missing parent directories of the target name.
     #[cbor(n(7), default, skip_if = "std::ops::Not::not")]
     pub parents: bool,
+    /// True to overwrite a block device with the target name, and to replace a symbolic link.
+    #[cbor(n(8), default, skip_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// Client's request to download a file. Body of [`crate::Message::Get`].

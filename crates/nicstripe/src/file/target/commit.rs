@@ -8,7 +8,7 @@ use std::{
 use nicstripe_proto::{Digest, Extent, FailCode, Subtree};
 use rustix::fs::{Advice, AtFlags, fadvise, renameat, statat, unlinkat};
 
-use super::{Syncs, Target, TargetState};
+use super::{Syncs, Target, TargetState, refuse_existing};
 use crate::file::{
     beneath::inode_of, disk, error::FileError, hashing::Hashing, rename::rename_to_free,
 };
@@ -164,7 +164,12 @@ impl Target {
             let cause = io::Error::other("another program replaced the partial file");
             return Err(self.error("name", cause));
         }
-        let renamed = if self.request.options.replace {
+        let replaces = self.request.options.replace;
+        if replaces {
+            // Another type of file may have taken the name since the target was opened.
+            refuse_existing(&self.request)?;
+        }
+        let renamed = if replaces {
             renameat(dir, &self.files.part_name, dir, name).map_err(io::Error::from)
         } else {
             rename_to_free(dir, &self.files.part_name, dir, name)

@@ -25,7 +25,7 @@ use super::{
     commit_group::{self, Committed},
     outbox::announced,
     part::Part,
-    placing::only_adds,
+    placing::{only_adds, only_files},
     writing::{self, Batch, Piece, Wrote},
 };
 use crate::{
@@ -248,6 +248,8 @@ impl Receiver {
         } = candidate;
         let found = existing.as_ref().map(|(existing, _)| existing);
         let verdict = decide(&self.request.rules, &entry, found);
+        let is_node = matches!(entry.content, Content::File { .. })
+            && matches!(found, Some(Existing::Node(_) | Existing::Other));
         let refusal = match verdict {
             Verdict::Same => {
                 let result = existing.map_or(Ok(()), |(_, stat)| {
@@ -259,6 +261,7 @@ impl Receiver {
                     .err()
                     .map(|error| leaf.error("set the attributes of", error))
             }
+            Verdict::Exists if is_node => Some(only_files(&leaf)),
             _ if verdict.is_wanted() => self.objection(&entry, &leaf, verdict),
             _ => None,
         };
@@ -669,6 +672,7 @@ impl Receiver {
         let replace = *verdict == Verdict::Replace;
         let options = PutOptions {
             replace,
+            force: false,
             delta: replace && options.delta,
             in_place: replace && options.in_place,
             ..options

@@ -178,6 +178,12 @@ pub(super) fn only_adds(leaf: &Leaf) -> FileError {
     leaf.error("replace", cause).with_code(FailCode::Refused)
 }
 
+/// Returns the error for a file whose target is a device, FIFO or socket.
+pub(super) fn only_files(leaf: &Leaf) -> FileError {
+    let cause = io::Error::other("it is a device, FIFO or socket");
+    leaf.error("replace", cause).with_code(FailCode::NotAFile)
+}
+
 /// Creates a link or node with `make` under the name `hidden` and renames it to `name`. Replaces an
 /// existing file only if `replace`. Returns the inode of the new object.
 ///

@@ -1,0 +1,133 @@
+//! Local targets that are not regular files: links, devices and FIFOs.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileTypeExt as _,
+    path::Path,
+    sync::Arc,
+};
+
+use super::{copy_kind::CopyKind, error::PlanError};
+use crate::failure::Failure;
+
+/// Open character device or FIFO that receives a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlet(Arc<File>);
+
+impl Outlet {
+    /// Opens a device or FIFO for writing. Waits until another process reads from the FIFO.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let file = OpenOptions::new().write(true).open(path);
+        let file = file.map_err(|source| Failure::Write {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self(Arc::new(file)))
+    }
+
+    pub(super) fn file(&self) -> std::io::Result<File> {
+        self.0.try_clone()
+    }
+}
+
+/// Two outlets are equal if they are the same open file.
+impl PartialEq for Outlet {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Outlet {}
+
+/// Follows the local target of a single file, as cp(1) does: a link to a file is kept and its file
+/// replaced, and what arrives for a character device or a FIFO is written into it. Sockets and
+/// links that lead nowhere are refused.
+pub(super) fn follow_target(kind: CopyKind) -> Result<CopyKind, Failure> {
+    let CopyKind::Get { name, target } = kind else {
+        return Ok(kind);
+    };
+    let is_link = fs::symlink_metadata(&target).is_ok_and(|found| found.is_symlink());
+    let target = match fs::metadata(&target) {
+        Ok(found) if found.file_type().is_fifo() || found.file_type().is_char_device() => {
+            let to = Some(Outlet::open(&target)?);
+            return Ok(CopyKind::GetPipe { name, to });
+        }
+        Ok(found) if found.file_type().is_socket() => {
+            return Err(PlanError::Socket(target).into());
+        }
+        Ok(found) if is_link && !found.is_dir() => match fs::canonicalize(&target) {
+            Ok(followed) => followed,
+            Err(source) => {
+                return Err(Failure::Write {
+                    path: target,
+                    source,
+                });
+            }
+        },
+        Err(_) if is_link => return Err(PlanError::Dangling(target).into()),
+        _ => target,
+    };
+    Ok(CopyKind::Get { name, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read as _,
+        os::unix::{fs::symlink, net::UnixListener},
+        thread,
+    };
+
+    use nicstripe::Name;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn followed(target: &Path) -> Result<CopyKind, Failure> {
+        follow_target(CopyKind::Get {
+            name: Name::parse(b"x").unwrap(),
+            target: target.to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_link_stays_and_its_file_is_the_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| fs::canonicalize(folder.path()).unwrap().join(name);
+        fs::write(path("file"), "").unwrap();
+        symlink("file", path("link")).unwrap();
+        symlink("missing", path("dangling")).unwrap();
+        let target = |name: &str| match followed(&path(name)) {
+            Ok(CopyKind::Get { target, .. }) => target,
+            other => panic!("{name}: {other:?}"),
+        };
+        for name in ["file", "link"] {
+            assert_eq!(target(name), path("file"), "{name}");
+        }
+        assert_eq!(target("new"), path("new"));
+        let error = followed(&path("dangling")).unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+    }
+
+    #[test]
+    fn a_device_or_a_fifo_is_written_to_and_a_socket_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (folder.path().join("fifo"), folder.path().join("socket"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let reader = {
+            let fifo = fifo.clone();
+            thread::spawn(move || File::open(fifo).unwrap().read_to_end(&mut Vec::new()))
+        };
+        for path in [Path::new("/dev/null"), &fifo] {
+            let kind = followed(path).unwrap();
+            assert!(
+                matches!(kind, CopyKind::GetPipe { to: Some(_), .. }),
+                "{kind:?}"
+            );
+        }
+        reader.join().unwrap().unwrap();
+        let error = followed(&socket).unwrap_err().to_string();
+        assert!(error.contains("is a socket"), "{error}");
+    }
+}
