@@ -86,7 +86,7 @@ Environment:
   NO_COLOR        disable colours if set to any value";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
 
     /// Checks that the subcommand at the start of `words` has all options in them, and panics if it
     /// lacks one. Returns false if the first word is not a subcommand.
-    fn check(words: &[&str], of: &str) -> bool {
+    pub(crate) fn check(words: &[&str], of: &str) -> bool {
         let mut root = Args::command();
         root.build();
         let (mut command, mut words) = (&root, words);

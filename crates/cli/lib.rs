@@ -20,6 +20,8 @@
 mod args;
 mod commands;
 mod connect;
+#[cfg(test)]
+mod documents;
 mod failure;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -156,7 +156,7 @@ fn without_bytes(report: &Report, tree: &TreeReport) -> String {
 }
 
 /// Returns the second closing line, such as `99.9 % of 235.4 MB/s, limited by the cables; not used:
-/// eth3 (no carrier)`. `None` if there is nothing to report.
+/// eth3 (connected too late)`. `None` if there is nothing to report.
 fn links(report: &Report) -> Option<String> {
     let is_brief = is_brief(report);
     let mut speed = Vec::new();

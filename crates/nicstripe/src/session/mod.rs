@@ -1,10 +1,11 @@
 //! Running sessions: one task per session owns its state and applies inputs from connections, disks
 //! and commands.
 //!
-//! `nicstripe-proto` makes the decisions, and this module carries them out. [`driver`] is the event
-//! loop and [`input`] its inputs. [`endpoint`] has the sources and sinks of transfers, one file for
-//! each kind, and [`serve`] the service that a daemon offers to the peer. [`path_connection`] holds
-//! a path's connections, and [`congestion`] selects their congestion control.
+//! `nicstripe-proto` makes the protocol's decisions, and this module carries them out. [`driver`] is
+//! the event loop and [`input`] its inputs. [`endpoint`] has the sources and sinks of transfers, one
+//! file for each kind, and [`serve`] the service that a daemon offers to the peer.
+//! [`path_connection`] holds a path's connections, and [`congestion`] selects their congestion
+//! control.
 
 mod congestion;
 mod driver;

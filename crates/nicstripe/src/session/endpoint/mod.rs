@@ -1,6 +1,7 @@
 //! Sources and sinks of transfers: one file for each kind.
 //!
-//! The session uses the traits [`Source`] and [`Sink`] and does not depend on the kind. A source is
+//! The session moves chunks through the traits [`Source`] and [`Sink`], without knowing the kind. It
+//! knows trees and tunnels only where they begin, end or have messages of their own. A source is
 //! either read at any offset, like a [`file`], or streams its chunks through a [`retransmit`]
 //! buffer. A sink is either a target that is written at any offset, or takes its chunks in order,
 //! like a [`stream`].
