@@ -1,5 +1,5 @@
-//! Tests of interfaces at one switch that fail until no link remains, although each host has one
-//! working interface. The interfaces that still work must be paired again.
+//! Tests of interfaces that fail until no link remains, although each host has one working interface.
+//! The interfaces that still work must be paired again.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,10 @@ pub(crate) const TESTS: &[Test] = tests![
     with_strict_filters_the_pair_that_comes_back_first_carries_again,
     a_blocked_port_closes_no_link_that_works,
     a_loss_is_told_with_its_reason_and_its_time,
+    at_a_switch_every_pair_that_is_left_carries_again,
+    at_a_switch_without_ipv6_every_pair_that_is_left_carries_again,
+    in_separate_subnets_every_cable_that_is_left_carries_again,
+    without_addresses_every_cable_that_is_left_carries_again,
 ];
 
 pub(crate) const LONG_TESTS: &[Test] = tests![
@@ -30,6 +34,18 @@ const RATE: u64 = 100;
 
 /// Size of the copied file in bytes. One link needs 4.2 s for it.
 const SIZE: usize = 48 * MIB;
+
+/// Rate of the cables in Mbit/s in the tests of all subsets.
+const FAST: u64 = 200;
+
+/// Send rate of their copies, so that several run at once on a machine with two cores.
+const SLOW: &str = "4MB";
+
+/// Size of their file in bytes. The copy takes 6 s.
+const SLOW_SIZE: usize = 24 * MIB;
+
+/// Number of their labs that run at once.
+const SUBSETS_AT_ONCE: usize = 4;
 
 /// Returns a lab with two interfaces per host at one switch. All are in one subnet.
 fn switch() -> Lab {
@@ -213,6 +229,104 @@ fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
         let report = cp.finish().expect(0).document();
         hosts.server.check("target", &content(SIZE), &report);
     }
+}
+
+fn at_a_switch_every_pair_that_is_left_carries_again() {
+    let switch = || {
+        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
+        lab.one_subnet().build().unwrap()
+    };
+    any_ends_may_be_lost("switch", &switch, "10.9.0.21", has_an_end_at_each_host);
+}
+
+/// Each interface answers ARP requests for its own address only. Otherwise the kernel sends to the
+/// lost interface of the peer as long as its neighbour entry is valid, up to 45 s.
+fn at_a_switch_without_ipv6_every_pair_that_is_left_carries_again() {
+    let without_flux = || {
+        let lab = Lab::builder().links([LinkSpec::mbit(FAST); 2]);
+        let lab = lab.one_subnet().without_ipv6();
+        let lab = Host::ALL.into_iter().fold(lab, |lab, host| {
+            lab.sysctl(host, "net/ipv4/conf/all/arp_ignore", "1")
+                .sysctl(host, "net/ipv4/conf/all/arp_announce", "2")
+        });
+        lab.build().unwrap()
+    };
+    any_ends_may_be_lost("IPv4", &without_flux, "10.9.0.21", has_an_end_at_each_host);
+}
+
+fn in_separate_subnets_every_cable_that_is_left_carries_again() {
+    let cables = || {
+        Lab::builder()
+            .links([LinkSpec::mbit(FAST); 2])
+            .build()
+            .unwrap()
+    };
+    any_ends_may_be_lost("subnets", &cables, "10.77.1.2", is_a_cable_whole);
+}
+
+fn without_addresses_every_cable_that_is_left_carries_again() {
+    let bare = || {
+        Lab::builder()
+            .links([LinkSpec::mbit(FAST).bare(); 2])
+            .build()
+            .unwrap()
+    };
+    any_ends_may_be_lost("bare cables", &bare, "b", is_a_cable_whole);
+}
+
+/// Returns true if each host has a working interface without the ends whose bits are set in `lost`.
+fn has_an_end_at_each_host(lost: u32) -> bool {
+    [0b0011, 0b1100].iter().all(|side| lost & side != *side)
+}
+
+/// Returns true if both ends of a cable work without the ends whose bits are set in `lost`.
+fn is_a_cable_whole(lost: u32) -> bool {
+    [0b0101, 0b1010].iter().any(|cable| lost & cable == 0)
+}
+
+/// Disables every subset of the four ends that leaves a working pair by `can_carry`, each during a
+/// copy to `host`. Panics unless data flows again within 3 s and the copy is correct.
+///
+/// The lowest two bits of a subset are the client's interfaces.
+fn any_ends_may_be_lost(
+    case: &str,
+    lab: &(dyn Fn() -> Lab + Sync),
+    host: &str,
+    can_carry: fn(u32) -> bool,
+) {
+    let subsets: Vec<u32> = (1..0b1111).filter(|lost| can_carry(*lost)).collect();
+    for run in 0..amount(1, 10) {
+        for some in subsets.chunks(SUBSETS_AT_ONCE) {
+            std::thread::scope(|scope| {
+                for lost in some {
+                    let case = format!("{case}, {lost:04b}, run {run}");
+                    scope.spawn(move || loses_ends(&case, lab(), host, *lost));
+                }
+            });
+        }
+    }
+}
+
+/// Copies to `host`, and disables the ends whose bits are set in `lost` 2 s after the first
+/// progress.
+fn loses_ends(case: &str, lab: Lab, host: &str, lost: u32) {
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    let bytes = content(SLOW_SIZE);
+    hosts.client.write("source", &bytes);
+    let target = format!("{host}:target");
+    let cp = hosts.start_cp(&["--bwlimit", SLOW, "--json-stream", "source", &target]);
+    cp.await_bytes(1);
+    // By then all links are made, and the first connection has yielded to a better one.
+    std::thread::sleep(Duration::from_secs(2));
+    let ends = [(Host::A, 0), (Host::A, 1), (Host::B, 0), (Host::B, 1)];
+    for (bit, (host, link)) in ends.into_iter().enumerate() {
+        if lost >> bit & 1 == 1 {
+            hosts.lab.set_plugged_at(host, link, false).unwrap();
+        }
+    }
+    flows_again(&hosts.lab, Way::Put, case, Duration::from_millis(2500));
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &bytes, &report);
 }
 
 fn a_blocked_port_closes_no_link_that_works() {

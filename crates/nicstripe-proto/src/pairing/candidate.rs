@@ -132,6 +132,36 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
     found
 }
 
+/// Returns the candidate of a connection that was `meant` for another interface of the peer, but
+/// arrives at the interface `arrived`. Its remote address belongs to another interface: a machine
+/// answers ARP requests for each of its addresses at any interface.
+///
+/// Returns `None` if one of the two interfaces is not enabled, or if an end no longer has its
+/// address.
+pub(super) fn diverted(
+    meant: &Candidate,
+    arrived: &str,
+    local: &[PeerInterface],
+    remote: &[PeerInterface],
+) -> Option<Candidate> {
+    let enabled = |side: &'_ [PeerInterface], name: &str| {
+        side.iter()
+            .position(|interface| interface.candidate && interface.name == name)
+    };
+    let ours = &local[enabled(local, &meant.local.interface)?];
+    let theirs = &remote[enabled(remote, arrived)?];
+    let (our_address, their_address) = (meant.local.address, meant.remote.address);
+    let has_both =
+        has_address(std::slice::from_ref(ours), our_address) && has_address(remote, their_address);
+    has_both.then(|| {
+        candidate(
+            (ours, our_address),
+            (theirs, their_address),
+            meant.preference,
+        )
+    })
+}
+
 /// Returns the class of a candidate with the local address `address`, based on the other interfaces
 /// in the subnet.
 fn preference(

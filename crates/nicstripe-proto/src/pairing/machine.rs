@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    candidate::{Candidate, CandidateId, PathEnd, Preference, candidates},
+    candidate::{Candidate, CandidateId, PathEnd, Preference, candidates, diverted},
     matching::{Offer, best, is_free, total_rate},
     state::{Failure, State},
 };
@@ -43,6 +43,9 @@ pub struct Pairing {
     /// Links that lost their connection or an address. A link is kept until it is verified again,
     /// or until both of its interfaces are in use or gone.
     lost: BTreeMap<CandidateId, Candidate>,
+    /// Candidates of the interfaces at which connections arrived that were meant for others, by
+    /// the candidates of those connections.
+    diverted: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
 }
 
@@ -60,6 +63,7 @@ impl Pairing {
             states: BTreeMap::new(),
             in_use: BTreeMap::new(),
             lost: BTreeMap::new(),
+            diverted: BTreeMap::new(),
             permits: |_| true,
         }
     }
@@ -74,10 +78,25 @@ impl Pairing {
     ///
     /// Keeps the states of existing candidates. Discards a candidate's failure if other interfaces
     /// joined or left its subnet, or if one of its interfaces came back. An interface came back if
-    /// it is new, has been enabled, has another address, or has another line rate.
+    /// it is new, has been enabled, has another address, or has another line rate. A link in use
+    /// whose interface is gone is [`lost`](Self::lost).
     pub(crate) fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
-        let candidates = candidates(&local, &remote);
+        let mut candidates = candidates(&local, &remote);
+        self.diverted.retain(|_, old| {
+            match diverted(old, &old.remote.interface, &local, &remote) {
+                Some(new) => {
+                    *old = new;
+                    true
+                }
+                None => false,
+            }
+        });
+        for candidate in self.diverted.values() {
+            if candidates.iter().all(|other| other.id() != candidate.id()) {
+                candidates.push(candidate.clone());
+            }
+        }
         let (ours_back, theirs_back) = (
             came_back(&self.local, &local),
             came_back(&self.remote, &remote),
@@ -102,6 +121,7 @@ impl Pairing {
         }
         let is_lost = |id: &CandidateId| !candidates.iter().any(|candidate| candidate.id() == *id);
         let lost: Vec<CandidateId> = self.in_use.keys().copied().filter(is_lost).collect();
+        let any_lost = !lost.is_empty();
         self.lost.extend(
             lost.into_iter()
                 .filter_map(|id| self.in_use.remove_entry(&id)),
@@ -114,6 +134,9 @@ impl Pairing {
         (self.local, self.remote, self.candidates, self.states) =
             (local, remote, candidates, states);
         self.choose_in_use();
+        if any_lost {
+            self.discard_failures_of_idle_pairs();
+        }
     }
 
     /// Returns the candidates that [`restrict`](Self::restrict) permits, in any state, best first.
@@ -204,18 +227,53 @@ impl Pairing {
         self.lost.insert(id, candidate);
         self.set(id, State::Untried);
         self.choose_in_use();
+        self.discard_failures_of_idle_pairs();
+    }
+
+    /// Records that the caller has closed the connection of a verified candidate. The candidate is
+    /// no link any more: its interfaces are idle if no other link uses them.
+    pub(crate) fn closed(&mut self, id: CandidateId) {
+        if *self.state(id) == State::Verified {
+            self.states.remove(&id);
+            self.choose_in_use();
+        }
+    }
+
+    /// Discards the failures between idle interfaces after the loss of a link. The peer may answer
+    /// at another interface since then.
+    fn discard_failures_of_idle_pairs(&mut self) {
         self.discard_failures(|pairing, candidate, why| {
             *why != Failure::Other && !pairing.uses_an_end(candidate)
         });
     }
 
     /// Records the failure of a candidate's probe or connection, with the reason `why`.
+    ///
+    /// A connection that arrived at another interface of the peer has found a way to that
+    /// interface, which becomes a candidate that a probe has reached.
     pub fn failed(&mut self, id: CandidateId, why: Failure) {
+        if let Failure::WrongInterface { arrived } = &why {
+            self.add_diverted(id, arrived);
+        }
         let was_verified = *self.state(id) == State::Verified;
         self.set(id, State::Failed(why));
         if was_verified {
             self.choose_in_use();
         }
+    }
+
+    fn add_diverted(&mut self, id: CandidateId, arrived: &str) {
+        let actual = self
+            .candidate(id)
+            .and_then(|meant| diverted(meant, arrived, &self.local, &self.remote));
+        // A candidate that exists already keeps its state. Otherwise a peer that answers now here,
+        // now there would be connected for ever.
+        let Some(actual) = actual.filter(|actual| self.candidate(actual.id()).is_none()) else {
+            return;
+        };
+        self.states.insert(actual.id(), State::Reached);
+        self.candidates.push(actual.clone());
+        self.diverted.insert(id, actual);
     }
 
     /// Returns true if a candidate is among the best verified links. Such a link is replaced only

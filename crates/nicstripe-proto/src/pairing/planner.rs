@@ -133,6 +133,7 @@ impl Planner {
     /// Removes a candidate whose connections were closed or could not be made.
     pub fn forget(&mut self, id: CandidateId) {
         self.made.remove(&id);
+        self.pairing.closed(id);
     }
 
     /// Records the end of a probe: it was answered, or it timed out.
@@ -237,7 +238,7 @@ impl Planner {
     pub fn poll_step(&mut self, taken: &[(String, String)]) -> Option<Step> {
         let plan = self.pairing.plan(taken);
         if let Some(id) = self.made.keys().copied().find(|id| self.loses(*id, &plan)) {
-            self.made.remove(&id);
+            self.forget(id);
             return Some(Step::Retire(id));
         }
         let candidate = plan.into_iter().find(|candidate| {

@@ -3,13 +3,13 @@
 /// Probe and connection state of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Not probed or connected yet, or not since the last connection was lost. Previous states:
+    /// Not probed or connected yet, or not since the last connection was lost or closed. Previous states:
     /// `Verified`, `Failed`. Next states: any other.
     Untried,
     /// The peer has answered a probe. Previous states: any. Next states: `Verified`, `Failed`.
     Reached,
     /// A connection has arrived at the intended interface and is up. Previous states: any. Next
-    /// states: `Untried` when the connection is lost, `Failed`.
+    /// states: `Untried` when the connection is lost or closed, `Failed`.
     Verified,
     /// A probe or a connection has failed. Previous states: any. Next states: `Reached`,
     /// `Verified`, and `Untried` when one of the interfaces came back or the subnet's other

@@ -170,6 +170,8 @@ impl Facts {
             )
         };
         self.complete(&mut plan);
+        // The address may belong to another interface than the one at which it answers.
+        plan.peer_interface = Some(candidate.remote.interface.clone());
         plan
     }
 

@@ -109,6 +109,83 @@ fn where_arp_answers_on_the_wrong_interface_link_local_takes_over() {
 }
 
 #[test]
+fn a_pair_that_failed_beside_a_link_is_tried_again_when_that_link_lost_its_interface() {
+    let (local, remote) = one_subnet();
+    let mut pairing = Pairing::new(local.clone(), remote.clone());
+    let [straight, flux] = [("a1", "b1"), ("a0", "b0")]
+        .map(|(ours, theirs)| between(&pairing, ours, theirs, Preference::SharedSubnet));
+    pairing.verified(straight);
+    pairing.failed(flux, wrong("b1"));
+    let mut unplugged = local;
+    unplugged[1].candidate = false;
+    pairing.update(unplugged, remote);
+    assert_eq!(*pairing.state(flux), State::Untried);
+    assert_eq!(ends(&pairing.plan(&[])).len(), 1);
+}
+
+#[test]
+fn a_link_that_was_replaced_keeps_no_interface_when_its_successor_is_lost() {
+    let (local, remote) = one_subnet();
+    let mut planner = Planner::new(Pairing::new(local.clone(), remote.clone()));
+    let of = |planner: &Planner, ours: &str, theirs: &str| {
+        let id = between(planner.pairing(), ours, theirs, Preference::SharedSubnet);
+        planner.pairing().candidate(id).unwrap().clone()
+    };
+    let [kept, replaced, flux] =
+        [("a1", "b1"), ("a0", "b1"), ("a0", "b0")].map(|(a, b)| of(&planner, a, b));
+    planner.adopt(kept.clone());
+    planner.adopt(replaced.clone());
+    assert_eq!(planner.poll_step(&[]), Some(Step::Retire(replaced.id())));
+    assert_eq!(planner.poll_step(&[]), Some(Step::Connect(flux.clone())));
+    planner.handle_astray(flux.id(), wrong("b1"));
+
+    let mut unplugged = local;
+    unplugged[1].candidate = false;
+    planner.update(unplugged, remote);
+    planner.handle_lost(kept.id());
+    assert!(!planner.pairing().is_in_use(replaced.id()));
+    assert_eq!(*planner.pairing().state(flux.id()), State::Untried);
+}
+
+#[test]
+fn a_connection_that_arrives_at_an_idle_interface_is_a_link_to_that_one() {
+    let (local, remote) = one_subnet();
+    let mut pairing = Pairing::new(local.clone(), remote.clone());
+    // Only a0 and b1 have a cable, and b1 answers for both addresses.
+    let works = |candidate: &Candidate| {
+        let [ours, theirs] =
+            [&candidate.local, &candidate.remote].map(|end| end.interface.as_str());
+        match (ours, theirs, candidate.remote.address.to_string().as_str()) {
+            ("a0", "b0", "10.9.0.21") => Err(wrong("b1")),
+            ("a0", "b1", "10.9.0.21") => Ok(()),
+            _ => Err(Failure::Unreachable),
+        }
+    };
+    let links = settle(&mut pairing, works);
+    assert_eq!(ends(&links), [("a0", "b1")]);
+    assert_eq!(links[0].remote.address.to_string(), "10.9.0.21");
+    pairing.update(local.clone(), remote.clone());
+    assert!(pairing.is_in_use(links[0].id()), "a change elsewhere");
+    let mut unplugged = remote;
+    unplugged[1].candidate = false;
+    pairing.update(local, unplugged);
+    assert_eq!(pairing.candidate(links[0].id()), None);
+}
+
+#[test]
+fn a_connection_that_arrives_at_an_interface_with_a_link_is_none() {
+    let (local, remote) = one_subnet();
+    let mut pairing = Pairing::new(local, remote);
+    let links = settle(&mut pairing, |candidate| {
+        match candidate.remote.interface.as_str() {
+            "b1" => Ok(()),
+            _ => Err(wrong("b1")),
+        }
+    });
+    assert_eq!(ends(&links), [("a1", "b1")]);
+}
+
+#[test]
 fn where_all_ways_fail_nothing_is_planned() {
     let (local, remote) = one_subnet();
     let mut pairing = Pairing::new(local, remote);
