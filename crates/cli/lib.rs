@@ -3,7 +3,7 @@
 //!
 //! Its modules, each of which may use those below it:
 //!
-//! - `args`: the list of the subcommands
+//! - `args`: the list of the subcommands; `habits`: those of other programs
 //! - `commands`: the subcommands, one file or folder each
 //! - `connect`: the options for the connection to a peer, and its setup
 //! - `output`: standard output and error, JSON, the log
@@ -26,6 +26,7 @@ mod failure;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod habits;
 mod output;
 mod places;
 mod process;
@@ -74,10 +75,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints clap's usage error, with a hint if the option belongs to scp, rsync or cp.
+/// Prints clap's usage error, with a hint if the command or option belongs to another program.
 fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     let invocation = Invocation::of_this_process();
-    let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else {
+    let Some(hint) = habits::hint(error, &invocation) else {
         error.exit()
     };
     let text = error.to_string();

@@ -93,8 +93,11 @@ fn completions_and_manual_pages_are_printed() {
 fn completions_offer_the_names_of_trusted_machines() {
     let (side, other, third) = (Side::here(), Side::here(), Side::here());
     side.trust(&other, "nas", "");
-    // The shell must not execute a name from the peers file.
-    side.trust(&third, "$(touch${IFS}owned)", "");
+    // The shell must not execute a name from the peers file, where another program may have put it.
+    side.trust(&third, "third", "");
+    let peers = std::fs::read_to_string(side.peers_file()).unwrap();
+    let wild = peers.replace(" third", " $(touch${IFS}owned)");
+    side.write_guarded(side.peers_file(), &wild);
     side.write("notes.txt", b"");
     let path = format!(
         "{}:/usr/bin:/bin",

@@ -50,7 +50,11 @@ impl Dial {
                 client.close().await;
                 result
             };
-            signals.unless_stopped(talk).await
+            match signals.unless_stopped(talk).await {
+                // ssh ends its ProxyCommand by a signal when the session is over.
+                Err(Failure::Interrupted { stop, .. }) => Err(Failure::Stopped(stop)),
+                result => result,
+            }
         })
     }
 

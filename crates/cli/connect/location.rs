@@ -8,17 +8,18 @@
 //! | `./a:b`, `/a:b`, `a` | local file |
 //! | `-` | standard input or output |
 //!
-//! Remote paths are relative to the daemon's root, with or without a leading slash. A trailing
-//! slash, or an empty path, means the directory.
+//! Remote paths are relative to the daemon's root, with or without a leading slash, `./` or `~/`. A
+//! trailing slash, or an empty path, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
     fmt,
+    net::IpAddr,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::PathBuf,
 };
 
-use nicstripe::{Name, NameError, escaped};
+use nicstripe::{DEFAULT_PORT, Name, NameError, escaped};
 
 use crate::{
     failure::{CommandError, exit::Exit},
@@ -121,6 +122,11 @@ impl RemotePath {
 
     /// Parses the path after `host:`.
     fn parse(bytes: &[u8]) -> Result<Self, LocationError> {
+        // The home of a peer is the daemon's root.
+        let bytes = match bytes {
+            [b'~'] | [b'~' | b'.', b'/', ..] => &bytes[1..],
+            _ => bytes,
+        };
         let relative = &bytes[bytes.iter().take_while(|byte| **byte == b'/').count()..];
         match relative {
             b"" | b"." | b"./" => Ok(Self::Root),
@@ -165,14 +171,16 @@ fn parse_remote(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, Locati
     })
 }
 
-/// Rejects `host:7747:/x`, because a port belongs in `-P` or a URL. A directory named `7747:` can
-/// be typed as `host:/7747:/x`.
+/// Rejects `host:7747:/x`, `host:7747` and `10.0.0.2:80`, because a port belongs in `-P` or a URL. A
+/// file of that name can be typed as `host:./7747`, a directory named `7747:` as `host:/7747:/x`.
 fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError> {
-    let Some(colon) = path.iter().position(|byte| *byte == b':') else {
-        return Ok(());
+    let (digits, rest, is_port) = match path.iter().position(|byte| *byte == b':') {
+        Some(colon) => (&path[..colon], &path[colon + 1..], true),
+        // As `discover` and `ss` print an address with its port.
+        None => (path, &[][..], is_address(host)),
     };
-    let (digits, rest) = (&path[..colon], &path[colon + 1..]);
-    match number(digits).filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
+    let port = number(digits).filter(|port| is_port || *port == DEFAULT_PORT);
+    match port.filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
         Some(port) => Err(LocationError::PortInPath {
             text: escaped(whole),
             host: host.to_owned(),
@@ -181,6 +189,11 @@ fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError
         }),
         None => Ok(()),
     }
+}
+
+fn is_address(host: &str) -> bool {
+    let without_zone = host.split('%').next().unwrap_or_default();
+    without_zone.parse::<IpAddr>().is_ok()
 }
 
 /// Returns true for an IPv6 address typed without brackets, such as `fd00:1::2:file`.
@@ -362,7 +375,7 @@ fn port_hint(host: &str, port: u16, path: &str) -> String {
         false => host.to_owned(),
     };
     format!(
-        "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
+        "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a file of that name is {host}:./{port}"
     )
 }
 
@@ -428,11 +441,16 @@ mod tests {
         assert_eq!(remote("nas:/a/b").2, file("a/b"));
         assert_eq!(remote("nas:a//b").2, file("a/b"));
         assert_eq!(remote("nas:a/").2, directory("a"));
+        assert_eq!(remote("nas:~/a").2, file("a"));
+        assert_eq!(remote("nas:./a/").2, directory("a"));
+        assert_eq!(remote("nas:~a").2, file("~a"));
         for root in [
             "nas:",
             "nas:/",
             "nas:.",
             "nas:./",
+            "nas:~",
+            "nas:~/",
             "nicstripe://nas",
             "nicstripe://nas/",
         ] {
@@ -478,6 +496,21 @@ mod tests {
             };
             assert_eq!(port, 7747, "{text}");
         }
+        for text in [
+            "nas:7747",
+            "10.77.1.2:7747",
+            "10.77.1.2:22",
+            "[fe80::1%eth1]:7747",
+        ] {
+            assert!(
+                matches!(parse(text), Err(LocationError::PortInPath { .. })),
+                "{text}: {:?}",
+                parse(text)
+            );
+        }
+        assert_eq!(remote("nas:./7747").2, file("7747"));
+        assert_eq!(remote("10.77.1.2:./7747").2, file("7747"));
+        assert_eq!(remote("nas:2026").2, file("2026"));
         assert_eq!(remote("nas:/7747:/x").2, file("7747:/x"));
         assert_eq!(remote("nas:12:30.log").2, file("12:30.log"));
         assert_eq!(remote("nas:99999:/x").2, file("99999:/x"));
@@ -485,7 +518,7 @@ mod tests {
 
     #[test]
     fn names_that_leave_the_root_are_refused_not_cleaned() {
-        for text in ["nas:../a", "nas:a/../b", "nas:..", "nas:a/./b", "nas:./a"] {
+        for text in ["nas:../a", "nas:a/../b", "nas:..", "nas:a/./b", "nas:././a"] {
             assert!(matches!(parse(text), Err(LocationError::Name(_))), "{text}");
         }
     }

@@ -4,11 +4,12 @@ use std::{
     error,
     io::{self, ErrorKind},
     iter::successors,
+    path::PathBuf,
 };
 
 use nicstripe::{
     CableSearch, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreachable,
-    trust::{DialTarget, PeerOptions, Peers, PublicKey},
+    trust::{DialTarget, Identity, PeerOptions, Peers, PublicKey},
 };
 use rustix::io::Errno;
 
@@ -61,6 +62,10 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             };
             Some(format!("{advice} the spelling, or use an address, as in 10.0.1.2:PATH; list daemons on the cables: {program} discover"))
         }
+        Error::Link { link, .. } if link.contains(',') => {
+            let each = link.split(',').map(|name| format!("--link {}", quoted(name)));
+            Some(format!("one --link for each: {}", each.collect::<Vec<_>>().join(" ")))
+        }
         Error::Link { link, .. } => {
             let with_it = invocation.without_value("--exclude-link", link)?;
             Some(format!("show where each interface leads: {program} links HOST; use {link}: {with_it}"))
@@ -73,13 +78,13 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             _ => format!("check that the machine is on, the cable plugged in, and TCP port {} open in its firewall", address.port()),
         }),
         Error::Unreachable(unreached) => Some(of_unreached(unreached)),
-        Error::UntrustedPeer { host, key } => {
-            let add = key.trust_command(host);
-            Some(format!("compare it with the output of `nicstripe key` on {host}; if they match: {add}"))
-        }
+        Error::UntrustedPeer { host, key } => Some(of_untrusted(host, key)),
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
         Error::Full { .. } => {
             Some("retry later, or wait longer: --timeout TIME; to allow more: `sessions` in the daemon's config.toml".into())
+        }
+        Error::Protocol { address, .. } if address.port() == 22 => {
+            Some(format!("port 22 is ssh's; the daemon's is {DEFAULT_PORT}, without -P"))
         }
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
@@ -108,6 +113,31 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
         }
         error => {
             error.fail_code().and_then(|code| of_fail_code(code, error, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
+        }
+    }
+}
+
+/// Returns what to do about a peer's key that is not trusted: new, changed, or this machine's own.
+fn of_untrusted(host: &str, key: &PublicKey) -> String {
+    let add = key.trust_command(host);
+    let home = places::home().ok();
+    let own = home.as_ref().map(|home| home.identity_file());
+    let is_own = |path: &PathBuf| Identity::load(path).is_ok_and(|own| own.public_key() == *key);
+    if let Some(path) = own.filter(is_own) {
+        return format!(
+            "it is this machine's own key: was the disk cloned? For a new key, on one of the two machines: rm {}; nicstripe key",
+            quoted(path)
+        );
+    }
+    let peers = home.and_then(|home| Peers::load(&home.peers_file()).ok());
+    let known = peers.as_ref().and_then(|peers| peers.by_name(host));
+    match known {
+        Some(known) => format!(
+            "the key of {host} has changed, {} is trusted: it has a new key, or another machine answers in its place; compare with `nicstripe key` there, and if they match: {add} --replace",
+            known.key.fingerprint()
+        ),
+        None => {
+            format!("compare it with the output of `nicstripe key` on {host}; if they match: {add}")
         }
     }
 }
@@ -209,7 +239,7 @@ impl NextStep {
                 format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
             }
             Self::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
-                             append-only forbids -f, -u and --delete"
+                             append-only forbids replacing and --delete"
                 .to_owned(),
             Self::Room => format!("free space there; received data is kept, the same command resumes: {}", invocation.resuming()),
         }

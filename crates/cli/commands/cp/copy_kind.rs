@@ -74,8 +74,10 @@ impl CopyKind {
         }
         let is_tree = cp.tree.asks_for_tree() || sources.len() > 1;
         match target {
-            Location::Remote(target) if is_tree => put_tree(local_sources(sources)?, target, cp),
-            Location::Remote(target) => put(local_sources(sources)?.remove(0), target),
+            Location::Remote(target) if is_tree => {
+                put_tree(local_sources(sources, cp)?, target, cp)
+            }
+            Location::Remote(target) => put(local_sources(sources, cp)?.remove(0), target),
             Location::Local(target) if is_tree => get_tree(remote_sources(sources)?, target, cp),
             Location::Local(target) => get(remote_sources(sources)?.remove(0), target),
             Location::Pipe => Err(PlanError::BothLocal.into()),
@@ -114,12 +116,14 @@ fn shown_name(path: &Path) -> String {
 }
 
 /// Returns the local paths of the sources. Rejects remote sources.
-fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
+fn local_sources(sources: Vec<Location>, cp: &Cp) -> Result<Vec<PathBuf>, PlanError> {
     let local = |source| match source {
         Location::Local(path) => Some(path),
         _ => None,
     };
-    all_of(sources, local, PlanError::BothRemote)
+    let is_here = |path: &&OsString| Path::new(path).symlink_metadata().is_ok();
+    let found = cp.paths.iter().find(is_here).map(PathBuf::from);
+    all_of(sources, local, PlanError::BothRemote { local: found })
 }
 
 /// Returns the remote paths of the sources. Rejects local sources, and sources at different

@@ -34,7 +34,10 @@ pub(crate) enum PlanError {
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
     #[error("source and target are both remote: expected one of them on this machine")]
-    BothRemote,
+    BothRemote {
+        /// Argument that is also the name of a local file.
+        local: Option<PathBuf>,
+    },
     /// `-P` and the URL have different ports.
     #[error("-P says port {option} and the URL says {url}: expected one of them")]
     Ports {
@@ -121,7 +124,11 @@ impl CommandError for PlanError {
     fn hint(&self, invocation: &Invocation) -> Option<String> {
         Some(match self {
             Self::BothLocal => "write a remote path as HOST:PATH, as in nas:backup/".into(),
-            Self::BothRemote => "run the command on one of the two machines".into(),
+            Self::BothRemote { local: Some(path) } => format!(
+                "for the local file {path:?}, type {}",
+                quoted(PathBuf::from(".").join(path))
+            ),
+            Self::BothRemote { local: None } => "run the command on one of the two machines".into(),
             Self::RemoteDirectory(_) | Self::Directory(_) => NextStep::Recurse.text(invocation),
             Self::NotADirectory(_) => NextStep::Create.text(invocation),
             Self::Fifo(path) => format!(

@@ -165,6 +165,7 @@ const NEEDLESS: &str = "\
 /// the hint.
 const ABSENT: &str = "\
 -1 -2 -5 -7 -8 -9 --limit: to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit
+--interface --bind --bind-address -I: to choose the cables: --link LOCAL, repeated for each
 -3: one end of a copy must be local: run it on one of the two machines
 -e --rsh --rsync-path -J -F: ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers
 -i --itemize-changes: -v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`

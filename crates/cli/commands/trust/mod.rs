@@ -15,7 +15,10 @@ use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::{stdout, terminal::Terminal},
     places,
-    text::{invocation::Invocation, table::left_aligned},
+    text::{
+        invocation::{Invocation, quoted},
+        table::left_aligned,
+    },
 };
 
 /// Manage trusted peers: only listed keys are accepted, as client and as daemon
@@ -38,9 +41,13 @@ enum Action {
         #[arg(required = true, value_name = "LINE")]
         line: Vec<String>,
 
-        /// Name of the machine here [default: the comment of the line, if it is one word]
+        /// Name of the machine here [default: the host in the comment of the line]
         #[arg(long)]
         name: Option<String>,
+
+        /// Replace the key that has this name, for a machine whose key has changed; its rights stay
+        #[arg(long, requires = "name")]
+        replace: bool,
     },
     /// Print the trusted peers, one per line: name, fingerprint, rights, key
     List {
@@ -61,10 +68,27 @@ impl Trust {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let path = places::home()?.peers_file();
         match self.action {
-            Action::Add { line, name } => {
-                let (line, options) = parse_line(&line.join(" "))?;
+            Action::Add {
+                line,
+                name,
+                replace,
+            } => {
+                let (line, mut options) = parse_line(&line.join(" "))?;
                 refuse_own_key(&line.key)?;
+                if let Some(name) = &name {
+                    check_name(name)?;
+                }
                 let (added, peer) = Peers::edit(&path, |peers| {
+                    let earlier = name
+                        .as_deref()
+                        .and_then(|name| peers.by_name(name))
+                        .cloned();
+                    if let Some(earlier) = earlier.filter(|peer| replace && peer.key != line.key) {
+                        peers.remove(&earlier.key.to_string())?;
+                        if options == PeerOptions::unrestricted() {
+                            options = earlier.options;
+                        }
+                    }
                     let added = peers.add(&line, name.as_deref())?;
                     if options != PeerOptions::unrestricted() {
                         peers.set_options(&line.key, options)?;
@@ -109,6 +133,31 @@ fn plain_name(peer: &Peer) -> Option<&str> {
     (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
 }
 
+/// Rejects a name that nobody could type as HOST.
+fn check_name(name: &str) -> Result<(), Failure> {
+    match name.parse::<PeerName>() {
+        Ok(parsed) if !parsed.is_host() => Err(NoHost {
+            name: name.to_owned(),
+        }
+        .into()),
+        // An invalid name is an error of the peers file.
+        _ => Ok(()),
+    }
+}
+
+/// The name given to `trust add` cannot be typed as HOST.
+#[derive(Debug, thiserror::Error)]
+#[error("name {name:?} cannot be typed as HOST: expected letters, digits, -, . and _")]
+struct NoHost {
+    name: String,
+}
+
+impl CommandError for NoHost {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
 /// Rejects this machine's own key, which a user copied from the wrong terminal. If this machine has
 /// no key yet, every key is accepted.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
@@ -134,7 +183,11 @@ impl CommandError for OwnKey {
     }
 
     fn hint(&self, _: &Invocation) -> Option<String> {
-        Some("run `nicstripe key` on the other machine, and trust that line".into())
+        let path = places::home().ok()?.identity_file();
+        Some(format!(
+            "run `nicstripe key` on the other machine, and trust that line; if it prints this one, its disk was cloned: for a new key, there: rm {}; nicstripe key",
+            quoted(path)
+        ))
     }
 }
 

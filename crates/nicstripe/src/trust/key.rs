@@ -24,7 +24,7 @@ impl PublicKey {
     /// assert_eq!(key.trust_command("nas"), command);
     /// ```
     pub fn trust_command(&self, name: &str) -> String {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%@".contains(c);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%".contains(c);
         let name = if name.is_empty() || !name.chars().all(is_plain) {
             "NAME"
         } else {

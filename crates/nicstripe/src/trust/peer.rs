@@ -1,6 +1,7 @@
 //! Line of the peers file: a trusted machine and its rights.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -117,6 +118,15 @@ impl PeerName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns true if `HOST:PATH` can have the name as HOST: an address, or letters, digits, `-`,
+    /// `.` and `_`, not beginning with `-`.
+    pub fn is_host(&self) -> bool {
+        let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+        let address = self.0.split('%').next().unwrap_or_default();
+        address.parse::<IpAddr>().is_ok()
+            || (self.0.chars().all(is_plain) && !self.0.starts_with('-'))
     }
 }
 

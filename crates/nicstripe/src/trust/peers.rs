@@ -109,8 +109,9 @@ impl Peers {
 
     /// Trusts a key with all rights; [`Peers::set_options`] restricts them.
     ///
-    /// Uses the given name; otherwise the line's comment if that is one word and the key has no
-    /// name yet. An existing key keeps its options.
+    /// Uses the given name. Otherwise, if the key has no name yet, uses the host of the line's
+    /// comment (`user@host`), with `-2`, `-3` and so on if another key has that name. An existing
+    /// key keeps its options.
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicKey, PublicLine};
@@ -135,10 +136,7 @@ impl Peers {
         let known = index.and_then(|index| self.lines[index].peer.clone());
         let fallback = || match &known {
             Some(peer) if peer.name.is_some() => peer.name.clone(),
-            _ => line
-                .comment
-                .as_ref()
-                .and_then(|comment| comment.parse().ok()),
+            _ => self.free_name(line),
         };
         let name: Option<PeerName> = given.or_else(fallback);
         self.check_free(name.as_ref(), &line.key)?;
@@ -247,6 +245,18 @@ impl Peers {
         self.lines
             .iter()
             .position(|line| line.peer.as_ref().is_some_and(|peer| peer.key == *key))
+    }
+
+    /// Returns a name for the key of a line that no other key has, after the host in the line's
+    /// comment. `None` if that is no name to be typed as HOST.
+    fn free_name(&self, line: &PublicLine) -> Option<PeerName> {
+        let host = line.comment.as_ref()?.rsplit('@').next()?;
+        let numbered = (2..=self.lines.len() + 2).map(|number| format!("{host}-{number}"));
+        std::iter::once(host.to_owned())
+            .chain(numbered)
+            .filter_map(|name| name.parse().ok())
+            .filter(PeerName::is_host)
+            .find(|name| self.check_free(Some(name), &line.key).is_ok())
     }
 
     fn check_free(&self, name: Option<&PeerName>, key: &PublicKey) -> Result<(), PeersError> {

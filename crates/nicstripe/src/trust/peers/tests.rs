@@ -38,9 +38,9 @@ fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
     );
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
-        format!("{first}{}\n", line(2, "me@box"))
+        format!("{first}{}\n", line(2, "box"))
     );
-    Peers::edit(&path, |peers| peers.remove("me@box")).unwrap();
+    Peers::edit(&path, |peers| peers.remove("box")).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), first);
 }
 
@@ -113,14 +113,30 @@ fn a_name_belongs_to_one_key() {
         "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a unique name"
     );
     assert!(matches!(
-        peers.add(&line(2, "nas"), None),
-        Err(PeersError::NameTaken { .. })
-    ));
-    assert!(matches!(
         peers.add(&line(2, ""), Some("two words")),
         Err(PeersError::Value(LineError::Name { .. }))
     ));
     assert!(peers.find(&line(2, "").key).is_none());
+}
+
+#[test]
+fn without_a_name_a_key_gets_that_of_its_host_or_the_next_that_is_free() {
+    let mut peers = Peers::default();
+    for (byte, comment, name) in [
+        (1, "alice@right", Some("right")),
+        (2, "bob@right", Some("right-2")),
+        (3, "right", Some("right-3")),
+        (4, "alice@", None),
+        (5, "two words", None),
+        (6, "a@b:c", None),
+        (7, "a@10.0.0.1", Some("10.0.0.1")),
+        (8, "", None),
+    ] {
+        peers.add(&line(byte, comment), None).unwrap();
+        let found = peers.find(&line(byte, "").key).unwrap();
+        let found = found.name.as_ref().map(PeerName::as_str);
+        assert_eq!(found, name, "{comment}");
+    }
 }
 
 #[test]

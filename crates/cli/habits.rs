@@ -1,0 +1,115 @@
+//! Commands and options of other programs that nicstripe lacks, and what to type instead.
+
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+use crate::{commands::cp, text::invocation::Invocation};
+
+/// Returns the hint for a usage error; `None` if clap's own text suffices.
+pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
+    if invocation.is_of("cp") {
+        return cp::habit_hint(error, invocation);
+    }
+    let word = |kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        // clap takes the second directory for a subcommand.
+        ErrorKind::ArgumentConflict if error.to_string().contains("with '[DIR]'") => {
+            Some(ONE_DIRECTORY.to_owned())
+        }
+        ErrorKind::InvalidSubcommand => {
+            let typed = word(ContextKind::InvalidSubcommand)?;
+            answer(COMMANDS, typed).filter(|_| invocation.is_of(typed))
+        }
+        ErrorKind::UnknownArgument => {
+            let typed = word(ContextKind::InvalidArg)?;
+            OPTIONS
+                .iter()
+                .filter(|(command, _)| invocation.is_of(command))
+                .find_map(|(_, table)| answer(table, typed))
+        }
+        _ => None,
+    }
+}
+
+fn answer(table: &str, word: &str) -> Option<String> {
+    let mut rows = table.lines().filter_map(|row| row.split_once(": "));
+    let (_, answer) = rows.find(|(words, _)| words.split(' ').any(|other| other == word))?;
+    Some(answer.to_owned())
+}
+
+/// Commands of other programs. Each line has the commands, a colon and the hint.
+const COMMANDS: &str = "\
+send push put upload copy: to send: nicstripe cp FILE HOST:
+receive get pull download fetch: to receive: nicstripe cp HOST:FILE .
+sync mirror: to make HOST:DIR like SRC: nicstripe cp -a --delete SRC/ HOST:DIR
+ls list dir: to list what a daemon has: nicstripe cp -rn HOST: .
+mkdir: directories are made by the copy: nicstripe cp --mkpath FILE HOST:DIR/
+status: nicstripe links HOST shows the cables, nicstripe trust list the peers; the daemon's numbers: nicstripe serve --metrics ADDR:PORT
+daemon server start listen: to start the daemon: nicstripe serve DIR
+version: nicstripe --version
+ping: nicstripe links HOST
+iperf iperf3 test speedtest: to measure the cables: nicstripe bench HOST
+ssh proxy connect: nicstripe dial PEER HOST:PORT
+pair: nicstripe key on both machines, then nicstripe trust add LINE";
+
+/// Options of other programs, by command, in the form of [`COMMANDS`].
+const OPTIONS: &[(&str, &str)] = &[
+    (
+        "bench",
+        "\
+-c --client: the machine is an argument: nicstripe bench HOST
+-s --server: the other end is the daemon: nicstripe serve
+-i --interval: bench shows its progress by itself, --json-stream prints each sample
+-u --udp: bench measures what copies use, TCP",
+    ),
+    (
+        "serve",
+        "-d --daemon -D: for a service of systemd see `nicstripe man serve`; by hand: nicstripe serve &",
+    ),
+];
+
+const ONE_DIRECTORY: &str =
+    "a daemon serves one directory; give peers their own with root=DIR in the list of peers";
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Args, tests::check};
+
+    fn said(words: &[&str]) -> Option<String> {
+        let words = [&["nicstripe"], words].concat();
+        hint(
+            &Args::try_parse_from(&words).unwrap_err(),
+            &Invocation::of(&words),
+        )
+    }
+
+    #[test]
+    fn commands_and_options_of_other_programs_are_answered() {
+        for row in COMMANDS.lines() {
+            let (words, answer) = row.split_once(": ").unwrap();
+            for word in words.split(' ') {
+                assert_eq!(said(&[word, "x"]).as_deref(), Some(answer), "{word}");
+            }
+            if let Some((_, command)) = answer.split_once("nicstripe ") {
+                let command = command.split([';', ',']).next().unwrap();
+                let words: Vec<&str> = command.split(' ').collect();
+                assert!(words[0] == "--version" || check(&words, row), "{row}");
+            }
+        }
+        for (words, part) in [
+            (&["bench", "-c", "nas"][..], "nicstripe bench HOST"),
+            (&["bench", "-s"], "nicstripe serve"),
+            (&["serve", "a", "b"], "one directory"),
+            (&["cp", "--interface", "eth1", "a", "nas:"], "--link"),
+        ] {
+            let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
+            assert!(said.contains(part), "{words:?}: {said}");
+        }
+        assert_eq!(said(&["frobnicate"]), None);
+    }
+}
