@@ -1,11 +1,11 @@
 //! Tests of daemons embedded in a program that passes an open directory or listening sockets.
 
-use std::{fs::File, net::TcpListener};
+use std::{fs::File, net::TcpListener, time::Duration};
 
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
-    Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage,
-    trust::Identity,
+    CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode,
+    storage::MemoryStorage, trust::Identity,
 };
 
 async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
@@ -116,6 +116,49 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
     assert_eq!(report.links.len(), 2);
     assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
     assert!(storage.contents(&name("target")).unwrap() == content(3 << 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_task_is_aborted_serves_no_longer() {
+    let mut served = served_by(|builder| builder).await;
+    let client = Client::builder()
+        .identity(served.client.clone())
+        .peers(served.trusted.clone())
+        .port(served.port)
+        .links(vec!["127.0.0.1=127.0.1.1".parse().unwrap()])
+        .patience(Duration::from_secs(1));
+    let client = within(client.connect("127.0.0.1")).await.unwrap();
+    let write = |name| client.write(name, "bytes", CopyOptions::default());
+    within(write(&name("before"))).await.unwrap();
+
+    served.running.abort();
+    let aborted = within(&mut served.running).await;
+    assert!(aborted.unwrap_err().is_cancelled());
+    for after in ["a", "b", "c"] {
+        assert!(within(write(&name(after))).await.is_err());
+        assert!(!served.path(after).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_addresses_of_a_daemon_that_has_ended_are_free() {
+    let mut port = 0;
+    for _ in 0..20 {
+        let root = tempfile::tempdir().unwrap();
+        let bound = Daemon::builder()
+            .identity(Identity::generate().unwrap())
+            .root(root.path().to_owned())
+            .port(port)
+            .listen(vec!["127.0.0.9:0".parse().unwrap()]);
+        let bound = bound.bind().await.unwrap();
+        port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(bound.run(shutdown.clone()));
+        // The accepting tasks have the sockets once they run, which nothing reports.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        shutdown.cancel();
+        within(running).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,7 +185,7 @@ impl Driver {
                 buffers: config.buffers.clone(),
                 inputs: handle.inputs.clone(),
                 threads: TaskTracker::new(),
-                is_stopped: Default::default(),
+                is_stopped: handle.is_stopped.clone(),
             },
             inputs,
             own_senders: 0,
@@ -216,6 +216,7 @@ impl Driver {
         let mut batch = Vec::with_capacity(BATCH);
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let stopped = self.handle.stopped.clone();
         while self.closing.is_none() {
             let timeout = self
                 .session
@@ -226,6 +227,7 @@ impl Driver {
                 .map(Into::into);
             tokio::select! {
                 biased;
+                () = stopped.cancelled() => self.closing = Some(CloseCode::ShuttingDown),
                 _ = self.inputs.recv_many(&mut batch, BATCH) => {}
                 () = clock::sleep_until(timeout) => {
                     self.session.handle_timeout(clock::now());
