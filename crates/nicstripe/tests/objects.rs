@@ -571,6 +571,31 @@ async fn a_write_to_what_may_not_be_written_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_is_shut_down_has_stored_its_file() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let bytes = content(3 * CHUNK + 7);
+    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    within(writer.write_all(&bytes)).await.unwrap();
+    within(writer.shutdown()).await.unwrap();
+    assert!(std::fs::read(served.path("stored")).unwrap() == bytes);
+    let error = within(writer.write_all(b"more")).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    within(writer.shutdown()).await.unwrap();
+    assert_eq!(
+        within(writer.finish()).await.unwrap().size,
+        bytes.len() as u64
+    );
+
+    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    let error = within(writer.shutdown()).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(within(writer.finish()).await.is_err());
+    drop(client.create(&name("dropped"), CopyOptions::default()));
+    assert_eq!(names_in(served.root.path()), ["stored"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_objects_are_written_read_and_removed_at_once() {
     let served = Served::start().await;
     let client = within(served.connect(3)).await.unwrap();
