@@ -1,6 +1,12 @@
 //! Tests of daemons embedded in a program that passes an open directory or listening sockets.
 
-use std::{fs::File, net::TcpListener, time::Duration};
+use std::{
+    fs::File,
+    net::TcpListener,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
@@ -116,6 +122,21 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
     assert_eq!(report.links.len(), 2);
     assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
     assert!(storage.contents(&name("target")).unwrap() == content(3 << 20));
+}
+
+#[test]
+fn outside_a_runtime_there_is_an_error_and_no_panic() {
+    let mut context = Context::from_waker(Waker::noop());
+    let connecting = pin!(Client::builder().connect("127.0.0.1"));
+    let binding = pin!(Daemon::builder().bind());
+    assert!(matches!(
+        connecting.poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
+    assert!(matches!(
+        binding.poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
