@@ -10,7 +10,7 @@ use std::{
 
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
-    CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode,
+    BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, Event, FailCode,
     storage::MemoryStorage, trust::Identity,
 };
 
@@ -158,6 +158,39 @@ async fn a_daemon_whose_task_is_aborted_serves_no_longer() {
     for after in ["a", "b", "c"] {
         assert!(within(write(&name(after))).await.is_err());
         assert!(!served.path(after).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_without_its_daemon_says_for_how_long_it_waits() {
+    let served = served_by(|builder| builder).await;
+    let place = tempfile::tempdir().unwrap();
+    let source = place.path().join("source");
+    std::fs::write(&source, content(8 << 20)).unwrap();
+    let client = within(served.connect_at(1, Some(BitRate::from_mbit(8))))
+        .await
+        .unwrap();
+    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    while !matches!(
+        within(transfer.next_event()).await.unwrap(),
+        Event::Started { .. }
+    ) {}
+    served.running.abort();
+    loop {
+        if let Event::Unreachable {
+            host,
+            since,
+            patience,
+            ..
+        } = within(transfer.next_event()).await.unwrap()
+        {
+            assert_eq!(
+                (host.as_str(), patience),
+                ("127.0.0.1", Duration::from_secs(600))
+            );
+            assert!((2..10).contains(&since.as_secs()), "{since:?}");
+            break;
+        }
     }
 }
 

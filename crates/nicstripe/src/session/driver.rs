@@ -51,7 +51,10 @@ use super::{
 };
 use crate::{
     file::{Arrived, BufferPool, IoPool},
-    report::{error::Error, event::Event},
+    report::{
+        error::Error,
+        event::{Event, UNREACHABLE_AFTER},
+    },
     text::logged::logged_error,
     wire::{
         clock,
@@ -140,6 +143,8 @@ pub(crate) struct Driver {
     hashing: u32,
     /// Received chunks that wait while another copy of the same chunk is being written.
     later: Vec<Arrived>,
+    /// Client only: time without any connection after which the owners are told next.
+    next_notice: Duration,
     zeroing: u32,
     comparing: u32,
     /// True if the peer has closed the session, so that the loss of its connections is expected.
@@ -197,6 +202,7 @@ impl Driver {
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
             later: Vec::new(),
+            next_notice: UNREACHABLE_AFTER,
             zeroing: 0,
             comparing: 0,
             breaches: 0,
