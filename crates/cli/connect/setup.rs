@@ -1,6 +1,6 @@
 //! Setup of a session with a peer, with a message if the daemon queues it.
 
-use std::{mem, pin::pin, time::Duration};
+use std::pin::pin;
 
 use nicstripe::{
     Client, ClientBuilder, Event,
@@ -37,7 +37,7 @@ pub(crate) async fn connect_telling(
     host: &str,
     mut tell: impl FnMut(&Event),
 ) -> Result<Client, Failure> {
-    let (sender, mut events) = mpsc::channel(1);
+    let (sender, mut events) = mpsc::channel(EVENTS);
     let mut connecting = pin!(builder.events(sender).connect(host));
     let client = loop {
         tokio::select! {
@@ -52,24 +52,42 @@ pub(crate) async fn connect_telling(
 /// Prints on standard error what requests and tunnels of a session wait for. Transfers have events
 /// of their own.
 async fn tell_of_session(mut events: mpsc::Receiver<Event>) {
-    let (terminal, mut last) = (Terminal::default(), Duration::MAX);
+    let terminal = Terminal::default();
     while let Some(event) = events.recv().await {
-        match &event {
-            Event::Waiting { since } => {
-                // Sent repeatedly while there is no link.
-                if mem::replace(&mut last, *since) > *since {
-                    terminal.say(NO_LINK);
-                }
-            }
-            event => stalled(event)
-                .into_iter()
-                .for_each(|text| terminal.say(text)),
-        }
+        let text = stalled(&event).or_else(|| unreachable(&event, "^C ends"));
+        text.into_iter().for_each(|text| terminal.say(text));
     }
 }
 
-/// Message for a session without a link.
-pub(crate) const NO_LINK: &str = "no link connected, waiting";
+/// Capacity of the channel for events of a session. Two are sent at once, ten times a second.
+const EVENTS: usize = 16;
+
+/// Returns the message for a session without a link, with the effect of ^C; `None` for other events.
+pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
+    let Event::Unreachable {
+        host,
+        interfaces,
+        patience,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    let names: Vec<String> = interfaces.iter().map(shown).collect();
+    let on = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" on {}", names.join(", "))
+    };
+    let limit = match patience.as_secs() {
+        seconds if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),
+        seconds => format!("{seconds} s"),
+    };
+    let host = shown(host);
+    Some(format!(
+        "{host} is unreachable{on}; trying for {limit}, {on_interrupt}"
+    ))
+}
 
 /// Returns the message for a peer that makes no progress; `None` for other events.
 pub(crate) fn stalled(event: &Event) -> Option<String> {

@@ -1,11 +1,17 @@
 //! Tests of daemons embedded in a program that passes an open directory or listening sockets.
 
-use std::{fs::File, net::TcpListener};
+use std::{
+    fs::File,
+    net::TcpListener,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
-    Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage,
-    trust::Identity,
+    BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, Event, FailCode,
+    storage::MemoryStorage, trust::Identity,
 };
 
 async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
@@ -116,6 +122,101 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
     assert_eq!(report.links.len(), 2);
     assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
     assert!(storage.contents(&name("target")).unwrap() == content(3 << 20));
+}
+
+#[test]
+fn outside_a_runtime_there_is_an_error_and_no_panic() {
+    let mut context = Context::from_waker(Waker::noop());
+    let connecting = pin!(Client::builder().connect("127.0.0.1"));
+    let binding = pin!(Daemon::builder().bind());
+    assert!(matches!(
+        connecting.poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
+    assert!(matches!(
+        binding.poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_task_is_aborted_serves_no_longer() {
+    let mut served = served_by(|builder| builder).await;
+    let client = Client::builder()
+        .identity(served.client.clone())
+        .peers(served.trusted.clone())
+        .port(served.port)
+        .links(vec!["127.0.0.1=127.0.1.1".parse().unwrap()])
+        .patience(Duration::from_secs(1));
+    let client = within(client.connect("127.0.0.1")).await.unwrap();
+    let options = CopyOptions::default();
+    let before = name("before");
+    within(client.write(&before, "bytes", options))
+        .await
+        .unwrap();
+
+    served.running.abort();
+    let aborted = within(&mut served.running).await;
+    assert!(aborted.unwrap_err().is_cancelled());
+    for after in ["a", "b", "c"] {
+        let late = name(after);
+        assert!(within(client.write(&late, "bytes", options)).await.is_err());
+        assert!(!served.path(after).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_without_its_daemon_says_for_how_long_it_waits() {
+    let served = served_by(|builder| builder).await;
+    let place = tempfile::tempdir().unwrap();
+    let source = place.path().join("source");
+    std::fs::write(&source, content(8 << 20)).unwrap();
+    let client = within(served.connect_at(1, Some(BitRate::from_mbit(8))))
+        .await
+        .unwrap();
+    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    while !matches!(
+        within(transfer.next_event()).await.unwrap(),
+        Event::Started { .. }
+    ) {}
+    served.running.abort();
+    loop {
+        if let Event::Unreachable {
+            host,
+            since,
+            patience,
+            ..
+        } = within(transfer.next_event()).await.unwrap()
+        {
+            assert_eq!(
+                (host.as_str(), patience),
+                ("127.0.0.1", Duration::from_secs(600))
+            );
+            assert!((2..10).contains(&since.as_secs()), "{since:?}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_addresses_of_a_daemon_that_has_ended_are_free() {
+    let mut port = 0;
+    for _ in 0..20 {
+        let root = tempfile::tempdir().unwrap();
+        let bound = Daemon::builder()
+            .identity(Identity::generate().unwrap())
+            .root(root.path().to_owned())
+            .port(port)
+            .listen(vec!["127.0.0.9:0".parse().unwrap()]);
+        let bound = bound.bind().await.unwrap();
+        port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(bound.run(shutdown.clone()));
+        // The accepting tasks have the sockets once they run, which nothing reports.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        shutdown.cancel();
+        within(running).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -492,7 +492,7 @@ async fn files_are_written_as_their_bytes_come() {
         for piece in bytes.chunks(100_003) {
             within(writer.write_all(piece)).await.unwrap();
         }
-        within(writer.shutdown()).await.unwrap();
+        within(writer.flush()).await.unwrap();
         assert!(
             !served.path(&file).exists(),
             "nothing has the name before the end"
@@ -568,6 +568,31 @@ async fn a_write_to_what_may_not_be_written_says_why() {
     );
     assert!(within(writer.finish()).await.is_err());
     assert_eq!(std::fs::read(served.path("kept")).unwrap(), b"before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_is_shut_down_has_stored_its_file() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let bytes = content(3 * CHUNK + 7);
+    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    within(writer.write_all(&bytes)).await.unwrap();
+    within(writer.shutdown()).await.unwrap();
+    assert!(std::fs::read(served.path("stored")).unwrap() == bytes);
+    let error = within(writer.write_all(b"more")).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    within(writer.shutdown()).await.unwrap();
+    assert_eq!(
+        within(writer.finish()).await.unwrap().size,
+        bytes.len() as u64
+    );
+
+    let mut writer = client.create(&name("stored"), CopyOptions::default());
+    let error = within(writer.shutdown()).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(within(writer.finish()).await.is_err());
+    drop(client.create(&name("dropped"), CopyOptions::default()));
+    assert_eq!(names_in(served.root.path()), ["stored"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use nicstripe::{
 };
 
 use crate::{
-    connect::setup::{NO_LINK, queued, stalled},
+    connect::setup::{queued, stalled, unreachable},
     text::{
         link_text::counted,
         quantity::{Clock, Size, Speed},
@@ -57,9 +57,11 @@ impl View {
                 None
             }
             Event::Waiting { since } => {
-                let first = self.waiting.is_none();
                 self.waiting = Some(*since);
-                first.then(|| Notice::Warning(NO_LINK.to_owned()))
+                None
+            }
+            Event::Unreachable { .. } => {
+                unreachable(event, "^C keeps what arrived").map(Notice::Warning)
             }
             Event::Stalled { .. } => stalled(event).map(Notice::Warning),
             Event::Queued { .. } => queued(event).map(Notice::Told),
@@ -441,13 +443,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn waiting_is_told_once_and_ends_with_the_first_link() {
+    fn a_wait_without_links_names_what_is_tried_and_ends_with_the_first_link() {
         let mut view = View::default();
         let waiting = |seconds| Event::Waiting {
             since: Duration::from_secs(seconds),
         };
-        assert!(matches!(view.apply(&waiting(0)), Some(Notice::Warning(_))));
-        assert_eq!(view.apply(&waiting(1)), None);
+        assert_eq!(view.apply(&waiting(2)), None);
+        let unreachable = Event::Unreachable {
+            host: "right".into(),
+            interfaces: vec!["eth1".into(), "eth2".into()],
+            since: Duration::from_secs(2),
+            patience: Duration::from_secs(600),
+        };
+        let text = "right is unreachable on eth1, eth2; trying for 10 min, ^C keeps what arrived";
+        assert_eq!(view.apply(&unreachable), Some(Notice::Warning(text.into())));
+        assert!(view.waiting.is_some());
         view.apply(&state("eth1", LinkState::Up));
         assert_eq!(view.waiting, None);
     }

@@ -312,8 +312,14 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// See [`Error`]; a failed attempt leaves nothing behind.
+    /// See [`Error`]; a failed attempt leaves nothing behind. [`Error::NoRuntime`] if the future is
+    /// polled outside a tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// The runtime has no I/O or time driver (`enable_all` of its builder).
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
+        Error::unless_in_runtime()?;
         let system = |source| Error::system("start threads", source);
         let identity = match &self.identity {
             Some(identity) => identity.clone(),

@@ -26,7 +26,7 @@ use crate::{
     report::{
         Limit, Report,
         error::Error,
-        event::{Event, LinkState, Progress},
+        event::{Event, LinkState, Progress, UNREACHABLE_AFTER, UNREACHABLE_AGAIN},
         limit,
     },
     session::{Command, Outcome, SharedProgress, Tally, Waiter, endpoint::End},
@@ -218,6 +218,7 @@ impl Run {
         let mut lost_since: Option<Instant> = None;
         let mut begun = false;
         let (mut restarted, mut began_anew) = (false, false);
+        let mut next_notice = UNREACHABLE_AFTER;
         loop {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
@@ -244,6 +245,19 @@ impl Run {
                 {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
                     let _ = self.events.try_send(Event::Waiting { since });
+                    // A new loss, after which a session existed again.
+                    if since < RECONNECT_PAUSE {
+                        next_notice = UNREACHABLE_AFTER;
+                    }
+                    if since >= next_notice {
+                        next_notice = since + UNREACHABLE_AGAIN;
+                        let _ = self.events.try_send(Event::Unreachable {
+                            host: self.inner.host.clone(),
+                            interfaces: Vec::new(),
+                            since,
+                            patience: self.inner.settings.session.patience,
+                        });
+                    }
                     tokio::select! {
                         () = tokio::time::sleep(RECONNECT_PAUSE) => continue,
                         () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),

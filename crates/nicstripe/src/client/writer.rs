@@ -25,8 +25,10 @@ use crate::{
 /// File at the daemon that is being written; see [`Client::create`](crate::Client::create).
 ///
 /// Bytes are sent in chunks of 256 KiB over all links. A write blocks while 9 MiB wait for the
-/// links. `flush` and `shutdown` have no effect at the daemon: only [`finish`](Self::finish) gives
-/// the file its name. A failed write ends the file; its [`io::Error`] contains the [`Error`].
+/// links. `flush` has no effect at the daemon. [`finish`](Self::finish) gives the file its name, and so
+/// does `shutdown`, because code that takes any [`AsyncWrite`], such as an encoder, ends its output
+/// with it. A `finish` afterwards returns the report. To abandon the file, drop the writer. A failed
+/// call ends the file; its [`io::Error`] contains the [`Error`].
 #[derive(Debug)]
 pub struct ObjectWriter {
     transfer: Transfer,
@@ -34,6 +36,10 @@ pub struct ObjectWriter {
     /// Chunk that is being filled and not yet sent; `None` before the first byte.
     buffer: Option<ChunkBuffer>,
     buffers: BufferPool,
+    /// True once the end of the data was passed on.
+    is_closed: bool,
+    /// Result of a successful `shutdown`.
+    report: Option<Report>,
 }
 
 impl ObjectWriter {
@@ -47,6 +53,8 @@ impl ObjectWriter {
             chunks: PollSender::new(chunks),
             buffer: None,
             buffers,
+            is_closed: false,
+            report: None,
         }
     }
 
@@ -69,13 +77,9 @@ impl ObjectWriter {
     ///
     /// Nothing was stored under the name: it exists
     /// ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is full,
-    /// or the session ended. After a failed write: [`Error::Cancelled`].
+    /// or the session ended. After a failed write or shutdown: [`Error::Cancelled`].
     pub async fn finish(mut self) -> Result<Report, Error> {
-        if let Some(buffer) = self.buffer.take() {
-            self.hand_over(StreamItem::Chunk(buffer)).await;
-        }
-        self.hand_over(StreamItem::End).await;
-        self.transfer.finish().await
+        poll_fn(|cx| self.poll_finish(cx)).await
     }
 
     /// Returns the next event of the transfer, like [`Transfer::next_event`]. Cancel safe.
@@ -118,10 +122,26 @@ impl ObjectWriter {
         }
     }
 
-    async fn hand_over(&mut self, written: StreamItem) {
-        if poll_fn(|cx| self.chunks.poll_reserve(cx)).await.is_ok() {
-            let _ = self.chunks.send_item(written);
+    /// Sends the rest of the data and its end, then waits for the result.
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<Report, Error>> {
+        if let Some(report) = &self.report {
+            return Poll::Ready(Ok(report.clone()));
         }
+        while !self.is_closed {
+            // Fails if the transfer has ended, whose result contains the reason.
+            let is_reserved = ready!(self.chunks.poll_reserve(cx)).is_ok();
+            let item = match self.buffer.take() {
+                Some(buffer) => StreamItem::Chunk(buffer),
+                None => {
+                    self.is_closed = true;
+                    StreamItem::End
+                }
+            };
+            if is_reserved {
+                let _ = self.chunks.send_item(item);
+            }
+        }
+        self.transfer.poll_end(cx)
     }
 
     /// Copies bytes into the current chunk, after sending a full one. Returns the number of bytes
@@ -155,6 +175,10 @@ impl AsyncWrite for ObjectWriter {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.is_closed {
+            let why = "the object is shut down, write to a new one";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, why)));
+        }
         match ready!(self.poll_take(cx, bytes)) {
             Some(taken) => Poll::Ready(Ok(taken)),
             None => self
@@ -168,7 +192,10 @@ impl AsyncWrite for ObjectWriter {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Completes the file, like [`finish`](Self::finish).
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let report = ready!(self.poll_finish(cx))?;
+        self.report = Some(report);
         Poll::Ready(Ok(()))
     }
 }

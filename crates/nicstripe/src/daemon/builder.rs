@@ -329,8 +329,13 @@ impl DaemonBuilder {
     /// # Errors
     ///
     /// The root cannot be opened, a named interface or address does not exist, or no socket can
-    /// listen.
+    /// listen. [`Error::NoRuntime`] if the future is polled outside a tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// The runtime has no I/O or time driver (`enable_all` of its builder).
     pub async fn bind(self) -> Result<Daemon, Error> {
+        Error::unless_in_runtime()?;
         let system = |what| move |source| Error::System { what, source };
         let roots = Arc::new(self.root.open(self.home)?);
         self.trusted.refresh_now();

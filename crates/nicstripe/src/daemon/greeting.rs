@@ -71,6 +71,8 @@ pub(super) fn accept_connection(
         let evicted = admission.evicted();
         let greeted = tokio::select! {
             greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
+            // The client finds no daemon when it tries again.
+            () = shared.ending.cancelled() => return,
             // Evicted: close without sending anything.
             () = evicted.cancelled() => return shared.reject_connection("gave_way", remote, &"evicted for another connection"),
         };

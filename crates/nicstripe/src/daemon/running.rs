@@ -74,7 +74,12 @@ impl Daemon {
     /// resumed.
     ///
     /// All sessions together have [`Limits::shutdown_time`](crate::Limits::shutdown_time) for this.
-    /// A resumed transfer retransmits data that was not durable by then.
+    /// A resumed transfer retransmits data that was not durable by then. The listening sockets are
+    /// closed when this returns, so that their addresses can be bound again.
+    ///
+    /// Dropping the future, or aborting its task, ends the daemon at once: no session executes
+    /// another request, and no further file gets its name. The tasks of the sessions and sockets
+    /// end shortly afterwards, since a drop cannot wait for them.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -87,13 +92,18 @@ impl Daemon {
     /// # }
     /// ```
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
-        let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
+        let mut stop = StopOnDrop {
+            shared: self.shared.clone(),
+            closing: Vec::new(),
+        };
+        let mut watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = watch.run() => {}
             () = revocation::watch(self.shared.clone()) => {}
         }
         self.shared.ending.cancel();
+        watch.close().await;
         let sessions: Vec<SessionHandle> = self
             .shared
             .sessions
@@ -101,6 +111,7 @@ impl Daemon {
             .drain()
             .map(|(_, entry)| entry.handle)
             .collect();
+        stop.closing.clone_from(&sessions);
         let all_ended: JoinSet<()> = sessions.iter().cloned().map(end).collect();
         if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all())
             .await
@@ -116,6 +127,23 @@ impl Daemon {
             );
         }
         Ok(())
+    }
+}
+
+/// Guard that ends a daemon's sessions when its future ends or is dropped. Their tasks have no other
+/// owner.
+struct StopOnDrop {
+    shared: Arc<Shared>,
+    /// Sessions that an orderly shutdown has taken from the shared list.
+    closing: Vec<SessionHandle>,
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.shared.ending.cancel();
+        self.closing.iter().for_each(SessionHandle::stop);
+        let sessions = self.shared.sessions.lock();
+        sessions.values().for_each(|entry| entry.handle.stop());
     }
 }
 

@@ -50,7 +50,7 @@ impl Watch {
 
     /// Follows interface changes forever. Retries every [`WATCH_PAUSE`] if the kernel cannot report
     /// changes.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
         // Open sockets serve even if watching fails.
         self.listeners.accept(&self.on_accepted);
         loop {
@@ -58,6 +58,14 @@ impl Watch {
                 tracing::warn!(%error, "cannot monitor interface changes");
             }
             tokio::time::sleep(WATCH_PAUSE).await;
+        }
+    }
+
+    /// Closes the sockets of the listeners and of the responder, and returns once they are closed.
+    pub(super) async fn close(self) {
+        self.listeners.close().await;
+        if let Some(responder) = self.responder {
+            responder.close().await;
         }
     }
 

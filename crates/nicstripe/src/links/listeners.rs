@@ -141,6 +141,16 @@ impl Listeners {
         }
     }
 
+    /// Closes all sockets. A task drops its socket before it counts as ended, so the addresses can
+    /// be bound again once this returns.
+    pub(crate) async fn close(self) {
+        for accepting in self.open.into_iter().filter_map(|open| open.accepting) {
+            accepting.abort();
+            // The error is the abortion.
+            let _ = accepting.await;
+        }
+    }
+
     /// Opens sockets for new interfaces and closes those of vanished ones.
     pub(crate) fn follow(&mut self, interfaces: &[Interface]) {
         let Some(config) = &self.config else { return };

@@ -47,6 +47,10 @@ pub enum Error {
         /// Requirement that no local interface meets, as text.
         why: &'static str,
     },
+    /// The call was not made within a tokio runtime. To be corrected by the author of the program:
+    /// use [`blocking`](crate::blocking), or a runtime with its I/O and time drivers enabled.
+    #[error("not called within a tokio runtime")]
+    NoRuntime,
     /// No link could connect to the daemon. Remedy: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
@@ -235,6 +239,14 @@ impl Error {
             code,
             text,
             resumable: false,
+        }
+    }
+
+    /// Returns an error unless the caller runs within a tokio runtime, where it may start tasks.
+    pub(crate) fn unless_in_runtime() -> Result<(), Self> {
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Self::NoRuntime),
         }
     }
 

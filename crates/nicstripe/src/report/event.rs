@@ -41,6 +41,19 @@ pub enum Event {
         /// Time since the last connection was lost.
         since: Duration,
     },
+    /// The session has had no connection for 2 s; the client keeps reconnecting. Sent again each
+    /// minute.
+    Unreachable {
+        /// Host name or address of the daemon, as the user gave it.
+        host: String,
+        /// Names of the local interfaces that the client tries. Empty after the session itself was
+        /// lost, when the client looks for links anew.
+        interfaces: Vec<String>,
+        /// Time since the last connection was lost.
+        since: Duration,
+        /// Time without any link after which the client gives up.
+        patience: Duration,
+    },
     /// The peer is connected, but the transfer or request makes no progress. Sent after 10 s, once
     /// until there is progress again.
     Stalled {
@@ -70,6 +83,13 @@ pub enum Event {
     /// The transfer restarts from zero, because the received bytes differ from the sent ones.
     Restarted,
 }
+
+/// Time without any connection after which [`Event::Unreachable`] is sent: a connection that returns
+/// at once, as after a cable was moved, is not worth a line. Picked by eye.
+pub(crate) const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
+
+/// Interval at which [`Event::Unreachable`] is repeated.
+pub(crate) const UNREACHABLE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Step of a daemon that a client waits for. Displayed as a verb with its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -51,7 +51,10 @@ use super::{
 };
 use crate::{
     file::{Arrived, BufferPool, IoPool},
-    report::{error::Error, event::Event},
+    report::{
+        error::Error,
+        event::{Event, UNREACHABLE_AFTER},
+    },
     text::logged::logged_error,
     wire::{
         clock,
@@ -140,6 +143,8 @@ pub(crate) struct Driver {
     hashing: u32,
     /// Received chunks that wait while another copy of the same chunk is being written.
     later: Vec<Arrived>,
+    /// Client only: time without any connection after which the owners are told next.
+    next_notice: Duration,
     zeroing: u32,
     comparing: u32,
     /// True if the peer has closed the session, so that the loss of its connections is expected.
@@ -185,7 +190,7 @@ impl Driver {
                 buffers: config.buffers.clone(),
                 inputs: handle.inputs.clone(),
                 threads: TaskTracker::new(),
-                is_stopped: Default::default(),
+                is_stopped: handle.is_stopped.clone(),
             },
             inputs,
             own_senders: 0,
@@ -197,6 +202,7 @@ impl Driver {
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
             later: Vec::new(),
+            next_notice: UNREACHABLE_AFTER,
             zeroing: 0,
             comparing: 0,
             breaches: 0,
@@ -216,6 +222,7 @@ impl Driver {
         let mut batch = Vec::with_capacity(BATCH);
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let stopped = self.handle.stopped.clone();
         while self.closing.is_none() {
             let timeout = self
                 .session
@@ -226,6 +233,7 @@ impl Driver {
                 .map(Into::into);
             tokio::select! {
                 biased;
+                () = stopped.cancelled() => self.closing = Some(CloseCode::ShuttingDown),
                 _ = self.inputs.recv_many(&mut batch, BATCH) => {}
                 () = clock::sleep_until(timeout) => {
                     self.session.handle_timeout(clock::now());

@@ -207,6 +207,10 @@ pub(crate) struct SessionHandle {
     arriving: TaskTracker,
     /// Cancelled when the session has ended and released its files.
     pub(crate) ended: CancellationToken,
+    /// Cancelled by [`stop`](Self::stop).
+    pub(super) stopped: CancellationToken,
+    /// True once the session ends: its long jobs stop after their turn.
+    pub(super) is_stopped: Arc<AtomicBool>,
 }
 
 /// Sends an input from an I/O job. Blocks while the session's input queue is full. Returns false if
@@ -225,7 +229,16 @@ impl SessionHandle {
             is_connected: Arc::default(),
             arriving: TaskTracker::new(),
             ended: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            is_stopped: Arc::default(),
         }
+    }
+
+    /// Ends the session before its next input, and its jobs after their turn. Does not wait, so
+    /// that a destructor may call it.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.stopped.cancel();
     }
 
     pub(crate) async fn command(&self, command: Command) -> bool {

@@ -19,6 +19,8 @@ pub struct Served {
     pub client: Identity,
     pub trusted: Peers,
     pub shutdown: CancellationToken,
+    /// Task of the daemon.
+    pub running: tokio::task::JoinHandle<Result<(), Error>>,
 }
 
 impl Served {
@@ -63,13 +65,14 @@ impl Served {
         let bound = built(bound).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
-        tokio::spawn(bound.run(shutdown.clone()));
+        let running = tokio::spawn(bound.run(shutdown.clone()));
         Self {
             root,
             port,
             client,
             trusted: trusting(&daemon, "daemon"),
             shutdown,
+            running,
         }
     }
 

@@ -83,6 +83,15 @@ impl Responder {
         }
     }
 
+    /// Closes all sockets, and returns once they are closed.
+    pub(crate) async fn close(self) {
+        for ListeningInterface { task, .. } in self.listening {
+            task.abort();
+            // The error is the abortion.
+            let _ = task.await;
+        }
+    }
+
     fn serves(&self, interface: &Interface) -> bool {
         let chosen = match &self.answerer.config.only {
             Some(names) => names.contains(&interface.name),

@@ -1,7 +1,7 @@
 //! Transfers in a session's event loop: results of I/O jobs, and the ends of transfers.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use crate::{
     file::{Arrived, ChunkBuffer, FileError, WriteError},
     report::{
         error::Error,
-        event::{Event, LinkState},
+        event::{Event, LinkState, UNREACHABLE_AFTER, UNREACHABLE_AGAIN},
     },
     session::{
         input::{Input, IoResult, Step, verified},
@@ -434,17 +434,38 @@ impl Driver {
             .alone_since()
             .filter(|_| !self.session.is_connected())
         {
-            let event = Event::Waiting {
-                since: now.saturating_duration_since(since),
-            };
-            if !self.waiters.is_empty() {
-                self.config.audience.tell(&event);
-            } else if self.mux.is_some() || !self.asks.open.is_empty() {
-                self.config.tell(event);
+            let since = now.saturating_duration_since(since);
+            // First, because a full channel drops the later of two events.
+            if since >= self.next_notice {
+                self.next_notice = since + UNREACHABLE_AGAIN;
+                self.tell_of_wait(self.unreachable(since));
             }
+            self.tell_of_wait(Event::Waiting { since });
+        } else {
+            self.next_notice = UNREACHABLE_AFTER;
         }
         self.waiters
             .report_progress(now, &self.session, &self.connections);
+    }
+
+    /// Sends an event to the owners of transfers; without any, to the owner of requests and tunnels.
+    fn tell_of_wait(&self, event: Event) {
+        if !self.waiters.is_empty() {
+            self.config.audience.tell(&event);
+        } else if self.mux.is_some() || !self.asks.open.is_empty() {
+            self.config.tell(event);
+        }
+    }
+
+    fn unreachable(&self, since: Duration) -> Event {
+        let tried = self.connections.values().filter(|tried| !tried.retired);
+        let interfaces: BTreeSet<&String> = tried.map(|tried| &tried.plan.interface).collect();
+        Event::Unreachable {
+            host: self.config.host.clone(),
+            interfaces: interfaces.into_iter().cloned().collect(),
+            since,
+            patience: self.config.session.patience,
+        }
     }
 
     /// Waits for running I/O jobs at the end of a session, then syncs the data they wrote.
