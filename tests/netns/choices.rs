@@ -1,7 +1,7 @@
 //! Tests of messages about requested interfaces that cannot be used, and of `nicstripe links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-use nicstripe_testkit::{Outcome, content, tests, text, trial::Test};
+use nicstripe_testkit::{Outcome, content, number, tests, text, trial::Test};
 use serde_json::Value;
 
 use crate::hosts::{Hosts, MIB, Rights, side};
@@ -18,6 +18,9 @@ pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_is_cut_is_shown_as_not_used,
     an_excluded_interface_is_shown_as_left_out,
     the_version_of_ip_may_be_chosen,
+    two_cards_share_one_fast_interface_of_the_peer,
+    one_fast_card_serves_two_interfaces_of_the_peer,
+    two_named_cards_share_an_interface_of_the_peer,
 ];
 
 fn cables() -> [LinkSpec; 2] {
@@ -249,6 +252,67 @@ fn the_version_of_ip_may_be_chosen() {
         .client
         .run(["links", "--port", &port, "-4", "-6", "b"])
         .expect(2);
+}
+
+/// Returns hosts at one switch. `fast` has one interface at 1 Gbit/s, eth1; the other has eth2 and
+/// eth3 at 200 Mbit/s.
+fn against_one(fast: Host) -> Hosts {
+    let slow = LinkSpec::mbit(200).only_on(fast.peer());
+    let links = [LinkSpec::gigabit().only_on(fast), slow, slow];
+    let lab = Lab::builder().links(links).one_subnet().build().unwrap();
+    Hosts::in_lab(lab, Rights::None, Rights::None)
+}
+
+/// Panics unless a copy carried 30 to 70 % of its bytes over each of two links between these ends.
+#[track_caller]
+fn two_links(report: &Value, expected: [(&str, &str); 2]) {
+    let links = report["links"].as_array().unwrap();
+    let mut ends: Vec<(&str, &str)> = links
+        .iter()
+        .map(|link| (text(link, "interface"), text(link, "peer_interface")))
+        .collect();
+    ends.sort_unstable();
+    assert_eq!(ends, expected, "{report:#}");
+    for link in links {
+        let part = number(link, "bytes") as f64 / number(report, "bytes") as f64;
+        assert!((0.3..0.7).contains(&part), "{part}: {report:#}");
+    }
+}
+
+fn two_cards_share_one_fast_interface_of_the_peer() {
+    let hosts = against_one(Host::B);
+    let bytes = content(48 * MIB);
+    hosts.client.write("source", &bytes);
+    let report = hosts
+        .cp(&["--json", "source", "10.9.0.21:target"])
+        .expect(0)
+        .document();
+    hosts.server.check("target", &bytes, &report);
+    two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
+}
+
+fn one_fast_card_serves_two_interfaces_of_the_peer() {
+    let hosts = against_one(Host::A);
+    let bytes = content(48 * MIB);
+    hosts.server.write("source", &bytes);
+    let report = hosts
+        .cp(&["--json", "10.9.0.22:source", "target"])
+        .expect(0)
+        .document();
+    hosts.client.check("target", &bytes, &report);
+    two_links(&report, [("eth1", "eth2"), ("eth1", "eth3")]);
+}
+
+fn two_named_cards_share_an_interface_of_the_peer() {
+    let hosts = against_one(Host::B);
+    let bytes = content(48 * MIB);
+    hosts.client.write("source", &bytes);
+    let named = ["--link", "eth2", "--link", "eth3"];
+    let report = hosts
+        .cp(&[&["--json"], &named[..], &["source", "10.9.0.21:target"]].concat())
+        .expect(0)
+        .document();
+    two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
 }
 
 fn interfaces(survey: &Value) -> Vec<&str> {

@@ -34,6 +34,26 @@ pub struct PathEnd {
     pub index: u32,
     /// IP address of the interface.
     pub address: IpAddr,
+    /// Rate of the interface in bit/s, by line rate or traffic shaper; `None` if unknown.
+    pub rate_bps: Option<u64>,
+}
+
+/// End of a candidate: at this machine or at the peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    Local,
+    Remote,
+}
+
+impl End {
+    pub(super) const BOTH: [Self; 2] = [Self::Local, Self::Remote];
+
+    pub(super) fn of(self, candidate: &Candidate) -> &PathEnd {
+        match self {
+            Self::Local => &candidate.local,
+            Self::Remote => &candidate.remote,
+        }
+    }
 }
 
 /// Address pair that may connect two machines.
@@ -210,18 +230,18 @@ fn candidate(
         interface: interface.name.clone(),
         index: interface.index,
         address,
-    };
-    let limits = |interface: &PeerInterface| {
-        interface
+        rate_bps: interface
             .line_rate_bps
             .into_iter()
             .chain(interface.egress_limit_bps)
+            .min(),
     };
+    let (local, remote) = (end(ours), end(theirs));
     Candidate {
-        local: end(ours),
-        remote: end(theirs),
+        rate_bps: local.rate_bps.into_iter().chain(remote.rate_bps).min(),
+        local,
+        remote,
         preference,
-        rate_bps: limits(ours.0).chain(limits(theirs.0)).min(),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{
     candidate::{Candidate, Preference},
     machine::Pairing,
-    matching::is_free,
+    matching::{has_room, is_free},
     state::{Failure, State},
 };
 use crate::wire::message::PeerInterface;
@@ -159,9 +159,8 @@ impl Pairing {
             ))
         };
         let failed: Vec<(Candidate, Failure)> = permitted.iter().filter_map(failure).collect();
-        let is_idle = |candidate: &Candidate| {
-            is_free(candidate, taken) && !plan.iter().any(|other| other.shares_an_end(candidate))
-        };
+        let is_idle =
+            |candidate: &Candidate| is_free(candidate, taken) && has_room(candidate, plan.iter());
         match permitted.len() {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    candidate::{Candidate, CandidateId, PathEnd, Preference, candidates, diverted},
-    matching::{Offer, best, is_free, total_rate},
+    candidate::{Candidate, CandidateId, End, PathEnd, Preference, candidates, diverted},
+    matching::{Offer, best, has_room, is_free, total_rate},
     state::{Failure, State},
 };
 use crate::wire::message::PeerInterface;
@@ -37,8 +37,8 @@ pub struct Pairing {
     pub(super) candidates: Vec<Candidate>,
     /// States of the tried candidates. Invariant: each ID belongs to an existing candidate.
     states: BTreeMap<CandidateId, State>,
-    /// Best links among the verified candidates. Invariant: each link is verified, and no two links
-    /// share an interface.
+    /// Best links among the verified candidates. Invariant: each link is verified, and no
+    /// interface has more links than its rate permits.
     in_use: BTreeMap<CandidateId, Candidate>,
     /// Links that lost their connection or an address. A link is kept until it is verified again,
     /// or until both of its interfaces are in use or gone.
@@ -196,11 +196,9 @@ impl Pairing {
         }
         self.set(id, State::Reached);
         let reached = self.candidate(id).cloned();
-        if let Some(reached) = reached.filter(|candidate| self.uses_an_end(candidate)) {
+        if let Some(reached) = reached.filter(|candidate| !self.fits(candidate)) {
             self.discard_failures(|pairing, other, why| {
-                *why == Failure::Unreachable
-                    && other.shares_an_end(&reached)
-                    && !pairing.uses_an_end(other)
+                *why == Failure::Unreachable && other.shares_an_end(&reached) && pairing.fits(other)
             });
         }
     }
@@ -243,7 +241,7 @@ impl Pairing {
     /// at another interface since then.
     fn discard_failures_of_idle_pairs(&mut self) {
         self.discard_failures(|pairing, candidate, why| {
-            *why != Failure::Other && !pairing.uses_an_end(candidate)
+            *why != Failure::Other && pairing.fits(candidate)
         });
     }
 
@@ -324,8 +322,8 @@ impl Pairing {
     /// Selects the links to use, best first. Excludes the interface pairs `taken` (local name,
     /// remote name).
     ///
-    /// Maximizes the total rate of candidates that have not failed and await no probe. Uses each
-    /// interface at most once. Replaces a link in use only to increase the total rate. Ties are
+    /// Maximizes the total rate of candidates that have not failed and await no probe. An interface
+    /// takes as many links as its rate is a multiple of the rate of the fastest. Replaces a link in use only to increase the total rate. Ties are
     /// decided by the better preferences, then by more reached candidates, then by interface order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
@@ -395,17 +393,15 @@ impl Pairing {
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
         let is_unsure = || {
             candidate.preference == Preference::LinkLocal
-                || self.uses_an_end(candidate)
+                || !self.fits(candidate)
                 || self.follows_a_loss(candidate)
         };
         *self.state(candidate.id()) == State::Untried && is_unsure()
     }
 
-    /// Returns true if the candidate shares an interface with a link in use.
-    pub(super) fn uses_an_end(&self, candidate: &Candidate) -> bool {
-        self.in_use
-            .values()
-            .any(|other| other.shares_an_end(candidate))
+    /// Returns true if the candidate can be used without replacing a link in use.
+    pub(super) fn fits(&self, candidate: &Candidate) -> bool {
+        has_room(candidate, self.in_use.values())
     }
 
     /// Returns true if the candidate shares an interface with a lost link, unless a reverse-path
@@ -425,7 +421,7 @@ impl Pairing {
         let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
         let candidates = || awaiting.iter().map(|offer| offer.candidate);
         let idle: Vec<&Candidate> = candidates()
-            .filter(|candidate| !self.uses_an_end(candidate))
+            .filter(|candidate| self.fits(candidate))
             .collect();
         if awaiting.is_empty() || !idle.is_empty() {
             return idle;
@@ -441,12 +437,12 @@ impl Pairing {
 
     /// Returns true if at least one of the candidate's interfaces has no link in use.
     fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
-        let is_idle = |end: fn(&Candidate) -> &PathEnd| {
+        let is_idle = |end: &End| {
             self.in_use
                 .values()
-                .all(|other| end(other).interface != end(candidate).interface)
+                .all(|other| end.of(other).interface != end.of(candidate).interface)
         };
-        is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
+        End::BOTH.iter().any(is_idle)
     }
 
     /// Sets the state of a candidate. Has no effect if the candidate no longer exists.

@@ -1,9 +1,10 @@
-//! Selection of candidates with the maximum total rate. Each interface is used at most once.
+//! Selection of candidates with the maximum total rate. An interface takes several links if its rate
+//! suffices for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    candidate::{Candidate, PathEnd, Preference},
+    candidate::{Candidate, End, PathEnd, Preference},
     hungarian::heaviest,
 };
 
@@ -51,7 +52,7 @@ impl Offer<'_> {
     }
 }
 
-/// Number of bits that count candidates: at most 64 are selected.
+/// Number of bits that count candidates: at most [`MOST_SLOTS`] are selected.
 const COUNT_BITS: usize = 8;
 
 /// Lowest bits of the parts of [`Offer::worth`].
@@ -63,8 +64,8 @@ const RATE_AT: usize = IN_USE_AT + COUNT_BITS;
 /// Selects the untried `candidates` with the maximum total rate. Excludes the interface pairs
 /// `taken` (local name, remote name).
 ///
-/// Keeps the given order. Uses each interface at most once. Ties are decided by the better
-/// preferences, then by the order of interface indices and names.
+/// Keeps the given order. Ties are decided by the better preferences, then by the order of interface
+/// indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
     let offer = |candidate| Offer {
         candidate,
@@ -84,10 +85,35 @@ pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candi
 
 /// Returns the expected rate of a candidate in bit/s.
 fn rate(candidate: &Candidate) -> u64 {
-    candidate
-        .rate_bps
-        .unwrap_or(UNKNOWN_RATE_BPS)
-        .min(MOST_RATE_BPS)
+    counted(candidate.rate_bps)
+}
+
+fn counted(rate_bps: Option<u64>) -> u64 {
+    rate_bps.unwrap_or(UNKNOWN_RATE_BPS).min(MOST_RATE_BPS)
+}
+
+/// Returns the number of links at the rate `fastest` that an interface can serve; at least 1.
+fn slots(end: &PathEnd, fastest: u64) -> u64 {
+    (counted(end.rate_bps) / fastest.max(1)).max(1)
+}
+
+/// Returns true if both interfaces of the candidate can serve it in addition to `links`.
+///
+/// An interface without a link can serve any candidate. Another one serves as many links as its
+/// rate is a multiple of the rate of the fastest. The slower end of a link has no room for another.
+pub(super) fn has_room<'a>(
+    candidate: &Candidate,
+    links: impl Iterator<Item = &'a Candidate> + Clone,
+) -> bool {
+    End::BOTH.iter().all(|end| {
+        let own = end.of(candidate);
+        let at_it = links
+            .clone()
+            .filter(|link| end.of(link).interface == own.interface);
+        let count = at_it.clone().count() as u64;
+        let fastest = at_it.map(rate).max().unwrap_or(0).max(rate(candidate));
+        count < slots(own, fastest)
+    })
 }
 
 /// Returns true unless one of the candidate's interfaces occurs in a pair of `taken`.
@@ -100,13 +126,18 @@ pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool
 /// Returns the selection from `offers` with the maximum value, in the given order. `all` determines
 /// the sequence numbers of interfaces, so that they do not depend on the offers.
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
-    let ours = numbered(all.iter().map(|candidate| &candidate.local));
-    let theirs = numbered(all.iter().map(|candidate| &candidate.remote));
-    let mut table: Vec<Vec<Option<(i128, usize)>>> = vec![vec![None; theirs.len()]; ours.len()];
+    let (ours, theirs) = (
+        Side::new(End::Local, all, offers),
+        Side::new(End::Remote, all, offers),
+    );
+    let mut table: Vec<Vec<Option<(i128, usize)>>> =
+        vec![vec![None; theirs.numbers.len()]; ours.numbers.len()];
     for (index, offer) in offers.iter().enumerate() {
         let (row, column) = (
-            ours.get(offer.candidate.local.interface.as_str()),
-            theirs.get(offer.candidate.remote.interface.as_str()),
+            ours.numbers.get(offer.candidate.local.interface.as_str()),
+            theirs
+                .numbers
+                .get(offer.candidate.remote.interface.as_str()),
         );
         let (Some(&row), Some(&column)) = (row, column) else {
             continue;
@@ -117,17 +148,55 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
             *cell = Some((worth, index));
         }
     }
-    let chosen = heaviest(ours.len(), theirs.len(), |row, column| {
-        table[row][column].map(|(worth, _)| worth)
+    let cell = |row: usize, column: usize| table[ours.slots[row]][theirs.slots[column]];
+    let chosen = heaviest(ours.slots.len(), theirs.slots.len(), |row, column| {
+        cell(row, column).map(|(worth, _)| worth)
     });
     let cells = chosen
         .into_iter()
-        .zip(&table)
-        .filter_map(|(column, cells)| cells[column?]);
+        .enumerate()
+        .filter_map(|(row, column)| cell(row, column?));
     let mut indices: Vec<usize> = cells.map(|(_, index)| index).collect();
     indices.sort_unstable();
     indices.into_iter().map(|index| offers[index]).collect()
 }
+
+/// Interfaces of one machine in the table of a matching.
+struct Side<'a> {
+    /// Sequence numbers by interface name.
+    numbers: BTreeMap<&'a str, usize>,
+    /// Sequence number of the interface of each row or column.
+    slots: Vec<usize>,
+}
+
+impl<'a> Side<'a> {
+    fn new(end: End, all: &'a [Candidate], offers: &[Offer<'_>]) -> Self {
+        let numbers = numbered(all.iter().map(|candidate| end.of(candidate)));
+        let mut fastest: BTreeMap<&str, (&PathEnd, u64)> = BTreeMap::new();
+        for offer in offers {
+            let own = end.of(offer.candidate);
+            let entry = fastest.entry(&own.interface).or_insert((own, 0));
+            entry.1 = entry.1.max(rate(offer.candidate));
+        }
+        let most = (MOST_SLOTS / numbers.len().max(1)).max(1);
+        let mut repeated = Vec::new();
+        for (name, number) in &numbers {
+            let count = fastest
+                .get(name)
+                .map_or(1, |(own, fastest)| slots(own, *fastest).min(most as u64));
+            repeated.extend(std::iter::repeat_n(*number, count as usize));
+        }
+        repeated.sort_unstable();
+        Self {
+            numbers,
+            slots: repeated,
+        }
+    }
+}
+
+/// Maximum number of rows or columns of a table. Bounds the time of a matching, because the peer
+/// announces the rates of its interfaces.
+const MOST_SLOTS: usize = 128;
 
 /// Returns the sum of the candidates' rates in bit/s.
 pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {

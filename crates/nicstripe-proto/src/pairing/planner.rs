@@ -9,6 +9,7 @@ use std::{
 use super::{
     candidate::{Candidate, CandidateId, Preference},
     machine::Pairing,
+    matching::has_room,
     state::{Failure, State},
 };
 use crate::wire::message::PeerInterface;
@@ -257,9 +258,9 @@ impl Planner {
             || !self.is_probing()
     }
 
-    /// Returns true if another link replaces this one. The link to replace is neither planned nor
-    /// in use, and it shares an interface with a link that is. A link that has worked is replaced
-    /// only by a link that is connected.
+    /// Returns true if other links replace this one. The link to replace is neither planned nor in
+    /// use, and its interfaces have no room for it beside the links that are. A link that has worked
+    /// is replaced only by links that are connected.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
         if is_planned(id) || self.pairing.is_in_use(id) {
@@ -267,15 +268,15 @@ impl Planner {
         }
         let own = &self.made[&id];
         let works = |other: CandidateId| self.made.get(&other).is_some_and(|made| made.is_up);
-        let wins = |other: &Candidate| {
-            other.shares_an_end(&own.candidate) && (!own.was_up || works(other.id()))
-        };
-        let in_use = self
-            .made
-            .values()
-            .map(|made| &made.candidate)
-            .filter(|candidate| self.pairing.is_in_use(candidate.id()));
-        plan.iter().chain(in_use).any(wins)
+        let in_use = self.made.values().map(|made| &made.candidate);
+        let in_use = in_use.filter(|candidate| {
+            self.pairing.is_in_use(candidate.id()) && !is_planned(candidate.id())
+        });
+        let winners = plan.iter().chain(in_use);
+        !has_room(
+            &own.candidate,
+            winners.filter(|other| !own.was_up || works(other.id())),
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! Running transfer of a client, which repeats attempts until success or a final error.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     links::establish::LinkedSession,
     report::{
-        Limit, Report,
+        Limit, LinkReport, Report,
         error::Error,
         event::{Event, LinkState, Progress, UNREACHABLE_AFTER, UNREACHABLE_AGAIN},
         limit,
@@ -461,13 +461,6 @@ impl Run {
         for link in &mut links {
             link.goodput = BitRate::from_bytes_over(link.bytes, elapsed);
         }
-        // Excluded links were not expected to carry data.
-        let expected = || {
-            links
-                .iter()
-                .filter(|link| !matches!(link.state, LinkState::LeftOut(_)))
-        };
-        let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
             size: outcome.size,
             digest: outcome.digest,
@@ -481,14 +474,7 @@ impl Run {
             resent_bytes: tally.stats.repeated_bytes,
             failovers: tally.failovers,
             routes_installed,
-            expected: all_known.then(|| {
-                BitRate(
-                    expected()
-                        .filter_map(|link| link.theory)
-                        .map(|rate| rate.0)
-                        .sum(),
-                )
-            }),
+            expected: expected_rate(&links),
             limited_by: Limit::Unknown,
             links,
             failed: Vec::new(),
@@ -496,6 +482,48 @@ impl Run {
         };
         report.limited_by = limit(&report, self.limit());
         report
+    }
+}
+
+/// Returns the theoretical goodput of all cables together; `None` unless it is known for each link.
+///
+/// Each interface counts once: a cable that was paired again has several links, of which one is up.
+/// Excluded links were not expected to carry data.
+fn expected_rate(links: &[LinkReport]) -> Option<BitRate> {
+    let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());
+    for link in links {
+        if matches!(link.state, LinkState::LeftOut(_)) {
+            continue;
+        }
+        let (rate, ends) = (link.theory?.0, &link.link);
+        let peer_interface = ends.peer_interface.clone();
+        let theirs: &mut EndRates = theirs
+            .entry(peer_interface.unwrap_or_else(|| ends.remote.to_string()))
+            .or_default();
+        let ours: &mut EndRates = ours.entry(&ends.interface).or_default();
+        for end in [ours, theirs] {
+            end.greatest = end.greatest.max(rate);
+            if matches!(link.state, LinkState::Up | LinkState::Suspect) {
+                end.up += rate;
+            }
+        }
+    }
+    let of_ours: u64 = ours.values().map(EndRates::rate).sum();
+    let of_theirs: u64 = theirs.values().map(EndRates::rate).sum();
+    (!ours.is_empty()).then_some(BitRate(of_ours.min(of_theirs)))
+}
+
+/// Rates of the links of one interface in bit/s.
+#[derive(Default)]
+struct EndRates {
+    greatest: u64,
+    /// Sum of the links that are up.
+    up: u64,
+}
+
+impl EndRates {
+    fn rate(&self) -> u64 {
+        self.greatest.max(self.up)
     }
 }
 
@@ -518,8 +546,53 @@ mod tests {
         daemon::hostile::Stage,
         file::options::CopyOptions,
         links::linker::FIRST_PATH,
+        report::{KernelView, event::LinkName},
         session::{PathPlan, SessionHandle},
     };
+
+    #[test]
+    fn each_cable_is_expected_to_carry_its_rate_once() {
+        let down = || LinkState::Down("no carrier".into());
+        let expected = |links: &[(&str, &str, LinkState)]| {
+            let link = |(ours, theirs, state): &(&str, &str, LinkState)| LinkReport {
+                link: LinkName {
+                    interface: (*ours).into(),
+                    peer_interface: Some((*theirs).into()),
+                    local: None,
+                    remote: [10, 0, 0, 1].into(),
+                },
+                bytes: 1,
+                wire_bytes: 1,
+                goodput: BitRate(0),
+                theory: Some(BitRate(100)),
+                state: state.clone(),
+                verified: None,
+                interface_bytes: None,
+                path_mtu: None,
+                failures: 0,
+                damaged: 0,
+                kernel: KernelView::default(),
+            };
+            expected_rate(&links.iter().map(link).collect::<Vec<_>>()).map(|rate| rate.0)
+        };
+        let up = || LinkState::Up;
+        let paired_again = [
+            ("eth1", "eth1", down()),
+            ("eth2", "eth2", down()),
+            ("eth1", "eth2", up()),
+        ];
+        assert_eq!(expected(&paired_again), Some(200));
+        let shared = [("eth1", "eth1", up()), ("eth2", "eth1", up())];
+        assert_eq!(expected(&shared), Some(200), "two cards at one fast port");
+        let lost = [("eth1", "eth1", up()), ("eth2", "eth2", down())];
+        assert_eq!(expected(&lost), Some(200));
+        let left_out = [
+            ("eth1", "eth1", up()),
+            ("eth1", "eth2", LinkState::LeftOut("replaced".into())),
+        ];
+        assert_eq!(expected(&left_out), Some(100));
+        assert_eq!(expected(&[]), None);
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_session_that_ends_before_the_first_command_is_made_anew() {

@@ -77,8 +77,8 @@ pub(crate) struct Facts {
 impl Facts {
     /// Plans the links that the user named, in their order, except the one of the first connection.
     ///
-    /// A request with both ends is a plan by itself. Otherwise each interface of the peer is used
-    /// once, by one of the address pairs in `reached`.
+    /// A request with both ends is a plan by itself. Otherwise one of the address pairs in `reached`
+    /// is chosen, to an interface of the peer that no other link uses, if there is one.
     pub(crate) fn named(
         &self,
         requests: &[LinkRequest],
@@ -102,7 +102,17 @@ impl Facts {
                 .filter(|candidate| matches_request(request, candidate))
                 .cloned()
                 .collect();
-            let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
+            // The user's choice counts more than the rate of an interface of the peer.
+            let of_free = choose(&matching, &taken);
+            let of_all = || {
+                let free_here = matching.iter().filter(|candidate| {
+                    let mut ours = taken.iter().map(|(ours, _)| ours);
+                    ours.all(|ours| *ours != candidate.local.interface)
+                });
+                choose(&free_here.cloned().collect::<Vec<_>>(), &[])
+            };
+            let first = of_free.into_iter().next();
+            let Some(candidate) = first.or_else(|| of_all().into_iter().next()) else {
                 return Err(self.no_pair(request));
             };
             taken.push((

@@ -111,6 +111,7 @@ mod tests {
             interface: "none0".into(),
             index: 1,
             address,
+            rate_bps: None,
         };
         let remote = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
         Candidate {
@@ -151,6 +152,7 @@ mod tests {
             interface: "lo".into(),
             index: 1,
             address: address.ip(),
+            rate_bps: None,
         };
         let mut many: Vec<Candidate> = (0..100).map(candidate).collect();
         many.push(Candidate {

@@ -2,7 +2,7 @@
 
 use nicstripe_sim::Rng;
 
-use super::*;
+use super::{super::candidate::End, *};
 
 #[test]
 fn cables_in_separate_subnets_pair_by_subnet() {
@@ -159,7 +159,7 @@ fn a_shaper_lowers_what_an_interface_is_counted_for() {
         rated("a0", 10 * GIGABIT, &["10.9.0.1/24"]),
         rated("a1", GIGABIT, &["10.9.0.2/24"]),
     ];
-    let remote = vec![rated("b0", 10 * GIGABIT, &["10.9.0.3/24"])];
+    let remote = vec![rated("b0", GIGABIT, &["10.9.0.3/24"])];
     let plan = |local: &[PeerInterface]| Pairing::new(local.to_vec(), remote.clone()).plan(&[]);
     assert_eq!(ends(&plan(&local)), [("a0", "b0")]);
     local[0].egress_limit_bps = Some(GIGABIT / 2);
@@ -178,6 +178,54 @@ fn an_unknown_rate_counts_as_a_gigabit() {
     assert_eq!(ends(&plan(&local)), [("a1", "b0")]);
     let slower = [local[0].clone(), rated("a1", GIGABIT - 1, &["10.9.0.2/24"])];
     assert_eq!(ends(&plan(&slower)), [("a0", "b0")]);
+}
+
+/// Returns interfaces at these rates, all in one subnet.
+fn on_the_switch(letter: &str, first: usize, rates: &[u64]) -> Vec<PeerInterface> {
+    let one = |(number, rate): (usize, &u64)| {
+        let address = format!("10.9.0.{}/24", first + number);
+        rated(&format!("{letter}{number}"), *rate, &[&address])
+    };
+    rates.iter().enumerate().map(one).collect()
+}
+
+#[test]
+fn several_links_end_at_a_fast_interface_as_far_as_its_rate_suffices() {
+    let count = |ours: &[u64], theirs: &[u64]| {
+        let sides = || (on_the_switch("a", 1, ours), on_the_switch("b", 101, theirs));
+        let (local, remote) = sides();
+        let there = Pairing::new(local, remote).plan(&[]).len();
+        let (local, remote) = sides();
+        assert_eq!(Pairing::new(remote, local).plan(&[]).len(), there);
+        there
+    };
+    let (slow, fast) = (GIGABIT, 10 * GIGABIT);
+    assert_eq!(count(&[slow; 2], &[fast]), 2);
+    assert_eq!(count(&[slow; 3], &[5 * GIGABIT / 2]), 2);
+    assert_eq!(count(&[slow; 12], &[fast]), 10);
+    assert_eq!(count(&[slow; 2], &[slow]), 1, "the interface is full");
+    assert_eq!(count(&[fast, slow], &[fast]), 1, "the interface is full");
+    assert_eq!(count(&[slow; 3], &[slow, fast]), 3);
+    let unknown = vec![interface("b0", &["10.9.0.101/24"])];
+    let local = on_the_switch("a", 1, &[GIGABIT / 5; 2]);
+    assert_eq!(Pairing::new(local, unknown).plan(&[]).len(), 2);
+}
+
+#[test]
+fn a_working_link_to_a_fast_interface_is_not_replaced_by_one_to_an_idle_interface() {
+    let mut pairing = Pairing::new(
+        on_the_switch("a", 1, &[GIGABIT; 2]),
+        on_the_switch("b", 101, &[10 * GIGABIT]),
+    );
+    for candidate in pairing.plan(&[]) {
+        pairing.verified(candidate.id());
+    }
+    pairing.update(
+        on_the_switch("a", 1, &[GIGABIT; 2]),
+        on_the_switch("b", 101, &[10 * GIGABIT, GIGABIT]),
+    );
+    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b0")]);
+    assert_eq!(pairing.to_probe(&[]), []);
 }
 
 #[test]
@@ -268,19 +316,6 @@ fn no_other_plan_is_worth_more() {
         let mut pairing = Pairing::new(local, random_side(&mut rng, "b", theirs, 101));
         judge_at_random(&mut pairing, &mut rng);
         let plan = pairing.plan(&[]);
-        let locals: BTreeSet<&str> = plan
-            .iter()
-            .map(|candidate| candidate.local.interface.as_str())
-            .collect();
-        let remotes: BTreeSet<&str> = plan
-            .iter()
-            .map(|candidate| candidate.remote.interface.as_str())
-            .collect();
-        assert_eq!(
-            (locals.len(), remotes.len()),
-            (plan.len(), plan.len()),
-            "seed {seed}"
-        );
         assert!(
             plan.iter()
                 .all(|candidate| may_be_planned(&pairing, candidate)),
@@ -290,10 +325,10 @@ fn no_other_plan_is_worth_more() {
             .iter()
             .map(|candidate| score(&pairing, candidate))
             .collect();
-        let names: Vec<String> = (0..ours).map(|number| format!("a{number}")).collect();
+        let slots = [slots(&pairing, End::Local), slots(&pairing, End::Remote)];
         assert_eq!(
             sum(&scores),
-            best_score(&pairing, &names, &mut Vec::new()),
+            best_score(&best_of_each_pair(&pairing), slots),
             "seed {seed}"
         );
     }
@@ -371,31 +406,56 @@ fn sum(scores: &[Score]) -> Score {
 fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     match pairing.state(candidate.id()) {
         State::Failed(_) => false,
-        State::Untried => {
-            candidate.preference != Preference::LinkLocal && !pairing.uses_an_end(candidate)
-        }
+        State::Untried => candidate.preference != Preference::LinkLocal && pairing.fits(candidate),
         State::Reached | State::Verified => true,
     }
 }
 
-/// Returns the best total score of all pairings between the interfaces `ours` and the peer's
-/// interfaces that are not in `used`.
-fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
-    let Some((first, rest)) = ours.split_first() else {
-        return [0; 8];
-    };
-    let mut best = best_score(pairing, rest, used);
-    for candidate in pairing.candidates().filter(|candidate| {
-        candidate.local.interface == *first && may_be_planned(pairing, candidate)
-    }) {
-        if !used.contains(&candidate.remote.interface) {
-            used.push(candidate.remote.interface.clone());
-            best = best.max(sum(&[
-                score(pairing, candidate),
-                best_score(pairing, rest, used),
-            ]));
-            used.pop();
+/// Returns the best candidate of each pair of interfaces that may be planned, with its score.
+fn best_of_each_pair(pairing: &Pairing) -> Vec<(Candidate, Score)> {
+    let mut best: BTreeMap<(&str, &str), (Candidate, Score)> = BTreeMap::new();
+    for candidate in pairing.candidates() {
+        let pair = ends(std::slice::from_ref(candidate))[0];
+        let score = score(pairing, candidate);
+        if may_be_planned(pairing, candidate)
+            && best.get(&pair).is_none_or(|(_, other)| *other < score)
+        {
+            best.insert(pair, (candidate.clone(), score));
         }
     }
-    best
+    best.into_values().collect()
+}
+
+/// Returns the number of links that each interface can serve, at the rate of its fastest candidate.
+fn slots(pairing: &Pairing, end: End) -> BTreeMap<String, u64> {
+    let mut fastest: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for candidate in pairing
+        .candidates()
+        .filter(|one| may_be_planned(pairing, one))
+    {
+        let own = end.of(candidate);
+        let (rate, most) = fastest.entry(own.interface.clone()).or_default();
+        *rate = own.rate_bps.unwrap_or(GIGABIT);
+        *most = (*most).max(candidate.rate_bps.unwrap_or(GIGABIT));
+    }
+    let count = |(name, (rate, most)): (String, (u64, u64))| (name, (rate / most).max(1));
+    fastest.into_iter().map(count).collect()
+}
+
+/// Returns the best total score of all selections from `pairs`, if the interfaces of both machines
+/// have so many links left.
+fn best_score(pairs: &[(Candidate, Score)], slots: [BTreeMap<String, u64>; 2]) -> Score {
+    let Some(((candidate, score), rest)) = pairs.split_first() else {
+        return [0; 8];
+    };
+    let without = best_score(rest, slots.clone());
+    let mut left = slots;
+    for (side, end) in left.iter_mut().zip(End::BOTH) {
+        let slots = side.get_mut(&end.of(candidate).interface).unwrap();
+        let Some(fewer) = slots.checked_sub(1) else {
+            return without;
+        };
+        *slots = fewer;
+    }
+    without.max(sum(&[*score, best_score(rest, left)]))
 }
