@@ -133,6 +133,29 @@ fn a_fetched_file_goes_into_a_directory_under_its_own_name() {
 }
 
 #[test]
+fn the_closing_line_names_what_was_made() {
+    let pair = Pair::new();
+    pair.client.write("f", "bytes");
+    pair.client.make_dir("d");
+    pair.client.write("d/x", "x");
+    pair.server.make_dir("tree");
+    pair.server.make_dir("tree/sub");
+    pair.server.write("tree/sub/f1", "bytes");
+    for (words, made) in [
+        (&["f", "127.0.0.1:tree"][..], "→ 127.0.0.1:tree/f  "),
+        (&["-r", "d", "127.0.0.1:tree"], "→ 127.0.0.1:tree/d  "),
+        (&["-r", "d", "127.0.0.1:new"], "→ 127.0.0.1:new  "),
+        (&["-r", "127.0.0.1:tree/sub", "new"], "→ new  "),
+        (&["-r", "127.0.0.1:tree/sub", "d"], "→ d/sub  "),
+        (&["127.0.0.1:tree/sub/f*", "."], "→ ./f1  "),
+        (&["127.0.0.1:~/tree/sub/f1", "g"], "→ g  "),
+    ] {
+        let outcome = pair.cp(words).expect(0);
+        assert!(outcome.stderr.contains(made), "{words:?}: {outcome}");
+    }
+}
+
+#[test]
 fn an_existing_target_is_replaced_unless_no_replace_is_given() {
     let pair = Pair::new();
     pair.client.write("source", b"newer");

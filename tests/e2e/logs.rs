@@ -190,7 +190,7 @@ fn a_record_in_text_is_one_line_that_nobody_forges() {
     );
     let failed: Vec<_> = records
         .iter()
-        .filter(|record| record.contains(" transfer failed "))
+        .filter(|record| record.contains(" target exists "))
         .collect();
     assert_eq!(failed.len(), EVIL.len(), "{outcome}");
     assert!(
@@ -254,7 +254,7 @@ fn a_record_in_json_is_an_object_with_units_in_its_names() {
         (
             with("transfer begins").len(),
             with("transfer done").len(),
-            with("transfer failed").len()
+            with("target exists").len()
         ),
         (6, 6, 5),
         "{outcome}"
@@ -274,7 +274,7 @@ fn a_record_in_json_is_an_object_with_units_in_its_names() {
         done["seconds"].is_number() && done["blake3"].is_string(),
         "{done}"
     );
-    assert_eq!(with("transfer failed")[0]["result"], "exists");
+    assert_eq!(with("target exists")[0]["result"], "exists");
     let ends = with("session ends")[10];
     assert!(
         ends["received_bytes"].as_u64().unwrap() >= MIB as u64 && ends["seconds"].is_number(),

@@ -36,7 +36,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     let mut copied = 0;
     for limit in limits {
         for words in [["f", "127.0.1.2:f"], ["-r", "t"]] {
-            let target = format!("127.0.1.2:{limit}");
+            let target = format!("127.0.1.2:t{limit}");
             let words = if words[0] == "-r" {
                 [words[0], words[1], &target]
             } else {

@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_tree_of_everything_is_what_rsync_would_have_made_of_it,
     devices_are_what_rsync_would_have_made_of_them,
     trees_of_this_machine_are_what_rsync_would_have_made_of_them,
-    fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others,
+    fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_by_no_file,
     a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes,
     owners_go_by_name_and_with_numeric_ids_by_number,
     acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
@@ -152,7 +152,7 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
     Completion::Completed
 }
 
-fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others() {
+fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_by_no_file() {
     let pair = Pair::new();
     let src = pair.client.path("src");
     plant(&src, "file", b"bytes");
@@ -209,8 +209,11 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
     );
     fs::remove_file(src.join("fifo")).unwrap();
     plant(&src, "fifo", b"a file now");
-    pair.cp(&["-rD", "src/", "127.0.0.1:copy"]).expect(23);
-    pair.cp(&["-rDf", "--delete", "src/", "127.0.0.1:copy"])
+    for options in ["-rD", "-rDf"] {
+        pair.cp(&[options, "src/", "127.0.0.1:copy"]).expect(23);
+    }
+    fs::remove_file(pair.server.path("copy/fifo")).unwrap();
+    pair.cp(&["-rD", "--delete", "src/", "127.0.0.1:copy"])
         .expect(0);
     assert_eq!(pair.server.read("copy/fifo"), b"a file now");
     fs::remove_file(src.join("socket")).unwrap();

@@ -17,11 +17,43 @@ pub(crate) const TESTS: &[Test] = tests![
     links_of_a_host_where_nobody_serves_are_an_error,
     a_cable_that_is_cut_is_shown_as_not_used,
     an_excluded_interface_is_shown_as_left_out,
+    a_card_that_carries_nothing_is_named_with_its_reason,
     the_version_of_ip_may_be_chosen,
     two_cards_share_one_fast_interface_of_the_peer,
     one_fast_card_serves_two_interfaces_of_the_peer,
     two_named_cards_share_an_interface_of_the_peer,
 ];
+
+/// Checks the closing line of a copy, and the lines of `links`, for a second card of this machine
+/// that carries nothing.
+fn a_card_that_carries_nothing_is_named_with_its_reason() {
+    let down = |lab: &Lab| lab.set_up(Host::A, 1, false).unwrap();
+    let unplugged = |lab: &Lab| lab.set_plugged_at(Host::A, 1, false).unwrap();
+    let bare = |lab: &Lab| lab.remove_address(Host::A, 1, "10.77.2.1/24").unwrap();
+    let cases: [(&dyn Fn(&Lab), &str); 3] = [
+        (&down, "eth2 (down: ip link set eth2 up)"),
+        (&unplugged, "eth2 (no carrier)"),
+        (&bare, "eth2 (no address)"),
+    ];
+    for (spoil, said) in cases {
+        let lab = Lab::builder().links(cables()).without_ipv6();
+        let lab = lab.build().unwrap();
+        spoil(&lab);
+        let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+        hosts.client.write("source", content(32 * MIB));
+        let copied = hosts.cp(&["source", "10.77.1.2:"]).expect(0);
+        let closing = copied.stderr.lines().last().unwrap();
+        assert!(
+            closing.ends_with(&format!("; not used: {said}")),
+            "{copied}"
+        );
+        let why = said.split_once('(').unwrap().1.trim_end_matches(')');
+        let listed = links(&hosts, &["10.77.1.2"]).expect(0);
+        assert!(listed.stdout.contains(why), "{said}: {listed}");
+        let one = hosts.cp(&["--link", "eth1", "-f", "source", "10.77.1.2:"]);
+        assert!(!one.expect(0).stderr.contains("not used"), "{said}");
+    }
+}
 
 fn cables() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]

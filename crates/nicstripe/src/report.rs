@@ -43,6 +43,9 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     /// Interfaces that were planned as links but could not be used.
     pub failed: Vec<UnusedInterface>,
+    /// Interfaces of this machine that could have a cable, but are down, or have no carrier or no
+    /// address. Empty if the caller chose the links.
+    pub missing: Vec<UnusedInterface>,
     /// Commands for an administrator that make the failed interfaces usable.
     pub remedies: Vec<LinkRemedy>,
 }
@@ -336,6 +339,7 @@ mod tests {
             limited_by: Limit::Unknown,
             links: vec![idle_link()],
             failed: Vec::new(),
+            missing: Vec::new(),
             remedies: Vec::new(),
         }
     }

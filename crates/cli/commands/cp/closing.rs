@@ -2,22 +2,17 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsStr,
     fmt::{self, Write as _},
     os::unix::ffi::OsStrExt as _,
-    path::Path,
     time::Duration,
 };
 
-use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport, escaped};
+use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport};
 
-use super::{arguments::Cp, tree_summary};
-use crate::{
-    connect::location::{Location, RemotePath},
-    text::{
-        quantity::{Size, Speed},
-        shown,
-    },
+use super::{arguments::Cp, copy_kind::CopyKind, tree_summary};
+use crate::text::{
+    quantity::{Size, Speed},
+    shown,
 };
 
 /// Source and target of a copy, as printed in the closing lines.
@@ -30,45 +25,30 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Formats source and target as typed. Appends the file name if a single file is copied into a
-    /// directory.
-    pub(crate) fn of(cp: &Cp) -> Self {
-        let (target, is_pipe) = (cp.target(), cp.target() == "-");
-        let (from, name) = match cp.sources() {
-            [source] if source == "-" => ("standard input".to_owned(), None),
-            [source] => (shown(source), own_name(source)),
-            sources => (format!("{} sources", sources.len()), None),
+    /// Formats source and target as typed. Appends the source's own name to a target directory;
+    /// `is_directory` is true if the target was one before the copy.
+    pub(crate) fn of(cp: &Cp, kind: &CopyKind, is_directory: bool) -> Self {
+        let target = cp.target();
+        let from = match cp.sources() {
+            [_] if matches!(kind, CopyKind::PutPipe { .. }) => "standard input".to_owned(),
+            [source] => shown(source),
+            sources => format!("{} sources", sources.len()),
         };
         let slash = match target.as_bytes() {
             [.., b':' | b'/'] => Some(""),
-            _ if Path::new(target).is_dir() => Some("/"),
+            _ if is_directory => Some("/"),
             _ => None,
         };
-        let to = match (name, slash) {
-            _ if is_pipe => "standard output".to_owned(),
+        let to = match (kind.own_name(), slash) {
+            _ if matches!(kind, CopyKind::GetPipe { to: None, .. }) => "standard output".to_owned(),
             (Some(name), Some(slash)) => format!("{}{slash}{name}", shown(target)),
             _ => shown(target),
         };
         Self {
             from,
             to,
-            is_durable: !is_pipe,
+            is_durable: !matches!(kind, CopyKind::GetPipe { .. }),
         }
-    }
-}
-
-/// Returns the file name that a source gets in a target directory. `None` if it is standard input,
-/// or ends with a slash, so that only its content is copied.
-fn own_name(source: &OsStr) -> Option<String> {
-    match Location::parse(source).ok()? {
-        Location::Local(path) if !source.as_bytes().ends_with(b"/") => {
-            Some(shown(path.file_name()?))
-        }
-        Location::Remote(remote) => match remote.path {
-            RemotePath::File(name) => Some(escaped(name.file_name())),
-            RemotePath::Root | RemotePath::Directory(_) => None,
-        },
-        Location::Local(_) | Location::Pipe => None,
     }
 }
 
@@ -203,21 +183,29 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     let warned = ours.map(|failed| &failed.interface);
     let mut seen: BTreeSet<&String> = carrying(report).chain(warned).collect();
     let links = report.links.iter();
-    let idle = links.filter(|link| seen.insert(&link.link.interface));
+    let idle: Vec<_> = links
+        .filter(|link| seen.insert(&link.link.interface))
+        .collect();
     let text = |link: &LinkReport| {
-        let why = why_idle(link, is_brief)?;
+        let is_limited = report.limited_by == Limit::Bandwidth;
+        let why = why_idle(link, is_brief, is_limited)?;
         Some(format!("{} ({why})", shown(&link.link.interface)))
     };
-    idle.filter_map(text).collect()
+    let missing = report.missing.iter().filter(|_| !is_brief);
+    let missing = missing
+        .filter(|missing| seen.insert(&missing.interface))
+        .map(|missing| format!("{} ({})", shown(&missing.interface), shown(&missing.why)));
+    idle.into_iter().filter_map(text).chain(missing).collect()
 }
 
 /// Returns the reason why a link carried no data. `None` if the copy ended before the link could be
 /// used.
-fn why_idle(link: &LinkReport, is_brief: bool) -> Option<String> {
+fn why_idle(link: &LinkReport, is_brief: bool, is_limited: bool) -> Option<String> {
     match &link.state {
         LinkState::Down(why) => Some(shown(why)),
         _ if is_brief => None,
         LinkState::LeftOut(why) => Some(shown(why)),
+        LinkState::Up if is_limited => Some("not needed for the configured limit".to_owned()),
         LinkState::Connecting => Some("never connected".to_owned()),
         _ => Some("connected too late".to_owned()),
     }
@@ -270,7 +258,9 @@ mod tests {
                 paths: words.iter().map(Into::into).collect(),
                 ..parsed(&["a", "nas:"])
             };
-            let Ends { from, to, .. } = Ends::of(&cp);
+            let kind = CopyKind::of(&cp).unwrap().1;
+            let is_directory = std::path::Path::new(cp.target()).is_dir();
+            let Ends { from, to, .. } = Ends::of(&cp, &kind, is_directory);
             format!("{from} → {to}")
         };
         for (words, expected) in [
@@ -279,7 +269,7 @@ mod tests {
             (&["a.img", "nas:b"], "a.img → nas:b"),
             (&["nas:b/a.img", "/"], "nas:b/a.img → /a.img"),
             (&["nas:b/a.img", "/dev"], "nas:b/a.img → /dev/a.img"),
-            (&["photos/", "nas:"], "photos/ → nas:"),
+            (&["nas:b/f1*", "new"], "nas:b/f1* → new"),
             (&["a", "b", "nas:"], "2 sources → nas:"),
             (&["-", "nas:x"], "standard input → nas:x"),
             (&["nas:x", "-"], "nas:x → standard output"),
@@ -358,9 +348,15 @@ mod tests {
             failed: true,
         };
         report.failed.push(failed);
+        report.missing.push(UnusedInterface {
+            is_peers: false,
+            interface: "eth7".into(),
+            why: "down: ip link set eth7 up".into(),
+            failed: false,
+        });
         let said = closing(&report);
         assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
-        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others)"), "{said:?}");
+        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others), eth7 (down: ip link set eth7 up)"), "{said:?}");
         report.moving = Duration::from_millis(100);
         assert_eq!(closing(&report)[1], "not used: eth3 (no carrier)");
     }

@@ -105,6 +105,26 @@ impl CopyKind {
         }
     }
 
+    /// Returns the name that the only source gets in a target directory, escaped. `None` for
+    /// several sources, standard input, and the content of a directory.
+    pub(super) fn own_name(&self) -> Option<String> {
+        match self {
+            Self::Put { source, .. } => Some(shown(source.file_name()?)),
+            Self::Get { name, .. } => Some(escaped(name.file_name())),
+            Self::PutTree { sources, .. } => match &sources[..] {
+                [source] if !means_content(source.as_os_str().as_bytes()) => {
+                    Some(shown(source.file_name()?))
+                }
+                _ => None,
+            },
+            Self::GetTree { sources, .. } => match &sources[..] {
+                [(Some(name), false)] => Some(escaped(name.file_name())),
+                _ => None,
+            },
+            Self::PutPipe { .. } | Self::GetPipe { .. } => None,
+        }
+    }
+
     /// Returns true for a copy of a single file, whose size is known once the file is open.
     pub(crate) fn is_one_file(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Get { .. })

@@ -37,13 +37,14 @@ mod watch;
 pub(crate) use self::{arguments::Cp, habits::hint as habit_hint, lookup::hint};
 
 use std::{
+    ffi::OsStr,
     fs, io,
     os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use nicstripe::{Client, Report, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, Kind, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     arguments::OutputArgs,
@@ -59,7 +60,7 @@ use self::{
 };
 use crate::{
     connect::{
-        location::is_pipe,
+        location::{Location, RemotePath, is_pipe},
         setup::{self, connect_telling},
     },
     failure::Failure,
@@ -77,23 +78,24 @@ impl Cp {
         }
         let start = || event::start(self.sources(), self.target(), wishes.dry_run);
         let mut show = Show::new(terminal, wishes, start);
-        let (report, failure) = match self.copy(terminal, &mut show) {
-            Ok(report) => {
+        let (done, failure) = match self.copy(terminal, &mut show) {
+            Ok((report, ends)) => {
                 let tree = report.tree.as_ref();
                 let shortfall = tree.and_then(|tree| Shortfall::of(tree, &self));
-                (Some(report), shortfall.map(Failure::from))
+                (Some((report, ends)), shortfall.map(Failure::from))
             }
             Err(failure) => (None, Some(failure)),
         };
-        if let (Some(report), false) = (&report, wishes.quiet) {
-            print_summary(report, &Ends::of(&self), wishes, terminal);
+        if let (Some((report, ends)), false) = (&done, wishes.quiet) {
+            print_summary(report, ends, wishes, terminal);
         }
-        let printed = show.print_document(report.as_ref(), failure.as_ref());
+        let report = done.as_ref().map(|(report, _)| report);
+        let printed = show.print_document(report, failure.as_ref());
         // A failed copy outranks failed output.
         failure.map_or(printed, Err)
     }
 
-    fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<Report, Failure> {
+    fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<(Report, Ends), Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
@@ -114,21 +116,27 @@ impl Cp {
         tree: TreeOptions,
         keeper: Arc<RouteKeeper>,
         show: &mut Show,
-    ) -> Result<Report, Failure> {
+    ) -> Result<(Report, Ends), Failure> {
         let mut signals = Signals::take()?;
         let connecting = self.connect(&plan, keeper, show);
         let client = signals.unless_stopped(connecting).await?;
-        let expanding = globs::expand(&client, plan.kind.clone(), &tree);
-        let expanded = signals.unless_stopped(expanding).await.and_then(|kind| {
+        let kind = plan.kind.clone();
+        let expanding = async {
+            let kind = globs::expand(&client, kind, &tree).await?;
+            Ok((kind, is_directory(&client, self.target()).await))
+        };
+        let expanded = signals.unless_stopped(expanding).await;
+        let expanded = expanded.and_then(|(kind, is_directory)| {
             plan.kind = kind;
-            check_target(&plan)
+            check_target(&plan)?;
+            Ok(Ends::of(self, &plan.kind, is_directory))
         });
         let result = match expanded {
-            Ok(()) => {
+            Ok(ends) => {
                 show.begin(&plan.kind);
                 let result = carry_out(&client, &plan, tree, show, &mut signals).await;
                 show.end(result.as_ref().ok());
-                result
+                result.map(|report| (report, ends))
             }
             Err(failure) => Err(failure),
         };
@@ -149,6 +157,21 @@ impl Cp {
             None => builder,
         };
         connect_telling(builder, &plan.host, |event| show.on_event(event)).await
+    }
+}
+
+/// Returns true if the target is an existing directory that was typed without a slash.
+async fn is_directory(client: &Client, target: &OsStr) -> bool {
+    match Location::parse(target) {
+        Ok(Location::Local(path)) => path.is_dir(),
+        Ok(Location::Remote(remote)) => match remote.path {
+            RemotePath::File(name) => {
+                let found = client.stat(&name).await;
+                found.is_ok_and(|found| found.kind == Kind::Dir)
+            }
+            RemotePath::Root | RemotePath::Directory(_) => false,
+        },
+        Ok(Location::Pipe) | Err(_) => false,
     }
 }
 

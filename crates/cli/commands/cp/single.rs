@@ -9,8 +9,8 @@ use std::{
 };
 
 use nicstripe::{
-    Client, CopyOptions, EntryOutcome, Event, Kind, Name, Report, Stat, TreeOptions, TreeReport,
-    Verdict,
+    Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, Report, Stat, TreeOptions,
+    TreeReport, Verdict,
 };
 
 use super::{
@@ -70,17 +70,47 @@ impl Single<'_> {
 
     /// Copies the file, unless the target has the same content.
     ///
-    /// Files of one size and different times are compared first, which reads them at both ends and
-    /// sends nothing: without `-p` the target of an earlier copy has the time of that copy.
+    /// Asks to replace nothing at first, so that the daemon completes a file that an interrupted
+    /// copy left under its name.
     pub(super) async fn run(&mut self) -> Result<Report, Failure> {
+        let options = self.plan.options;
+        let first = CopyOptions {
+            replace: replaces_unseen(options),
+            ..options
+        };
+        match self.transfer(first).await {
+            Err(failure) => self.reconsider(failure).await,
+            done => done,
+        }
+    }
+
+    /// Examines the target of a failed copy. Returns success if an equal file exists, replaces one
+    /// that differs, and returns an error that names the obstacle if one is found, otherwise the
+    /// original failure.
+    ///
+    /// Files of one size and different times are compared, which reads them at both ends and sends
+    /// nothing: without `-p` the target of an earlier copy has the time of that copy.
+    async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
+        let code = match &failure {
+            Failure::Library(error) => error.fail_code(),
+            _ => None,
+        };
+        let exists = code == Some(FailCode::Exists);
+        let may_tell = exists && !replaces_unseen(self.plan.options);
+        if !may_tell && !matches!(code, Some(FailCode::NotFound | FailCode::Io)) {
+            return Err(failure);
+        }
         let finding = SingleCopy::find(self.client, self.plan);
         let copy = match self.signals.unless_stopped(finding).await {
             Ok(copy) => copy,
             Err(stopped @ Failure::Interrupted { .. }) => return Err(stopped),
-            // The copy itself reports what is wrong with its source or target.
-            Err(_) => return self.transfer().await,
+            // If the target cannot be examined, the original failure stands.
+            Err(_) => return Err(failure),
         };
         let judgement = copy.judge(self.plan.options)?;
+        if !exists {
+            return Err(failure);
+        }
         let compares = judgement == Judgement::Compare;
         if compares && copy.source.size >= MUCH {
             self.show.tell(format_args!(
@@ -88,24 +118,25 @@ impl Single<'_> {
                 copy.shown
             ));
         }
-        match judgement {
-            Judgement::Same | Judgement::Compare => match self.compare(&copy, compares).await {
+        if compares || judgement == Judgement::Same {
+            match self.compare(&copy, compares).await {
                 Ok((true, report)) => return Ok(copy.report(report, Verdict::Same)),
                 Err(stopped @ Failure::Interrupted { .. }) => return Err(stopped),
                 Ok((false, _)) if !self.plan.options.replace => {
                     return Err(copy.error(Obstacle::Differs).into());
                 }
                 Ok(_) | Err(_) => {}
-            },
-            Judgement::Copy(_) => {}
+            }
         }
-        self.transfer().await
+        match self.plan.options.replace {
+            true => self.transfer(self.plan.options).await,
+            false => Err(failure),
+        }
     }
 
-    async fn transfer(&mut self) -> Result<Report, Failure> {
-        let plan = self.plan;
-        let tree = TreeOptions::default();
-        let transfer = start(self.client, plan.kind.clone(), plan.options, tree)?;
+    async fn transfer(&mut self, options: CopyOptions) -> Result<Report, Failure> {
+        let kind = self.plan.kind.clone();
+        let transfer = start(self.client, kind, options, TreeOptions::default())?;
         watch(transfer, self.show, self.signals).await
     }
 
@@ -140,6 +171,11 @@ impl Single<'_> {
             .is_some_and(|tree| tree.unchanged == 1 && tree.failed == 0);
         Ok((is_same, report))
     }
+}
+
+/// Returns true if an existing target is replaced without a look at it.
+fn replaces_unseen(options: CopyOptions) -> bool {
+    options.force || options.delta || options.in_place
 }
 
 /// Source and target of a single-file copy, and the state of the target.
@@ -250,9 +286,7 @@ impl SingleCopy {
             Ok(None) => Ok(Judgement::Copy(Verdict::Create)),
             Err(Obstacle::NoParent(_)) if options.parents => Ok(Judgement::Copy(Verdict::Create)),
             Err(obstacle) => Err(self.error(obstacle.clone())),
-            Ok(Some(_)) if options.force || options.delta || options.in_place => {
-                Ok(Judgement::Copy(Verdict::Replace))
-            }
+            Ok(Some(_)) if replaces_unseen(options) => Ok(Judgement::Copy(Verdict::Replace)),
             Ok(Some(found)) => match judge(&self.source, found) {
                 Judgement::Copy(Verdict::Replace) if !options.replace => {
                     Err(self.error(Obstacle::Differs))

@@ -189,6 +189,7 @@ pub(crate) mod tests {
             limited_by: Limit::Cables,
             links: vec![link_report("eth1"), link_report("eth2")],
             failed: Vec::new(),
+            missing: Vec::new(),
             remedies: Vec::new(),
         }
     }

@@ -390,6 +390,7 @@ impl Run {
                 }
                 carried::verify(&mut report.links, &before, is_get).await;
                 if let Some(survey) = session.survey().await {
+                    report.missing = survey.missing;
                     report.failed = survey
                         .unused
                         .into_iter()
@@ -478,6 +479,7 @@ impl Run {
             limited_by: Limit::Unknown,
             links,
             failed: Vec::new(),
+            missing: Vec::new(),
             remedies: Vec::new(),
         };
         report.limited_by = limit(&report, self.limit());

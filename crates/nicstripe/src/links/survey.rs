@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use nicstripe_link::{Interface, InterfaceAddress, InterfaceName};
+use nicstripe_link::{Interface, InterfaceAddress, InterfaceName, LeftOut as Why};
 use nicstripe_proto::{
     BitRate, PathId,
     message::PeerInterface,
@@ -16,6 +16,7 @@ use super::{
     linker::{Linked, LinkerConfig},
     local,
     plan::Facts,
+    request::SessionSettings,
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
@@ -32,6 +33,9 @@ pub struct LinkSurvey {
     pub links: Vec<SurveyedLink>,
     /// Interfaces of both machines that no link uses.
     pub unused: Vec<UnusedInterface>,
+    /// Interfaces of this machine that could have a cable, but are down, or have no carrier or no
+    /// address. Empty if the caller chose the links.
+    pub missing: Vec<UnusedInterface>,
     /// Commands for an administrator that may make failed links work.
     pub remedies: Vec<LinkRemedy>,
     /// Theoretical goodput of all links together towards the peer; `None` unless it is known for
@@ -145,11 +149,24 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
     links.retain(|link| is_only_contact || link.reason != LinkReason::Contact);
     let failures = failures(known.pairing, &links);
     let explained = known.pairing.explain(known.taken);
-    let unused = explained
+    let mut unused: Vec<UnusedInterface> = explained
         .into_iter()
         .filter_map(|one| unused(one, known, &failures))
         .filter(|unused| !is_used(&links, unused))
         .collect();
+    let mut missing = missing(known.interfaces, &known.config.settings);
+    missing.retain(|one| !is_used(&links, one));
+    // The peer is told, and the plan knows, only what is up.
+    let is_listed = |one: &UnusedInterface| {
+        let mut listed = unused.iter().filter(|other| !other.is_peers);
+        listed.any(|other| other.interface == one.interface)
+    };
+    let unlisted: Vec<_> = missing
+        .iter()
+        .filter(|one| !is_listed(one))
+        .cloned()
+        .collect();
+    unused.extend(unlisted);
     let rates: Option<u64> = links
         .iter()
         .map(|link| link.theory.map(|rate| rate.0))
@@ -159,8 +176,33 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         remedies: remedies(&failures, &known.facts.local, &known.facts.remote),
         links,
         unused,
+        missing,
         is_probing: false,
     }
+}
+
+/// Returns the interfaces that could have a cable, but are down, or have no carrier or no address.
+fn missing(interfaces: &[Interface], settings: &SessionSettings) -> Vec<UnusedInterface> {
+    if !settings.is_automatic() {
+        return Vec::new();
+    }
+    let chosen = interfaces
+        .iter()
+        .filter(|interface| !local::is_among(interface, &settings.excluded));
+    let why = |interface: &Interface| match interface.candidate(interfaces) {
+        Err(why @ Why::Down) => Some(format!("{why}: ip link set {} up", interface.name)),
+        Err(why @ (Why::NoCarrier | Why::NoAddress)) => Some(why.to_string()),
+        _ => None,
+    };
+    let missing = chosen.filter_map(|interface| {
+        Some(UnusedInterface {
+            is_peers: false,
+            interface: interface.name.to_string(),
+            why: why(interface)?,
+            failed: false,
+        })
+    });
+    missing.collect()
 }
 
 fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
@@ -270,9 +312,11 @@ fn unused(
         }
         LeftOut::NotPermitted => "no address of the requested IP version".to_owned(),
         LeftOut::AwaitsProbe => "no answer yet".to_owned(),
-        LeftOut::PeerHasNoMore | LeftOut::Failed(_) => {
-            "its peer interfaces are used by other links".to_owned()
-        }
+        LeftOut::PeerHasNoMore => "its peer interfaces are used by other links".to_owned(),
+        LeftOut::Failed(failed) => match failed.first() {
+            Some((candidate, failure)) => failure_text(candidate, failure),
+            None => "no answer".to_owned(),
+        },
     };
     let mut unused = UnusedInterface {
         is_peers,

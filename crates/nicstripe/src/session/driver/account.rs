@@ -227,6 +227,11 @@ impl Account {
                 peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, rate_bps, links,
                 blake3 = digest.as_ref().map(tracing::field::display), "transfer done"
             ),
+            // A client that looks at its target only now may find that nothing has changed.
+            Err(error) if error.fail_code() == Some(FailCode::Exists) => tracing::info!(
+                peer, transfer = transfer.0, direction, %name, result = result_word(result),
+                error = %logged_error(error), "target exists"
+            ),
             Err(error) => tracing::info!(
                 peer, transfer = transfer.0, direction, %name, moved_bytes, seconds, links, result = result_word(result),
                 error = %logged_error(error), "transfer failed"
