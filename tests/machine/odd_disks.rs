@@ -224,7 +224,10 @@ fn a_rename_without_flags_replaces_nothing() {
         copy.await_bytes(MIB as u64);
         // Appears while the copy runs.
         pair.server.write("f", "theirs");
-        let outcome = copy.finish().expect(11).error(&["cannot name \"f\""]);
+        let outcome = copy
+            .finish()
+            .expect(11)
+            .error(&["\"f\" exists and differs"]);
         assert_eq!(pair.server.read("f"), b"theirs", "{outcome}");
     }
 }

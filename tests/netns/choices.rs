@@ -27,15 +27,14 @@ pub(crate) const TESTS: &[Test] = tests![
 /// Checks the closing line of a copy, and the lines of `links`, for a second card of this machine
 /// that carries nothing.
 fn a_card_that_carries_nothing_is_named_with_its_reason() {
-    let down = |lab: &Lab| lab.set_up(Host::A, 1, false).unwrap();
-    let unplugged = |lab: &Lab| lab.set_plugged_at(Host::A, 1, false).unwrap();
-    let bare = |lab: &Lab| lab.remove_address(Host::A, 1, "10.77.2.1/24").unwrap();
-    let cases: [(&dyn Fn(&Lab), &str); 3] = [
-        (&down, "eth2 (down: ip link set eth2 up)"),
-        (&unplugged, "eth2 (no carrier)"),
-        (&bare, "eth2 (no address)"),
-    ];
-    for (spoil, said) in cases {
+    let down: fn(&Lab) = |lab| lab.set_up(Host::A, 1, false).unwrap();
+    let unplugged: fn(&Lab) = |lab| lab.set_plugged_at(Host::A, 1, false).unwrap();
+    let bare: fn(&Lab) = |lab| lab.remove_address(Host::A, 1, "10.77.2.1/24").unwrap();
+    for (spoil, said) in [
+        (down, "eth2 (down: ip link set eth2 up)"),
+        (unplugged, "eth2 (no carrier)"),
+        (bare, "eth2 (no address)"),
+    ] {
         let lab = Lab::builder().links(cables()).without_ipv6();
         let lab = lab.build().unwrap();
         spoil(&lab);
