@@ -59,6 +59,15 @@ fn start_disks(pair: &Pair) -> Process {
 }
 
 #[test]
+fn a_bench_of_a_missing_file_is_refused_before_anything_is_measured() {
+    let side = Side::here();
+    // Nobody listens there.
+    side.run(["bench", "127.0.0.1", "--port", "1", "--disk", "missing"])
+        .expect(11)
+        .error(&["\"missing\""]);
+}
+
+#[test]
 fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
     let pair = Pair::new();
     for signal in [Signal::INT, Signal::KILL] {

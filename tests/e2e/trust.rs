@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_testkit::{
-    Daemon, Side, content, is_same,
+    Daemon, Process, Side, content, is_same,
     pair::{LOOPBACK, MIB, Pair},
 };
 
@@ -32,6 +32,63 @@ fn the_private_key_is_for_its_owner_only() {
     );
     fs::set_permissions(&identity, fs::Permissions::from_mode(0o644)).unwrap();
     side.run(["key"]).expect(5).error(&["identity"]);
+}
+
+#[test]
+fn a_name_that_nobody_can_type_is_not_given_to_a_peer() {
+    let (side, peer) = (Side::here(), Side::here());
+    for name in ["alice@nas", "a:b", "-x", "a/b"] {
+        let name = format!("--name={name}");
+        side.run(["trust", "add", &peer.key(), &name]).expect(2);
+    }
+    assert_eq!(side.run(["trust", "list"]).expect(0).stdout, "");
+    let key = peer.key();
+    let (kind, key) = key
+        .rsplit_once(' ')
+        .map_or((&*key, ""), |(key, _)| (key, "me@nas"));
+    side.run(["trust", "add", &format!("{kind} {key}")])
+        .expect(0);
+    let listed = side.run(["trust", "list", "--names"]).expect(0).stdout;
+    assert_eq!(listed, "nas\n");
+}
+
+#[test]
+fn a_changed_key_is_said_and_replaced_by_the_command_in_the_hint() {
+    let mut pair = Pair::new();
+    pair.client.write("f", "bytes");
+    pair.client.run(["trust", "remove", "nas"]).expect(0);
+    pair.client.trust(&pair.server, "127.0.0.1", "no-bench");
+    pair.cp(&["f", "127.0.0.1:"]).expect(0);
+    // The machine was installed anew.
+    let anew = Side::here();
+    anew.trust(&pair.client, "laptop", "");
+    pair.daemon = Daemon::start(&anew, &LOOPBACK);
+    let outcome = pair.cp(&["f", "127.0.0.1:"]).expect(5);
+    let hint = outcome.labelled("hint: ", &["the key of 127.0.0.1 has changed"]);
+    let (_, command) = hint.split_once("if they match: ").unwrap();
+    let command = command.replacen("nicstripe", "$NICSTRIPE", 1);
+    let mut shell = pair.client.command("/bin/sh");
+    shell.args(["-c", &command]);
+    shell.env("NICSTRIPE", env!("CARGO_BIN_EXE_nicstripe"));
+    Process::spawn(shell).finish().expect(0);
+    pair.cp(&["f", "127.0.0.1:"]).expect(0);
+    let listed = pair.client.run(["trust", "list"]).expect(0).stdout;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+}
+
+#[test]
+fn a_cloned_machine_is_told_how_to_get_a_key_of_its_own() {
+    let pair = Pair::new();
+    pair.client.write("f", "bytes");
+    // Nobody trusts the own key.
+    pair.client.run(["trust", "remove", "nas"]).expect(0);
+    let identity = pair.server.home().join("identity");
+    fs::copy(identity, pair.client.home().join("identity")).unwrap();
+    pair.cp(&["f", "127.0.0.1:"]).expect(5).hint(&[
+        "this machine's own key",
+        "rm ",
+        "nicstripe key",
+    ]);
 }
 
 #[test]

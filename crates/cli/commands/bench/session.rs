@@ -1,7 +1,7 @@
 //! One bench from connecting to the exit code: shows progress, handles signals, and writes the
 //! requested outputs.
 
-use std::{path::PathBuf, pin::pin, sync::Arc};
+use std::{fs::File, path::PathBuf, pin::pin, sync::Arc};
 
 use nicstripe::{
     Client,
@@ -48,6 +48,13 @@ fn begin<'a>(
 ) -> Result<(Session<'a>, Ended), Failure> {
     logging::start(terminal)?;
     measure.links.check()?;
+    if let (Some(disk), false) = (&measure.disk, measure.reverse) {
+        // A missing file would be noticed only after all links were measured.
+        File::open(&disk.file).map_err(|source| Failure::Source {
+            path: disk.file.clone(),
+            source,
+        })?;
+    }
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home))?;
     // Started while the process is single-threaded: the process that talks to the network must not
