@@ -2,10 +2,16 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    os::unix::fs::FileTypeExt as _,
-    path::Path,
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
     sync::Arc,
 };
+
+use rustix::fs::OFlags;
 
 use super::{copy_kind::CopyKind, error::PlanError};
 use crate::failure::Failure;
@@ -15,17 +21,7 @@ use crate::failure::Failure;
 pub(crate) struct Outlet(Arc<File>);
 
 impl Outlet {
-    /// Opens a device or FIFO for writing. Waits until another process reads from the FIFO.
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let file = OpenOptions::new().write(true).open(path);
-        let file = file.map_err(|source| Failure::Write {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self(Arc::new(file)))
-    }
-
-    pub(super) fn file(&self) -> std::io::Result<File> {
+    pub(super) fn file(&self) -> io::Result<File> {
         self.0.try_clone()
     }
 }
@@ -40,34 +36,51 @@ impl PartialEq for Outlet {
 impl Eq for Outlet {}
 
 /// Follows the local target of a single file, as cp(1) does: a link to a file is kept and its file
-/// replaced, and what arrives for a character device or a FIFO is written into it. Sockets and
-/// links that lead nowhere are refused.
+/// replaced, and what arrives for a character device or a FIFO is written into it, once another
+/// process reads from the FIFO. Sockets and links that lead nowhere are refused.
+///
+/// The kernel follows the link, which it refuses for another user's link in a folder such as /tmp
+/// (`fs.protected_symlinks`), and the object that it opens decides.
 pub(super) fn follow_target(kind: CopyKind) -> Result<CopyKind, Failure> {
     let CopyKind::Get { name, target } = kind else {
         return Ok(kind);
     };
     let is_link = fs::symlink_metadata(&target).is_ok_and(|found| found.is_symlink());
-    let target = match fs::metadata(&target) {
-        Ok(found) if found.file_type().is_fifo() || found.file_type().is_char_device() => {
-            let to = Some(Outlet::open(&target)?);
-            return Ok(CopyKind::GetPipe { name, to });
+    let failed = |source| Failure::Write {
+        path: target.clone(),
+        source,
+    };
+    let object = match open_object(&target) {
+        Ok(object) => object,
+        Err(error) if is_link && error.kind() == io::ErrorKind::NotFound => {
+            return Err(PlanError::Dangling(target).into());
         }
-        Ok(found) if found.file_type().is_socket() => {
-            return Err(PlanError::Socket(target).into());
-        }
-        Ok(found) if is_link && !found.is_dir() => match fs::canonicalize(&target) {
-            Ok(followed) => followed,
-            Err(source) => {
-                return Err(Failure::Write {
-                    path: target,
-                    source,
-                });
-            }
-        },
-        Err(_) if is_link => return Err(PlanError::Dangling(target).into()),
-        _ => target,
+        Err(error) if is_link => return Err(failed(error)),
+        // The copy itself reports what is wrong with its target.
+        Err(_) => return Ok(CopyKind::Get { name, target }),
+    };
+    let here = PathBuf::from(format!("/proc/self/fd/{}", object.as_raw_fd()));
+    let found = object.metadata().map_err(failed)?;
+    let of = found.file_type();
+    if of.is_fifo() || of.is_char_device() {
+        let file = OpenOptions::new().write(true).open(here).map_err(failed)?;
+        let to = Some(Outlet(Arc::new(file)));
+        return Ok(CopyKind::GetPipe { name, to });
+    }
+    if of.is_socket() {
+        return Err(PlanError::Socket(target).into());
+    }
+    let target = match is_link && !of.is_dir() {
+        true => fs::read_link(here).map_err(failed)?,
+        false => target,
     };
     Ok(CopyKind::Get { name, target })
+}
+
+/// Opens a file of any type with `O_PATH`, which neither blocks on a FIFO nor calls a driver.
+fn open_object(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 #[cfg(test)]

@@ -447,22 +447,17 @@ impl Drop for Target {
 /// replacing nor overwriting it.
 fn refuse_existing(request: &TargetRequest) -> Result<Option<FileType>, FileError> {
     let found = exists(&request.dir, &request.name).map_err(request.error("look for"))?;
-    match found {
-        Some(kind) => refuse_kind(request, kind).map(|()| found),
-        None => Ok(None),
-    }
-}
-
-/// Fails if the options allow neither replacing nor overwriting an existing file of this type.
-fn refuse_kind(request: &TargetRequest, kind: FileType) -> Result<(), FileError> {
+    let Some(kind) = found else { return Ok(None) };
     let options = &request.options;
-    let in_tree = request.attributes.is_some();
     let why = match kind {
         FileType::RegularFile if options.replace || options.delta || options.in_place => {
-            return Ok(());
+            return Ok(found);
         }
-        FileType::Symlink if options.force || (options.replace && in_tree) => return Ok(()),
-        FileType::BlockDevice if options.force && !in_tree => return Ok(()),
+        FileType::Symlink if options.force => return Ok(found),
+        // Attributes are those of a tree's entry, or, at the commit, of a file that gets the name.
+        FileType::BlockDevice if options.force && request.attributes.is_none() => {
+            return Ok(found);
+        }
         FileType::RegularFile => "a file of that name exists",
         FileType::Symlink => "it is a symbolic link",
         FileType::BlockDevice => "it is a block device",

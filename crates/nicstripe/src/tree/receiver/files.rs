@@ -672,7 +672,8 @@ impl Receiver {
         let replace = *verdict == Verdict::Replace;
         let options = PutOptions {
             replace,
-            force: false,
+            // Of a link; a device is refused because the request has attributes.
+            force: replace,
             delta: replace && options.delta,
             in_place: replace && options.in_place,
             ..options
