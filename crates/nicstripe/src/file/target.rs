@@ -187,7 +187,7 @@ impl Target {
         let existing = refuse_existing(&request)?;
         match existing {
             // In a tree a device is an ordinary name: copying a directory must not overwrite disks.
-            Some(FileType::BlockDevice) if request.attributes.is_none() => {
+            Some(FileType::BlockDevice) if request.attributes.is_none() && !trial => {
                 return Self::open_in_place(request, TargetState::Device);
             }
             Some(FileType::RegularFile)
@@ -454,6 +454,8 @@ fn refuse_existing(request: &TargetRequest) -> Result<Option<FileType>, FileErro
             return Ok(found);
         }
         FileType::Symlink if options.force => return Ok(found),
+        // The data of a trial never gets the name.
+        kind if options.trial && kind != FileType::Directory => return Ok(found),
         // Attributes are those of a tree's entry, or, at the commit, of a file that gets the name.
         FileType::BlockDevice if options.force && request.attributes.is_none() => {
             return Ok(found);
