@@ -2,13 +2,21 @@
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-use crate::{commands::cp, text::invocation::Invocation};
+use crate::{
+    commands::cp,
+    text::{answers::answer_in, invocation::Invocation},
+};
 
 /// Returns the hint for a usage error; `None` if clap's own text suffices.
 pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     if invocation.is_of("cp") {
         return cp::habit_hint(error, invocation);
     }
+    answer_to(error, invocation).map(str::to_owned)
+}
+
+/// Returns the answer to a command or option of another program, except those of `cp`.
+fn answer_to(error: &Error, invocation: &Invocation) -> Option<&'static str> {
     let word = |kind| match error.get(kind)? {
         ContextValue::String(word) => Some(word.as_str()),
         _ => None,
@@ -16,27 +24,21 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     match error.kind() {
         // clap takes the second directory for a subcommand.
         ErrorKind::ArgumentConflict if error.to_string().contains("with '[DIR]'") => {
-            Some(ONE_DIRECTORY.to_owned())
+            Some(ONE_DIRECTORY)
         }
         ErrorKind::InvalidSubcommand => {
             let typed = word(ContextKind::InvalidSubcommand)?;
-            answer(COMMANDS, typed).filter(|_| invocation.is_of(typed))
+            answer_in(COMMANDS, typed).filter(|_| invocation.is_of(typed))
         }
         ErrorKind::UnknownArgument => {
             let typed = word(ContextKind::InvalidArg)?;
             OPTIONS
                 .iter()
                 .filter(|(command, _)| invocation.is_of(command))
-                .find_map(|(_, table)| answer(table, typed))
+                .find_map(|(_, table)| answer_in(table, typed))
         }
         _ => None,
     }
-}
-
-fn answer(table: &str, word: &str) -> Option<String> {
-    let mut rows = table.lines().filter_map(|row| row.split_once(": "));
-    let (_, answer) = rows.find(|(words, _)| words.split(' ').any(|other| other == word))?;
-    Some(answer.to_owned())
 }
 
 /// Commands of other programs. Each line has the commands, a colon and the hint.

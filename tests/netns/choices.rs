@@ -311,11 +311,16 @@ fn two_links(report: &Value, expected: [(&str, &str); 2]) {
 }
 
 fn two_cards_share_one_fast_interface_of_the_peer() {
+    put_to_one(&[]);
+}
+
+/// Sends a file from two cards to the one of the peer, with these options of `cp`.
+fn put_to_one(options: &[&str]) {
     let hosts = against_one(Host::B);
     let bytes = content(48 * MIB);
     hosts.client.write("source", &bytes);
     let report = hosts
-        .cp(&["--json", "source", "10.9.0.21:target"])
+        .cp(&[&["--json"], options, &["source", "10.9.0.21:target"]].concat())
         .expect(0)
         .document();
     hosts.server.check("target", &bytes, &report);
@@ -335,15 +340,7 @@ fn one_fast_card_serves_two_interfaces_of_the_peer() {
 }
 
 fn two_named_cards_share_an_interface_of_the_peer() {
-    let hosts = against_one(Host::B);
-    let bytes = content(48 * MIB);
-    hosts.client.write("source", &bytes);
-    let named = ["--link", "eth2", "--link", "eth3"];
-    let report = hosts
-        .cp(&[&["--json"], &named[..], &["source", "10.9.0.21:target"]].concat())
-        .expect(0)
-        .document();
-    two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
+    put_to_one(&["--link", "eth2", "--link", "eth3"]);
 }
 
 fn interfaces(survey: &Value) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! Values and text: quantities, tables, names of links, command lines. Uses no other module of this
 //! crate.
 
+pub(crate) mod answers;
 pub(crate) mod invocation;
 pub(crate) mod link_text;
 pub(crate) mod quantity;

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use super::arguments::Cp;
 use crate::{
     failure::{CommandError, exit::Exit},
-    text::invocation::Invocation,
+    text::{answers::answer_in, invocation::Invocation},
 };
 
 /// Returns the hint for a usage error of `cp`; `None` if clap's own text suffices.
@@ -34,13 +34,6 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Returns the hint for an option from `table`, either [`NEEDLESS`] or [`ABSENT`].
-fn answer_in(table: &'static str, option: &str) -> Option<&'static str> {
-    let mut rows = table.lines().filter_map(|row| row.split_once(": "));
-    let (_, answer) = rows.find(|(options, _)| options.split(' ').any(|word| word == option))?;
-    Some(answer)
 }
 
 fn bare_progress(invocation: &Invocation) -> Option<String> {

@@ -123,7 +123,12 @@ impl Cp {
         let kind = plan.kind.clone();
         let expanding = async {
             let kind = globs::expand(&client, kind, &tree).await?;
-            Ok((kind, is_directory(&client, self.target()).await))
+            // Only the closing line needs it.
+            let is_quiet = self.output.quiet;
+            Ok((
+                kind,
+                !is_quiet && is_directory(&client, self.target()).await,
+            ))
         };
         let expanded = signals.unless_stopped(expanding).await;
         let expanded = expanded.and_then(|(kind, is_directory)| {

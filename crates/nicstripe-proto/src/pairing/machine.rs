@@ -323,8 +323,9 @@ impl Pairing {
     /// remote name).
     ///
     /// Maximizes the total rate of candidates that have not failed and await no probe. An interface
-    /// takes as many links as its rate is a multiple of the rate of the fastest. Replaces a link in use only to increase the total rate. Ties are
-    /// decided by the better preferences, then by more reached candidates, then by interface order.
+    /// takes as many links as its rate is a multiple of the rate of the fastest. Replaces a link in
+    /// use only to increase the total rate. Ties are decided by the better preferences, then by more
+    /// reached candidates, then by interface order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
         best(&self.candidates, &offers)

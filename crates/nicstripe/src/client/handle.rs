@@ -319,7 +319,7 @@ impl ClientBuilder {
     ///
     /// The runtime has no I/O or time driver (`enable_all` of its builder).
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
-        Error::unless_in_runtime()?;
+        Error::require_runtime()?;
         let system = |source| Error::system("start threads", source);
         let identity = match &self.identity {
             Some(identity) => identity.clone(),

@@ -26,7 +26,7 @@ use crate::{
     report::{
         Limit, LinkReport, Report,
         error::Error,
-        event::{Event, LinkState, Progress, UNREACHABLE_AFTER, UNREACHABLE_AGAIN},
+        event::{Event, LinkState, Progress, UnreachableNotice},
         limit,
     },
     session::{Command, Outcome, SharedProgress, Tally, Waiter, endpoint::End},
@@ -218,7 +218,7 @@ impl Run {
         let mut lost_since: Option<Instant> = None;
         let mut begun = false;
         let (mut restarted, mut began_anew) = (false, false);
-        let mut next_notice = UNREACHABLE_AFTER;
+        let mut notice = UnreachableNotice::new();
         loop {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
@@ -245,12 +245,7 @@ impl Run {
                 {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
                     let _ = self.events.try_send(Event::Waiting { since });
-                    // A new loss, after which a session existed again.
-                    if since < RECONNECT_PAUSE {
-                        next_notice = UNREACHABLE_AFTER;
-                    }
-                    if since >= next_notice {
-                        next_notice = since + UNREACHABLE_AGAIN;
+                    if notice.is_due(since) {
                         let _ = self.events.try_send(Event::Unreachable {
                             host: self.inner.host.clone(),
                             interfaces: Vec::new(),

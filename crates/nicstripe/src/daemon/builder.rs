@@ -335,7 +335,7 @@ impl DaemonBuilder {
     ///
     /// The runtime has no I/O or time driver (`enable_all` of its builder).
     pub async fn bind(self) -> Result<Daemon, Error> {
-        Error::unless_in_runtime()?;
+        Error::require_runtime()?;
         let system = |what| move |source| Error::System { what, source };
         let roots = Arc::new(self.root.open(self.home)?);
         self.trusted.refresh_now();

@@ -156,7 +156,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         .collect();
     let mut missing = missing(known.interfaces, &known.config.settings);
     missing.retain(|one| !is_used(&links, one));
-    // The peer is told, and the plan knows, only what is up.
+    // The plan contains only interfaces that are up.
     let is_listed = |one: &UnusedInterface| {
         let mut listed = unused.iter().filter(|other| !other.is_peers);
         listed.any(|other| other.interface == one.interface)

@@ -243,7 +243,7 @@ impl Error {
     }
 
     /// Returns an error unless the caller runs within a tokio runtime, where it may start tasks.
-    pub(crate) fn unless_in_runtime() -> Result<(), Self> {
+    pub(crate) fn require_runtime() -> Result<(), Self> {
         match tokio::runtime::Handle::try_current() {
             Ok(_) => Ok(()),
             Err(_) => Err(Self::NoRuntime),

@@ -84,12 +84,40 @@ pub enum Event {
     Restarted,
 }
 
+/// Decides when [`Event::Unreachable`] is sent.
+#[derive(Debug)]
+pub(crate) struct UnreachableNotice {
+    /// Time without any connection at which the next event is due.
+    next: Duration,
+}
+
+impl UnreachableNotice {
+    pub(crate) const fn new() -> Self {
+        Self {
+            next: UNREACHABLE_AFTER,
+        }
+    }
+
+    /// Returns true if an event is due. `since` is the time since the last connection was lost; a
+    /// short one begins a new loss.
+    pub(crate) fn is_due(&mut self, since: Duration) -> bool {
+        if since < UNREACHABLE_AFTER {
+            *self = Self::new();
+        }
+        let is_due = since >= self.next;
+        if is_due {
+            self.next = since + UNREACHABLE_AGAIN;
+        }
+        is_due
+    }
+}
+
 /// Time without any connection after which [`Event::Unreachable`] is sent: a connection that returns
 /// at once, as after a cable was moved, is not worth a line. Picked by eye.
-pub(crate) const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
 /// Interval at which [`Event::Unreachable`] is repeated.
-pub(crate) const UNREACHABLE_AGAIN: Duration = Duration::from_secs(60);
+const UNREACHABLE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Step of a daemon that a client waits for. Displayed as a verb with its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,4 +210,28 @@ pub struct LinkProgress {
     pub rate: BitRate,
     /// Connection state of the link.
     pub state: LinkState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_told_after_2_seconds_again_each_minute_and_a_new_one_anew() {
+        let mut notice = UnreachableNotice::new();
+        for (since, is_due) in [
+            (0, false),
+            (1, false),
+            (2, true),
+            (3, false),
+            (61, false),
+            (62, true),
+            (121, false),
+            (122, true),
+            (1, false),
+            (2, true),
+        ] {
+            assert_eq!(notice.is_due(Duration::from_secs(since)), is_due, "{since}");
+        }
+    }
 }

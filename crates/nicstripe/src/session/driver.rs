@@ -53,7 +53,7 @@ use crate::{
     file::{Arrived, BufferPool, IoPool},
     report::{
         error::Error,
-        event::{Event, UNREACHABLE_AFTER},
+        event::{Event, UnreachableNotice},
     },
     text::logged::logged_error,
     wire::{
@@ -143,8 +143,8 @@ pub(crate) struct Driver {
     hashing: u32,
     /// Received chunks that wait while another copy of the same chunk is being written.
     later: Vec<Arrived>,
-    /// Client only: time without any connection after which the owners are told next.
-    next_notice: Duration,
+    /// Client only: when the owners are told that no connection is left.
+    unreachable_notice: UnreachableNotice,
     zeroing: u32,
     comparing: u32,
     /// True if the peer has closed the session, so that the loss of its connections is expected.
@@ -202,7 +202,7 @@ impl Driver {
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
             later: Vec::new(),
-            next_notice: UNREACHABLE_AFTER,
+            unreachable_notice: UnreachableNotice::new(),
             zeroing: 0,
             comparing: 0,
             breaches: 0,

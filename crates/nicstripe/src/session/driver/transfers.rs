@@ -18,7 +18,7 @@ use crate::{
     file::{Arrived, ChunkBuffer, FileError, WriteError},
     report::{
         error::Error,
-        event::{Event, LinkState, UNREACHABLE_AFTER, UNREACHABLE_AGAIN},
+        event::{Event, LinkState},
     },
     session::{
         input::{Input, IoResult, Step, verified},
@@ -436,13 +436,10 @@ impl Driver {
         {
             let since = now.saturating_duration_since(since);
             // First, because a full channel drops the later of two events.
-            if since >= self.next_notice {
-                self.next_notice = since + UNREACHABLE_AGAIN;
+            if self.unreachable_notice.is_due(since) {
                 self.tell_of_wait(self.unreachable(since));
             }
             self.tell_of_wait(Event::Waiting { since });
-        } else {
-            self.next_notice = UNREACHABLE_AFTER;
         }
         self.waiters
             .report_progress(now, &self.session, &self.connections);
