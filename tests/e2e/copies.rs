@@ -128,7 +128,7 @@ fn a_fetched_file_goes_into_a_directory_under_its_own_name() {
     pair.cp(&["127.0.0.1:dir/source", "."]).expect(0);
     assert_eq!(pair.client.read("source"), b"bytes");
     pair.client.make_dir("into");
-    pair.cp(&["127.0.0.1:/dir/source", "into/"]).expect(0);
+    pair.cp(&["127.0.0.1:./dir/source", "into/"]).expect(0);
     assert_eq!(pair.client.read("into/source"), b"bytes");
 }
 
@@ -153,6 +153,37 @@ fn the_closing_line_names_what_was_made() {
         let outcome = pair.cp(words).expect(0);
         assert!(outcome.stderr.contains(made), "{words:?}: {outcome}");
     }
+}
+
+#[test]
+fn an_absolute_path_lands_in_the_served_directory_or_is_refused() {
+    let pair = Pair::new();
+    pair.client.write("f", "bytes");
+    pair.server.make_dir("in");
+    let root = pair.server.files().display().to_string();
+    let remote = |path: &str| format!("127.0.0.1:{root}{path}");
+    for (words, made) in [
+        (&["f", &remote("")][..], "→ 127.0.0.1:f  "),
+        (&["-f", "f", &remote("/")], "→ 127.0.0.1:f  "),
+        (&["f", &remote("/in")], "→ 127.0.0.1:in/f  "),
+        (&["f", &remote("/in/g")], "→ 127.0.0.1:in/g  "),
+        (&[&remote("/in/g*"), "h"], "→ h  "),
+        (&["-r", &remote("/in/"), "new"], "→ new  "),
+    ] {
+        let outcome = pair.cp(words).expect(0);
+        assert!(outcome.stderr.contains(made), "{words:?}: {outcome}");
+    }
+    assert_eq!(pair.server.names(), ["f", "in"]);
+    assert_eq!(pair.client.read("h"), b"bytes");
+    pair.cp(&["f", "127.0.0.1:/etc/f"])
+        .expect(2)
+        .error(&[
+            "\"/etc/f\" is outside",
+            &root,
+            "the directory that 127.0.0.1 serves",
+        ])
+        .hint(&["relative to that directory: 127.0.0.1:etc/f"]);
+    assert_eq!(pair.server.names(), ["f", "in"]);
 }
 
 #[test]

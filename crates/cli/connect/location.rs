@@ -8,22 +8,26 @@
 //! | `./a:b`, `/a:b`, `a` | local file |
 //! | `-` | standard input or output |
 //!
-//! Remote paths are relative to the daemon's root, with or without a leading slash, `./` or `~/`. A
-//! trailing slash, or an empty path, means the directory.
+//! Remote paths are relative to the daemon's root, also after `./` or `~/`. An absolute one lies in
+//! the root, once the daemon has told where that is: [`rooted`]. The path of a URL is always relative.
+//! A trailing slash, or an empty path, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
     fmt,
     net::IpAddr,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use nicstripe::{DEFAULT_PORT, Name, NameError, escaped};
 
 use crate::{
     failure::{CommandError, exit::Exit},
-    text::invocation::Invocation,
+    text::{
+        invocation::{Invocation, quoted},
+        shown,
+    },
 };
 
 /// Source or target of a copy.
@@ -90,20 +94,48 @@ impl Location {
                 }),
             };
         }
-        if let (Some(b'['), Some(end)) = (
-            bytes.first(),
-            bytes.windows(2).position(|pair| pair == b"]:"),
-        ) {
-            let (host, path) = (&bytes[1..end], &bytes[end + 2..]);
-            return parse_remote(host, path, bytes).map(Self::Remote);
+        let Some((host, path)) = split_host(bytes) else {
+            return Ok(Self::Local(argument.into()));
+        };
+        match bytes {
+            [b'[', ..] => parse_remote(&host[1..host.len() - 1], path, bytes),
+            _ => parse_host_and_path(host, path, bytes),
         }
-        match first_colon(bytes) {
-            Some(colon) => {
-                parse_host_and_path(&bytes[..colon], &bytes[colon + 1..], bytes).map(Self::Remote)
-            }
-            None => Ok(Self::Local(argument.into())),
-        }
+        .map(Self::Remote)
     }
+}
+
+/// Returns `HOST:PATH` with its absolute path made relative to `root`, the directory that the daemon
+/// serves; `None` if the argument has no absolute remote path. `HOST:/` is the root itself.
+///
+/// # Errors
+///
+/// The path is outside the root.
+pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, LocationError> {
+    let bytes = argument.as_bytes();
+    let is_local = is_pipe(argument) || split_scheme(bytes).is_some();
+    let Some((host, path)) = split_host(bytes).filter(|_| !is_local) else {
+        return Ok(None);
+    };
+    if !path.starts_with(b"/") || path.iter().all(|byte| *byte == b'/') {
+        return Ok(None);
+    }
+    let Ok(inside) = Path::new(OsStr::from_bytes(path)).strip_prefix(root) else {
+        return Err(LocationError::OutsideRoot {
+            host: escaped(host),
+            path: escaped(path),
+            root: shown(root),
+        });
+    };
+    // What follows could be read as a port or a home.
+    let is_plain = !inside.as_os_str().as_bytes().starts_with(b"~") && !path.contains(&b':');
+    let start: &[u8] = if is_plain { b":" } else { b":./" };
+    let slash: &[u8] = match path.ends_with(b"/") && inside != Path::new("") {
+        true => b"/",
+        false => b"",
+    };
+    let whole = [host, start, inside.as_os_str().as_bytes(), slash].concat();
+    Ok(Some(OsString::from_vec(whole)))
 }
 
 /// Returns true if an argument means standard input or output.
@@ -147,11 +179,18 @@ fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     is_scheme.then_some((scheme, &bytes[colon + 3..]))
 }
 
-/// Returns the index of the colon that makes an argument remote: the first one, if no slash comes
-/// before it.
-fn first_colon(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
-    (bytes[end] == b':').then_some(end)
+/// Splits `HOST:PATH` at the colon: the one behind an address in brackets, or the first one, if no
+/// slash comes before it. `None` if the argument is local.
+fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let bracket = || bytes.windows(2).position(|pair| pair == b"]:");
+    let colon = match bytes {
+        [b'[', ..] if let Some(end) = bracket() => end + 1,
+        _ => {
+            let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
+            (bytes[end] == b':').then_some(end)?
+        }
+    };
+    Some((&bytes[..colon], &bytes[colon + 1..]))
 }
 
 fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
@@ -346,6 +385,13 @@ pub(crate) enum LocationError {
         "\"{text}\" has a percent sign without two hexadecimal digits: expected %25 for the sign itself"
     )]
     Escape { text: String },
+    /// The path is absolute, and not in the directory that the daemon serves.
+    #[error("\"{path}\" is outside \"{root}\", the directory that {host} serves")]
+    OutsideRoot {
+        host: String,
+        path: String,
+        root: String,
+    },
     /// The remote path is not a valid relative path.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -364,6 +410,10 @@ impl CommandError for LocationError {
             Self::PortInPath {
                 host, port, rest, ..
             } => Some(port_hint(host, *port, rest.trim_start_matches('/'))),
+            Self::OutsideRoot { host, path, .. } => Some(format!(
+                "remote paths are relative to that directory: {}",
+                quoted(format!("{host}:{}", path.trim_start_matches('/')))
+            )),
             _ => None,
         }
     }
@@ -456,6 +506,52 @@ mod tests {
         ] {
             assert_eq!(remote(root).2, RemotePath::Root, "{root}");
         }
+    }
+
+    #[test]
+    fn an_absolute_path_is_understood_within_the_served_directory() {
+        let rooted = |typed: &str, root: &str| {
+            let made = rooted(typed.as_ref(), root.as_ref());
+            made.map(|made| made.map(|made| made.into_string().unwrap()))
+        };
+        for (typed, root, made) in [
+            ("nas:/srv/in", "/srv/in", "nas:"),
+            ("nas:/srv/in/", "/srv/in", "nas:"),
+            ("nas:/srv/in/", "/srv/in/", "nas:"),
+            ("nas:/srv//in/x", "/srv/in", "nas:x"),
+            ("nas:/srv/in/a/b/", "/srv/in", "nas:a/b/"),
+            ("nas:/srv/in/*.img", "/srv/in", "nas:*.img"),
+            ("nas:/srv/in/~x", "/srv/in", "nas:./~x"),
+            ("nas:/srv/in/7747:/x", "/srv/in", "nas:./7747:/x"),
+            ("nas:/etc/x", "/", "nas:etc/x"),
+            ("[fe80::1%eth1]:/srv/in/x", "/srv/in", "[fe80::1%eth1]:x"),
+        ] {
+            assert_eq!(rooted(typed, root), Ok(Some(made.into())), "{typed}");
+            assert!(parse(made).is_ok(), "{made}");
+        }
+        for relative in [
+            "nas:x",
+            "nas:",
+            "nas:/",
+            "nas:~/x",
+            "nas:./x",
+            "/srv/x",
+            "./a:/b",
+            "-",
+            "nicstripe://nas/etc/x",
+        ] {
+            assert_eq!(rooted(relative, "/srv/in"), Ok(None), "{relative}");
+        }
+        for outside in ["nas:/etc/x", "nas:/srv/inner", "nas:/srv", "nas:/in/x"] {
+            let error = rooted(outside, "/srv/in").unwrap_err();
+            assert!(
+                error.to_string().contains("is outside \"/srv/in\""),
+                "{error}"
+            );
+        }
+        // A name that climbs is refused when the result is parsed.
+        let climbing = rooted("nas:/srv/in/../x", "/srv/in").unwrap().unwrap();
+        assert!(matches!(parse(&climbing), Err(LocationError::Name(_))));
     }
 
     #[test]

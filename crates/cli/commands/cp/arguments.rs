@@ -179,13 +179,13 @@ for --bwlimit [default: every cable that reaches the peer]";
 const LOCATIONS: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
 A colon before the first slash makes it remote: write ./a:b for a local file, and ./- for a file named -. \
-PATH is relative to the daemon's root, with or without a leading slash. \
+PATH is relative to the directory that the daemon serves, or absolute within it. \
 --help has examples and explains trailing slashes.";
 
 const LONG_AFTER: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
 A colon before the first slash makes it remote: write ./a:b for a local file, and ./- for a file named -. \
-PATH is relative to the daemon's root, with or without a leading slash.
+PATH is relative to the directory that the daemon serves, or absolute within it.
 
 Slashes and names:
   SRC DST      copy to DST, or to DST/SRC if DST is a directory (as cp, scp)

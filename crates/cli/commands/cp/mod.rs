@@ -60,7 +60,7 @@ use self::{
 };
 use crate::{
     connect::{
-        location::{Location, RemotePath, is_pipe},
+        location::{Location, RemotePath, is_pipe, rooted},
         setup::{self, connect_telling},
     },
     failure::Failure,
@@ -71,7 +71,7 @@ use crate::{
 
 impl Cp {
     /// Runs the copy, and prints its result on standard output and standard error as requested.
-    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         let wishes = self.output();
         if wishes.json && is_pipe(self.target()) {
             return Err(PlanError::JsonToPipe.into());
@@ -95,7 +95,7 @@ impl Cp {
         failure.map_or(printed, Err)
     }
 
-    fn copy(&self, terminal: &Terminal, show: &mut Show) -> Result<(Report, Ends), Failure> {
+    fn copy(&mut self, terminal: &Terminal, show: &mut Show) -> Result<(Report, Ends), Failure> {
         logging::start(terminal)?;
         habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
@@ -111,7 +111,7 @@ impl Cp {
 
     /// Runs the copy from connecting to closing the session, and handles signals throughout.
     async fn transfer(
-        &self,
+        &mut self,
         mut plan: Plan,
         tree: TreeOptions,
         keeper: Arc<RouteKeeper>,
@@ -120,6 +120,11 @@ impl Cp {
         let mut signals = Signals::take()?;
         let connecting = self.connect(&plan, keeper, show);
         let client = signals.unless_stopped(connecting).await?;
+        let finding = self.find_in_root(&client, &mut plan);
+        if let Err(failure) = signals.unless_stopped(finding).await {
+            signals.finish(client.close()).await;
+            return Err(failure);
+        }
         let kind = plan.kind.clone();
         let expanding = async {
             let kind = globs::expand(&client, kind, &tree).await?;
@@ -147,6 +152,28 @@ impl Cp {
         };
         signals.finish(client.close()).await;
         result
+    }
+
+    /// Makes absolute remote paths relative to the directory that the daemon serves.
+    async fn find_in_root(&mut self, client: &Client, plan: &mut Plan) -> Result<(), Failure> {
+        let Some(root) = client.root().await? else {
+            return Ok(());
+        };
+        let mut is_changed = false;
+        for path in &mut self.paths {
+            if let Some(inside) = rooted(path, &root)? {
+                *path = inside;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            let kind = Plan::of(self)?.kind;
+            plan.kind = match self.tree.dry_run {
+                true => kind,
+                false => outlet::follow_target(kind)?,
+            };
+        }
+        Ok(())
     }
 
     async fn connect(

@@ -214,6 +214,7 @@ fn greetings_corpus() {
         arrival: Some("eth0".into()),
         interfaces: Some(vec![interface()]),
         padding: None,
+        root: Some(b"/srv".to_vec()),
     };
     let mut huge = cbor(&Hello {
         padding: None,
@@ -255,6 +256,7 @@ fn greetings_corpus() {
                     arrival: None,
                     interfaces: None,
                     padding: None,
+                    root: None,
                 }),
             ),
         ),

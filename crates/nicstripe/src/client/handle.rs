@@ -232,6 +232,16 @@ impl Client {
         Ok((key, self.inner.name_of(&key)))
     }
 
+    /// Returns the absolute path of the directory that the daemon serves to this client, which names
+    /// are relative to. `None` if the daemon serves other storage, or does not tell.
+    ///
+    /// # Errors
+    ///
+    /// The daemon is no longer reachable.
+    pub async fn root(&self) -> Result<Option<PathBuf>, Error> {
+        Ok(self.inner.session(None).await?.root)
+    }
+
     /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
     /// at most 2 s for links that are still connecting.
     ///

@@ -199,6 +199,7 @@ async fn greet(
         padding: hello
             .padding
             .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
+        root: hello.new.then(|| service.root_path()).flatten(),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
     greeted.hold(lease);

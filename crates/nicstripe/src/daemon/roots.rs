@@ -71,7 +71,8 @@ impl Roots {
         Ok(roots)
     }
 
-    fn own_path(&self) -> Option<PathBuf> {
+    /// Returns the path of the daemon's own directory; `None` if the program passed what to serve.
+    pub(super) fn own_path(&self) -> Option<PathBuf> {
         match &self.own {
             Own::Path(path) => Some(path.clone()),
             Own::Given(_) => None,

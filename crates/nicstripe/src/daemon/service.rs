@@ -6,7 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::{
     ffi::OsStr,
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{self, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,8 +23,8 @@ use nicstripe_proto::{
     FailCode, Name, Offer,
     journal::Timestamp,
     message::{
-        AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, MOST_ANSWER, ObjectEntry,
-        ObjectKind, ObjectStat, Put, PutOptions, PutTree,
+        AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, MAX_ROOT, MOST_ANSWER,
+        ObjectEntry, ObjectKind, ObjectStat, Put, PutOptions, PutTree,
     },
 };
 use parking_lot::Mutex;
@@ -59,6 +63,8 @@ pub(crate) struct Service {
     pub(super) shared: Arc<Shared>,
     pub(super) key: PublicKey,
     pub(super) served: Served,
+    /// The peer's own `root=`; `None` if it gets the daemon's.
+    root: Option<PathBuf>,
     pub(super) access: Access,
     pub(super) routes: Arc<PeerRoutes>,
     /// True if the peer may not run benchmarks.
@@ -87,6 +93,7 @@ impl Service {
             shared: shared.clone(),
             key: rights.key(),
             served: served.within(access),
+            root: options.root.clone(),
             access,
             routes: Arc::new(PeerRoutes::new(
                 rights.key(),
@@ -100,6 +107,14 @@ impl Service {
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
         }
+    }
+
+    /// Returns the absolute path of the served directory, as configured. `None` if it was passed as
+    /// a descriptor or is no directory, or if its path is too long for the greeting.
+    pub(super) fn root_path(&self) -> Option<Vec<u8>> {
+        let path = self.root.clone().or_else(|| self.shared.roots.own_path())?;
+        let path = path::absolute(path).ok()?.into_os_string().into_vec();
+        (path.len() <= MAX_ROOT).then_some(path)
     }
 
     /// Returns the thread pool for file work, as a handle that counts its jobs towards this peer's

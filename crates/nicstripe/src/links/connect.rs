@@ -5,9 +5,11 @@ mod retries;
 
 use std::{
     collections::HashSet,
+    ffi::OsString,
     io,
     net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStringExt},
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -15,7 +17,9 @@ use std::{
 use nicstripe_link::{InterfaceName, pinned_socket, set_buffers, tcp_info, tune};
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
-    message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
+    message::{
+        Hello, MAX_PADDING, MAX_ROOT, PeerInterface, Refusal, RefusalCode, VERSION, Welcome,
+    },
 };
 use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
@@ -70,6 +74,14 @@ pub(crate) struct FirstContact {
     pub(crate) remote_interfaces: Vec<PeerInterface>,
     pub(crate) key: PublicKey,
     pub(crate) arrival: Option<String>,
+    /// Absolute path of the directory that the daemon serves; `None` if it does not tell.
+    pub(crate) root: Option<PathBuf>,
+}
+
+/// Returns the path of a daemon's root; `None` if it cannot be one.
+fn absolute(root: Vec<u8>) -> Option<PathBuf> {
+    let is_path = root.len() <= MAX_ROOT && root.starts_with(b"/") && !root.contains(&0);
+    is_path.then(|| OsString::from_vec(root).into())
 }
 
 impl Connector {
@@ -135,6 +147,7 @@ impl Connector {
             remote_interfaces,
             key,
             arrival: welcome.arrival,
+            root: welcome.root.and_then(absolute),
         })
     }
 

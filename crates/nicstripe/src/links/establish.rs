@@ -1,7 +1,7 @@
 //! Creation of a client's session: first contact, then planning of all paths, first of those that
 //! the user named.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use nicstripe_link::Interface;
 use nicstripe_proto::{
@@ -48,6 +48,8 @@ pub(crate) struct SessionRequest<'a> {
 pub(crate) struct LinkedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) key: PublicKey,
+    /// Absolute path of the directory that the daemon serves; `None` if it does not tell.
+    pub(crate) root: Option<PathBuf>,
     /// Subscribers to the link events of the session: the running transfers.
     pub(crate) audience: Audience,
     /// Host routes of the session, removed when the last clone is dropped.
@@ -83,6 +85,7 @@ impl SessionRequest<'_> {
             remote_interfaces,
             key,
             arrival,
+            root,
         } = first_contact;
         let facts = Facts {
             local,
@@ -143,6 +146,7 @@ impl SessionRequest<'_> {
         Ok(LinkedSession {
             handle,
             key,
+            root,
             audience,
             routes,
             survey,

@@ -1,13 +1,13 @@
 //! Arguments of `serve restic`.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
 
 use clap::{ArgGroup, Args};
 
 use crate::{
     connect::{
         arguments::ConnectArgs,
-        location::{Location, Remote},
+        location::{Location, Remote, rooted},
     },
     failure::Failure,
 };
@@ -47,9 +47,11 @@ pub(crate) struct Restic {
 }
 
 impl Restic {
-    /// Parses the daemon and the directory from the arguments.
-    pub(super) fn address(&self) -> Result<Remote, Failure> {
-        match Location::parse(&self.repository)? {
+    /// Parses the daemon and the directory from the arguments. `root` is what the daemon serves, once
+    /// it is known.
+    pub(super) fn address(&self, root: Option<&Path>) -> Result<Remote, Failure> {
+        let inside = root.map_or(Ok(None), |root| rooted(&self.repository, root))?;
+        match Location::parse(inside.as_ref().unwrap_or(&self.repository))? {
             Location::Remote(remote) => Ok(remote),
             _ => Err(Failure::Setting {
                 key: "HOST:PATH",
@@ -79,7 +81,7 @@ mod tests {
     fn address(words: &[&str]) -> Result<(String, u16, Option<Name>), String> {
         let Typed { restic } = Typed::try_parse_from([&["restic"], words].concat())
             .map_err(|error| error.to_string())?;
-        let remote = restic.address().map_err(|failure| failure.one_line())?;
+        let remote = restic.address(None).map_err(|failure| failure.one_line())?;
         let port = restic.connect.port(remote.port);
         Ok((remote.host, port, remote.path.name().cloned()))
     }

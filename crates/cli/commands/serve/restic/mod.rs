@@ -53,7 +53,7 @@ impl Restic {
             streams::check_input()?;
             streams::check_output()?;
         }
-        let remote = self.address()?;
+        let remote = self.address(None)?;
         let keeper = self.connect.keeper()?;
         runtime::run(self.serve(remote, keeper, terminal))
     }
@@ -76,6 +76,7 @@ impl Restic {
             client = self.connect.connect(&remote.host, port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
+        let remote = self.address(client.root().await?.as_deref())?;
         let base = remote.path.name().cloned();
         let repository = Repository::new(Arc::new(Peer(client.clone())), base);
         let serve = |guard| {

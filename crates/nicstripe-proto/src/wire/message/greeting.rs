@@ -9,6 +9,9 @@ use crate::id::SessionId;
 /// Maximum padding of a handshake message in bytes. Suffices to fill a packet of 9000 bytes.
 pub const MAX_PADDING: usize = 9216;
 
+/// Maximum length in bytes of the root in a [`Welcome`]: the kernel's limit of a path.
+pub const MAX_ROOT: usize = 4096;
+
 /// First message of a client on a connection. Body of [`crate::Frame::Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -59,6 +62,10 @@ pub struct Welcome {
     /// has none.
     #[cbor(n(3), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
+    /// Absolute path of the directory that the daemon serves to this key, at most [`MAX_ROOT`]
+    /// bytes. `None` when the client joins a session, and for storage without a path.
+    #[cbor(n(4), with = "minicbor::bytes")]
+    pub root: Option<Vec<u8>>,
 }
 
 /// Daemon's rejection of a connection. Body of [`crate::Frame::Refuse`].

@@ -111,8 +111,12 @@ fn messages_are_pinned_byte_for_byte() {
         arrival: None,
         interfaces: None,
         padding: Some(vec![0; 2]),
+        root: Some(b"/srv".to_vec()),
     };
-    assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
+    assert_eq!(
+        hex(&minicbor::to_vec(welcome).unwrap()),
+        "a300010342000004442f737276"
+    );
     let mux = Message::OpenTunnels(OpenTunnels {
         up: TransferId(1),
         down: TransferId(2),
@@ -855,7 +859,7 @@ proptest! {
             padding: padding.clone(),
         };
         prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
-        let welcome = Welcome { version: VERSION, arrival: name, interfaces, padding };
+        let welcome = Welcome { version: VERSION, arrival: name, interfaces, root: padding.clone(), padding };
         prop_assert_eq!(minicbor::decode::<Welcome>(&minicbor::to_vec(&welcome).unwrap()).unwrap(), welcome);
     }
 }

@@ -209,6 +209,7 @@ pub(super) fn plain_welcome() -> Welcome {
         arrival: Some("lo".into()),
         interfaces: Some(Vec::new()),
         padding: None,
+        root: None,
     }
 }
 
