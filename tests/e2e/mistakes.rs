@@ -85,6 +85,98 @@ fn there_are_enough() {
     assert!(mistakes >= 40, "{mistakes} mistakes in tests/e2e/mistakes");
 }
 
+#[test]
+fn each_command_in_a_hint_is_one_that_works() {
+    let mut wrong = Vec::new();
+    for (name, trusting) in [
+        ("ends", ""),
+        ("files", ""),
+        ("names", ""),
+        ("options", ""),
+        ("reach", "append-only"),
+        ("serve", ""),
+        ("trust", ""),
+    ] {
+        let (world, transcript) = (World::new(trusting), folder().join(name));
+        let text = fs::read_to_string(transcript.with_extension("txt")).unwrap();
+        for block in Block::all(&text) {
+            let typed = world.filled(&block.typed);
+            let outcome = world.shell(&block.machine, &typed);
+            let hints = outcome
+                .stderr
+                .lines()
+                .filter(|line| line.starts_with("hint: "));
+            for command in hints.flat_map(commands) {
+                let (machine, line) = command.to_run(&block.machine);
+                let ran = world.shell(machine, &line);
+                let is_unreached = ran.status.code() == Some(10) && !line.contains("-P ");
+                if !ran.status.success() && !is_unreached {
+                    wrong.push(format!("{typed}\n{}{line}\n{}", outcome.stderr, ran.stderr));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Command in a hint.
+struct Hinted<'a> {
+    line: &'a str,
+    /// True if the hint is for the other machine.
+    is_there: bool,
+}
+
+impl Hinted<'_> {
+    /// Returns the machine and the command line that shows whether the command works. A daemon, a
+    /// command with words to fill in and one that waits for a FIFO print their help, which needs valid
+    /// options.
+    fn to_run<'a>(&self, machine: &'a str) -> (&'a str, String) {
+        let machine = match (self.is_there, machine) {
+            (false, machine) => machine,
+            (true, "nas") => "laptop",
+            (true, _) => "nas",
+        };
+        let is_to_fill = |word: &str| {
+            let letters: Vec<char> = word.chars().filter(|c| c.is_alphabetic()).collect();
+            letters.len() > 2 && letters.iter().all(|c| c.is_uppercase())
+        };
+        let mut words = self.line.split([' ', ':']);
+        let is_parsed = self.line.starts_with("nicstripe serve") || words.any(is_to_fill);
+        let line = match (self.line.split_once(" < "), is_parsed) {
+            (Some((line, _)), _) => format!("{line} --help"),
+            (None, true) => format!("{} --help", self.line),
+            (None, false) => self.line.to_owned(),
+        };
+        (machine, line)
+    }
+}
+
+/// Returns the commands of this program in a hint: in each part, between backticks and after a colon.
+fn commands(hint: &str) -> Vec<Hinted<'_>> {
+    let mut is_there = false;
+    let part = |part| commands_of_part(part, &mut is_there);
+    hint.split("; ").flat_map(part).collect()
+}
+
+/// `is_all_there` is true if an earlier part of the hint was for the other machine as a whole.
+fn commands_of_part<'a>(part: &'a str, is_all_there: &mut bool) -> Vec<Hinted<'a>> {
+    let quoted = part.split('`').skip(1).step_by(2);
+    let plain = part.rfind(": nicstripe ").map(|at| &part[at + 2..]);
+    let places = [
+        "on nas",
+        "on 127.0.0.1",
+        "that machine",
+        "other machine",
+        "there:",
+    ];
+    *is_all_there |= part.contains("on nas, start");
+    let is_there = *is_all_there || places.iter().any(|words| part.contains(words));
+    let ours = quoted
+        .chain(plain)
+        .filter(|line| line.starts_with("nicstripe"));
+    ours.map(|line| Hinted { line, is_there }).collect()
+}
+
 /// Runs all commands of a transcript. Panics with the lines that differ. Writes the actual output
 /// to the transcript instead if `NICSTRIPE_MISTAKES=write` is set.
 #[track_caller]

@@ -125,6 +125,10 @@ fn completions_offer_the_names_of_trusted_machines() {
             &["nas:", "notes.txt"],
         ),
         ("bash", bash("nicstripe links n", 2), &["nas"]),
+        // What follows the colon is at the peer.
+        ("bash", bash("nicstripe cp nas :", 3), &[]),
+        ("bash", bash("nicstripe cp nas : n", 4), &[]),
+        ("bash", bash("nicstripe cp 'nas\\:'", 2), &[]),
         ("bash", bash("nicstripe serve restic n", 3), &["nas:"]),
         ("bash", bash("nicstripe trust remove n", 3), &["nas"]),
         ("fish", fish("nicstripe cp n"), &["nas:", "notes.txt"]),
@@ -151,8 +155,9 @@ fn completions_offer_the_names_of_trusted_machines() {
             .lines()
             .filter_map(|line| line.split('\t').next())
             .collect();
+        let is_empty = offered.iter().all(|name| name.is_empty());
         assert!(
-            expected.iter().all(|name| offered.contains(name)),
+            expected.iter().all(|name| offered.contains(name)) && expected.is_empty() == is_empty,
             "{shell}: {offered:?}"
         );
         assert!(

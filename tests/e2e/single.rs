@@ -212,8 +212,7 @@ fn a_file_where_a_directory_must_go_is_one_failure_whatever_is_in_the_directory(
                 .lines()
                 .filter(|line| line.starts_with("  "))
                 .collect();
-            let place =
-                "cannot make directory \"dir\": it exists and is not a directory, never replaced";
+            let place = "cannot copy directory \"dir\": its target exists and is not a directory, never replaced";
             assert_eq!(told, [format!("  {place}")], "{outcome}");
             assert!(!outcome.stderr.contains("hint:"), "{outcome}");
         }

@@ -191,6 +191,29 @@ fn a_pipe_that_others_have_as_well_waits_for_them_as_it_did() {
     }
 }
 
+/// As ssh does at its end to the program of `ProxyCommand`.
+#[test]
+fn a_dial_that_is_hung_up_says_nothing() {
+    let stage = Stage::new(service(|mut tcp| {
+        tcp.write_all(b"greeting").unwrap();
+        let _ = tcp.read_to_end(&mut Vec::new());
+    }));
+    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args(stage.arguments(&["dial", "127.0.0.1", &stage.target]));
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut greeting = [0; 8];
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut greeting).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::HUP).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
 #[test]
 fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
     let (sender, told) = std::sync::mpsc::channel();

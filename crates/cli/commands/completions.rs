@@ -73,6 +73,12 @@ _nicstripe_and_peers() {
     local cur="${COMP_WORDS[COMP_CWORD]}" end="" name
     local -a names=()
     [[ ${cur} == -* || ${COMP_CWORD} -lt 2 ]] && return
+    # Names at the peer are not known here. Bash splits words at a colon.
+    if [[ ${cur} == *:* || ${COMP_WORDS[COMP_CWORD-1]} == : ]]; then
+        COMPREPLY=()
+        compopt +o default +o bashdefault 2>/dev/null
+        return
+    fi
     case "${COMP_WORDS[1]}" in
         cp) end=":" ;;
         bench|dial|forward|links) ;;
@@ -86,8 +92,10 @@ _nicstripe_and_peers() {
     [[ ${#names[@]} -eq 0 ]] && return
     COMPREPLY+=("${names[@]}")
     if [[ -n ${end} ]]; then
+        # With "filenames" bash writes a colon as "\:".
+        compopt -o nospace 2>/dev/null
         while IFS= read -r name; do COMPREPLY+=("${name}"); done < <(compgen -f -- "${cur}")
-        compopt -o nospace -o filenames 2>/dev/null
+        [[ ${#COMPREPLY[@]} -gt ${#names[@]} ]] && compopt -o filenames 2>/dev/null
     fi
     return 0
 }

@@ -76,9 +76,20 @@ impl LinkArgs {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
     }
 
-    /// Checks that the interfaces of `--exclude-link` exist. A misspelled name would leave the
-    /// intended interface in use.
+    /// Checks that no link is named twice, and that the interfaces of `--exclude-link` exist. A
+    /// misspelled name would leave the intended interface in use.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        let again = |(index, link): (usize, &LinkRequest)| {
+            let is_same =
+                |other: &LinkRequest| other.local == link.local && other.remote == link.remote;
+            self.link[..index]
+                .iter()
+                .any(is_same)
+                .then(|| link.local.to_string())
+        };
+        if let Some(name) = self.link.iter().enumerate().find_map(again) {
+            return Err(Twice(name).into());
+        }
         if self.exclude_link.is_empty() {
             return Ok(());
         }
@@ -101,6 +112,17 @@ impl LinkArgs {
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
             .family(self.ip_version.only())
+    }
+}
+
+/// `--link` was given twice with the same ends.
+#[derive(Debug, thiserror::Error)]
+#[error("--link {0} is given twice: expected each link once; more connections a link: --streams N")]
+struct Twice(String);
+
+impl CommandError for Twice {
+    fn exit(&self) -> Exit {
+        Exit::Usage
     }
 }
 

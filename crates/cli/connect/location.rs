@@ -15,7 +15,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
@@ -136,6 +136,15 @@ pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, 
     };
     let whole = [host, start, inside.as_os_str().as_bytes(), slash].concat();
     Ok(Some(OsString::from_vec(whole)))
+}
+
+/// Returns an address of a daemon as `cp` takes it for the daemon's root: `[fe80::1%eth1]:`, or a URL
+/// if the port is not the default one.
+pub(crate) fn as_target(ip: &Ipv6Addr, zone: &str, port: u16) -> String {
+    match port {
+        DEFAULT_PORT => format!("[{ip}%{zone}]:"),
+        port => format!("nicstripe://[{ip}%{zone}]:{port}/"),
+    }
 }
 
 /// Returns true if an argument means standard input or output.
@@ -610,6 +619,21 @@ mod tests {
         assert_eq!(remote("nas:/7747:/x").2, file("7747:/x"));
         assert_eq!(remote("nas:12:30.log").2, file("12:30.log"));
         assert_eq!(remote("nas:99999:/x").2, file("99999:/x"));
+    }
+
+    #[test]
+    fn a_printed_address_is_a_target() {
+        let host = "fe80::1%eth1".to_owned();
+        for (port, printed, typed) in [
+            (7747, "[fe80::1%eth1]:", None),
+            (99, "nicstripe://[fe80::1%eth1]:99/", Some(99)),
+        ] {
+            assert_eq!(
+                as_target(&"fe80::1".parse().unwrap(), "eth1", port),
+                printed
+            );
+            assert_eq!(remote(printed), (host.clone(), typed, RemotePath::Root));
+        }
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
             Some(format!("show where each interface leads: {program} links HOST; use {link}: {with_it}"))
         }
         Error::NoInterface { .. } => Some("plug in a cable, and check its interface: ip -6 address show scope link".into()),
+        Error::Connect { address, .. } | Error::Protocol { address, .. } if address.port() == SSH => {
+            Some(format!("port {SSH} is ssh's; the daemon's is {DEFAULT_PORT}, without -P"))
+        }
         Error::Connect { address, source } => Some(match source.kind() {
             ErrorKind::ConnectionRefused => {
                 format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(address.port()))
@@ -82,9 +85,6 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
         Error::Full { .. } => {
             Some("retry later, or wait longer: --timeout TIME; to allow more: `sessions` in the daemon's config.toml".into())
-        }
-        Error::Protocol { address, .. } if address.port() == 22 => {
-            Some(format!("port 22 is ssh's; the daemon's is {DEFAULT_PORT}, without -P"))
         }
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
@@ -173,6 +173,9 @@ fn of_unreached(unreached: &Unreachable) -> String {
     }
 }
 
+/// Port of ssh, which scp's `-P` would name.
+const SSH: u16 = 22;
+
 const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
 /// Returns the `nicstripe trust add` command that makes the other machine trust this one.
@@ -235,9 +238,10 @@ impl NextStep {
             },
             Self::Recurse => format!("to copy the directory: {}", invocation.with_flag("-r")),
             Self::Create => format!("to create it: {}", invocation.with_flag("--mkpath")),
-            Self::Rerun => {
-                format!("retry when nothing writes to the source, or with --allow-changing: {}", invocation.typed())
-            }
+            Self::Rerun => format!(
+                "retry when nothing writes to the source; to copy what is read meanwhile: {}",
+                invocation.with_flag("--allow-changing")
+            ),
             Self::Rights => "rights are set by the daemon's peers file (nicstripe trust list there) and serve options; \
                              append-only forbids replacing and --delete"
                 .to_owned(),
@@ -330,6 +334,21 @@ mod tests {
             text.starts_with("on nas: nicstripe trust add 'nicstripe-ed25519 AAAA"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_port_of_ssh_is_no_daemons() {
+        let address = "10.0.0.2:22".parse().unwrap();
+        let why = "it answers as ssh does".into();
+        for hint in [
+            refused_at("10.0.0.2:22", ErrorKind::ConnectionRefused),
+            hint_of(Error::Protocol { address, why }),
+        ] {
+            assert_eq!(
+                hint.unwrap(),
+                "port 22 is ssh's; the daemon's is 7747, without -P"
+            );
+        }
     }
 
     #[test]

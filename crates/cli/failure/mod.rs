@@ -9,7 +9,7 @@ use std::{error, io, path::PathBuf};
 use nicstripe::trust::{HomeError, IdentityError, PeersError};
 
 use self::exit::{Exit, Stop};
-use crate::text::invocation::Invocation;
+use crate::text::invocation::{Invocation, quoted};
 
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +189,17 @@ impl CommandError for HomeError {}
 impl CommandError for IdentityError {
     fn exit(&self) -> Exit {
         Exit::of_config(self.io().is_some())
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        let Self::Malformed { path } = self else {
+            return None;
+        };
+        let program = invocation.program();
+        Some(format!(
+            "restore it, or make a new key, which the other machines must then trust: rm {}; {program} key",
+            quoted(path)
+        ))
     }
 }
 

@@ -45,10 +45,12 @@ impl Invocation {
         self.without("--no-resume").unwrap_or_else(|| self.typed())
     }
 
-    /// Returns the command line with a flag inserted after the subcommand.
+    /// Returns the command line with a flag inserted after the subcommand, unless it is there.
     pub(crate) fn with_flag(&self, flag: &str) -> String {
         let mut words = self.words.clone();
-        words.insert(2.min(words.len()), flag.into());
+        if !words.iter().any(|word| word == flag) {
+            words.insert(2.min(words.len()), flag.into());
+        }
         join(&words)
     }
 

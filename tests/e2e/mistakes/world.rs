@@ -74,21 +74,12 @@ impl World {
     }
 
     pub(super) fn run(&self, block: &Block) -> Block {
-        let side = if block.machine == "nas" {
-            &self.pair.server
-        } else {
-            &self.pair.client
-        };
-        let mut command = side.command("/bin/sh");
-        command
-            .env("PATH", search_path())
-            .args(["-c", &self.filled(&block.typed)]);
         let Outcome {
             status,
             stdout,
             stderr,
             ..
-        } = Process::spawn(command).finish();
+        } = self.shell(&block.machine, &self.filled(&block.typed));
         let stdout = stdout.lines().map(|line| format!("> {line}"));
         let printed = stderr
             .lines()
@@ -99,7 +90,18 @@ impl World {
         block.ran(printed, status.code())
     }
 
-    fn filled(&self, line: &str) -> String {
+    /// Runs a command line in the folder of a machine.
+    pub(super) fn shell(&self, machine: &str, typed: &str) -> Outcome {
+        let side = match machine {
+            "nas" => &self.pair.server,
+            _ => &self.pair.client,
+        };
+        let mut command = side.command("/bin/sh");
+        command.env("PATH", search_path()).args(["-c", typed]);
+        Process::spawn(command).finish()
+    }
+
+    pub(super) fn filled(&self, line: &str) -> String {
         self.placeholders
             .iter()
             .fold(line.to_owned(), |line, (name, value)| {

@@ -10,6 +10,9 @@ use crate::{
     },
 };
 
+/// Kind of a source that cannot be read.
+pub(super) const SOCKET: &str = "a socket";
+
 /// The arguments of `cp` contradict each other, or do not fit the source or the target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
@@ -19,9 +22,13 @@ pub(crate) enum PlanError {
     /// The local source of a copy is a directory, and `-r` is missing.
     #[error("{0:?} is a directory: copying it needs -r")]
     Directory(PathBuf),
-    /// The local source of a copy is a FIFO, which has no size and may never have a writer.
-    #[error("{0:?} is a FIFO: expected a file")]
-    Fifo(PathBuf),
+    /// The local source of a copy is a FIFO, a socket or a character device. It has no size, and may
+    /// never end.
+    #[error("{path:?} is {kind}: expected a file")]
+    Endless { path: PathBuf, kind: &'static str },
+    /// The local source of a copy is a symbolic link to a missing file.
+    #[error("{0:?} is a symbolic link to a missing file")]
+    DanglingSource(PathBuf),
     /// The local target of a copy ends with a slash and is not a directory.
     #[error("{0:?} is not a directory")]
     NotADirectory(PathBuf),
@@ -111,7 +118,8 @@ impl CommandError for PlanError {
     fn exit(&self) -> Exit {
         match self {
             Self::Directory(_)
-            | Self::Fifo(_)
+            | Self::Endless { .. }
+            | Self::DanglingSource(_)
             | Self::NotADirectory(_)
             | Self::Socket(_)
             | Self::Dangling(_)
@@ -131,10 +139,16 @@ impl CommandError for PlanError {
             Self::BothRemote { local: None } => "run the command on one of the two machines".into(),
             Self::RemoteDirectory(_) | Self::Directory(_) => NextStep::Recurse.text(invocation),
             Self::NotADirectory(_) => NextStep::Create.text(invocation),
-            Self::Fifo(path) => format!(
-                "to copy data from the FIFO: {}",
+            Self::Endless { kind: SOCKET, .. } => return None,
+            // Standard input is no part of a tree.
+            Self::Endless { .. } if invocation.is_recursive() => return None,
+            Self::Endless { path, .. } => format!(
+                "to copy data from it until it ends: {}",
                 invocation.reading_standard_input(path)
             ),
+            Self::DanglingSource(_) => {
+                format!("to copy the link itself: {}", invocation.with_flag("-r"))
+            }
             Self::PipeToDirectory(text) => {
                 format!("give it a name, as in {}", quoted(format!("{text}NAME")))
             }

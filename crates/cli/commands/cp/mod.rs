@@ -50,7 +50,7 @@ use self::{
     arguments::OutputArgs,
     closing::Ends,
     copy_kind::CopyKind,
-    error::PlanError,
+    error::{PlanError, SOCKET},
     plan::{Plan, tree_options},
     shortfall::Shortfall,
     show::Show,
@@ -261,13 +261,26 @@ fn check_source(
         Ok(metadata) if metadata.is_dir() && !takes_directories => {
             Err(PlanError::Directory(path).into())
         }
-        // Opening a FIFO would wait for a writer.
-        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => {
-            Err(PlanError::Fifo(path).into())
-        }
-        Ok(_) => Ok(()),
+        Ok(metadata) => match endless(&metadata) {
+            Some(kind) if !takes_nodes => Err(PlanError::Endless { path, kind }.into()),
+            _ => Ok(()),
+        },
+        Err(_) if path.is_symlink() => Err(PlanError::DanglingSource(path).into()),
         Err(source) => Err(Failure::Source { path, source }),
     }
+}
+
+/// Returns the kind of a file without a size; `None` for all others. Opening a FIFO would wait for a
+/// writer.
+fn endless(metadata: &fs::Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    [
+        (kind.is_fifo(), "a FIFO"),
+        (kind.is_char_device(), "a character device"),
+        (kind.is_socket(), SOCKET),
+    ]
+    .into_iter()
+    .find_map(|(is_kind, name)| is_kind.then_some(name))
 }
 
 fn ends_with_slash(path: &Path) -> bool {

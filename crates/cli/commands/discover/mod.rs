@@ -13,7 +13,7 @@ use nicstripe::{
 
 use self::document::document;
 use crate::{
-    connect::arguments::parse_port,
+    connect::{arguments::parse_port, location::as_target},
     failure::Failure,
     output::{json::print_document, logging, stdout, terminal::Terminal},
     places,
@@ -102,12 +102,7 @@ fn table(answers: &[DiscoveredPeer]) -> Vec<String> {
 fn row(peer: &DiscoveredPeer) -> [String; 6] {
     let trusted = if peer.trusted { "yes" } else { "no" };
     let cable = format!("{} → {}", peer.interface, peer.peer_interface);
-    let address = format!(
-        "[{}%{}]:{}",
-        peer.address.ip(),
-        peer.interface,
-        peer.address.port()
-    );
+    let address = as_target(peer.address.ip(), &peer.interface, peer.address.port());
     let rtt = format!("{:.1} ms", peer.rtt.as_secs_f64() * 1e3);
     [
         name(peer),
@@ -187,9 +182,9 @@ pub(crate) mod tests {
         assert_eq!(
             lines,
             [
-                "NAME                     FINGERPRINT     TRUSTED  CABLE          ADDRESS                RTT",
-                "nas                      AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:7747    0.7 ms",
-                "unknown key, claims \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
+                "NAME                     FINGERPRINT     TRUSTED  CABLE          ADDRESS            RTT",
+                "nas                      AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:    0.7 ms",
+                "unknown key, claims \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:  0.7 ms",
             ]
         );
         assert!(table(&[]).is_empty());

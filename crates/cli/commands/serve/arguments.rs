@@ -54,7 +54,7 @@ pub(super) struct Options {
     pub(super) interface: Vec<String>,
 
     /// TCP port; 0 for any free one [default: 7747]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_own_port)]
     pub(super) port: Option<u16>,
 
     /// Deny all writes, regardless of the peers file
@@ -132,6 +132,11 @@ impl Default for LogTable {
             format: LogFormat::Auto,
         }
     }
+}
+
+/// Parses the port to listen on.
+fn parse_own_port(text: &str) -> Result<u16, &'static str> {
+    text.parse().map_err(|_| "not a port: expected 0 to 65535")
 }
 
 /// Subcommand of `serve`, which serves something else than a local directory.

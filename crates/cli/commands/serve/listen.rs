@@ -92,7 +92,13 @@ pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
             .filter(|other| other.address.ip().is_unspecified())
             .any(|other| other_version(&other));
         let line = match (address.ip().is_unspecified(), has_other_version) {
-            (false, _) => format!("listening on {interface}, {address}"),
+            (false, _) => {
+                format!(
+                    "listening on {interface}, {}, port {}",
+                    address.ip(),
+                    address.port()
+                )
+            }
             (true, true) => format!("listening on {interface}, port {}", address.port()),
             (true, false) => format!(
                 "listening on {interface}, port {} ({} only)",
@@ -170,8 +176,8 @@ mod tests {
         let expected = [
             "listening on eth1, port 7",
             "listening on eth2, port 7 (IPv4 only)",
-            "listening on eth3, 10.0.0.1:7",
-            "listening on eth3, 10.0.0.2:7",
+            "listening on eth3, 10.0.0.1, port 7",
+            "listening on eth3, 10.0.0.2, port 7",
         ];
         assert_eq!(listening(&all), expected);
     }

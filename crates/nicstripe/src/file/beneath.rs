@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
+    io,
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     path::{Component, Path},
@@ -25,6 +26,12 @@ pub(crate) fn open_entry<P: rustix::path::Arg>(
 ) -> Result<File> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+/// Returns the error of a directory in which no file can be created, although it is open: `/proc`,
+/// and a directory that was removed.
+pub(crate) fn no_new_files() -> io::Error {
+    io::Error::other("its directory takes no new files, or was removed")
 }
 
 /// Returns the metadata of the entry `name` of a directory, of a symbolic link itself; `None` if it

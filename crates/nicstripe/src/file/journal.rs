@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::{
-    beneath::{inode_of, open_entry},
+    beneath::{inode_of, no_new_files, open_entry},
     disk,
     lock::Locked,
     ours::Others,
@@ -55,6 +55,7 @@ impl JournalFile {
                     unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?;
                 }
                 Err(Errno::ACCESS) if exists(dir, name)?.is_some() => return Err(foreign(name)),
+                Err(Errno::NOENT) => return Err(no_new_files()),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -32,8 +32,8 @@ pub(crate) use self::pool::{DiskCall, Image, SimulatedDisk};
 pub(crate) use self::{
     attributes::{Attributes, Lost, creation_mask, mode_of, mtime_of, owner_of, umask},
     beneath::{
-        Inode, entries_of, inode_of, is_removed, open_confined, open_entry, open_on_same_mount,
-        stat_entry,
+        Inode, entries_of, inode_of, is_removed, no_new_files, open_confined, open_entry,
+        open_on_same_mount, stat_entry,
     },
     buffer::{BufferPool, ChunkBuffer},
     compress::{Arrived, WriteError},

@@ -184,5 +184,7 @@ impl TreeReport {
 /// Returns the error message for a directory whose name is taken by another file; `label` is
 /// escaped.
 pub(super) fn cannot_make_directory(label: &str) -> String {
-    format!("cannot make directory \"{label}\": it exists and is not a directory, never replaced")
+    format!(
+        "cannot copy directory \"{label}\": its target exists and is not a directory, never replaced"
+    )
 }

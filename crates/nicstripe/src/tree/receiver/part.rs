@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::dirs::TreeDir;
-use crate::file::{Attributes, Inode, inode_of, open_entry, rename_to_free};
+use crate::file::{Attributes, Inode, inode_of, no_new_files, open_entry, rename_to_free};
 
 /// Part file of a small file in a tree. One thread at a time writes to it, in order.
 #[derive(Debug)]
@@ -57,6 +57,7 @@ impl Part {
                 unlinkat(dir, &self.hidden, AtFlags::empty())?;
                 open()?
             }
+            Err(Errno::NOENT) => return Err(no_new_files()),
             other => other?,
         };
         let stat = fstat(&file)?;

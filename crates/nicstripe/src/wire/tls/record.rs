@@ -26,11 +26,20 @@ pub(crate) const RECORD_OVERHEAD: usize = HEADER_LEN + 1 + TAG_LEN;
 /// Maximum length of a received record in bytes, including its header.
 pub(crate) const MAX_RECORD: usize = HEADER_LEN + MAX_CIPHERTEXT;
 
+/// Describes the first bytes of another protocol.
+fn spoken(one: u8, two: u8) -> String {
+    match [one, two] {
+        [b'S', b'S'] => "it answers as ssh does".to_owned(),
+        [b'H', b'T'] => "it answers as HTTP does".to_owned(),
+        _ => format!("starts with {one:#04x} {two:#04x}"),
+    }
+}
+
 /// Defect of a received record. Each of them ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     /// The first bytes are no content type and version of TLS: the peer speaks another protocol.
-    #[error("not a TLS record: starts with {0:#04x} {1:#04x}")]
+    #[error("not a TLS record: {}", spoken(*.0, *.1))]
     NotTls(u8, u8),
     /// The length field exceeds the limit of RFC 8446.
     #[error("record of {0} bytes exceeds the limit of {MAX_CIPHERTEXT}")]
