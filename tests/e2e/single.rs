@@ -239,7 +239,7 @@ fn a_fifo_is_refused_at_once_with_what_copies_its_bytes() {
         .expect(11)
         .error(&["\"fifo\" is a FIFO"]);
     outcome.hint(&[
-        "to copy data from the FIFO: ",
+        "to copy data from it until it ends: ",
         "cp -P ",
         " - 127.0.0.1:dir/fifo < fifo",
     ]);
