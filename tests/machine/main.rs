@@ -16,6 +16,8 @@ mod odd_disks;
 #[cfg(target_os = "linux")]
 mod service;
 #[cfg(target_os = "linux")]
+mod terminal;
+#[cfg(target_os = "linux")]
 mod threads;
 #[cfg(target_os = "linux")]
 mod trees_real;
@@ -41,6 +43,7 @@ fn trials() -> Vec<Trial> {
         (crashes_at_random::TESTS, none),
         (odd_disks::TESTS, odd_disks::obstacle),
         (service::TESTS, none),
+        (terminal::TESTS, terminal::obstacle),
         (threads::TESTS, none),
         (trees_real::TESTS, none),
         (users::TESTS, none),

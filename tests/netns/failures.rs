@@ -1,5 +1,7 @@
 //! Tests of cables that are cut, or that silently drop all packets, during a copy.
 
+use std::{thread::sleep, time::Duration};
+
 use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
 use nicstripe_testkit::{content, link, number, tests, text, trial::Test};
 use serde_json::Value;
@@ -12,6 +14,7 @@ pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_drops_everything_silently_costs_little_more,
     a_cable_that_drops_one_way_is_noticed,
     a_healed_cable_carries_data_again,
+    a_cable_that_is_cut_and_healed_is_told_down_and_up_once,
     with_all_cables_cut_it_waits_and_goes_on,
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
@@ -124,6 +127,24 @@ fn a_healed_cable_carries_data_again() {
             again >= 5 * MIB as u64,
             "{again} bytes after it was healed: {report:#}"
         );
+    }
+}
+
+fn a_cable_that_is_cut_and_healed_is_told_down_and_up_once() {
+    for (link, name) in [(0, "eth1"), (1, "eth2")] {
+        let hosts = Hosts::joined_by(&links());
+        let bytes = content(32 * MIB);
+        let ends = Way::Put.prepare(&hosts, &bytes);
+        let cp = hosts.start_cp(&[&["--progress=always", "-v"], &ends[..]].concat());
+        sleep(Duration::from_secs(1));
+        hosts.lab.cut(link).unwrap();
+        cp.await_stderr(&format!("{name} is down"));
+        sleep(Duration::from_millis(300));
+        hosts.lab.heal(link).unwrap();
+        let outcome = cp.finish().expect(0);
+        let told = |text: &str| outcome.stderr.matches(text).count();
+        let counts = [" is down", " is up again", "lost once", "lost "].map(told);
+        assert_eq!(counts, [1; 4], "{outcome}");
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use nicstripe::{Error, FailCode, TargetRefusal};
 
+use crate::output::screen;
+
 /// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -112,6 +114,7 @@ impl Stop {
 
     /// Exits immediately and without cleanup, as the second signal requests.
     pub(crate) fn at_once(self) -> ! {
+        screen::leave();
         std::process::exit(self.exit().code().into())
     }
 }

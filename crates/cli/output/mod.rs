@@ -2,5 +2,6 @@
 
 pub(crate) mod json;
 pub(crate) mod logging;
+pub(crate) mod screen;
 pub(crate) mod stdout;
 pub(crate) mod terminal;

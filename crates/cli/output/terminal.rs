@@ -14,7 +14,10 @@ use clap::builder::styling::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::stdout;
+use super::{
+    screen::{self, Screen},
+    stdout,
+};
 use crate::failure::Failure;
 
 /// Standard error, shared by messages, logs and progress bars so that their lines do not mix.
@@ -62,8 +65,21 @@ impl Terminal {
 
     /// Shows the progress bars, and redraws them at most [`REDRAWS_PER_SECOND`] times a second.
     pub(crate) fn show_bars(&self) {
-        self.bars
-            .set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+        let screen = Box::new(Screen::new());
+        let target = ProgressDrawTarget::term_like_with_hz(screen, REDRAWS_PER_SECOND);
+        self.bars.set_draw_target(target);
+    }
+
+    /// Leaves the progress bars on the screen as they are. Later output appears below them.
+    pub(crate) fn leave_bars(&self) {
+        self.bars.set_draw_target(ProgressDrawTarget::hidden());
+        screen::leave();
+    }
+
+    /// Removes the progress bars from the screen. They appear again if they are drawn.
+    pub(crate) fn clear_bars(&self) {
+        let _ = self.bars.clear();
+        screen::clear();
     }
 
     pub(crate) fn format(&self) -> MessageFormat {

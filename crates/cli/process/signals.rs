@@ -3,9 +3,13 @@
 use std::future::pending;
 
 use nicstripe_link::is_signal_ignored;
+use rustix::process::{Signal as Suspend, getpid, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::{Failure, exit::Stop};
+use crate::{
+    failure::{Failure, exit::Stop},
+    output::terminal::Terminal,
+};
 
 /// Action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,9 @@ pub(crate) struct Signals {
     terminate: Stream,
     hangup: Stream,
     status: Stream,
+    suspend: Stream,
+    /// Terminal whose progress bars are removed before the process is suspended.
+    terminal: Option<Terminal>,
     reloads: bool,
 }
 
@@ -38,6 +45,8 @@ impl Signals {
             terminate: Stream::take(SignalKind::terminate())?,
             hangup: Stream::take(SignalKind::hangup())?,
             status: Stream::take(SignalKind::user_defined1())?,
+            suspend: Stream(None),
+            terminal: None,
             reloads: false,
         })
     }
@@ -50,14 +59,31 @@ impl Signals {
         Ok(())
     }
 
+    /// Removes the progress bars from the terminal before SIGTSTP (`^Z`) suspends the process. What
+    /// the shell prints meanwhile would be overwritten when they are drawn again.
+    pub(crate) fn clear_on_suspend(&mut self, terminal: &Terminal) -> Result<(), Failure> {
+        self.suspend = Stream::take(SignalKind::from_raw(Suspend::TSTP.as_raw()))?;
+        self.terminal = Some(terminal.clone());
+        Ok(())
+    }
+
     /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signalled {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signalled::Stop(Stop::Interrupt),
-            _ = self.terminate.recv() => Signalled::Stop(Stop::Terminate),
-            _ = self.hangup.recv() => if self.reloads { Signalled::Reload } else { Signalled::Stop(Stop::Terminate) },
-            _ = self.status.recv() => Signalled::Status,
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return Signalled::Stop(Stop::Interrupt),
+                _ = self.terminate.recv() => return Signalled::Stop(Stop::Terminate),
+                _ = self.hangup.recv() => return if self.reloads { Signalled::Reload } else { Signalled::Stop(Stop::Terminate) },
+                _ = self.status.recv() => return Signalled::Status,
+                _ = self.suspend.recv() => self.suspend_process(),
+            }
         }
+    }
+
+    /// Suspends the process until SIGCONT, as SIGTSTP does without a handler.
+    fn suspend_process(&self) {
+        self.terminal.iter().for_each(Terminal::clear_bars);
+        let _ = kill_process(getpid(), Suspend::STOP);
     }
 
     /// Returns the result of `work`, or drops it and returns [`Failure::Interrupted`] after a

@@ -41,6 +41,7 @@ impl Bars {
     /// Removes the progress bars, since the table printed next has their values.
     pub(crate) fn finish(&mut self) {
         self.bars.drain(..).for_each(|bar| bar.finish_and_clear());
+        self.terminal.clear_bars();
         self.terminal
             .bars
             .set_draw_target(ProgressDrawTarget::hidden());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use nicstripe::{LinkProgress, LinkState};
 
-use super::view::{View, files, percent};
+use super::view::{View, files, label, percent};
 use crate::{
     output::terminal::Terminal,
     text::{
@@ -64,8 +64,14 @@ impl Bars {
         self.total.set_prefix(shortened(&name, self.layout.name));
         self.total
             .set_message(total_message(view, self.layout.is_narrow));
-        for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
-            self.draw_link(index, &view.label(&link.link), link, size);
+        let cables = view.cables();
+        for (index, cable) in cables.iter().enumerate() {
+            let name = label(&cable.link, cables.iter().map(|cable| &cable.link));
+            self.draw_link(index, &name, cable, size);
+        }
+        for bar in self.links.drain(cables.len()..) {
+            bar.finish_and_clear();
+            self.terminal.bars.remove(&bar);
         }
     }
 
@@ -77,9 +83,9 @@ impl Bars {
                 .chain([&self.total])
                 .for_each(ProgressBar::abandon);
         }
-        self.terminal
-            .bars
-            .set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        if self.shown {
+            self.terminal.leave_bars();
+        }
     }
 
     /// Switches to a layout without bars if the terminal has fewer than [`LEAST_COLUMNS`] columns,
@@ -109,10 +115,6 @@ impl Bars {
         bar.set_prefix(shortened(label, self.layout.name));
         bar.set_message(link_message(link, self.layout.is_narrow));
     }
-}
-
-fn is_shown(link: &LinkProgress) -> bool {
-    link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
 }
 
 /// Sets the total of a bar in bytes. A bar without a total stays empty.

@@ -106,7 +106,7 @@ impl Cp {
         }
         let tree = tree_options(self)?;
         let keeper = self.session.keeper()?;
-        runtime::run(self.transfer(plan, tree, keeper, show))
+        runtime::run(self.transfer(plan, tree, keeper, terminal, show))
     }
 
     /// Runs the copy from connecting to closing the session, and handles signals throughout.
@@ -115,9 +115,13 @@ impl Cp {
         mut plan: Plan,
         tree: TreeOptions,
         keeper: Arc<RouteKeeper>,
+        terminal: &Terminal,
         show: &mut Show,
     ) -> Result<(Report, Ends), Failure> {
         let mut signals = Signals::take()?;
+        if terminal.can_redraw() {
+            signals.clear_on_suspend(terminal)?;
+        }
         let connecting = self.connect(&plan, keeper, show);
         let client = signals.unless_stopped(connecting).await?;
         let finding = self.find_in_root(&client, &mut plan);

@@ -26,6 +26,8 @@ pub(crate) struct View {
     pub(crate) progress: Option<Progress>,
     /// Progress of each known link. Those in the last reported progress come first, in planning order.
     pub(crate) links: Vec<LinkProgress>,
+    /// Links that were reported down, and whose cables carry nothing since.
+    pub(super) lost: Vec<LinkName>,
     /// Time without any connected link; `None` while one is connected.
     pub(crate) waiting: Option<Duration>,
     /// Duration of the copy, once finished.
@@ -75,9 +77,36 @@ impl View {
         }
     }
 
-    /// Returns the shortest name that distinguishes a link from the others, for users.
-    pub(crate) fn label(&self, link: &LinkName) -> String {
-        label(link, self.links.iter().map(|known| &known.link))
+    /// Returns one link for each cable, for display: the one in use, with the bytes of all before it.
+    pub(crate) fn cables(&self) -> Vec<LinkProgress> {
+        let is_shown =
+            |link: &LinkProgress| link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_));
+        let links = self.links.iter().filter(|link| is_shown(link));
+        let mut sorted: Vec<_> = links.enumerate().collect();
+        sorted.sort_by_key(|(_, link)| match link.state {
+            LinkState::Up | LinkState::Suspect => 0,
+            LinkState::Connecting => 1,
+            _ => 2,
+        });
+        let mut cables: Vec<(usize, LinkProgress)> = Vec::new();
+        for (index, link) in sorted {
+            let successor = cables.iter_mut().find(|(_, other)| {
+                is_one_cable(&other.link, &link.link)
+                    || (other.link.interface == link.link.interface
+                        && is_connected(&other.state)
+                        && !is_connected(&link.state))
+            });
+            match successor {
+                Some((first, other)) => {
+                    *first = index.min(*first);
+                    other.bytes += link.bytes;
+                    other.rate = BitRate(other.rate.0 + link.rate.0);
+                }
+                None => cables.push((index, link.clone())),
+            }
+        }
+        cables.sort_by_key(|(index, _)| *index);
+        cables.into_iter().map(|(_, link)| link).collect()
     }
 
     /// Applies the final report, which is newer than the last progress. Rates become averages over
@@ -151,12 +180,26 @@ impl View {
         if *state == LinkState::Up {
             self.waiting = None;
         }
-        let name = self.label(link);
+        let cables = self.cables();
+        let name = label(link, cables.iter().map(|cable| &cable.link));
+        let mut others = self
+            .links
+            .iter()
+            .filter(|other| is_connected(&other.state) && !is_same(&other.link, link));
         match (before, state) {
             (LinkState::Up | LinkState::Suspect, LinkState::Down(why)) => {
+                if others.any(|other| is_one_cable(&other.link, link)) {
+                    return None;
+                }
+                self.lost.push(link.clone());
                 Some(Notice::Warning(format!("{name} is down: {}", shown(why))))
             }
-            (LinkState::Down(_), LinkState::Up) => {
+            (_, LinkState::Up) => {
+                let is_only = others.all(|other| other.link.interface != link.interface);
+                let was_lost = self.lost.iter().position(|lost| {
+                    is_one_cable(lost, link) || (is_only && lost.interface == link.interface)
+                });
+                self.lost.remove(was_lost?);
                 Some(Notice::Told(format!("{name} is up again")))
             }
             (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!(
@@ -212,22 +255,15 @@ pub(crate) enum Notice {
 
 /// Returns a name for a link: its interface. If several links share the interface, appends the
 /// peer's interface, or an address if the peer's is unknown.
-fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
+pub(crate) fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
     let interface = shown(&link.interface);
     let beside: Vec<&LinkName> = all
         .filter(|other| other.interface == link.interface)
         .collect();
     match &link.peer_interface {
         _ if beside.len() < 2 => interface,
-        Some(peer)
-            if beside
-                .iter()
-                .all(|other| other.peer_interface.as_ref() == Some(peer)) =>
-        {
-            interface
-        }
-        Some(peer) => format!("{interface}→{}", shown(peer)),
-        None => format!("{interface} {}", link.local.unwrap_or(link.remote)),
+        Some(peer) if !link.remote.is_loopback() => format!("{interface}→{}", shown(peer)),
+        _ => format!("{interface} {}", link.local.unwrap_or(link.remote)),
     }
 }
 
@@ -270,6 +306,17 @@ fn amount(progress: &Progress) -> String {
 fn files_of(tree: &TreeReport) -> (u64, u64) {
     let done = tree.files + tree.unchanged + tree.newer;
     (done, done + tree.failed)
+}
+
+fn is_connected(state: &LinkState) -> bool {
+    matches!(state, LinkState::Up | LinkState::Suspect)
+}
+
+/// Returns true if both links use the same interfaces. On loopback, each pair of addresses is a
+/// cable.
+fn is_one_cable(one: &LinkName, other: &LinkName) -> bool {
+    let is_peers = one.interface == other.interface && one.peer_interface == other.peer_interface;
+    is_peers && (one.remote == other.remote || !one.remote.is_loopback())
 }
 
 /// Returns true if both names are of the same link: equal local interface and remote address.
@@ -399,6 +446,54 @@ pub(crate) mod tests {
         assert_eq!(view.links_up(), 1);
     }
 
+    fn of_cable(interface: &str, peer: &str, remote: &str, state: LinkState) -> Event {
+        let link = LinkName {
+            peer_interface: Some(peer.into()),
+            remote: remote.parse().unwrap(),
+            ..link(interface)
+        };
+        Event::Link { link, state }
+    }
+
+    #[test]
+    fn a_cable_has_one_row_and_returns_once_whatever_its_addresses() {
+        let mut view = View::default();
+        let down = || LinkState::Down("no carrier".into());
+        let told = |text: &str| Some(Notice::Told(text.into()));
+        let rows = |view: &View| {
+            let cables = view.cables();
+            let row = |cable: &LinkProgress| (cable.link.interface.clone(), cable.state.clone());
+            cables.iter().map(row).collect::<Vec<_>>()
+        };
+        for (interface, remote) in [("eth1", "10.0.1.2"), ("eth2", "10.0.2.2")] {
+            view.apply(&of_cable(interface, interface, remote, LinkState::Up));
+        }
+        let warning = view.apply(&of_cable("eth2", "eth2", "10.0.2.2", down()));
+        assert_eq!(
+            warning,
+            Some(Notice::Warning("eth2 is down: no carrier".into()))
+        );
+        let up = |name: &str| (name.to_owned(), LinkState::Up);
+        assert_eq!(rows(&view), [up("eth1"), ("eth2".into(), down())]);
+        // Its other address is tried meanwhile, and first works.
+        let other = |state| of_cable("eth2", "eth2", "fe80::2", state);
+        assert_eq!(view.apply(&other(LinkState::Connecting)), None);
+        assert_eq!(rows(&view).len(), 2);
+        assert_eq!(view.apply(&other(LinkState::Up)), told("eth2 is up again"));
+        assert_eq!(rows(&view), [up("eth1"), up("eth2")]);
+        assert_eq!(
+            view.apply(&of_cable("eth2", "eth2", "10.0.2.2", LinkState::Up)),
+            None
+        );
+        // One of its connections goes, the cable stays.
+        assert_eq!(view.apply(&other(down())), None);
+        // The card finds another one of the peer.
+        view.apply(&of_cable("eth1", "eth1", "10.0.1.2", down()));
+        let crossed = of_cable("eth1", "eth3", "fe80::3", LinkState::Up);
+        assert_eq!(view.apply(&crossed), told("eth1 is up again"));
+        assert_eq!(rows(&view), [up("eth1"), up("eth2")]);
+    }
+
     #[test]
     fn links_on_one_interface_are_told_apart_by_address() {
         let other = LinkName {
@@ -418,11 +513,6 @@ pub(crate) mod tests {
             remote: remote.parse().unwrap(),
             ..link("eth1")
         };
-        let again = [to("eth1", "10.0.0.2"), to("eth1", "fe80::ebff:feeb:265d")];
-        assert_eq!(
-            again.each_ref().map(|link| label(link, again.iter())),
-            ["eth1", "eth1"]
-        );
         let elsewhere = [to("eth1", "fe80::1"), to("eth2", "fe80::2")];
         assert_eq!(
             elsewhere
