@@ -65,7 +65,7 @@ fn a_named_link_that_is_not_here_is_an_error_with_the_choices() {
     pair.client.write("source", b"bytes");
     let port = pair.daemon.port.to_string();
     for link in [
-        "nosuch0",
+        "nosuch1",
         "192.0.2.1",
         "127.0.0.2=127.0.1.2",
         "nosuch0=127.0.1.2",

@@ -18,40 +18,102 @@ pub(crate) const TESTS: &[Test] = tests![
     a_cable_that_is_cut_is_shown_as_not_used,
     an_excluded_interface_is_shown_as_left_out,
     a_card_that_carries_nothing_is_named_with_its_reason,
+    a_card_without_a_counterpart_is_named_with_its_reason,
     the_version_of_ip_may_be_chosen,
     two_cards_share_one_fast_interface_of_the_peer,
     one_fast_card_serves_two_interfaces_of_the_peer,
     two_named_cards_share_an_interface_of_the_peer,
 ];
 
-/// Checks the closing line of a copy, and the lines of `links`, for a second card of this machine
+/// Checks the closing line of a copy, and the lines of `links`, for a second card of either machine
 /// that carries nothing.
 fn a_card_that_carries_nothing_is_named_with_its_reason() {
-    let down: fn(&Lab) = |lab| lab.set_up(Host::A, 1, false).unwrap();
-    let unplugged: fn(&Lab) = |lab| lab.set_plugged_at(Host::A, 1, false).unwrap();
-    let bare: fn(&Lab) = |lab| lab.remove_address(Host::A, 1, "10.77.2.1/24").unwrap();
-    for (spoil, said) in [
-        (down, "eth2 (down: ip link set eth2 up)"),
-        (unplugged, "eth2 (no carrier)"),
-        (bare, "eth2 (no address)"),
+    let down: fn(&Lab, Host) = |lab, host| lab.set_up(host, 1, false).unwrap();
+    let unplugged: fn(&Lab, Host) = |lab, host| lab.set_plugged_at(host, 1, false).unwrap();
+    let bare: fn(&Lab, Host) = |lab, host| {
+        let own = ["10.77.2.1/24", "10.77.2.2/24"][usize::from(host == Host::B)];
+        lab.remove_address(host, 1, own).unwrap();
+    };
+    let moved: fn(&Lab, Host) = |lab, host| {
+        lab.add_address(host, 1, "10.99.0.1/24").unwrap();
+        lab.remove_address(host, 1, "10.77.2.1/24").unwrap();
+    };
+    let apart = "no subnet shared with the peer, no link-local addresses at both ends";
+    for (spoil, host, here, there) in [
+        (
+            down,
+            Host::A,
+            "down: ip link set eth2 up",
+            "no free interface here",
+        ),
+        (
+            down,
+            Host::B,
+            "no free interface at the peer",
+            "down; there: ip link set eth2 up",
+        ),
+        (unplugged, Host::A, "no carrier", "no free interface here"),
+        (
+            unplugged,
+            Host::B,
+            "no free interface at the peer",
+            "no carrier",
+        ),
+        (bare, Host::A, "no address", "no free interface here"),
+        (bare, Host::B, "no free interface at the peer", "no address"),
+        (moved, Host::A, apart, apart),
     ] {
+        let said = format!("eth2 ({here}), peer's eth2 ({there})");
         let lab = Lab::builder().links(cables()).without_ipv6();
         let lab = lab.build().unwrap();
-        spoil(&lab);
+        spoil(&lab, host);
         let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
         hosts.client.write("source", content(32 * MIB));
         let copied = hosts.cp(&["source", "10.77.1.2:"]).expect(0);
         let closing = copied.stderr.lines().last().unwrap();
         assert!(
             closing.ends_with(&format!("; not used: {said}")),
-            "{copied}"
+            "{said}: {copied}"
         );
-        let why = said.split_once('(').unwrap().1.trim_end_matches(')');
         let listed = links(&hosts, &["10.77.1.2"]).expect(0);
-        assert!(listed.stdout.contains(why), "{said}: {listed}");
+        for line in [
+            format!("  here eth2: {here}"),
+            format!("  there eth2: {there}"),
+        ] {
+            assert!(listed.stdout.contains(&line), "{line}: {listed}");
+        }
         let one = hosts.cp(&["--link", "eth1", "-f", "source", "10.77.1.2:"]);
         assert!(!one.expect(0).stderr.contains("not used"), "{said}");
     }
+}
+
+/// As above, where one machine has a card more than the other, and where one is excluded.
+fn a_card_without_a_counterpart_is_named_with_its_reason() {
+    for (more, said) in [
+        (Host::A, "eth2 (no free interface at the peer)"),
+        (Host::B, "peer's eth2 (no free interface here)"),
+    ] {
+        let links = [LinkSpec::mbit(200), LinkSpec::mbit(200).only_on(more)];
+        let lab = Lab::builder().links(links).one_subnet().build().unwrap();
+        let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+        hosts.client.write("source", content(32 * MIB));
+        let copied = hosts.cp(&["source", "10.9.0.21:"]).expect(0);
+        let closing = copied.stderr.lines().last().unwrap();
+        assert!(
+            closing.ends_with(&format!("; not used: {said}")),
+            "{copied}"
+        );
+    }
+    let hosts = Hosts::joined_by(&cables());
+    hosts.client.write("source", content(32 * MIB));
+    let excluded = hosts.cp(&["--exclude-link", "eth2", "source", "10.77.1.2:"]);
+    let closing = excluded.expect(0).stderr;
+    assert!(
+        closing
+            .trim_end()
+            .ends_with("; not used: peer's eth2 (no free interface here)"),
+        "{closing}"
+    );
 }
 
 fn cables() -> [LinkSpec; 2] {

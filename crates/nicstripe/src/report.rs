@@ -43,9 +43,9 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     /// Interfaces that were planned as links but could not be used.
     pub failed: Vec<UnusedInterface>,
-    /// Interfaces of this machine that could have a cable, but are down, or have no carrier or no
-    /// address. Empty if the caller chose the links.
-    pub missing: Vec<UnusedInterface>,
+    /// Interfaces of both machines that could have a cable, and were no link at the end. Empty if
+    /// the caller chose the links.
+    pub unused: Vec<UnusedInterface>,
     /// Commands for an administrator that make the failed interfaces usable.
     pub remedies: Vec<LinkRemedy>,
 }
@@ -317,6 +317,9 @@ pub struct UnusedInterface {
     pub why: String,
     /// True if the interface was planned as a link and failed.
     pub failed: bool,
+    /// True if a cable could make the interface a link: neither loopback nor Wi-Fi, for example, nor
+    /// excluded by the caller.
+    pub is_card: bool,
 }
 
 #[cfg(test)]
@@ -339,7 +342,7 @@ mod tests {
             limited_by: Limit::Unknown,
             links: vec![idle_link()],
             failed: Vec::new(),
-            missing: Vec::new(),
+            unused: Vec::new(),
             remedies: Vec::new(),
         }
     }

@@ -191,11 +191,18 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
         let why = why_idle(link, is_brief, is_limited)?;
         Some(format!("{} ({why})", shown(&link.link.interface)))
     };
-    let missing = report.missing.iter().filter(|_| !is_brief);
-    let missing = missing
-        .filter(|missing| seen.insert(&missing.interface))
-        .map(|missing| format!("{} ({})", shown(&missing.interface), shown(&missing.why)));
-    idle.into_iter().filter_map(text).chain(missing).collect()
+    let unused = report.unused.iter().filter(|_| !is_brief);
+    let unused = unused
+        .filter(|unused| unused.is_peers || seen.insert(&unused.interface))
+        .map(|unused| {
+            let side = if unused.is_peers { "peer's " } else { "" };
+            format!(
+                "{side}{} ({})",
+                shown(&unused.interface),
+                shown(&unused.why)
+            )
+        });
+    idle.into_iter().filter_map(text).chain(unused).collect()
 }
 
 /// Returns the reason why a link carried no data. `None` if the copy ended before the link could be
@@ -346,17 +353,21 @@ mod tests {
             interface: "eth6".into(),
             why: "a warning says it".into(),
             failed: true,
+            is_card: true,
         };
         report.failed.push(failed);
-        report.missing.push(UnusedInterface {
-            is_peers: false,
-            interface: "eth7".into(),
-            why: "down: ip link set eth7 up".into(),
-            failed: false,
-        });
+        for (is_peers, why) in [(false, "down: ip link set eth7 up"), (true, "no carrier")] {
+            report.unused.push(UnusedInterface {
+                is_peers,
+                interface: "eth7".into(),
+                why: why.into(),
+                failed: false,
+                is_card: true,
+            });
+        }
         let said = closing(&report);
         assert!(said[0].contains(" over eth1, eth2)"), "{said:?}");
-        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others), eth7 (down: ip link set eth7 up)"), "{said:?}");
+        assert!(said[1].ends_with("; not used: eth3 (no carrier), eth4 (connected too late), eth5 (slower than the others), eth7 (down: ip link set eth7 up), peer's eth7 (no carrier)"), "{said:?}");
         report.moving = Duration::from_millis(100);
         assert_eq!(closing(&report)[1], "not used: eth3 (no carrier)");
     }

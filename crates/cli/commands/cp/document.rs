@@ -62,6 +62,7 @@ fn of_report(report: &Report, dry_run: bool) -> Object {
         .with("limited_by", report.limited_by.word())
         .list("links", &report.links, of_link)
         .list("failed", &report.failed, of_unused)
+        .list("unused", &report.unused, of_unused)
 }
 
 fn of_view(view: &View, elapsed: Duration) -> Object {
@@ -76,6 +77,7 @@ fn of_view(view: &View, elapsed: Duration) -> Object {
         .with("resumed_bytes", progress.map(|progress| progress.resumed))
         .list("links", &view.links, of_progress)
         .list("failed", &[], of_unused)
+        .list("unused", &[], of_unused)
 }
 
 fn of_tree(tree: &TreeReport, dry_run: bool) -> Object {
@@ -132,12 +134,12 @@ fn of_progress(link: &LinkProgress) -> Object {
         .and(link_state(&link.state))
 }
 
-/// Returns the object of an interface that should have been a link but failed.
-fn of_unused(failed: &UnusedInterface) -> Object {
+/// Returns the object of an interface that is no link.
+fn of_unused(unused: &UnusedInterface) -> Object {
     Object::default()
-        .with("side", if failed.is_peers { "peer" } else { "here" })
-        .with("interface", &failed.interface)
-        .with("reason", &failed.why)
+        .with("side", if unused.is_peers { "peer" } else { "here" })
+        .with("interface", &unused.interface)
+        .with("reason", &unused.why)
 }
 
 /// Name and version of the schema. The version is raised when a field is removed or changes its

@@ -189,7 +189,7 @@ pub(crate) mod tests {
             limited_by: Limit::Cables,
             links: vec![link_report("eth1"), link_report("eth2")],
             failed: Vec::new(),
-            missing: Vec::new(),
+            unused: Vec::new(),
             remedies: Vec::new(),
         }
     }
@@ -220,6 +220,7 @@ pub(crate) mod tests {
             interface: "eth3".into(),
             why: "no answer".into(),
             failed: true,
+            is_card: true,
         });
         report.links[0].path_mtu = Some(1500);
         let warnings = warnings(&report);

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     links::establish::LinkedSession,
     report::{
-        Limit, LinkReport, Report,
+        Limit, LinkReport, Report, UnusedInterface,
         error::Error,
         event::{Event, LinkState, Progress, UnreachableNotice},
         limit,
@@ -385,12 +385,12 @@ impl Run {
                 }
                 carried::verify(&mut report.links, &before, is_get).await;
                 if let Some(survey) = session.survey().await {
-                    report.missing = survey.missing;
-                    report.failed = survey
-                        .unused
-                        .into_iter()
-                        .filter(|unused| unused.failed)
-                        .collect();
+                    let of = |is_meant: fn(&UnusedInterface) -> bool| {
+                        let unused = survey.unused.iter();
+                        unused.filter(|unused| is_meant(unused)).cloned().collect()
+                    };
+                    report.failed = of(|unused| unused.failed);
+                    report.unused = of(|unused| unused.is_card);
                     report.remedies = survey.remedies;
                 }
                 Ok(report)
@@ -474,7 +474,7 @@ impl Run {
             limited_by: Limit::Unknown,
             links,
             failed: Vec::new(),
-            missing: Vec::new(),
+            unused: Vec::new(),
             remedies: Vec::new(),
         };
         report.limited_by = limit(&report, self.limit());

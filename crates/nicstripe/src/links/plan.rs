@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use nicstripe_link::{Bond, Interface, ipv4_setting};
+use nicstripe_link::{Bond, Interface, LeftOut, ipv4_setting};
 use nicstripe_proto::{
     BitRate,
-    message::{Ipv4Settings, PeerAddress, PeerInterface},
+    message::{Idle, Ipv4Settings, PeerAddress, PeerInterface},
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
     theory::{IpVersion, Theory},
 };
@@ -19,11 +19,15 @@ use crate::{
     session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 
-/// Returns the local interfaces that are up, in the form announced to a peer.
+/// Returns the local interfaces that are up, then those that are down and could have a cable, in the
+/// form announced to a peer.
 pub(crate) fn described(interfaces: &[Interface], excluded: &[String]) -> Vec<PeerInterface> {
-    let usable = interfaces.iter().filter(|interface| interface.up);
-    usable
-        .map(|interface| describe(interface, interfaces, excluded))
+    let describe = |interface| describe(interface, interfaces, excluded);
+    let (up, down): (Vec<_>, Vec<_>) = interfaces.iter().partition(|interface| interface.up);
+    let down = down.into_iter().map(describe);
+    up.into_iter()
+        .map(describe)
+        .chain(down.filter(|interface| interface.idle.is_some()))
         .take(MOST_INTERFACES)
         .collect()
 }
@@ -52,6 +56,17 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
             .map(|bond| bond.members.iter().map(ToString::to_string).collect()),
         streams: interface.bond.as_ref().and_then(Bond::streams),
         settings: settings(interface),
+        idle: idle(interface, all).filter(|_| !local::is_among(interface, excluded)),
+    }
+}
+
+/// Returns the reason why an interface that could have a cable carries nothing.
+fn idle(interface: &Interface, all: &[Interface]) -> Option<Idle> {
+    match interface.candidate(all).err()? {
+        LeftOut::Down => Some(Idle::Down),
+        LeftOut::NoCarrier => Some(Idle::NoCarrier),
+        LeftOut::NoAddress => Some(Idle::NoAddress),
+        _ => None,
     }
 }
 

@@ -5,10 +5,10 @@ use std::{
     net::IpAddr,
 };
 
-use nicstripe_link::{Interface, InterfaceAddress, InterfaceName, LeftOut as Why};
+use nicstripe_link::{Interface, InterfaceAddress, InterfaceName};
 use nicstripe_proto::{
     BitRate, PathId,
-    message::PeerInterface,
+    message::{Idle, PeerInterface},
     pairing::{Candidate, Explanation, Fact, Failure, LeftOut, Pairing, Preference, Side},
 };
 
@@ -16,7 +16,6 @@ use super::{
     linker::{Linked, LinkerConfig},
     local,
     plan::Facts,
-    request::SessionSettings,
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
@@ -33,9 +32,6 @@ pub struct LinkSurvey {
     pub links: Vec<SurveyedLink>,
     /// Interfaces of both machines that no link uses.
     pub unused: Vec<UnusedInterface>,
-    /// Interfaces of this machine that could have a cable, but are down, or have no carrier or no
-    /// address. Empty if the caller chose the links.
-    pub missing: Vec<UnusedInterface>,
     /// Commands for an administrator that may make failed links work.
     pub remedies: Vec<LinkRemedy>,
     /// Theoretical goodput of all links together towards the peer; `None` unless it is known for
@@ -149,24 +145,11 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
     links.retain(|link| is_only_contact || link.reason != LinkReason::Contact);
     let failures = failures(known.pairing, &links);
     let explained = known.pairing.explain(known.taken);
-    let mut unused: Vec<UnusedInterface> = explained
+    let unused: Vec<UnusedInterface> = explained
         .into_iter()
         .filter_map(|one| unused(one, known, &failures))
         .filter(|unused| !is_used(&links, unused))
         .collect();
-    let mut missing = missing(known.interfaces, &known.config.settings);
-    missing.retain(|one| !is_used(&links, one));
-    // The plan contains only interfaces that are up.
-    let is_listed = |one: &UnusedInterface| {
-        let mut listed = unused.iter().filter(|other| !other.is_peers);
-        listed.any(|other| other.interface == one.interface)
-    };
-    let unlisted: Vec<_> = missing
-        .iter()
-        .filter(|one| !is_listed(one))
-        .cloned()
-        .collect();
-    unused.extend(unlisted);
     let rates: Option<u64> = links
         .iter()
         .map(|link| link.theory.map(|rate| rate.0))
@@ -176,33 +159,8 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         remedies: remedies(&failures, &known.facts.local, &known.facts.remote),
         links,
         unused,
-        missing,
         is_probing: false,
     }
-}
-
-/// Returns the interfaces that could have a cable, but are down, or have no carrier or no address.
-fn missing(interfaces: &[Interface], settings: &SessionSettings) -> Vec<UnusedInterface> {
-    if !settings.is_automatic() {
-        return Vec::new();
-    }
-    let chosen = interfaces
-        .iter()
-        .filter(|interface| !local::is_among(interface, &settings.excluded));
-    let why = |interface: &Interface| match interface.candidate(interfaces) {
-        Err(why @ Why::Down) => Some(format!("{why}: ip link set {} up", interface.name)),
-        Err(why @ (Why::NoCarrier | Why::NoAddress)) => Some(why.to_string()),
-        _ => None,
-    };
-    let missing = chosen.filter_map(|interface| {
-        Some(UnusedInterface {
-            is_peers: false,
-            interface: interface.name.to_string(),
-            why: why(interface)?,
-            failed: false,
-        })
-    });
-    missing.collect()
 }
 
 fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
@@ -303,16 +261,27 @@ fn unused(
     let texts: Vec<String> = texts.into_iter().collect();
     let failed = known.config.settings.is_automatic()
         && tried().any(|(candidate, failure)| was_meant(candidate, failure));
+    let (local, remote) = (&known.facts.local, &known.facts.remote);
+    let (side, other) = match is_peers {
+        true => (remote, local),
+        false => (local, remote),
+    };
+    let own = side.iter().find(|own| own.name == interface);
+    let idle = own.and_then(|own| own.idle);
+    let is_automatic = known.config.settings.is_automatic();
     let why = match why {
-        _ if !known.config.settings.is_automatic() => "other interfaces were named".to_owned(),
+        _ if !is_automatic => "other interfaces were named".to_owned(),
+        _ if let Some(idle) = idle => idle_text(idle, &interface, is_peers),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
+        // One that is idle may be its counterpart.
+        LeftOut::NothingInCommon if has_idle(other) => no_free(is_peers).to_owned(),
         LeftOut::NothingInCommon => {
-            "no shared subnet with the peer, no link-local addresses at both ends".to_owned()
+            "no subnet shared with the peer, no link-local addresses at both ends".to_owned()
         }
         LeftOut::NotPermitted => "no address of the requested IP version".to_owned(),
         LeftOut::AwaitsProbe => "no answer yet".to_owned(),
-        LeftOut::PeerHasNoMore => "its peer interfaces are used by other links".to_owned(),
+        LeftOut::PeerHasNoMore => no_free(is_peers).to_owned(),
         LeftOut::Failed(failed) => match failed.first() {
             Some((candidate, failure)) => failure_text(candidate, failure),
             None => "no answer".to_owned(),
@@ -323,8 +292,9 @@ fn unused(
         interface,
         why,
         failed,
+        is_card: is_automatic && own.is_some_and(|own| own.candidate || own.idle.is_some()),
     };
-    if !is_peers && texts.is_empty() {
+    if !is_peers && idle.is_none() && texts.is_empty() {
         refine(
             &mut unused,
             known.interfaces,
@@ -332,6 +302,27 @@ fn unused(
         );
     }
     Some(unused)
+}
+
+fn has_idle(side: &[PeerInterface]) -> bool {
+    side.iter().any(|interface| interface.idle.is_some())
+}
+
+/// Returns the reason of an interface whose counterparts are all in use or idle.
+fn no_free(is_peers: bool) -> &'static str {
+    match is_peers {
+        true => "no free interface here",
+        false => "no free interface at the peer",
+    }
+}
+
+/// Returns the reason of an idle interface, with the command that enables it.
+fn idle_text(idle: Idle, interface: &str, is_peers: bool) -> String {
+    match (idle, is_peers) {
+        (Idle::Down, false) => format!("{idle}: ip link set {interface} up"),
+        (Idle::Down, true) => format!("{idle}; there: ip link set {interface} up"),
+        _ => idle.to_string(),
+    }
 }
 
 /// Returns true if a link was expected between the two ends: they share a subnet, or a machine

@@ -275,7 +275,11 @@ impl Tally {
                 wire_bytes,
                 goodput: BitRate(0),
                 theory,
-                state: connection.state.clone(),
+                state: match &connection.state {
+                    // The reason why it would have carried nothing.
+                    LinkState::LeftOut(_) if bytes > 0 => LinkState::LeftOut(REPLACED.to_owned()),
+                    state => state.clone(),
+                },
                 verified: connection.verified,
                 interface_bytes: None,
                 path_mtu: connection.path_mtu,
@@ -286,6 +290,9 @@ impl Tally {
         }
     }
 }
+
+/// State of a link that carried data and yielded to another.
+pub(super) const REPLACED: &str = "replaced by another link";
 
 /// Returns true if two paths are connections of the same link.
 fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
@@ -323,6 +330,19 @@ mod tests {
         });
         connection.retired = retired;
         connection
+    }
+
+    #[test]
+    fn a_first_contact_that_carried_everything_is_not_said_to_be_only_that() {
+        let mut tally = Tally::new(Instant::now());
+        let left_out = || LinkState::LeftOut("used for the first contact only".into());
+        for (remote, bytes) in [(1, 100), (2, 0)] {
+            let mut first = connection("eth1", None, [10, 0, 0, remote], true);
+            first.state = left_out();
+            tally.add_link(&first, (bytes, bytes), KernelView::default(), None);
+        }
+        let states = [LinkState::LeftOut(REPLACED.into()), left_out()];
+        assert!(tally.links.iter().map(|link| &link.state).eq(&states));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Network interfaces of a peer, and announcements of connections to them.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
-use minicbor::{Decode, Encode};
+use minicbor::{
+    Decode, Decoder, Encode, Encoder, decode,
+    encode::{self, Write},
+};
 
 /// Network interface of a peer, as described by the peer. The description is untrusted until a
 /// probe confirms it.
@@ -43,6 +46,61 @@ pub struct PeerInterface {
     /// Kernel settings that affect IPv4 if one subnet has several interfaces; `None` if unknown.
     #[n(10)]
     pub settings: Option<Ipv4Settings>,
+    /// Reason why the interface carries nothing, if a cable could make it a link; `None` for all
+    /// other interfaces.
+    #[n(11)]
+    pub idle: Option<Idle>,
+}
+
+/// Reason why an interface that could have a cable carries nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// An administrator has disabled the interface.
+    Down,
+    /// No cable is plugged in, or nothing is active at its far end.
+    NoCarrier,
+    /// The interface has no address, not even a link-local one.
+    NoAddress,
+    /// A reason that this version does not know.
+    Other,
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Down => "down",
+            Self::NoCarrier => "no carrier",
+            Self::NoAddress => "no address",
+            Self::Other => "not ready",
+        })
+    }
+}
+
+impl<C> Encode<C> for Idle {
+    fn encode<W: Write>(
+        &self,
+        encoder: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        encoder.u8(match self {
+            Self::Down => 0,
+            Self::NoCarrier => 1,
+            Self::NoAddress => 2,
+            Self::Other => u8::MAX,
+        })?;
+        Ok(())
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Idle {
+    fn decode(decoder: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        Ok(match decoder.u8()? {
+            0 => Self::Down,
+            1 => Self::NoCarrier,
+            2 => Self::NoAddress,
+            _ => Self::Other,
+        })
+    }
 }
 
 impl PeerInterface {
@@ -61,6 +119,7 @@ impl PeerInterface {
             members: None,
             streams: None,
             settings: None,
+            idle: None,
         }
     }
 }

@@ -808,8 +808,19 @@ fn any_interface() -> impl Strategy<Value = PeerInterface> {
         any::<Option<u8>>(),
         option::of(settings),
     );
-    (seen, known).prop_map(
-        |((name, index, addresses, mtu, candidate), (rates, mac, members, streams, settings))| {
+    let idle = prop_oneof![
+        Just(None),
+        Just(Some(Idle::Down)),
+        Just(Some(Idle::NoCarrier)),
+        Just(Some(Idle::NoAddress)),
+        Just(Some(Idle::Other)),
+    ];
+    (seen, known, idle).prop_map(
+        |(
+            (name, index, addresses, mtu, candidate),
+            (rates, mac, members, streams, settings),
+            idle,
+        )| {
             PeerInterface {
                 name,
                 index,
@@ -822,6 +833,7 @@ fn any_interface() -> impl Strategy<Value = PeerInterface> {
                 members,
                 streams,
                 settings,
+                idle,
             }
         },
     )
@@ -885,10 +897,11 @@ fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message(
             arp_announce: 1,
             rp_filter: 2,
         }),
+        idle: Some(Idle::NoCarrier),
     };
     assert_eq!(
         hex(&minicbor::to_vec(&interface).unwrap()),
-        "ab00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa3000001010202"
+        "ac00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa30000010102020b01"
     );
     let long = PeerAddress {
         ip: IpAddr::from([0xff; 16]),

@@ -14,6 +14,7 @@ use crate::{
     session::{
         input::{Input, LinkNews, PathSink},
         path_connection::{Established, PathConnection, PathPlan},
+        tally::REPLACED,
     },
     text::logged::{logged, logged_error},
     wire::stream::{Loads, Stream},
@@ -204,7 +205,7 @@ impl Driver {
             let why = if connection.plan.contact_only {
                 "used for the first contact only"
             } else {
-                "replaced by another link"
+                REPLACED
             };
             self.report_link(path, LinkState::LeftOut(why.into()));
         }
