@@ -4,7 +4,7 @@ use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{Outcome, content, number, tests, text, trial::Test};
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights, side};
+use crate::hosts::{Hosts, MIB, Rights, ip, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_link_that_is_not_there_is_an_error_that_names_those_that_are,
@@ -23,6 +23,57 @@ pub(crate) const TESTS: &[Test] = tests![
     one_fast_card_serves_two_interfaces_of_the_peer,
     two_named_cards_share_an_interface_of_the_peer,
 ];
+
+/// Tests that change interfaces with `ip`.
+pub(crate) const TESTS_WITH_IP: &[Test] = tests![
+    an_alternative_name_names_the_interface_at_both_ends,
+    the_unspecified_address_is_listened_on_at_every_interface,
+];
+
+fn an_alternative_name_names_the_interface_at_both_ends() {
+    let lab = Lab::builder().links(cables()).build().unwrap();
+    for host in [Host::A, Host::B] {
+        ip(&lab, host, "link property add dev eth2 altname lan0");
+    }
+    let hosts = Hosts::serving_with(lab, &["--interface", "lan0", "--interface", "eth2"]);
+    hosts.client.write("source", b"bytes");
+    for options in [&["--link", "lan0"][..], &["--link", "lan0=10.77.2.2"]] {
+        let cp = [options, &["--json", "-f", "source", "10.77.2.2:"]].concat();
+        let report = hosts.cp(&cp).expect(0).document();
+        let links = report["links"].as_array().unwrap();
+        let used: Vec<&str> = links.iter().map(|link| text(link, "interface")).collect();
+        assert_eq!(used, ["eth2"], "{options:?}: {report:#}");
+    }
+    let twice = hosts.cp(&["--link", "lan0", "--link", "eth2", "source", "10.77.2.2:"]);
+    twice.expect(10).error(&["link eth2 "]);
+}
+
+fn the_unspecified_address_is_listened_on_at_every_interface() {
+    for (listen, reached, other) in [
+        (
+            &["--listen", "0.0.0.0"][..],
+            &["10.77.1.2:", "10.77.2.2:"][..],
+            Some("b:"),
+        ),
+        (&["--listen", "[::]"], &["b:"], Some("10.77.1.2:")),
+        (
+            &["--listen", "0.0.0.0", "--listen", "[::]"],
+            &["b:", "10.77.1.2:", "10.77.2.2:"],
+            None,
+        ),
+    ] {
+        let lab = Lab::builder().links(cables()).build().unwrap();
+        let hosts = Hosts::serving_with(lab, listen);
+        hosts.client.write("source", b"bytes");
+        // Refused at first, so that no address is remembered.
+        if let Some(target) = other {
+            hosts.cp(&["source", target]).expect(10);
+        }
+        for target in reached {
+            hosts.cp(&["-f", "source", target]).expect(0);
+        }
+    }
+}
 
 /// Checks the closing line of a copy, and the lines of `links`, for a second card of this machine
 /// that carries nothing.

@@ -7,12 +7,9 @@ use std::{
 };
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
-use nicstripe_testkit::{
-    Daemon, content, tests,
-    trial::{Test, is_installed},
-};
+use nicstripe_testkit::{Daemon, content, tests, trial::Test};
 
-use crate::hosts::{Hosts, MIB, Rights, introduce, side};
+use crate::hosts::{Hosts, MIB, Rights, introduce, ip, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     with_our_own_first_cable_unplugged_the_second_reaches_the_peer,
@@ -29,11 +26,6 @@ pub(crate) const TESTS_WITH_IP: &[Test] = tests![
     an_address_that_no_interface_shares_fails_at_once_and_says_why,
     a_filter_on_the_way_is_told_apart_from_silence,
 ];
-
-/// Returns the reason why [`TESTS_WITH_IP`] cannot run here.
-pub(crate) fn obstacle() -> Option<String> {
-    (!is_installed("ip")).then(|| "ip is not installed".to_owned())
-}
 
 /// Maximum time until the first data of a copy. The connection timeout is longer than this, because
 /// a host may have to wake up.
@@ -123,19 +115,14 @@ fn of_several_addresses_a_silent_one_costs_a_second() {
     );
 }
 
-/// Runs `ip` with `arguments` on the client's host.
-fn ip(lab: &Lab, arguments: &str) {
-    let mut command = lab.command(Host::A, "ip");
-    let done = command.args(arguments.split(' ')).output().unwrap();
-    assert!(done.status.success(), "ip {arguments}: {done:?}");
-}
-
 /// Returns hosts that are joined by two cables, with a source file, after `ip` changed the
 /// client's host.
 fn changed_by(changes: &[&str]) -> Hosts {
     let lab = Lab::builder().links([LinkSpec::mbit(200); 2]);
     let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::None, Rights::None);
-    changes.iter().for_each(|change| ip(&hosts.lab, change));
+    changes
+        .iter()
+        .for_each(|change| ip(&hosts.lab, Host::A, change));
     hosts.client.write("source", content(16 * MIB));
     hosts
 }
@@ -180,11 +167,7 @@ fn an_address_that_no_interface_shares_fails_at_once_and_says_why() {
 /// The peer's kernel rejects connections by ICMP, as a firewall with a `reject` rule does.
 fn a_filter_on_the_way_is_told_apart_from_silence() {
     let hosts = changed_by(&[]);
-    let on_b = |arguments: &str| {
-        let mut command = hosts.lab.command(Host::B, "ip");
-        let done = command.args(arguments.split(' ')).output().unwrap();
-        assert!(done.status.success(), "ip {arguments}: {done:?}");
-    };
+    let on_b = |arguments: &str| ip(&hosts.lab, Host::B, arguments);
     // Without forwarding the kernel reports an unreachable host instead.
     for setting in ["ipv4/conf/all", "ipv4/conf/eth1", "ipv6/conf/all"] {
         let name = format!("net/{setting}/forwarding");
