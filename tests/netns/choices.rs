@@ -1,7 +1,10 @@
 //! Tests of messages about requested interfaces that cannot be used, and of `nicstripe links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-use nicstripe_testkit::{Outcome, content, number, tests, text, trial::Test};
+use nicstripe_testkit::{
+    Outcome, content, number, tests, text,
+    trial::{Completion, Test},
+};
 use serde_json::Value;
 
 use crate::hosts::{Hosts, MIB, Rights, ip, side};
@@ -28,7 +31,42 @@ pub(crate) const TESTS: &[Test] = tests![
 pub(crate) const TESTS_WITH_IP: &[Test] = tests![
     an_alternative_name_names_the_interface_at_both_ends,
     the_unspecified_address_is_listened_on_at_every_interface,
+    macvlans_of_one_card_are_one_cable,
 ];
+
+fn macvlans_of_one_card_are_one_cable() -> Completion {
+    let lab = Lab::builder().links(cables()).build().unwrap();
+    let mut first = lab.command(Host::A, "ip");
+    first.args([
+        "link", "add", "link", "eth1", "name", "mac0", "type", "macvlan",
+    ]);
+    if !first.status().unwrap().success() {
+        return Completion::ignored_with("the kernel has no macvlan");
+    }
+    for (host, end) in [(Host::A, 1), (Host::B, 2)] {
+        for subnet in [3, 4] {
+            let name = format!("mac{subnet}");
+            let link = format!("link add link eth2 name {name} type macvlan mode bridge");
+            ip(&lab, host, &link);
+            ip(
+                &lab,
+                host,
+                &format!("address add 10.77.{subnet}.{end}/24 dev {name}"),
+            );
+            ip(&lab, host, &format!("link set {name} up"));
+        }
+    }
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    hosts.client.write("source", content(32 * MIB));
+    let copied = hosts.cp(&["--json", "source", "10.77.1.2:"]).expect(0);
+    let report = copied.document();
+    let used = report["links"].as_array().unwrap();
+    assert_eq!(used.len(), 2, "{report:#}");
+    let listed = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
+    assert!(listed.contains("shares the cable of "), "{listed}");
+    assert!(listed.contains("\n2 links, "), "{listed}");
+    Completion::Completed
+}
 
 fn an_alternative_name_names_the_interface_at_both_ends() {
     let lab = Lab::builder().links(cables()).build().unwrap();

@@ -52,6 +52,7 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
             .map(|bond| bond.members.iter().map(ToString::to_string).collect()),
         streams: interface.bond.as_ref().and_then(Bond::streams),
         settings: settings(interface),
+        card: interface.card(all).map(|card| card.name.to_string()),
     }
 }
 

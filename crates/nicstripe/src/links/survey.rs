@@ -301,10 +301,12 @@ fn unused(
         .map(|(candidate, failure)| failure_text(candidate, failure))
         .collect();
     let texts: Vec<String> = texts.into_iter().collect();
-    let failed = known.config.settings.is_automatic()
+    let failed = !matches!(why, LeftOut::SharesCable(_))
+        && known.config.settings.is_automatic()
         && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
         _ if !known.config.settings.is_automatic() => "other interfaces were named".to_owned(),
+        LeftOut::SharesCable(with) => format!("shares the cable of {with}, which is used"),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
         LeftOut::NothingInCommon => {

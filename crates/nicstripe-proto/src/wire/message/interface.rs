@@ -43,6 +43,10 @@ pub struct PeerInterface {
     /// Kernel settings that affect IPv4 if one subnet has several interfaces; `None` if unknown.
     #[n(10)]
     pub settings: Option<Ipv4Settings>,
+    /// Name of the interface whose cable this one shares, such as the card of a VLAN or macvlan;
+    /// `None` for its own cable. Not announced: unknown of a peer.
+    #[cbor(skip)]
+    pub card: Option<String>,
 }
 
 impl PeerInterface {
@@ -61,6 +65,7 @@ impl PeerInterface {
             members: None,
             streams: None,
             settings: None,
+            card: None,
         }
     }
 }

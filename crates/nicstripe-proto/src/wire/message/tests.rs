@@ -818,6 +818,7 @@ fn any_interface() -> impl Strategy<Value = PeerInterface> {
                 members,
                 streams,
                 settings,
+                card: None,
             }
         },
     )
@@ -881,6 +882,7 @@ fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message(
             arp_announce: 1,
             rp_filter: 2,
         }),
+        card: None,
     };
     assert_eq!(
         hex(&minicbor::to_vec(&interface).unwrap()),
