@@ -1,10 +1,13 @@
 //! Tests of messages about requested interfaces that cannot be used, and of `nicstripe links HOST`.
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
-use nicstripe_testkit::{Outcome, content, number, tests, text, trial::Test};
+use nicstripe_testkit::{
+    Outcome, content, number, tests, text,
+    trial::{Completion, Test},
+};
 use serde_json::Value;
 
-use crate::hosts::{Hosts, MIB, Rights, side};
+use crate::hosts::{Hosts, MIB, Rights, ip, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     a_link_that_is_not_there_is_an_error_that_names_those_that_are,
@@ -24,6 +27,92 @@ pub(crate) const TESTS: &[Test] = tests![
     one_fast_card_serves_two_interfaces_of_the_peer,
     two_named_cards_share_an_interface_of_the_peer,
 ];
+
+/// Tests that change interfaces with `ip`.
+pub(crate) const TESTS_WITH_IP: &[Test] = tests![
+    an_alternative_name_names_the_interface_at_both_ends,
+    the_unspecified_address_is_listened_on_at_every_interface,
+    macvlans_of_one_card_are_one_cable,
+];
+
+fn macvlans_of_one_card_are_one_cable() -> Completion {
+    let lab = Lab::builder().links(cables()).build().unwrap();
+    let mut first = lab.command(Host::A, "ip");
+    first.args([
+        "link", "add", "link", "eth1", "name", "mac0", "type", "macvlan",
+    ]);
+    if !first.status().unwrap().success() {
+        return Completion::ignored_with("the kernel has no macvlan");
+    }
+    for (host, end) in [(Host::A, 1), (Host::B, 2)] {
+        for subnet in [3, 4] {
+            let name = format!("mac{subnet}");
+            let link = format!("link add link eth2 name {name} type macvlan mode bridge");
+            ip(&lab, host, &link);
+            ip(
+                &lab,
+                host,
+                &format!("address add 10.77.{subnet}.{end}/24 dev {name}"),
+            );
+            ip(&lab, host, &format!("link set {name} up"));
+        }
+    }
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    hosts.client.write("source", content(32 * MIB));
+    let copied = hosts.cp(&["--json", "source", "10.77.1.2:"]).expect(0);
+    let report = copied.document();
+    let used = report["links"].as_array().unwrap();
+    assert_eq!(used.len(), 2, "{report:#}");
+    let listed = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
+    assert!(listed.contains("shares the cable of "), "{listed}");
+    assert!(listed.contains("\n2 links, "), "{listed}");
+    Completion::Completed
+}
+
+fn an_alternative_name_names_the_interface_at_both_ends() {
+    let lab = Lab::builder().links(cables()).build().unwrap();
+    for host in [Host::A, Host::B] {
+        ip(&lab, host, "link property add dev eth2 altname lan0");
+    }
+    let hosts = Hosts::serving_with(lab, &["--interface", "lan0", "--interface", "eth2"]);
+    hosts.client.write("source", b"bytes");
+    for options in [&["--link", "lan0"][..], &["--link", "lan0=10.77.2.2"]] {
+        let cp = [options, &["--json", "-f", "source", "10.77.2.2:"]].concat();
+        let report = hosts.cp(&cp).expect(0).document();
+        let links = report["links"].as_array().unwrap();
+        let used: Vec<&str> = links.iter().map(|link| text(link, "interface")).collect();
+        assert_eq!(used, ["eth2"], "{options:?}: {report:#}");
+    }
+    let twice = hosts.cp(&["--link", "lan0", "--link", "eth2", "source", "10.77.2.2:"]);
+    twice.expect(10).error(&["link eth2 "]);
+}
+
+fn the_unspecified_address_is_listened_on_at_every_interface() {
+    for (listen, reached, other) in [
+        (
+            &["--listen", "0.0.0.0"][..],
+            &["10.77.1.2:", "10.77.2.2:"][..],
+            Some("b:"),
+        ),
+        (&["--listen", "[::]"], &["b:"], Some("10.77.1.2:")),
+        (
+            &["--listen", "0.0.0.0", "--listen", "[::]"],
+            &["b:", "10.77.1.2:", "10.77.2.2:"],
+            None,
+        ),
+    ] {
+        let lab = Lab::builder().links(cables()).build().unwrap();
+        let hosts = Hosts::serving_with(lab, listen);
+        hosts.client.write("source", b"bytes");
+        // Refused at first, so that no address is remembered.
+        if let Some(target) = other {
+            hosts.cp(&["source", target]).expect(10);
+        }
+        for target in reached {
+            hosts.cp(&["-f", "source", target]).expect(0);
+        }
+    }
+}
 
 /// Checks the closing line of a copy, and the lines of `links`, for a second card of either machine
 /// that carries nothing.

@@ -9,13 +9,22 @@ use std::{
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
 use nicstripe_testkit::{Daemon, content, tests, trial::Test};
 
-use crate::hosts::{Hosts, MIB, Rights, introduce, side};
+use crate::hosts::{Hosts, MIB, Rights, introduce, ip, side};
 
 pub(crate) const TESTS: &[Test] = tests![
     with_our_own_first_cable_unplugged_the_second_reaches_the_peer,
     with_our_own_first_cable_silent_the_second_reaches_the_peer,
     with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met,
     of_several_addresses_a_silent_one_costs_a_second,
+];
+
+/// Tests that change routes and rules with `ip`.
+pub(crate) const TESTS_WITH_IP: &[Test] = tests![
+    without_a_route_the_interface_in_the_subnet_reaches_the_peer,
+    a_rule_that_rejects_what_is_not_bound_does_not_hide_the_peer,
+    a_default_route_elsewhere_does_not_hide_the_interface_in_the_subnet,
+    an_address_that_no_interface_shares_fails_at_once_and_says_why,
+    a_filter_on_the_way_is_told_apart_from_silence,
 ];
 
 /// Maximum time until the first data of a copy. The connection timeout is longer than this, because
@@ -104,4 +113,82 @@ fn of_several_addresses_a_silent_one_costs_a_second() {
         },
         "b:target",
     );
+}
+
+/// Returns hosts that are joined by two cables, with a source file, after `ip` changed the
+/// client's host.
+fn changed_by(changes: &[&str]) -> Hosts {
+    let lab = Lab::builder().links([LinkSpec::mbit(200); 2]);
+    let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::None, Rights::None);
+    changes
+        .iter()
+        .for_each(|change| ip(&hosts.lab, Host::A, change));
+    hosts.client.write("source", content(16 * MIB));
+    hosts
+}
+
+fn without_a_route_the_interface_in_the_subnet_reaches_the_peer() {
+    let hosts = changed_by(&[
+        "address change 10.77.1.1/24 dev eth1 noprefixroute",
+        "address change 10.77.2.1/24 dev eth2 noprefixroute",
+        "route flush table main",
+    ]);
+    ["10.77.1.2:target", "10.77.2.2:target", "b:target"]
+        .iter()
+        .for_each(|target| copies(&hosts, target));
+}
+
+fn a_rule_that_rejects_what_is_not_bound_does_not_hide_the_peer() {
+    for action in ["unreachable", "prohibit", "blackhole"] {
+        let hosts = changed_by(&[&format!("rule add pref 50 to 10.77.0.0/16 {action}")]);
+        copies(&hosts, "10.77.1.2:target");
+    }
+}
+
+fn a_default_route_elsewhere_does_not_hide_the_interface_in_the_subnet() {
+    let hosts = changed_by(&[
+        "address change 10.77.1.1/24 dev eth1 noprefixroute",
+        "route del 10.77.1.0/24",
+        "route add default via 10.77.2.99",
+    ]);
+    copies(&hosts, "10.77.1.2:target");
+}
+
+fn an_address_that_no_interface_shares_fails_at_once_and_says_why() {
+    let hosts = changed_by(&[]);
+    let begun = Instant::now();
+    hosts.cp(&["source", "192.0.2.9:"]).expect(10).error(&[
+        "cannot connect to 192.0.2.9:",
+        "Network is unreachable (os error 101), and no usable interface has an address in its subnet",
+    ]).hint(&["ip route get 192.0.2.9"]);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+/// The peer's kernel rejects connections by ICMP, as a firewall with a `reject` rule does.
+fn a_filter_on_the_way_is_told_apart_from_silence() {
+    let hosts = changed_by(&[]);
+    let on_b = |arguments: &str| ip(&hosts.lab, Host::B, arguments);
+    // Without forwarding the kernel reports an unreachable host instead.
+    for setting in ["ipv4/conf/all", "ipv4/conf/eth1", "ipv6/conf/all"] {
+        let name = format!("net/{setting}/forwarding");
+        hosts.lab.set_sysctl(Host::B, &name, "1").unwrap();
+    }
+    for family in ["-4", "-6"] {
+        on_b(&format!("{family} rule add pref 100 lookup local"));
+        on_b(&format!("{family} rule del pref 0"));
+        on_b(&format!(
+            "{family} rule add pref 50 iif eth1 ipproto tcp prohibit"
+        ));
+    }
+    let link_local = hosts.lab.link_local(Host::B, 0).unwrap().unwrap();
+    for host in ["10.77.1.2".to_owned(), format!("[{link_local}%eth1]")] {
+        let begun = Instant::now();
+        let outcome = hosts.cp(&["source", &format!("{host}:")]).expect(10);
+        let outcome = outcome.error(&[" rejects it (ICMP: administratively prohibited)"]);
+        outcome.hint(&[
+            "allow TCP port",
+            "in the firewall of the machine that rejects it",
+        ]);
+        assert!(begun.elapsed() < SOON, "{host}: {:?}", begun.elapsed());
+    }
 }

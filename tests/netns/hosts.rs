@@ -3,7 +3,7 @@
 use std::{process::Command, sync::Arc};
 
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
-use nicstripe_testkit::{Daemon, Outcome, Process, Side, program};
+use nicstripe_testkit::{Daemon, Outcome, Process, Side, program, trial::is_installed};
 use tempfile::TempDir;
 
 /// Lab with a daemon on host B that serves files to a client on host A.
@@ -90,6 +90,18 @@ impl Hosts {
                 .collect(),
         )
     }
+}
+
+/// Runs `ip` with `arguments`, separated by spaces, on a host of the lab.
+pub(crate) fn ip(lab: &Lab, host: Host, arguments: &str) {
+    let mut command = lab.command(host, "ip");
+    let done = command.args(arguments.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {arguments}: {done:?}");
+}
+
+/// Returns the reason why tests that run [`ip`] cannot run here.
+pub(crate) fn obstacle_to_ip() -> Option<String> {
+    (!is_installed("ip")).then(|| "ip is not installed".to_owned())
 }
 
 /// Privileges of commands on their simulated host.

@@ -84,7 +84,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 30] = [
+    let groups: [Group; 32] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -105,6 +105,8 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (trees::TESTS, none),
         (tunnels::TESTS, none),
         (unreached::TESTS, none),
+        (contacts::TESTS_WITH_IP, hosts::obstacle_to_ip),
+        (choices::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (disks::TESTS, disks::obstacle),
         (powercuts::TESTS, powercuts::obstacle),
         (backups::TESTS_WITH_RESTIC, restic::obstacle),

@@ -4,6 +4,7 @@ use std::{
     error,
     io::{self, ErrorKind},
     iter::successors,
+    net::SocketAddr,
     path::PathBuf,
 };
 
@@ -74,12 +75,9 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
         Error::Connect { address, .. } | Error::Protocol { address, .. } if address.port() == SSH => {
             Some(format!("port {SSH} is ssh's; the daemon's is {DEFAULT_PORT}, without -P"))
         }
-        Error::Connect { address, source } => Some(match source.kind() {
-            ErrorKind::ConnectionRefused => {
-                format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(address.port()))
-            }
-            _ => format!("check that the machine is on, the cable plugged in, and TCP port {} open in its firewall", address.port()),
-        }),
+        Error::Connect { address, source } => Some(of_answer(*address, source).unwrap_or_else(|| {
+            format!("check that the machine is on, the cable plugged in, and TCP port {} open in its firewall", address.port())
+        })),
         Error::Unreachable(unreached) => Some(of_unreached(unreached)),
         Error::UntrustedPeer { host, key } => Some(of_untrusted(host, key)),
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
@@ -142,6 +140,32 @@ fn of_untrusted(host: &str, key: &PublicKey) -> String {
     }
 }
 
+/// Returns the hint for a failed connection that was not merely unanswered; `None` for silence.
+fn of_answer(address: SocketAddr, source: &io::Error) -> Option<String> {
+    let (ip, port) = (address.ip(), address.port());
+    Some(match source.kind() {
+        ErrorKind::ConnectionRefused => {
+            format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(port))
+        }
+        ErrorKind::ConnectionReset => {
+            format!("something there closed the connection; check that port {port} is a nicstripe daemon's, and read its log")
+        }
+        ErrorKind::PermissionDenied if source.raw_os_error().is_some() => {
+            "a filter of this machine forbids it: check its firewall (nft list ruleset), and IPAddressDeny= of a systemd unit".to_owned()
+        }
+        ErrorKind::PermissionDenied => {
+            format!("allow TCP port {port} in the firewall of the machine that rejects it")
+        }
+        ErrorKind::NetworkUnreachable => {
+            format!("give an interface an address in the subnet of {ip}, or add a route; show the kernel's choice: ip route get {ip}; ip rule")
+        }
+        ErrorKind::HostUnreachable => {
+            format!("no machine answers at {ip}; check the address, that the machine is on, and the cable")
+        }
+        _ => return None,
+    })
+}
+
 /// Returns the checks to make if a host does not answer, the most likely cause first.
 fn of_unreached(unreached: &Unreachable) -> String {
     let Unreachable {
@@ -155,9 +179,20 @@ fn of_unreached(unreached: &Unreachable) -> String {
     let is_refused = tried
         .iter()
         .any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
+    let is_rejection = |kind| {
+        matches!(
+            kind,
+            ErrorKind::PermissionDenied | ErrorKind::ConnectionReset
+        )
+    };
+    let rejected = tried
+        .iter()
+        .find(|tried| is_rejection(tried.source.kind()))
+        .and_then(|tried| of_answer(tried.address, &tried.source));
     let checks = match cables {
         CableSearch::Answered(_) => format!("check that TCP port {port} is open in the firewall of {host}"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
+        _ if rejected.is_some() => rejected.unwrap_or_default(),
         CableSearch::Unfit(_) => "plug in a cable, or exclude fewer interfaces; list them with the reasons: nicstripe links".to_owned(),
         CableSearch::NoPeer => format!("check that {host} is on, the cable plugged in, and TCP port {port} open in its firewall"),
         // A daemon does not answer discovery probes of untrusted keys.
@@ -368,6 +403,38 @@ mod tests {
                 .unwrap()
                 .contains("TCP port 99")
         );
+    }
+
+    #[test]
+    fn each_way_to_fail_says_what_is_wrong_and_where() {
+        let of = |source: io::Error| {
+            let address = "10.0.0.2:7747".parse().unwrap();
+            hint_of(Error::Connect { address, source }).unwrap()
+        };
+        let rejected = "a filter at 10.0.0.2 rejects it";
+        for (source, said) in [
+            (ErrorKind::ConnectionRefused.into(), "nothing listens there"),
+            (
+                ErrorKind::ConnectionReset.into(),
+                "something there closed the connection",
+            ),
+            (
+                Errno::CONNRESET.into(),
+                "something there closed the connection",
+            ),
+            (Errno::PERM.into(), "a filter of this machine forbids it"),
+            (Errno::ACCESS.into(), "a filter of this machine forbids it"),
+            (
+                io::Error::new(ErrorKind::PermissionDenied, rejected),
+                "allow TCP port 7747 in the firewall of the machine that rejects it",
+            ),
+            (Errno::NETUNREACH.into(), "ip route get 10.0.0.2"),
+            (Errno::HOSTUNREACH.into(), "no machine answers at 10.0.0.2"),
+            (ErrorKind::TimedOut.into(), "check that the machine is on"),
+        ] {
+            let (kind, text) = (source.kind(), of(source));
+            assert!(text.contains(said), "{kind:?}: {text}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::interface::{
     address::InterfaceAddress,
     bond::Bond,
+    enumerate::VLAN_DEPTH,
     name::{InterfaceName, MacAddress},
 };
 
@@ -136,6 +137,20 @@ impl Interface {
             return Err(LeftOut::NoAddress);
         }
         Ok(())
+    }
+
+    /// Returns the lowest interface below this VLAN or macvlan, whose cable it shares; `None` if
+    /// there is none in `all`.
+    pub fn card<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
+        let below = |interface: &Interface| find(interface.lower?, all);
+        let mut card = below(self)?;
+        for _ in 0..VLAN_DEPTH {
+            match below(card) {
+                Some(lower) => card = lower,
+                None => break,
+            }
+        }
+        Some(card)
     }
 
     /// Returns true if `name` is the interface's name or one of its alternative names.
@@ -358,6 +373,28 @@ pub(crate) mod tests {
         assert_eq!(one.candidate(&[]), Err(LeftOut::NoCarrier));
         one.up = false;
         assert_eq!(one.candidate(&[]), Err(LeftOut::Down));
+    }
+
+    #[test]
+    fn a_vlan_shares_the_cable_of_the_lowest_interface_below_it() {
+        let over = |index, lower| Interface {
+            lower: Some(InterfaceIndex(lower)),
+            ..interface(index, &format!("vlan{index}"), InterfaceKind::Vlan, &[])
+        };
+        let card = interface(2, "eth0", InterfaceKind::Ethernet, &[]);
+        let all = [
+            card,
+            over(3, 2),
+            over(4, 3),
+            over(5, 99),
+            over(6, 7),
+            over(7, 6),
+        ];
+        let cards = all
+            .each_ref()
+            .map(|one| one.card(&all).map(|card| card.index.0));
+        assert_eq!(cards[..4], [None, Some(2), Some(2), None]);
+        assert!(cards[4].is_some(), "a circle ends");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | list interfaces and find those with a cable | [`interfaces`], [`Interface::candidate`] |
 //! | subscribe to interface changes | [`Changes`] |
 //! | listen or connect on one interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
+//! | find out who rejected a connection | [`queue_icmp_errors`], [`icmp_error`] |
 //! | discover neighbours before addresses exist | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
 //! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
 //! | read traffic counters and bond settings | [`counters`], [`Bond::streams`] |
@@ -67,7 +68,9 @@ pub use crate::{
         refusal::Refusal,
     },
     socket::{
-        arrival_interface, listen,
+        arrival_interface,
+        icmp::{IcmpError, IcmpMeaning, icmp_error, queue_icmp_errors},
+        listen,
         multicast::{
             multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour,
         },

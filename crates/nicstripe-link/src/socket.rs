@@ -5,7 +5,7 @@
 //! privileges if it is set only once per socket.
 //!
 //! `tune` sets the options of a TCP connection and `tcp_info` reads its statistics, `multicast`
-//! opens the sockets of discovery. `sockopt` is the system call for options that libraries lack.
+//! opens the sockets of discovery. `icmp` reads why a connection attempt failed. `sockopt` is the system call for options that libraries lack.
 
 use std::{
     io,
@@ -19,6 +19,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::interface::name::InterfaceName;
 
+pub(crate) mod icmp;
 pub(crate) mod multicast;
 pub(crate) mod sockopt;
 pub(crate) mod tcp_info;

@@ -44,8 +44,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR")]
     pub(super) root: Option<PathBuf>,
 
-    /// Listen on this address only; may be repeated [default: every address of every interface that
-    /// is up]
+    /// Listen on this address only, 0.0.0.0 or [::] for those of every interface; may be repeated
+    /// [default: every address of every interface that is up]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
     pub(super) listen: Vec<Listen>,
 

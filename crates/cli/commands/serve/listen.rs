@@ -85,7 +85,9 @@ pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
     let mut lines = Vec::new();
     for ListenAddress { interface, address } in listens {
         let other_version = |other: &&ListenAddress| {
-            other.interface == *interface && other.address.is_ipv4() != address.is_ipv4()
+            other.interface == *interface
+                && other.address.is_ipv4() != address.is_ipv4()
+                && other.address.port() == address.port()
         };
         let has_other_version = listens
             .iter()
@@ -172,12 +174,16 @@ mod tests {
             listen("eth2", "0.0.0.0:7"),
             listen("eth3", "10.0.0.1:7"),
             listen("eth3", "10.0.0.2:7"),
+            listen("eth4", "0.0.0.0:7"),
+            listen("eth4", "[::]:8"),
         ];
         let expected = [
             "listening on eth1, port 7",
             "listening on eth2, port 7 (IPv4 only)",
             "listening on eth3, 10.0.0.1, port 7",
             "listening on eth3, 10.0.0.2, port 7",
+            "listening on eth4, port 7 (IPv4 only)",
+            "listening on eth4, port 8 (IPv6 only)",
         ];
         assert_eq!(listening(&all), expected);
     }

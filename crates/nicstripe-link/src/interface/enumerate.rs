@@ -402,7 +402,7 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
 }
 
 /// Maximum depth of stacked VLANs; the kernel allows eight (`MAX_NEST_DEV`).
-const VLAN_DEPTH: usize = 8;
+pub(crate) const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;

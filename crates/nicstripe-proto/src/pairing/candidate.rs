@@ -36,6 +36,16 @@ pub struct PathEnd {
     pub address: IpAddr,
     /// Rate of the interface in bit/s, by line rate or traffic shaper; `None` if unknown.
     pub rate_bps: Option<u64>,
+    /// Name of the interface whose cable this one shares; `None` for its own cable.
+    pub card: Option<String>,
+}
+
+impl PathEnd {
+    /// Returns the name of the interface that has the cable. Ends with the same name share one
+    /// cable.
+    pub(super) fn cable(&self) -> &str {
+        self.card.as_deref().unwrap_or(&self.interface)
+    }
 }
 
 /// End of a candidate: at this machine or at the peer.
@@ -79,11 +89,9 @@ impl Candidate {
         }
     }
 
-    /// Returns true if both candidates use the same local interface or the same interface of the
-    /// peer.
+    /// Returns true if both candidates use the same cable of this machine or of the peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
-        self.local.interface == other.local.interface
-            || self.remote.interface == other.remote.interface
+        self.local.cable() == other.local.cable() || self.remote.cable() == other.remote.cable()
     }
 }
 
@@ -235,6 +243,7 @@ fn candidate(
             .into_iter()
             .chain(interface.egress_limit_bps)
             .min(),
+        card: interface.card.clone(),
     };
     let (local, remote) = (end(ours), end(theirs));
     Candidate {

@@ -2,7 +2,7 @@
 //! the user.
 
 use super::{
-    candidate::{Candidate, Preference},
+    candidate::{Candidate, End, Preference},
     machine::Pairing,
     matching::{has_room, is_free},
     state::{Failure, State},
@@ -63,6 +63,8 @@ pub enum LeftOut {
     NotPermitted,
     /// The interface has candidates with unanswered probes.
     AwaitsProbe,
+    /// The interface shares its cable with this one, which has a link.
+    SharesCable(String),
     /// All matching interfaces of the other machine are in use, or have links that are at least as
     /// good.
     PeerHasNoMore,
@@ -161,6 +163,13 @@ impl Pairing {
         let failed: Vec<(Candidate, Failure)> = permitted.iter().filter_map(failure).collect();
         let is_idle =
             |candidate: &Candidate| is_free(candidate, taken) && has_room(candidate, plan.iter());
+        let sharing = permitted.first().and_then(|own| {
+            let mut links = plan.iter().map(|link| side.end().of(link));
+            links.find(|link| link.cable() == side.end().of(own).cable())
+        });
+        if let Some(link) = sharing.filter(|_| failed.len() < permitted.len()) {
+            return LeftOut::SharesCable(link.interface.clone());
+        }
         match permitted.len() {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),
@@ -174,11 +183,15 @@ impl Pairing {
 }
 
 impl Side {
+    fn end(self) -> End {
+        match self {
+            Self::Local => End::Local,
+            Self::Remote => End::Remote,
+        }
+    }
+
     /// Returns the name of the interface at this machine's end of the candidate.
     fn interface(self, candidate: &Candidate) -> &str {
-        match self {
-            Self::Local => &candidate.local.interface,
-            Self::Remote => &candidate.remote.interface,
-        }
+        &self.end().of(candidate).interface
     }
 }

@@ -436,12 +436,12 @@ impl Pairing {
             .collect()
     }
 
-    /// Returns true if at least one of the candidate's interfaces has no link in use.
+    /// Returns true if at least one of the candidate's cables has no link in use.
     fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
         let is_idle = |end: &End| {
             self.in_use
                 .values()
-                .all(|other| end.of(other).interface != end.of(candidate).interface)
+                .all(|other| end.of(other).cable() != end.of(candidate).cable())
         };
         End::BOTH.iter().any(is_idle)
     }

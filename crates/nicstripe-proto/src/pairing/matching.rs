@@ -97,7 +97,8 @@ fn slots(end: &PathEnd, fastest: u64) -> u64 {
     (counted(end.rate_bps) / fastest.max(1)).max(1)
 }
 
-/// Returns true if both interfaces of the candidate can serve it in addition to `links`.
+/// Returns true if both interfaces of the candidate can serve it in addition to `links`. Interfaces
+/// that share a cable count as one.
 ///
 /// An interface without a link can serve any candidate. Another one serves as many links as its
 /// rate is a multiple of the rate of the fastest. The slower end of a link has no room for another.
@@ -109,7 +110,7 @@ pub(super) fn has_room<'a>(
         let own = end.of(candidate);
         let at_it = links
             .clone()
-            .filter(|link| end.of(link).interface == own.interface);
+            .filter(|link| end.of(link).cable() == own.cable());
         let count = at_it.clone().count() as u64;
         let fastest = at_it.map(rate).max().unwrap_or(0).max(rate(candidate));
         count < slots(own, fastest)
@@ -134,10 +135,8 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
         vec![vec![None; theirs.numbers.len()]; ours.numbers.len()];
     for (index, offer) in offers.iter().enumerate() {
         let (row, column) = (
-            ours.numbers.get(offer.candidate.local.interface.as_str()),
-            theirs
-                .numbers
-                .get(offer.candidate.remote.interface.as_str()),
+            ours.numbers.get(offer.candidate.local.cable()),
+            theirs.numbers.get(offer.candidate.remote.cable()),
         );
         let (Some(&row), Some(&column)) = (row, column) else {
             continue;
@@ -161,9 +160,9 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
     indices.into_iter().map(|index| offers[index]).collect()
 }
 
-/// Interfaces of one machine in the table of a matching.
+/// Interfaces of one machine in the table of a matching. Those that share a cable are one.
 struct Side<'a> {
-    /// Sequence numbers by interface name.
+    /// Sequence numbers by the name of the interface that has the cable.
     numbers: BTreeMap<&'a str, usize>,
     /// Sequence number of the interface of each row or column.
     slots: Vec<usize>,
@@ -175,7 +174,7 @@ impl<'a> Side<'a> {
         let mut fastest: BTreeMap<&str, (&PathEnd, u64)> = BTreeMap::new();
         for offer in offers {
             let own = end.of(offer.candidate);
-            let entry = fastest.entry(&own.interface).or_insert((own, 0));
+            let entry = fastest.entry(own.cable()).or_insert((own, 0));
             entry.1 = entry.1.max(rate(offer.candidate));
         }
         let most = (MOST_SLOTS / numbers.len().max(1)).max(1);
@@ -203,11 +202,10 @@ pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
     choice.iter().map(|offer| rate(offer.candidate)).sum()
 }
 
-/// Assigns a sequence number to each interface name, by interface index and then by name.
+/// Assigns a sequence number to each interface with a cable, by the least index of those that share
+/// it and then by name.
 fn numbered<'a>(ends: impl Iterator<Item = &'a PathEnd>) -> BTreeMap<&'a str, usize> {
-    let all: BTreeSet<(u32, &str)> = ends
-        .map(|end| (end.index, end.interface.as_str()))
-        .collect();
+    let all: BTreeSet<(u32, &str)> = ends.map(|end| (end.index, end.cable())).collect();
     let mut numbers = BTreeMap::new();
     for (_, name) in all {
         let next = numbers.len();

@@ -183,7 +183,9 @@ impl Daemon {
     /// Waits until a started `nicstripe serve` listens, and parses the port from its output.
     pub fn listening(process: Process) -> Self {
         let line = process.await_stderr("listening on ");
-        let digits = line.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
+        let address = line.split(" (").next().unwrap();
+        let mut parts = address.rsplit(|c: char| !c.is_ascii_digit());
+        let digits = parts.next().unwrap();
         Self {
             port: digits
                 .parse()

@@ -348,12 +348,12 @@ impl DaemonBuilder {
             None => Identity::generate()
                 .map_err(|error| Error::system("make a key", std::io::Error::other(error)))?,
         };
-        let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
         let config = ListenConfig {
             addresses: self.listen,
             interfaces: self.interfaces,
             port: self.port,
         };
+        let is_everywhere = config.is_everywhere();
         let is_given = self.given.is_some();
         let listeners = match &self.given {
             Some(given) => Listeners::of(given, &interfaces)?,
@@ -366,9 +366,13 @@ impl DaemonBuilder {
                 .peers()
                 .is_some_and(|peers| peers.find(key).is_some())
         });
-        let responder = addresses.first().filter(|_| !is_given).map(|first| {
-            let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
-            let only = chosen.then(|| on_any_address(&addresses));
+        // An answer leads to a link-local address, at which the socket on `[::]` listens.
+        let mut all = addresses.iter();
+        let any = all.find(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
+        let answering = any.or(addresses.first()).filter(|_| !is_given);
+        let responder = answering.map(|listen| {
+            let (accepts, announce, port) = (accepts.clone(), self.announce, listen.address.port());
+            let only = (!is_everywhere).then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig {
                 identity: identity.clone(),
                 accepts,

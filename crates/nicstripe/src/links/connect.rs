@@ -14,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{InterfaceName, pinned_socket, set_buffers, tcp_info, tune};
+use nicstripe_link::{
+    IcmpError, IcmpMeaning, Interface, InterfaceName, icmp_error, pinned_socket, queue_icmp_errors,
+    set_buffers, tcp_info, tune,
+};
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{
@@ -22,10 +25,11 @@ use nicstripe_proto::{
     },
 };
 use parking_lot::Mutex;
+use socket2::Socket;
 use tokio::net::{TcpSocket, TcpStream};
 
 pub(crate) use self::retries::Retries;
-use super::plan::SMALL_MTU;
+use super::{local, plan::SMALL_MTU};
 use crate::{
     report::error::Error,
     session::{Connect, Established, Joining, PathPlan},
@@ -410,8 +414,42 @@ async fn connect_tcp(
     if let Some(bytes) = buffer {
         set_buffers(&socket, bytes)?;
     }
-    let socket = TcpSocket::from_std_stream(socket.into());
-    tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
+    tokio::time::timeout(timeout, connected(socket, plan.remote)).await?
+}
+
+/// Connects a socket. A filter that rejects the connection is named in the error.
+async fn connected(socket: Socket, remote: SocketAddr) -> io::Result<TcpStream> {
+    let queue = socket.try_clone()?;
+    let is_queued = queue_icmp_errors(&queue, remote, true).is_ok();
+    let stream = TcpSocket::from_std_stream(socket.into()).connect(remote);
+    match stream.await {
+        Ok(stream) => {
+            if is_queued {
+                queue_icmp_errors(&queue, remote, false)?;
+            }
+            Ok(stream)
+        }
+        Err(error) => Err(match icmp_error(&queue, remote) {
+            Some(icmp) => rejected(error, icmp, &local::listed().unwrap_or_default()),
+            None => error,
+        }),
+    }
+}
+
+/// Returns the error of a connection that ended by an ICMP message: `PermissionDenied` if a filter
+/// rejected it, with `EPERM` for one of this machine.
+fn rejected(error: io::Error, icmp: IcmpError, interfaces: &[Interface]) -> io::Error {
+    let what = match icmp.meaning {
+        IcmpMeaning::Prohibited => "administratively prohibited",
+        IcmpMeaning::PortUnreachable => "port unreachable",
+        _ => return error,
+    };
+    let mut ours = interfaces.iter();
+    if ours.any(|interface| local::has_address(interface, icmp.sender)) {
+        return rustix::io::Errno::PERM.into();
+    }
+    let text = format!("a filter at {} rejects it (ICMP: {what})", icmp.sender);
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
 /// Opens a TCP connection through an interface and closes it at once. Sends no data. If the address
@@ -429,9 +467,7 @@ pub(crate) async fn touch(
 
 async fn connect_through(interface: &InterfaceName, remote: SocketAddr) -> io::Result<TcpStream> {
     let socket = pinned_socket(Some(interface), None, remote)?;
-    TcpSocket::from_std_stream(socket.into())
-        .connect(remote)
-        .await
+    connected(socket, remote).await
 }
 
 /// Test whether the path carries packets of the interface's MTU, by a padded hello.
@@ -566,6 +602,29 @@ mod tests {
         let tcp = connect_through(&loopback, listener.local_addr().unwrap()).await;
         let interface = nicstripe_link::arrival_interface(&tcp.unwrap()).unwrap();
         assert_eq!(interface, Some(loopback));
+    }
+
+    #[test]
+    fn a_filter_that_rejects_a_connection_is_named_and_other_messages_change_nothing() {
+        let refused = |meaning, sender: &str| {
+            let error = io::Error::from(io::ErrorKind::ConnectionRefused);
+            let sender = sender.parse().unwrap();
+            rejected(
+                error,
+                IcmpError { sender, meaning },
+                &local::listed().unwrap(),
+            )
+        };
+        let theirs = refused(IcmpMeaning::PortUnreachable, "192.0.2.9");
+        assert_eq!(theirs.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            theirs.to_string(),
+            "a filter at 192.0.2.9 rejects it (ICMP: port unreachable)"
+        );
+        let ours = refused(IcmpMeaning::Prohibited, "127.0.0.1");
+        assert_eq!(ours.raw_os_error(), Some(1));
+        let other = refused(IcmpMeaning::Other, "192.0.2.9");
+        assert_eq!(other.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

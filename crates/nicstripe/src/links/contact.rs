@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{Interface, interfaces, route_to};
+use nicstripe_link::{Interface, InterfaceKind, interfaces, route_to};
 use nicstripe_proto::message::PeerInterface;
 use tokio::task::JoinSet;
 
@@ -44,7 +44,7 @@ pub(crate) struct Contact<'a> {
 impl Contact<'_> {
     /// Establishes the first connection. Uses the first named link if both its ends are given,
     /// otherwise the kernel's route. Falls back to other interfaces in the subnet of the host's
-    /// address.
+    /// address, also if the kernel has no route.
     pub(crate) async fn meet(
         &self,
         connector: &Connector,
@@ -522,6 +522,14 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
 /// Plans the first contact over the interface of the kernel's route, and over others in the subnet
 /// of the address. Omits the kernel's choice if it lacks a carrier and there are others, since the
 /// kernel may route to such an interface.
+///
+/// The kernel may have no route although a socket bound to an interface connects: addresses without
+/// a connected route (`noprefixroute`), or a rule for traffic of unbound sockets (a VPN's kill
+/// switch).
+///
+/// # Errors
+///
+/// The kernel has no route, and no usable interface is in the subnet.
 fn contact_plans(
     remote: SocketAddr,
     interfaces: &[Interface],
@@ -530,33 +538,49 @@ fn contact_plans(
 ) -> io::Result<Vec<PathPlan>> {
     let scope = scope_of(remote);
     let index = match scope {
-        Some(index) => index,
-        None => route_to(remote.ip())?.interface.0,
+        Some(index) => Ok(index),
+        None => route_to(remote.ip()).map(|route| route.interface.0),
     };
-    let kernels = interfaces
-        .iter()
-        .find(|interface| interface.index.0 == index)
-        .ok_or(io::ErrorKind::NetworkUnreachable)?;
+    let kernels = index.and_then(|index| {
+        let mut all = interfaces.iter();
+        all.find(|interface| interface.index.0 == index)
+            .ok_or_else(|| io::ErrorKind::NetworkUnreachable.into())
+    });
+    let is_ours = kernels
+        .as_ref()
+        .is_ok_and(|kernels| kernels.kind == InterfaceKind::Loopback);
     let is_other = |other: &&Interface| {
-        let is_near =
-            scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
+        let is_kernels = kernels.as_ref().is_ok_and(|one| one.index == other.index);
+        let is_near = scope.is_none() && !is_ours && other.is_on_link(remote.ip());
         is_near
-            && other.index != kernels.index
+            && !is_kernels
             && other.candidate(interfaces).is_ok()
             && !local::is_among(other, excluded)
     };
-    let mut interfaces: Vec<&Interface> = std::iter::once(kernels)
-        .chain(interfaces.iter().filter(is_other))
-        .collect();
-    if interfaces.len() > 1 && !kernels.carrier {
-        interfaces.remove(0);
+    let mut ways: Vec<&Interface> = interfaces.iter().filter(is_other).collect();
+    match kernels {
+        Ok(kernels) if kernels.carrier || ways.is_empty() => ways.insert(0, kernels),
+        Err(error) if ways.is_empty() => return Err(no_way(error)),
+        Ok(_) | Err(_) => {}
     }
     let plan = |interface: &Interface| PathPlan {
         contact_only,
         no_data: contact_only,
         ..PathPlan::new(interface.name.to_string(), remote)
     };
-    Ok(interfaces.into_iter().map(plan).collect())
+    Ok(ways.into_iter().map(plan).collect())
+}
+
+/// Returns the error for an address to which the kernel has no route and no interface a subnet.
+/// The kernel reports blackhole and prohibit routes by errors of other meanings.
+fn no_way(error: io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::InvalidInput => "a blackhole route or rule of this machine".to_owned(),
+        io::ErrorKind::PermissionDenied => "a prohibit route or rule of this machine".to_owned(),
+        _ => crate::text::chain(&error),
+    };
+    let text = format!("{why}, and no usable interface has an address in its subnet");
+    io::Error::new(io::ErrorKind::NetworkUnreachable, text)
 }
 
 /// Time for a peer to answer on a cable if its name cannot be resolved. A newly plugged cable needs

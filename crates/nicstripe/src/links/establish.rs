@@ -21,7 +21,7 @@ use super::{
     local,
     plan::{Facts, described, matches_request},
     probes::Probes,
-    request::LinkRequest,
+    request::{LinkRequest, SessionSettings},
     route_keeper::RouteKeeper,
 };
 use crate::{
@@ -63,9 +63,17 @@ pub(crate) struct LinkedSession {
 impl SessionRequest<'_> {
     /// Connects to the host and starts a session, with a linker that plans its other paths.
     pub(crate) async fn establish(self) -> Result<LinkedSession, Error> {
-        let (contact, settings) = (&self.contact, self.contact.settings);
         let routes = self.routes.map(Arc::new);
         let interfaces = local::listed()?;
+        let named = self.contact.settings.links.iter();
+        let settings = &SessionSettings {
+            links: named.map(|link| link.by_name(&interfaces)).collect(),
+            ..self.contact.settings.clone()
+        };
+        let contact = &Contact {
+            settings,
+            ..self.contact
+        };
         let local = described(&interfaces, &settings.excluded);
         let connector = Arc::new(Connector::new(
             contact.identity,

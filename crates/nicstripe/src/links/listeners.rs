@@ -88,7 +88,11 @@ impl Listeners {
                     open.push(listening);
                 }
                 // A machine without IPv6 has no IPv6 sockets.
-                Err(error) if point.address.is_ipv6() && point.address.ip().is_unspecified() => {
+                Err(error)
+                    if point.address.is_ipv6()
+                        && point.address.ip().is_unspecified()
+                        && !config.names_ipv6() =>
+                {
                     tracing::debug!(interface = %point.interface, %error, "not listening on IPv6");
                 }
                 Err(source) => {
@@ -248,10 +252,7 @@ impl ListenConfig {
             }
         }
         for address in &self.addresses {
-            if !interfaces
-                .iter()
-                .any(|interface| local::has_address(interface, address.ip()))
-            {
+            if !interfaces.iter().any(|interface| is_at(interface, address)) {
                 let all = interfaces
                     .iter()
                     .flat_map(|interface| &interface.addresses)
@@ -267,7 +268,8 @@ impl ListenConfig {
         Ok(())
     }
 
-    /// Returns the interfaces and addresses to listen on. Port 0 stands for the configured port.
+    /// Returns the interfaces and addresses to listen on, each once. Port 0 stands for the
+    /// configured port.
     fn points(&self, interfaces: &[Interface]) -> Vec<ListenPoint> {
         let point = |interface: &Interface, address| ListenPoint {
             interface: interface.name,
@@ -285,24 +287,74 @@ impl ListenConfig {
                 .filter(|interface| interface.is_called(name));
             points.extend(named.flat_map(everywhere));
         }
+        // Members of a bridge or bond are skipped: the kernel delivers their packets to the master.
+        let up = || {
+            interfaces
+                .iter()
+                .filter(|interface| interface.up && interface.master.is_none())
+        };
         for address in &self.addresses {
+            if address.ip().is_unspecified() {
+                let here = up().filter(|interface| is_at(interface, address));
+                points.extend(here.map(|interface| point(interface, *address)));
+                continue;
+            }
             points.extend(
                 interfaces
                     .iter()
-                    .find(|interface| local::has_address(interface, address.ip()))
+                    .find(|interface| is_at(interface, address))
                     .map(|interface| point(interface, *address)),
             );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
-            // Members of a bridge or bond are skipped: the kernel delivers their packets to the
-            // master.
-            let up = interfaces
-                .iter()
-                .filter(|interface| interface.up && interface.master.is_none());
-            points.extend(up.flat_map(everywhere));
+            points.extend(up().flat_map(everywhere));
         }
-        points
+        self.each_once(points)
     }
+
+    /// Removes points that another one covers: the same address, or all addresses of its
+    /// interface, at the same port.
+    fn each_once(&self, points: Vec<ListenPoint>) -> Vec<ListenPoint> {
+        let mut kept: Vec<ListenPoint> = Vec::new();
+        let covers = |wide: &ListenPoint, point: &ListenPoint| {
+            let (wide, point) = (self.with_port(*wide), self.with_port(*point));
+            let (all, own) = (wide.address, point.address);
+            wide.index == point.index
+                && all.port() == own.port()
+                && all.is_ipv4() == own.is_ipv4()
+                && (all.ip().is_unspecified() || all.ip() == own.ip())
+        };
+        for point in points {
+            if !kept.iter().any(|other| covers(other, &point)) {
+                kept.retain(|other| !covers(&point, other));
+                kept.push(point);
+            }
+        }
+        kept
+    }
+
+    /// Returns true if the user asked for IPv6 by an address, so that its absence is an error.
+    fn names_ipv6(&self) -> bool {
+        self.addresses.iter().any(SocketAddr::is_ipv6)
+    }
+
+    /// Returns true if interfaces that appear later are listened on by all their IPv6 addresses.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        let is_any = |address: &SocketAddr| matches!(address, SocketAddr::V6(any) if any.ip().is_unspecified() && any.scope_id() == 0);
+        let is_default = self.interfaces.is_empty() && self.addresses.is_empty();
+        is_default || self.addresses.iter().any(is_any)
+    }
+}
+
+/// Returns true if the interface has this address. Each one has the unspecified address, unless a
+/// zone names another interface.
+fn is_at(interface: &Interface, address: &SocketAddr) -> bool {
+    let scope = match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let is_in_scope = scope == 0 || scope == interface.index.0;
+    is_in_scope && (address.ip().is_unspecified() || local::has_address(interface, address.ip()))
 }
 
 async fn accept(interface: String, listener: TcpListener, on_accepted: OnAccepted) {
@@ -409,6 +461,42 @@ mod tests {
             matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0")
         );
         assert!(Listeners::open(config(&["192.0.2.1:0"], 0), &loopback()).is_err());
+    }
+
+    #[test]
+    fn an_interface_or_address_that_is_named_twice_is_listened_on_once() {
+        let mut interfaces = loopback();
+        interfaces[0].alternative_names.push("here0".into());
+        let named = |names: &[&str], addresses: &[&str]| {
+            let config = ListenConfig {
+                interfaces: names.iter().map(|&name| name.into()).collect(),
+                ..config(addresses, 7)
+            };
+            let points = config.points(&interfaces);
+            let addresses = points.iter().map(|point| point.address.to_string());
+            addresses.collect::<Vec<_>>()
+        };
+        let both = ["0.0.0.0:0", "[::]:0"];
+        assert_eq!(named(&["lo", "lo"], &[]), both);
+        assert_eq!(named(&["lo", "here0"], &[]), both);
+        assert_eq!(named(&["lo"], &["127.0.0.8:0", "127.0.0.9:7"]), both);
+        assert_eq!(named(&[], &["127.0.0.8:0", "127.0.0.8:7"]), ["127.0.0.8:0"]);
+        assert_eq!(named(&[], &["127.0.0.8:8", "0.0.0.0:8"]), ["0.0.0.0:8"]);
+        assert_eq!(
+            named(&[], &["127.0.0.8:9", "0.0.0.0:8"]),
+            ["127.0.0.8:9", "0.0.0.0:8"]
+        );
+    }
+
+    #[test]
+    fn the_unspecified_address_is_that_of_every_interface_of_its_version() {
+        let interfaces = loopback();
+        let at = |address: &str| config(&[address], 7).points(&interfaces).len();
+        assert_eq!([at("0.0.0.0:0"), at("[::]:0")], [1, 1]);
+        assert!(config(&["0.0.0.0:0"], 7).check(&interfaces).is_ok());
+        assert_eq!(at("[::%99]:0"), 0, "the zone is another interface");
+        assert!(config(&["[::]:0"], 7).is_everywhere());
+        assert!(!config(&["0.0.0.0:0"], 7).is_everywhere());
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
         streams: interface.bond.as_ref().and_then(Bond::streams),
         settings: settings(interface),
         idle: idle(interface, all).filter(|_| !local::is_among(interface, excluded)),
+        card: interface.card(all).map(|card| card.name.to_string()),
     }
 }
 

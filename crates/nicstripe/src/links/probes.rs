@@ -112,6 +112,7 @@ mod tests {
             index: 1,
             address,
             rate_bps: None,
+            card: None,
         };
         let remote = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
         Candidate {
@@ -153,6 +154,7 @@ mod tests {
             index: 1,
             address: address.ip(),
             rate_bps: None,
+            card: None,
         };
         let mut many: Vec<Candidate> = (0..100).map(candidate).collect();
         many.push(Candidate {

@@ -2,9 +2,11 @@
 
 use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
+use nicstripe_link::Interface;
 use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
 
+use super::local;
 use crate::{file::options::DEFAULT_PORT, report::event::Event, trust::AddressBook};
 
 /// Link that a user names; as text `LOCAL[=REMOTE]`.
@@ -23,6 +25,20 @@ pub struct LinkRequest {
     pub remote: Option<LinkEnd>,
     /// Maximum send rate of the link; `None` for no limit.
     pub cap: Option<BitRate>,
+}
+
+impl LinkRequest {
+    /// Returns the link with the kernel's name in place of an alternative name of a local
+    /// interface.
+    pub(crate) fn by_name(&self, interfaces: &[Interface]) -> Self {
+        let mut link = self.clone();
+        if let LinkEnd::Interface(name) = &mut link.local
+            && let Some(interface) = local::find(interfaces, name)
+        {
+            *name = interface.name.to_string();
+        }
+        link
+    }
 }
 
 /// End of a link, as a user names it.

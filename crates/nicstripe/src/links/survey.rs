@@ -259,7 +259,8 @@ fn unused(
         .map(|(candidate, failure)| failure_text(candidate, failure))
         .collect();
     let texts: Vec<String> = texts.into_iter().collect();
-    let failed = known.config.settings.is_automatic()
+    let failed = !matches!(why, LeftOut::SharesCable(_))
+        && known.config.settings.is_automatic()
         && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let (local, remote) = (&known.facts.local, &known.facts.remote);
     let (side, other) = match is_peers {
@@ -272,6 +273,7 @@ fn unused(
     let why = match why {
         _ if !is_automatic => "other interfaces were named".to_owned(),
         _ if let Some(idle) = idle => idle_text(idle, &interface, is_peers),
+        LeftOut::SharesCable(with) => format!("shares the cable of {with}, which is used"),
         _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used by default".to_owned(),
         // One that is idle may be its counterpart.

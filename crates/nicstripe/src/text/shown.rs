@@ -11,6 +11,7 @@ pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
     PeerInterface {
         name: shown_name(interface.name),
         members,
+        card: interface.card.map(shown_name),
         ..interface
     }
 }

@@ -20,6 +20,35 @@ fn cables_in_separate_subnets_pair_by_subnet() {
 }
 
 #[test]
+fn interfaces_that_share_a_cable_get_one_link_and_the_other_one_once_that_fails() {
+    let over = |name: &str, address: &str| PeerInterface {
+        card: Some("a1".into()),
+        ..interface(name, &[address])
+    };
+    let local = vec![
+        interface("a1", &["10.0.1.1/24"]),
+        over("vlan2", "10.0.2.1/24"),
+        over("vlan3", "10.0.3.1/24"),
+        interface("a4", &["10.0.4.1/24"]),
+    ];
+    let remote = (1..=4)
+        .map(|n| interface(&format!("b{n}"), &[&format!("10.0.{n}.2/24")]))
+        .collect();
+    let mut pairing = Pairing::new(local, remote);
+    assert_eq!(ends(&pairing.plan(&[])), [("a1", "b1"), ("a4", "b4")]);
+    let explained = pairing.explain(&[]);
+    let vlan = explained
+        .iter()
+        .find(|one| one.interface == "vlan2")
+        .unwrap();
+    let sharing = LeftOut::SharesCable("a1".into());
+    assert_eq!(vlan.fact, Fact::LeftOut(sharing));
+    let first = between(&pairing, "a1", "b1", Preference::OwnSubnet);
+    pairing.failed(first, Failure::Unreachable);
+    assert_eq!(ends(&pairing.plan(&[])), [("vlan2", "b2"), ("a4", "b4")]);
+}
+
+#[test]
 fn equal_interfaces_pair_in_their_order() {
     let side = |letter: &str, hosts: std::ops::Range<u32>| -> Vec<PeerInterface> {
         hosts

@@ -50,6 +50,10 @@ pub struct PeerInterface {
     /// other interfaces.
     #[n(11)]
     pub idle: Option<Idle>,
+    /// Name of the interface whose cable this one shares, such as the card of a VLAN or macvlan;
+    /// `None` for its own cable.
+    #[n(12)]
+    pub card: Option<String>,
 }
 
 /// Reason why an interface that could have a cable carries nothing.
@@ -120,6 +124,7 @@ impl PeerInterface {
             streams: None,
             settings: None,
             idle: None,
+            card: None,
         }
     }
 }

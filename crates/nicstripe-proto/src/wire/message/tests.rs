@@ -815,11 +815,12 @@ fn any_interface() -> impl Strategy<Value = PeerInterface> {
         Just(Some(Idle::NoAddress)),
         Just(Some(Idle::Other)),
     ];
-    (seen, known, idle).prop_map(
+    (seen, known, idle, option::of(".{0,9}")).prop_map(
         |(
             (name, index, addresses, mtu, candidate),
             (rates, mac, members, streams, settings),
             idle,
+            card,
         )| {
             PeerInterface {
                 name,
@@ -834,6 +835,7 @@ fn any_interface() -> impl Strategy<Value = PeerInterface> {
                 streams,
                 settings,
                 idle,
+                card,
             }
         },
     )
@@ -898,10 +900,11 @@ fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message(
             rp_filter: 2,
         }),
         idle: Some(Idle::NoCarrier),
+        card: Some("eth0".into()),
     };
     assert_eq!(
         hex(&minicbor::to_vec(&interface).unwrap()),
-        "ac00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa30000010102020b01"
+        "ad00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa30000010102020b010c6465746830"
     );
     let long = PeerAddress {
         ip: IpAddr::from([0xff; 16]),
@@ -915,6 +918,7 @@ fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message(
         line_rate_bps: Some(u64::MAX),
         egress_limit_bps: Some(u64::MAX),
         members: Some(vec!["fifteen_letters".into(); 8]),
+        card: Some("fifteen_letters".into()),
         ..interface
     };
     let message = Message::Interfaces(Interfaces {
