@@ -111,6 +111,10 @@ fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
         flows_again(&hosts.lab, way, &format!("{pairs:?}, {way:?}"), bound);
         let report = cp.finish().expect(0).document();
         way.check(&hosts, &content(SIZE), &report);
+        // Counts cables, of which one that was paired anew is one still.
+        let cables = 2 * LinkSpec::mbit(RATE).goodput().unwrap().bits_per_second();
+        let expected = number(&report, "theory_bps");
+        assert!(expected <= cables, "{expected} of {cables}: {report:#}");
     }
 }
 
