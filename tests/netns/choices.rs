@@ -176,7 +176,7 @@ fn a_card_that_carries_nothing_is_named_with_its_reason() {
     }
 }
 
-/// As above, where one machine has a card more than the other, and where one is excluded.
+/// Checks the closing line if one machine has a card more than the other, and if one is excluded.
 fn a_card_without_a_counterpart_is_named_with_its_reason() {
     for (more, said) in [
         (Host::A, "eth2 (no free interface at the peer)"),

@@ -8,9 +8,9 @@
 //! | `./a:b`, `/a:b`, `a` | local file |
 //! | `-` | standard input or output |
 //!
-//! Remote paths are relative to the daemon's root, also after `./` or `~/`. An absolute one lies in
-//! the root, once the daemon has told where that is: [`rooted`]. The path of a URL is always relative.
-//! A trailing slash, or an empty path, means the directory.
+//! Remote paths are relative to the daemon's root, also after `./` or `~/`. An absolute path must lie
+//! in the root, whose place the daemon announces ([`rooted`]); in a URL it is relative. A trailing
+//! slash, or an empty path, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -127,7 +127,7 @@ pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, 
             root: shown(root),
         });
     };
-    // What follows could be read as a port or a home.
+    // Without `./`, the rest may look like a port or a home directory.
     let is_plain = !inside.as_os_str().as_bytes().starts_with(b"~") && !path.contains(&b':');
     let start: &[u8] = if is_plain { b":" } else { b":./" };
     let slash: &[u8] = match path.ends_with(b"/") && inside != Path::new("") {

@@ -5,7 +5,8 @@
 //! privileges if it is set only once per socket.
 //!
 //! `tune` sets the options of a TCP connection and `tcp_info` reads its statistics, `multicast`
-//! opens the sockets of discovery. `icmp` reads why a connection attempt failed. `sockopt` is the system call for options that libraries lack.
+//! opens the sockets of discovery. `icmp` reads why a connection attempt failed. `sockopt` is the
+//! system call for options that libraries lack.
 
 use std::{
     io,
