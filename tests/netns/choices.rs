@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = tests![
     two_cards_share_one_fast_interface_of_the_peer,
     one_fast_card_serves_two_interfaces_of_the_peer,
     two_named_cards_share_an_interface_of_the_peer,
+    a_card_that_shares_an_interface_of_the_peer_may_be_lost_and_return,
 ];
 
 /// Tests that change interfaces with `ip`.
@@ -476,6 +477,29 @@ fn put_to_one(options: &[&str]) {
         .document();
     hosts.server.check("target", &bytes, &report);
     two_links(&report, [("eth2", "eth1"), ("eth3", "eth1")]);
+}
+
+fn a_card_that_shares_an_interface_of_the_peer_may_be_lost_and_return() {
+    let hosts = against_one(Host::B);
+    let bytes = content(96 * MIB);
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--json-stream", "source", "10.9.0.21:target"]);
+    cp.await_bytes(16 * MIB as u64);
+    hosts.lab.set_plugged_at(Host::A, 2, false).unwrap();
+    cp.await_event("link", |event| {
+        event["interface"] == "eth3" && event["state"] == "down"
+    });
+    hosts.lab.set_plugged_at(Host::A, 2, true).unwrap();
+    cp.await_event("link", |event| {
+        event["interface"] == "eth3" && event["state"] == "up"
+    });
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &bytes, &report);
+    let share = report["efficiency"].as_f64().unwrap();
+    assert!(share <= 1.02, "{report:#}");
+    for link in report["links"].as_array().unwrap() {
+        assert_eq!(text(link, "state"), "up", "{report:#}");
+    }
 }
 
 fn one_fast_card_serves_two_interfaces_of_the_peer() {
