@@ -89,6 +89,8 @@ impl Wire {
             interfaces: Some(interfaces),
             cap_bps: None,
             padding: None,
+            features: None,
+            program: None,
         };
         wire.send(&Frame::Hello(minicbor::to_vec(hello).unwrap()));
         let Frame::Welcome(body) = wire.frame() else {

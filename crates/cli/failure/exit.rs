@@ -64,7 +64,9 @@ impl Exit {
                 code: TargetRefusal::NotAllowed,
                 ..
             } => Self::Refused,
-            Error::Protocol { .. } => Self::Protocol,
+            Error::Protocol { .. } | Error::Version { .. } | Error::Unsupported { .. } => {
+                Self::Protocol
+            }
             Error::Abandoned { .. } | Error::Stalled { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,
             _ => Self::Failed,

@@ -84,6 +84,8 @@ pub(super) fn of_error(error: &Error, invocation: &Invocation) -> Option<String>
         Error::Full { .. } => {
             Some("retry later, or wait longer: --timeout TIME; to allow more: `sessions` in the daemon's config.toml".into())
         }
+        Error::Version { host, .. } => Some(format!("update nicstripe on {host} or here")),
+        Error::Unsupported { host, .. } => Some(format!("update nicstripe on {host}")),
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }

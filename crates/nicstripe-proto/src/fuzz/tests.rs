@@ -208,6 +208,8 @@ fn greetings_corpus() {
         interfaces: Some(vec![interface(), interface()]),
         cap_bps: Some(u64::MAX),
         padding: Some(vec![0; 100]),
+        features: Some(Feature::ALL.into_iter().collect()),
+        program: Some("0.1.0".into()),
     };
     let welcome = Welcome {
         version: 1,
@@ -215,6 +217,8 @@ fn greetings_corpus() {
         interfaces: Some(vec![interface()]),
         padding: None,
         root: Some(b"/srv".to_vec()),
+        features: Some(Features::default()),
+        program: Some("0.1.0".into()),
     };
     let mut huge = cbor(&Hello {
         padding: None,
@@ -241,6 +245,8 @@ fn greetings_corpus() {
                     interfaces: None,
                     cap_bps: None,
                     padding: None,
+                    features: None,
+                    program: None,
                     ..hello
                 }),
             ),
@@ -257,6 +263,8 @@ fn greetings_corpus() {
                     interfaces: None,
                     padding: None,
                     root: None,
+                    features: None,
+                    program: None,
                 }),
             ),
         ),

@@ -5,6 +5,7 @@
 //! cannot decode it.
 
 mod bench;
+mod features;
 mod greeting;
 mod interface;
 mod object;
@@ -16,8 +17,8 @@ mod unsent;
 use minicbor::{Decode, Encode};
 
 pub use self::{
-    bench::*, greeting::*, interface::*, object::*, open_tunnels::*, transfer::*, tree::*,
-    unsent::*,
+    bench::*, features::*, greeting::*, interface::*, object::*, open_tunnels::*, transfer::*,
+    tree::*, unsent::*,
 };
 pub use crate::failure::FailCode;
 

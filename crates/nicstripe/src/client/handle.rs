@@ -239,7 +239,7 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub async fn root(&self) -> Result<Option<PathBuf>, Error> {
-        Ok(self.inner.session(None).await?.root)
+        Ok(self.inner.session(None).await?.peer.root)
     }
 
     /// Returns the links of the session, and the reasons why other interfaces are not used. Waits

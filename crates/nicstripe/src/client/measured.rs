@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nicstripe_proto::Name;
+use nicstripe_proto::{Name, message::Feature};
 
 use super::{
     Client, Transfer,
@@ -38,9 +38,12 @@ impl Client {
         })
     }
 
-    /// Returns a handle to the running session, or to a new one if it has ended.
+    /// Returns a handle to the running session, or to a new one if it has ended. The daemon must
+    /// support benchmarks.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
-        Ok(self.inner.session(None).await?.handle)
+        let session = self.inner.session(None).await?;
+        session.peer.require(Feature::Bench, self.host())?;
+        Ok(session.handle)
     }
 
     /// Opens another session with the same daemon, optionally with another number of connections

@@ -9,7 +9,9 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{AnswerKind, AskKind, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
+    message::{
+        AnswerKind, AskKind, Feature, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat,
+    },
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -330,6 +332,7 @@ impl Client {
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
         let session = self.inner.session(None).await?;
+        session.peer.require(Feature::Names, self.host())?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {
             return Err(ended());

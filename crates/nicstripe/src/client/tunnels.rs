@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nicstripe_proto::message::OpenTunnels as Asked;
+use nicstripe_proto::message::{Feature, OpenTunnels as Asked};
 use tokio::time::Instant;
 
 use super::{
@@ -32,7 +32,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
-    /// [`Error::Stalled`] if it does not answer for the client's patience, at least 20 s; as for
+    /// [`Error::Unsupported`] if the daemon has no tunnels; [`Error::Stalled`] if it does not answer for the client's patience, at least 20 s; as for
     /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
     ///
     /// ```no_run
@@ -43,6 +43,7 @@ impl Client {
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
         let session = self.inner.session(None).await?;
+        session.peer.require(Feature::Tunnels, &self.inner.host)?;
         let mux = session.mux(&self.inner).await?;
         let settings = &self.inner.settings.session;
         let begun = Instant::now();

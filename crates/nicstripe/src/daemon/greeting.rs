@@ -29,7 +29,7 @@ use super::{
 use crate::{
     file::FileError,
     links::{
-        connect::{encoded, tune_stream},
+        connect::{encoded, features, program, tune_stream},
         plan::described,
     },
     report::error::seconds,
@@ -200,6 +200,8 @@ async fn greet(
             .padding
             .map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
         root: hello.new.then(|| service.root_path()).flatten(),
+        features: hello.new.then(features),
+        program: hello.new.then(program),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
     greeted.hold(lease);
@@ -257,6 +259,11 @@ async fn refuse(
     match refusal.code {
         // The session ended while this connection was set up.
         RefusalCode::UnknownSession => tracing::debug!(%remote, "connection for an ended session"),
+        RefusalCode::Version => tracing::info!(
+            %remote,
+            reason = word,
+            "session refused: the client speaks another protocol than {VERSION}, update nicstripe there or here"
+        ),
         _ => tracing::info!(%remote, reason = word, "session refused"),
     }
     greeted.send(&Frame::Refuse(encoded(&refusal))).await?;
@@ -487,6 +494,8 @@ mod tests {
             interfaces: None,
             cap_bps: None,
             padding: None,
+            features: None,
+            program: None,
         };
         let real = [42; 16];
         let session_of = |hello: &Hello, key| session_of(&bound.shared, hello, key, None);

@@ -577,6 +577,8 @@ impl super::Daemon {
             interfaces: None,
             cap_bps: None,
             padding: None,
+            features: None,
+            program: None,
         };
         let served = self.shared.roots.find(None, &peers);
         let served = served.expect("its folder exists");

@@ -21,7 +21,8 @@ use nicstripe_link::{
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{
-        Hello, MAX_PADDING, MAX_ROOT, PeerInterface, Refusal, RefusalCode, VERSION, Welcome,
+        Feature, Features, Hello, MAX_PADDING, MAX_ROOT, PeerInterface, Refusal, RefusalCode,
+        VERSION, Welcome,
     },
 };
 use parking_lot::Mutex;
@@ -78,8 +79,42 @@ pub(crate) struct FirstContact {
     pub(crate) remote_interfaces: Vec<PeerInterface>,
     pub(crate) key: PublicKey,
     pub(crate) arrival: Option<String>,
+    pub(crate) peer: PeerProgram,
+}
+
+/// What the daemon told of itself when the session was created.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerProgram {
     /// Absolute path of the directory that the daemon serves; `None` if it does not tell.
     pub(crate) root: Option<PathBuf>,
+    /// `None` for an older daemon, which may support any feature of this version.
+    features: Option<Features>,
+    version: Option<String>,
+}
+
+impl PeerProgram {
+    /// Returns an error if the daemon `host` does not support a feature.
+    pub(crate) fn require(&self, feature: Feature, host: &str) -> Result<(), Error> {
+        if self.features.is_none_or(|features| features.has(feature)) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            host: host.to_owned(),
+            feature: feature.to_string(),
+            version: self.version.clone(),
+        })
+    }
+}
+
+/// Returns the features that this program supports.
+pub(crate) fn features() -> Features {
+    let is_built = |feature: &Feature| *feature != Feature::Bench || cfg!(feature = "bench");
+    Feature::ALL.into_iter().filter(is_built).collect()
+}
+
+/// Returns the version of this program.
+pub(crate) fn program() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
 }
 
 /// Returns the path of a daemon's root; `None` if it cannot be one.
@@ -151,7 +186,11 @@ impl Connector {
             remote_interfaces,
             key,
             arrival: welcome.arrival,
-            root: welcome.root.and_then(absolute),
+            peer: PeerProgram {
+                root: welcome.root.and_then(absolute),
+                features: welcome.features,
+                version: welcome.program.map(shown_name),
+            },
         })
     }
 
@@ -191,6 +230,8 @@ impl Connector {
             interfaces: interfaces.clone(),
             cap_bps: plan.cap.map(|BitRate(bps)| bps),
             padding,
+            features: interfaces.is_some().then(features),
+            program: interfaces.is_some().then(program),
         };
         let connect = async |segment| {
             let connected = connect_tcp(plan, timeout, segment, self.socket_buffer).await;
@@ -291,9 +332,10 @@ impl Connector {
                 let refusal: Refusal = minicbor::decode(&body)
                     .map_err(|error| protocol(format!("malformed refusal frame: {error}")))?;
                 Err(match refusal.code {
-                    RefusalCode::Version => {
-                        protocol(format!("it speaks version {}", refusal.version))
-                    }
+                    RefusalCode::Version => Error::Version {
+                        host: self.host.clone(),
+                        theirs: refusal.version,
+                    },
                     // The session's other paths are not affected, and the daemon may have capacity
                     // later.
                     RefusalCode::TooManySessions if !is_new => Error::connect(

@@ -476,6 +476,7 @@ fn is_final(error: &Error) -> bool {
         error,
         Error::Untrusted { .. }
             | Error::UntrustedPeer { .. }
+            | Error::Version { .. }
             | Error::Refused { .. }
             | Error::Full { .. }
     )

@@ -1,7 +1,7 @@
 //! Creation of a client's session: first contact, then planning of all paths, first of those that
 //! the user named.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use nicstripe_link::Interface;
 use nicstripe_proto::{
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    connect::{Connector, FirstContact, Retries, arrived_rightly},
+    connect::{Connector, FirstContact, PeerProgram, Retries, arrived_rightly},
     contact::Contact,
     linker::{FIRST_PATH, Linker, LinkerConfig, SurveyRequest},
     local,
@@ -48,8 +48,7 @@ pub(crate) struct SessionRequest<'a> {
 pub(crate) struct LinkedSession {
     pub(crate) handle: SessionHandle,
     pub(crate) key: PublicKey,
-    /// Absolute path of the directory that the daemon serves; `None` if it does not tell.
-    pub(crate) root: Option<PathBuf>,
+    pub(crate) peer: PeerProgram,
     /// Subscribers to the link events of the session: the running transfers.
     pub(crate) audience: Audience,
     /// Host routes of the session, removed when the last clone is dropped.
@@ -93,7 +92,7 @@ impl SessionRequest<'_> {
             remote_interfaces,
             key,
             arrival,
-            root,
+            peer,
         } = first_contact;
         let facts = Facts {
             local,
@@ -154,7 +153,7 @@ impl SessionRequest<'_> {
         Ok(LinkedSession {
             handle,
             key,
-            root,
+            peer,
             audience,
             routes,
             survey,

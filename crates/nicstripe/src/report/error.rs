@@ -120,6 +120,28 @@ pub enum Error {
         /// Reason, such as another version of the protocol.
         why: String,
     },
+    /// The daemon speaks another version of the protocol. Remedy: update the older program.
+    #[error(
+        "{host} speaks protocol {theirs}, this program protocol {ours}",
+        ours = nicstripe_proto::message::VERSION
+    )]
+    Version {
+        /// Host name or address as the user gave it.
+        host: String,
+        /// Version of the daemon's protocol.
+        theirs: u32,
+    },
+    /// The daemon does not support what was requested. Nothing was sent. Remedy: update the
+    /// daemon's program.
+    #[error("{host}{} does not support {feature}", of_version(version.as_deref()))]
+    Unsupported {
+        /// Host name or address as the user gave it.
+        host: String,
+        /// What the daemon does not support, in a few words.
+        feature: String,
+        /// Version of the daemon's program, if it told.
+        version: Option<String>,
+    },
     /// The daemon refused the session. Remedy: try again later, or restart the daemon.
     #[error("{host} refused the session: {why}")]
     Refused {
@@ -334,6 +356,10 @@ impl Error {
 /// Returns a duration in seconds, rounded down to milliseconds, for display.
 pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
+}
+
+fn of_version(version: Option<&str>) -> String {
+    version.map_or_else(String::new, |version| format!(" (nicstripe {version})"))
 }
 
 fn at_once(most: Option<u32>) -> String {

@@ -3,7 +3,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::interface::PeerInterface;
+use super::{features::Features, interface::PeerInterface};
 use crate::id::SessionId;
 
 /// Maximum padding of a handshake message in bytes. Suffices to fill a packet of 9000 bytes.
@@ -43,6 +43,12 @@ pub struct Hello {
     /// number of bytes. `None` for no test.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
+    /// Features that the client supports; `None` when joining a session, and from older clients.
+    #[n(8)]
+    pub features: Option<Features>,
+    /// Version of the client's program, for messages; `None` as for `features`.
+    #[n(9)]
+    pub program: Option<String>,
 }
 
 /// Daemon's acceptance of a connection. Body of [`crate::Frame::Welcome`].
@@ -66,6 +72,13 @@ pub struct Welcome {
     /// bytes. `None` when the client joins a session, and for storage without a path.
     #[cbor(n(4), with = "minicbor::bytes")]
     pub root: Option<Vec<u8>>,
+    /// Features that the daemon supports; `None` when the client joins a session, and from older
+    /// daemons.
+    #[n(5)]
+    pub features: Option<Features>,
+    /// Version of the daemon's program, for messages; `None` as for `features`.
+    #[n(6)]
+    pub program: Option<String>,
 }
 
 /// Daemon's rejection of a connection. Body of [`crate::Frame::Refuse`].

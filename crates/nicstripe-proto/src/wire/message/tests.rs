@@ -58,6 +58,8 @@ fn messages_are_pinned_byte_for_byte() {
         interfaces: None,
         cap_bps: None,
         padding: None,
+        features: None,
+        program: None,
     };
     assert_eq!(
         hex(&minicbor::to_vec(hello).unwrap()),
@@ -112,10 +114,12 @@ fn messages_are_pinned_byte_for_byte() {
         interfaces: None,
         padding: Some(vec![0; 2]),
         root: Some(b"/srv".to_vec()),
+        features: Some([Feature::Tunnels].into_iter().collect()),
+        program: Some("0.1".into()),
     };
     assert_eq!(
         hex(&minicbor::to_vec(welcome).unwrap()),
-        "a300010342000004442f737276"
+        "a500010342000004442f7372760581020663302e31"
     );
     let mux = Message::OpenTunnels(OpenTunnels {
         up: TransferId(1),
@@ -871,9 +875,11 @@ proptest! {
             interfaces: interfaces.clone(),
             cap_bps,
             padding: padding.clone(),
+            features: Some(Features::default()),
+            program: name.clone(),
         };
         prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
-        let welcome = Welcome { version: VERSION, arrival: name, interfaces, root: padding.clone(), padding };
+        let welcome = Welcome { version: VERSION, arrival: name, interfaces, root: padding.clone(), padding, features: None, program: None };
         prop_assert_eq!(minicbor::decode::<Welcome>(&minicbor::to_vec(&welcome).unwrap()).unwrap(), welcome);
     }
 }

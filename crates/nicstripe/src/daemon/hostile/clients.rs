@@ -9,12 +9,16 @@ use nicstripe_proto::{
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
     message::{
         Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, EntryRef, Get,
-        GetTree, Put, PutOptions, RunNumber, RunOrder,
+        GetTree, Hello, Put, PutOptions, Refusal, RefusalCode, RunNumber, RunOrder, VERSION,
     },
     tree::EntryId,
 };
 
-use super::{Stage, content, name, wire::Wire, within};
+use super::{
+    Stage, content, name,
+    wire::{Wire, hello},
+    within,
+};
 use crate::{
     Digest,
     wire::{stream::StreamEnd, tls::TlsError},
@@ -394,6 +398,37 @@ async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
         Vec::<String>::new()
     );
     stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_another_version_learns_the_daemons_and_unknown_features_are_ignored() {
+    let stage = Stage::new().await;
+    let answer = async |protocol: &str, hello: Vec<u8>| {
+        let protocol = protocol.as_bytes();
+        let wire = Wire::connect_as(protocol, [127, 0, 0, 8], stage.address(), &stage.other).await;
+        let mut wire = wire.unwrap();
+        wire.send(&Frame::Hello(hello)).await.unwrap();
+        wire.next().await.unwrap()
+    };
+    let hello = hello(SessionId([9; 16]), true);
+    let later = Hello {
+        version: 9,
+        ..hello.clone()
+    };
+    let Frame::Refuse(body) = answer("nicstripe/9", minicbor::to_vec(later).unwrap()).await else {
+        panic!("not refused")
+    };
+    let refusal: Refusal = minicbor::decode(&body).unwrap();
+    assert_eq!(
+        (refusal.code, refusal.version),
+        (RefusalCode::Version, VERSION)
+    );
+    // The map of the hello, with one key more: feature 200.
+    let mut more = minicbor::to_vec(hello).unwrap();
+    more[0] += 1;
+    more.extend([0x08, 0x81, 0x18, 200]);
+    let answer = answer("nicstripe/1", more).await;
+    assert!(matches!(answer, Frame::Welcome(_)), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

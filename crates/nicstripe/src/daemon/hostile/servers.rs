@@ -3,8 +3,11 @@
 
 use std::{
     fs,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
@@ -12,7 +15,10 @@ use nicstripe_proto::{
     TransferId,
     grid::ChunkSize,
     hash_tree::piece_value,
-    message::{Accept, Committed, Complete, Fail, Get, PeerInterface, Welcome},
+    message::{
+        Accept, Committed, Complete, Fail, Features, Get, PeerInterface, Refusal, RefusalCode,
+        Welcome,
+    },
 };
 use tokio::net::TcpListener;
 
@@ -47,6 +53,16 @@ pub(super) async fn against(
     evil: impl AsyncFn(&mut Wire) + Send + 'static,
     calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
 ) -> Error {
+    let answer = Frame::Welcome(minicbor::to_vec(&welcome).unwrap());
+    answering(answer, evil, calls).await
+}
+
+/// Like `against`, with another answer to each hello.
+async fn answering(
+    answer: Frame,
+    evil: impl AsyncFn(&mut Wire) + Send + 'static,
+    calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
+) -> Error {
     let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let listener = TcpListener::bind("127.0.4.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -56,7 +72,7 @@ pub(super) async fn against(
             let Ok(mut wire) = Wire::accept(&listener, &daemon).await else {
                 continue;
             };
-            if wire.welcome(&welcome).await.is_ok() {
+            if wire.answer(&answer).await.is_ok() {
                 evil(&mut wire).await;
             }
         }
@@ -177,6 +193,53 @@ async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_n
         crate::text::chain(&error)
     );
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_of_another_version_is_named_at_once() {
+    let refusal = Refusal {
+        code: RefusalCode::Version,
+        version: 7,
+        most: None,
+    };
+    let answer = Frame::Refuse(minicbor::to_vec(refusal).unwrap());
+    let begun = Instant::now();
+    let error = answering(answer, async |_: &mut Wire| {}, async |_| Ok(())).await;
+    assert_eq!(
+        error.to_string(),
+        "127.0.4.1 speaks protocol 7, this program protocol 1"
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "it is not asked again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_daemon_lacks_is_refused_before_anything_is_sent() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let welcome = Welcome {
+        features: Some(Features::default()),
+        program: Some("9.9\u{1b}[2J".into()),
+        ..plain_welcome()
+    };
+    let evil = {
+        let asked = asked.clone();
+        async move |wire: &mut Wire| {
+            while let Ok(frame) = wire.next().await {
+                asked.fetch_or(matches!(frame, Frame::Control { .. }), Ordering::Relaxed);
+            }
+        }
+    };
+    let error = against(welcome, evil, async |client: Client| {
+        let dialled = client.dial("localhost:22").await.map(drop).unwrap_err();
+        assert!(matches!(dialled, Error::Unsupported { .. }), "{dialled}");
+        client.stat(&name("x")).await.map(drop)
+    })
+    .await;
+    let text = r"127.0.4.1 (nicstripe 9.9\u{1b}[2J) does not support requests about names";
+    assert_eq!(error.to_string(), text);
+    assert!(!asked.load(Ordering::Relaxed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

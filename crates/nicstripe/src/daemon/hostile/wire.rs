@@ -37,7 +37,17 @@ impl Wire {
         to: SocketAddr,
         identity: &Identity,
     ) -> Result<Self, TlsError> {
-        let tls = ClientTls::new(identity, std::sync::Arc::new(|_| true));
+        Self::connect_as(b"nicstripe/1", from, to, identity).await
+    }
+
+    /// Like `connect`, with another ALPN name.
+    pub(super) async fn connect_as(
+        protocol: &[u8],
+        from: [u8; 4],
+        to: SocketAddr,
+        identity: &Identity,
+    ) -> Result<Self, TlsError> {
+        let tls = ClientTls::new(identity, std::sync::Arc::new(|_| true)).offering(protocol);
         TlsStream::connect(tcp(from, to).await, &tls, soon())
             .await
             .map(Self::new)
@@ -93,10 +103,15 @@ impl Wire {
 
     /// Waits for a client's hello and answers it with `welcome`.
     pub(super) async fn welcome(&mut self, welcome: &Welcome) -> Result<(), StreamEnd> {
+        self.answer(&Frame::Welcome(minicbor::to_vec(welcome).unwrap()))
+            .await
+    }
+
+    /// Waits for a client's hello and answers it with `answer`.
+    pub(super) async fn answer(&mut self, answer: &Frame) -> Result<(), StreamEnd> {
         let frame = self.next().await?;
         assert!(matches!(frame, Frame::Hello(_)), "{frame:?}");
-        self.send(&Frame::Welcome(minicbor::to_vec(welcome).unwrap()))
-            .await
+        self.send(answer).await
     }
 
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), StreamEnd> {
@@ -199,6 +214,8 @@ pub(super) fn hello(session: SessionId, new: bool) -> Hello {
         interfaces: None,
         cap_bps: None,
         padding: None,
+        features: None,
+        program: None,
     }
 }
 
@@ -210,6 +227,8 @@ pub(super) fn plain_welcome() -> Welcome {
         interfaces: Some(Vec::new()),
         padding: None,
         root: None,
+        features: None,
+        program: None,
     }
 }
 

@@ -158,7 +158,10 @@ impl Driver {
             });
         } else if matches!(
             error,
-            Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }
+            Error::Refused { .. }
+                | Error::Version { .. }
+                | Error::Untrusted { .. }
+                | Error::UntrustedPeer { .. }
         ) {
             // The daemon has restarted and forgotten the session. The owner creates a new one.
             let host = self.config.host.clone();

@@ -9,8 +9,7 @@
 //! | application protocol | [`ALPN`], always |
 //! | never | tickets, resumption, early data, compression, renegotiation, server names |
 
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, iter, sync::Arc};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -68,6 +67,15 @@ impl ClientTls {
     }
 }
 
+#[cfg(test)]
+impl ClientTls {
+    /// Replaces the ALPN name, for tests of versions that do not exist.
+    pub(crate) fn offering(mut self, protocol: &[u8]) -> Self {
+        self.0.alpn_protocols = vec![protocol.to_vec()];
+        self
+    }
+}
+
 impl ServerTls {
     /// Creates a configuration that presents `identity`, and accepts clients whose key passes
     /// `accepts`.
@@ -84,7 +92,9 @@ impl ServerTls {
             .expect("the provider made here has TLS 1.3 suites")
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(OwnKey(identity.certified_key())));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Another version is refused in the greeting, where both ends learn which it is.
+        let others = (0..=MOST_VERSIONS).map(|version| format!("nicstripe/{version}").into_bytes());
+        config.alpn_protocols = iter::once(ALPN.to_vec()).chain(others).collect();
         // Tickets would be harmful: a client that writes, closes and never reads them sends RST,
         // and our last reads fail.
         config.send_tls13_tickets = 0;
@@ -253,7 +263,6 @@ struct OwnKey(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for OwnKey {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // For another version of our protocol rustls fails a moment later with the correct alert.
         let ours = hello.alpn()?.any(|name| name.starts_with(ALPN_FAMILY));
         ours.then(|| Arc::clone(&self.0))
     }
@@ -299,7 +308,9 @@ fn has_aes() -> bool {
     }
 }
 
-/// ALPN name of the only protocol inside TLS (RFC 7301).
+/// ALPN name of this version of the protocol (RFC 7301), the only one that a client offers.
 pub(crate) const ALPN: &[u8] = b"nicstripe/1";
 /// Common prefix of the [`ALPN`] names of all versions.
-const ALPN_FAMILY: &[u8] = b"nicstripe/";
+pub(super) const ALPN_FAMILY: &[u8] = b"nicstripe/";
+/// Last version of the protocol whose name a server accepts.
+const MOST_VERSIONS: u8 = 99;

@@ -9,7 +9,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{CommonState, ConnectionTrafficSecrets, Error};
 
-use super::config::{ALPN, ClientTls, ServerTls};
+use super::config::{ALPN_FAMILY, ClientTls, ServerTls};
 use super::error::TlsError;
 use super::exporter::ExporterSecret;
 use super::record::{Opener, Sealer, SendBuffer, record_len};
@@ -131,7 +131,8 @@ impl Handshake {
     /// Extracts the keys, the peer's key and the exporter secret of a complete handshake.
     pub(super) fn finish(self) -> Result<Established, TlsError> {
         let state = self.connection.state();
-        if state.alpn_protocol() != Some(ALPN) {
+        let is_ours = |name: &[u8]| name.starts_with(ALPN_FAMILY);
+        if !state.alpn_protocol().is_some_and(is_ours) {
             return Err(TlsError::OtherProtocol);
         }
         let peer = state
