@@ -228,7 +228,7 @@ fn a_copy_shows_in_the_metrics() {
         ));
         // A chunk may have been sent twice because a link was slow.
         assert!(
-            (8.0..16.0).contains(&(bytes / MIB as f64)),
+            (8.0..=16.0).contains(&(bytes / MIB as f64)),
             "{direction} {bytes}"
         );
     }
