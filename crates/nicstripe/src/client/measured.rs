@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use nicstripe_proto::Name;
+use tokio::runtime::Handle;
 
 use super::{
     Client, Transfer,
@@ -41,6 +42,11 @@ impl Client {
     /// Returns a handle to the running session, or to a new one if it has ended.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
         Ok(self.inner.session(None).await?.handle)
+    }
+
+    /// Returns the runtime on which the client was connected.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
     }
 
     /// Opens another session with the same daemon, optionally with another number of connections

@@ -254,8 +254,7 @@ impl Client {
 
     /// Creates a file of unknown length. The daemon gives the complete file its name, atomically,
     /// when the writer is [finished](ObjectWriter::finish); a writer dropped earlier leaves
-    /// nothing. Counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Must be called
-    /// within a tokio runtime.
+    /// nothing. Counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {

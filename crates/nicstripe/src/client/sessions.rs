@@ -3,7 +3,10 @@
 use std::{io, sync::Arc, time::Duration};
 
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, Semaphore, mpsc, oneshot},
+};
 
 use super::builder::ClientBuilder;
 use crate::{
@@ -28,6 +31,8 @@ pub(super) struct Inner {
     pub(super) peers: Arc<Peers>,
     pub(super) settings: ClientBuilder,
     pub(super) host: String,
+    /// Runtime on which the client was connected, and on which its transfers run.
+    pub(super) runtime: Handle,
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
@@ -44,6 +49,7 @@ pub(super) struct Slot {
 }
 
 impl Inner {
+    /// Must be called within a tokio runtime.
     pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
         Ok(Self {
             peers: Arc::new(settings.peers.clone()),
@@ -53,6 +59,7 @@ impl Inner {
             permits: Semaphore::new(MOST_TRANSFERS),
             slot: Mutex::default(),
             host: host.to_owned(),
+            runtime: Handle::current(),
             settings,
             identity,
         })
@@ -80,6 +87,7 @@ impl Inner {
                 .for_each(|events| session.audience.join(events));
             return Ok(session.clone());
         }
+        Error::require_runtime()?;
         if slot.session.take().is_some() {
             slot.was_lost = true;
         }

@@ -47,6 +47,7 @@ pub struct Transfer {
 
 impl Transfer {
     pub(super) fn start(inner: Arc<Inner>, request: Box<dyn Request>) -> Self {
+        let runtime = inner.runtime.clone();
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
         let progress = SharedProgress::default();
@@ -63,7 +64,7 @@ impl Transfer {
             events: receiver,
             cancel,
             progress,
-            task: tokio::spawn(run.run()),
+            task: runtime.spawn(run.run()),
             is_over: false,
             goes_on: false,
         }

@@ -26,14 +26,14 @@ impl Client {
     ///
     /// All tunnels of a client share its session, at most 4096 at once. Their data is striped over
     /// all cables, round-robin with transfers. They end when the client is [closed](Client::close),
-    /// after the data already written has arrived. Must be called within a tokio runtime. Cancel
-    /// safe: a dropped call leaves no connection.
+    /// after the data already written has arrived. Cancel safe: a dropped call leaves no connection.
     ///
     /// # Errors
     ///
     /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
     /// [`Error::Stalled`] if it does not answer for the client's patience, at least 20 s; as for
-    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
+    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached;
+    /// [`Error::NoRuntime`] outside a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -42,6 +42,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
+        Error::require_runtime()?;
         let session = self.inner.session(None).await?;
         let mux = session.mux(&self.inner).await?;
         let settings = &self.inner.settings.session;
