@@ -212,7 +212,7 @@ async fn a_transfer_without_its_daemon_says_for_how_long_it_waits() {
         {
             assert_eq!(
                 (host.as_str(), patience),
-                ("127.0.0.1", Duration::from_secs(600))
+                ("127.0.0.1", Some(Duration::from_secs(600)))
             );
             assert!((2..10).contains(&since.as_secs()), "{since:?}");
             break;

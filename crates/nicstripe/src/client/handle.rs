@@ -220,7 +220,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
-        let key = self.inner.session(None).await?.key;
+        let key = self.inner.session().await?.key;
         Ok((key, self.inner.name_of(&key)))
     }
 
@@ -231,7 +231,7 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub async fn root(&self) -> Result<Option<PathBuf>, Error> {
-        Ok(self.inner.session(None).await?.root)
+        Ok(self.inner.session().await?.root)
     }
 
     /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
@@ -251,7 +251,7 @@ impl Client {
     /// The daemon is no longer reachable; [`Error::NoRuntime`] outside a tokio runtime.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
         Error::require_runtime()?;
-        let session = self.inner.session(None).await?;
+        let session = self.inner.session().await?;
         let ended = || Error::ended(&self.inner.host, "before its links were known");
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         loop {
@@ -337,7 +337,7 @@ impl ClientBuilder {
         let client = Client {
             inner: Arc::new(inner),
         };
-        client.inner.session(None).await?;
+        client.inner.session().await?;
         Ok(client)
     }
 }

@@ -41,7 +41,7 @@ impl Client {
 
     /// Returns a handle to the running session, or to a new one if it has ended.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
-        Ok(self.inner.session(None).await?.handle)
+        Ok(self.inner.session().await?.handle)
     }
 
     /// Returns the runtime on which the client was connected.

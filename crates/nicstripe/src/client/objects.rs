@@ -328,7 +328,7 @@ impl Client {
     /// the call is dropped.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
-        let session = self.inner.session(None).await?;
+        let session = self.inner.session().await?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {
             return Err(ended());

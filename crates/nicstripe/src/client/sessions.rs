@@ -70,11 +70,26 @@ impl Inner {
         self.settings.session.bandwidth.map(|BitRate(bps)| bps)
     }
 
-    /// Returns the running session, or creates a new one. `events` is subscribed to its link
-    /// events.
-    pub(super) async fn session(
+    /// Returns the running session, or creates a new one.
+    pub(super) async fn session(&self) -> Result<LinkedSession, Error> {
+        self.running_or_new(None, self.settings.session.events.as_ref())
+            .await
+    }
+
+    /// Like [`session`](Self::session). `events` is subscribed to its link events, and `told`
+    /// receives [`Event::Unreachable`] until a new session is established.
+    pub(super) async fn session_of(
+        &self,
+        events: &mpsc::Sender<Event>,
+        told: Option<&mpsc::Sender<Event>>,
+    ) -> Result<LinkedSession, Error> {
+        self.running_or_new(Some(events), told).await
+    }
+
+    async fn running_or_new(
         &self,
         events: Option<&mpsc::Sender<Event>>,
+        told: Option<&mpsc::Sender<Event>>,
     ) -> Result<LinkedSession, Error> {
         let mut slot = self.slot.lock().await;
         if let Some(session) = slot
@@ -91,7 +106,7 @@ impl Inner {
         if slot.session.take().is_some() {
             slot.was_lost = true;
         }
-        let session = match (self.establish(events).await, slot.was_lost) {
+        let session = match (self.establish(events, told).await, slot.was_lost) {
             (Ok(session), _) => session,
             (Err(error), true) if passes(&error) => {
                 return Err(Error::Reconnect {
@@ -111,6 +126,7 @@ impl Inner {
     async fn establish(
         &self,
         subscriber: Option<&mpsc::Sender<Event>>,
+        told: Option<&mpsc::Sender<Event>>,
     ) -> Result<LinkedSession, Error> {
         let request = SessionRequest {
             contact: Contact {
@@ -118,11 +134,13 @@ impl Inner {
                 identity: &self.identity,
                 peers: &self.peers,
                 settings: &self.settings.session,
+                trying: Arc::default(),
             },
             routes: self.settings.session_routes(),
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
             subscriber: subscriber.cloned(),
+            told: told.cloned(),
         };
         request.establish().await
     }

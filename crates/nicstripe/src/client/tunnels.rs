@@ -43,7 +43,7 @@ impl Client {
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
         Error::require_runtime()?;
-        let session = self.inner.session(None).await?;
+        let session = self.inner.session().await?;
         let mux = session.mux(&self.inner).await?;
         let settings = &self.inner.settings.session;
         let begun = Instant::now();
