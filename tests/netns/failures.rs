@@ -180,7 +180,8 @@ fn a_bench_with_all_cables_cut_says_so() {
         "--no-history",
     ]);
     bench.await_event("sample", |_| true);
-    cut_all_and_await_the_word(&hosts, &bench);
+    let told = "10.77.1.2 does not answer on eth1, eth2; still trying, ^C ends";
+    cut_all_and_await(told, &hosts, &bench);
     bench.kill();
 }
 
@@ -205,13 +206,14 @@ fn an_upload_of_restic_with_all_cables_cut_says_so() {
     upload
         .write_all(b"POST /config HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nbegun")
         .unwrap();
-    cut_all_and_await_the_word(&hosts, &server);
+    let told = "10.77.1.2 is unreachable on eth1, eth2; trying for 10 min, ^C ends";
+    cut_all_and_await(told, &hosts, &server);
     server.kill();
 }
 
-fn cut_all_and_await_the_word(hosts: &Hosts, process: &Process) {
+fn cut_all_and_await(told: &str, hosts: &Hosts, process: &Process) {
     (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
-    process.await_stderr("10.77.1.2 is unreachable on eth1, eth2; trying for 10 min, ^C ends");
+    process.await_stderr(told);
 }
 
 fn a_cable_that_becomes_slow_does_not_hold_up_the_end() {

@@ -51,8 +51,8 @@ pub enum Event {
         interfaces: Vec<String>,
         /// Time since the last connection was lost, or since the first attempt.
         since: Duration,
-        /// Time without any link after which the client gives up. `None` at the first contact,
-        /// which ends once every address of the host was tried.
+        /// Time without any link after which the client gives up. `None` if another limit ends the
+        /// wait: at the first contact, which tries every address of the host, and in a benchmark.
         patience: Option<Duration>,
     },
     /// The peer is connected, but the transfer or request makes no progress. Sent after 10 s, once

@@ -467,7 +467,8 @@ impl Driver {
             host: self.config.host.clone(),
             interfaces: interfaces.into_iter().cloned().collect(),
             since,
-            patience: Some(self.config.session.patience),
+            // A benchmark ends earlier.
+            patience: (!self.bench.is_running()).then_some(self.config.session.patience),
         }
     }
 
