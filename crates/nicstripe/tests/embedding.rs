@@ -11,7 +11,10 @@ use std::{
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
     BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error,
-    Event, FailCode, storage::MemoryStorage, trust::Identity,
+    Event, FailCode,
+    discovery::{Search, SearchOptions},
+    storage::MemoryStorage,
+    trust::{Identity, Peers},
 };
 
 async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
@@ -137,6 +140,9 @@ fn outside_a_runtime_there_is_an_error_and_no_panic() {
         binding.poll(&mut context),
         Poll::Ready(Err(Error::NoRuntime))
     ));
+    let identity = Identity::generate().unwrap();
+    let searching = Search::start(&identity, &Peers::default(), SearchOptions::default());
+    assert!(matches!(searching, Err(Error::NoRuntime)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
