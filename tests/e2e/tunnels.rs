@@ -24,7 +24,7 @@ use tokio::{
 /// Client and daemon on loopback. The client may tunnel TCP connections to one service, `target`.
 struct Stage {
     client: Side,
-    _server: Side,
+    server: Side,
     daemon: Daemon,
     target: String,
 }
@@ -38,7 +38,7 @@ impl Stage {
         let daemon = Daemon::start(&server, &["--interface", "lo"]);
         Self {
             client,
-            _server: server,
+            server,
             daemon,
             target,
         }
@@ -79,12 +79,13 @@ impl Stage {
 
     /// Starts `nicstripe forward` on a free port, and returns its local address.
     fn forward(&self, target: &str) -> (Process, SocketAddr) {
-        let process = self.client.start(self.arguments(&[
-            "forward",
-            "-L",
-            &format!("0:{target}"),
-            "127.0.0.1",
-        ]));
+        self.forward_with(&[], target)
+    }
+
+    fn forward_with(&self, options: &[&str], target: &str) -> (Process, SocketAddr) {
+        let forward = format!("0:{target}");
+        let words = [&["forward"], options, &["-L", &forward, "127.0.0.1"]].concat();
+        let process = self.client.start(self.arguments(&words));
         let line = process.await_stderr("forwarding 127.0.0.1:");
         let port = line
             .split(' ')
@@ -303,6 +304,50 @@ fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_no
     refused.await_stderr("not permitted");
     forward.signal(Signal::TERM);
     forward.finish().expect(143);
+}
+
+#[test]
+fn forward_resets_its_connections_after_its_timeout_and_reaches_a_daemon_that_returned() {
+    let mut stage = Stage::new(service(|mut tcp| {
+        tcp.write_all(b"greeting").unwrap();
+        let _ = tcp.read_to_end(&mut Vec::new());
+    }));
+    let (forward, address) = stage.forward_with(&["--timeout", "3s"], &stage.target);
+    let greeted = || {
+        let mut tcp = TcpStream::connect(address).unwrap();
+        tcp.read_exact(&mut [0; 8]).map(|()| tcp)
+    };
+    let mut lost = greeted().unwrap();
+    let port = stage.daemon.port;
+    stage.daemon.process.signal(Signal::KILL);
+    let killed = Instant::now();
+    assert!(lost.read(&mut [0]).is_err(), "a reset, and not an end");
+    let waited = killed.elapsed().as_secs();
+    assert!((3..20).contains(&waited), "{waited} s");
+    forward.await_stderr("is unreachable on lo; trying for 3 s, ^C ends");
+    // The listener stays, and rejects connections as long as the daemon is away.
+    assert!(greeted().is_err());
+    forward.await_stderr("warning: cannot reconnect to 127.0.0.1");
+    stage.daemon = Daemon::start_on(&stage.server, port, &["--interface", "lo"]);
+    greeted().unwrap();
+    forward.signal(Signal::TERM);
+    forward.finish().expect(143);
+}
+
+#[test]
+fn dial_without_its_daemon_ends_after_its_timeout() {
+    let stage = Stage::new(service(|mut tcp| {
+        tcp.write_all(b"greeting\n").unwrap();
+        let _ = tcp.read_to_end(&mut Vec::new());
+    }));
+    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args(stage.arguments(&["dial", "--timeout", "1s", "127.0.0.1", &stage.target]));
+    let (dial, _input) = Process::spawn_open(command);
+    dial.await_stdout("greeting");
+    stage.daemon.process.signal(Signal::KILL);
+    let killed = Instant::now();
+    dial.finish().expect(1).error(&[&stage.target, "lost"]);
+    assert!(killed.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

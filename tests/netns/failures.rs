@@ -1,9 +1,9 @@
 //! Tests of cables that are cut, or that silently drop all packets, during a copy.
 
-use std::{thread::sleep, time::Duration};
+use std::{io::Write, net::TcpStream, thread::sleep, time::Duration};
 
-use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
-use nicstripe_testkit::{content, link, number, tests, text, trial::Test};
+use nicstripe_lab::{BitRate, Direction, Host, Lab, LinkSpec};
+use nicstripe_testkit::{Process, content, link, number, tests, text, trial::Test};
 use serde_json::Value;
 
 use crate::hosts::{Hosts, MIB, Way};
@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = tests![
     a_healed_cable_carries_data_again,
     a_cable_that_is_cut_and_healed_is_told_down_and_up_once,
     with_all_cables_cut_it_waits_and_goes_on,
+    a_bench_with_all_cables_cut_says_so,
+    an_upload_of_restic_with_all_cables_cut_says_so,
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
@@ -164,6 +166,54 @@ fn with_all_cables_cut_it_waits_and_goes_on() {
     }
     let report = cp.finish().expect(0).document();
     Way::Put.check(&hosts, &bytes, &report);
+}
+
+fn a_bench_with_all_cables_cut_says_so() {
+    let hosts = Hosts::joined_by(&links());
+    let port = hosts.daemon.port.to_string();
+    let bench = hosts.client.start([
+        "bench",
+        "10.77.1.2",
+        "-p",
+        &port,
+        "--json-stream",
+        "--no-history",
+    ]);
+    bench.await_event("sample", |_| true);
+    let told = "10.77.1.2 does not answer on eth1, eth2; still trying, ^C ends";
+    cut_all_and_await(told, &hosts, &bench);
+    bench.kill();
+}
+
+fn an_upload_of_restic_with_all_cables_cut_says_so() {
+    let hosts = Hosts::joined_by(&links());
+    let port = hosts.daemon.port.to_string();
+    let words = [
+        "serve",
+        "restic",
+        "--port",
+        &port,
+        "--no-password",
+        "--addr",
+    ];
+    let server = hosts
+        .client
+        .start([&words[..], &["127.0.0.1:0", "10.77.1.2:repo"]].concat());
+    let line = server.await_stderr("Serving restic REST API on http://");
+    let address = line.split('/').nth(2).unwrap().to_owned();
+    let upload = hosts.lab.on(Host::A, || TcpStream::connect(&address));
+    let mut upload = upload.unwrap().unwrap();
+    upload
+        .write_all(b"POST /config HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nbegun")
+        .unwrap();
+    let told = "10.77.1.2 is unreachable on eth1, eth2; trying for 10 min, ^C ends";
+    cut_all_and_await(told, &hosts, &server);
+    server.kill();
+}
+
+fn cut_all_and_await(told: &str, hosts: &Hosts, process: &Process) {
+    (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
+    process.await_stderr(told);
 }
 
 fn a_cable_that_becomes_slow_does_not_hold_up_the_end() {

@@ -10,8 +10,10 @@ use nicstripe_testkit::{Daemon, Outcome, Side, tests, trial::Test};
 
 use crate::hosts::{Rights, introduce, side};
 
-pub(crate) const TESTS: &[Test] =
-    tests![a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check];
+pub(crate) const TESTS: &[Test] = tests![
+    a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check,
+    every_command_says_after_2_seconds_that_a_peer_does_not_answer,
+];
 
 /// Obstacle to a copy, with the expected output and exit code.
 struct Case {
@@ -35,6 +37,7 @@ struct Scene {
 
 const TO_NAME: &[&str] = &["source", "b:target"];
 const TO_ADDRESS: &[&str] = &["source", "10.77.1.2:target"];
+const WAITING: &str = "warning: b does not answer on eth1, eth2; still trying, ^C ends";
 const SILENT: &str = "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); resolver: [..]";
 const CHECKS: &str = "hint: on b, start the daemon: nicstripe serve; trust this key: [ADD]; open port 7747 for TCP and UDP in the \
                       firewall; if it listens on another port: --port PORT";
@@ -44,33 +47,36 @@ const START: &str = "hint: nothing listens on port 7747 there; on b: nicstripe s
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
-    Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
+    Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[WAITING, SILENT, CHECKS] },
     Case { against: "a firewall", make: firewall, is_met: true, arguments: TO_NAME, code: 10, printed: &[
+        WAITING,
         "error: b is in the list of peers, but nothing answered on eth1, eth2 (port 7747); fe80::[..] over eth1: timed out; resolver: [..]",
         CHECKS,
     ] },
     Case { against: "a firewall", make: firewall, is_met: false, arguments: TO_ADDRESS, code: 10, printed: &[
+        "warning: 10.77.1.2 does not answer on eth1; still trying, ^C ends",
         "error: cannot connect to 10.77.1.2:7747: timed out",
         "hint: check that the machine is on, the cable plugged in, and TCP port 7747 open in its firewall",
     ] },
     Case { against: "a firewall for TCP", make: tcp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[
+        WAITING,
         "error: b answers on eth1, eth2, but does not accept connections (TCP port 7747); fe80::[..] over eth1: timed out; fe80::[..] over eth2: timed out",
         "hint: check that TCP port 7747 is open in the firewall of b",
     ] },
-    Case { against: "a firewall for UDP", make: udp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
+    Case { against: "a firewall for UDP", make: udp_firewall, is_met: false, arguments: TO_NAME, code: 10, printed: &[WAITING, SILENT, CHECKS] },
     Case { against: "a firewall for UDP", make: udp_firewall, is_met: true, arguments: TO_NAME, code: 0, printed: &["source → b:target[..]"] },
-    Case { against: "no daemon", make: |_| None, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
-    Case { against: "no daemon", make: |_| None, is_met: true, arguments: TO_NAME, code: 10, printed: &[REFUSED, START] },
+    Case { against: "no daemon", make: |_| None, is_met: false, arguments: TO_NAME, code: 10, printed: &[WAITING, SILENT, CHECKS] },
+    Case { against: "no daemon", make: |_| None, is_met: true, arguments: TO_NAME, code: 10, printed: &[WAITING, REFUSED, START] },
     Case { against: "no daemon", make: |_| None, is_met: false, arguments: TO_ADDRESS, code: 10, printed: &[
         "error: cannot connect to 10.77.1.2:7747: Connection refused (os error 111)",
         "hint: nothing listens there; start the daemon on that machine: nicstripe serve; if it listens on another port: --port PORT",
     ] },
-    Case { against: "distrust", make: distrust, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
+    Case { against: "distrust", make: distrust, is_met: false, arguments: TO_NAME, code: 10, printed: &[WAITING, SILENT, CHECKS] },
     Case { against: "distrust", make: distrust, is_met: true, arguments: TO_NAME, code: 5, printed: &[
         "error: b does not trust our key nicstripe-ed25519 [..]", "hint: on b: [ADD]",
     ] },
-    Case { against: "another port", make: another_port, is_met: false, arguments: TO_NAME, code: 10, printed: &[SILENT, CHECKS] },
-    Case { against: "another port", make: another_port, is_met: true, arguments: TO_NAME, code: 10, printed: &[REFUSED, START] },
+    Case { against: "another port", make: another_port, is_met: false, arguments: TO_NAME, code: 10, printed: &[WAITING, SILENT, CHECKS] },
+    Case { against: "another port", make: another_port, is_met: true, arguments: TO_NAME, code: 10, printed: &[WAITING, REFUSED, START] },
     Case { against: "another port", make: another_port, is_met: false, arguments: &["--port", "7748", "source", "b:target"], code: 0, printed: &[
         "source → b:target[..]",
     ] },
@@ -80,6 +86,7 @@ const CASES: &[Case] = &[
          open port 7747 for TCP and UDP in the firewall; if it listens on another port: --port PORT",
     ] },
     Case { against: "pulled cables", make: pulled, is_met: false, arguments: TO_NAME, code: 10, printed: &[
+        "warning: b does not answer; still trying, ^C ends",
         "error: b is in the list of peers, but cannot be reached (port 7747): no interface to search on: none is up with a carrier and an IPv6 link-local address; resolver: [..]",
         "hint: plug in a cable, or exclude fewer interfaces; list them with the reasons: nicstripe links",
     ] },
@@ -97,6 +104,24 @@ fn a_peer_that_is_not_reached_is_told_with_what_was_tried_and_what_to_check() {
             .collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn every_command_says_after_2_seconds_that_a_peer_does_not_answer() {
+    let scene = Scene::new();
+    let _daemon = firewall(&scene);
+    let commands: [&[&str]; 6] = [
+        &["cp", "source", "b:"],
+        &["links", "b"],
+        &["bench", "b"],
+        &["dial", "b", "localhost:22"],
+        &["forward", "-L", "0:localhost:22", "b"],
+        &["serve", "restic", "--addr", "127.0.0.1:0", "b:repo"],
+    ];
+    let started = commands.map(|words| scene.client.start(words));
+    for process in started {
+        process.await_stderr("b does not answer on eth1, eth2; still trying, ^C ends");
+        process.finish().expect(10);
+    }
 }
 
 impl Case {

@@ -19,6 +19,7 @@ use crate::{
 /// the service and connects to it; its peers file must grant this machine exactly dial=HOST:PORT.
 /// Ends when both directions have ended.
 #[derive(Debug, Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("60s")))]
 pub(crate) struct Dial {
     /// Machine that runs `nicstripe serve`, by name or address
     #[arg(value_name = "PEER")]

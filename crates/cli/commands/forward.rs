@@ -25,6 +25,10 @@ use crate::{
 /// For each connection to PORT here, the daemon on PEER connects to HOST:HOSTPORT; its peers file
 /// must grant this machine exactly dial=HOST:HOSTPORT. Runs until interrupted.
 #[derive(Debug, Args)]
+#[command(mut_arg("timeout", |timeout| timeout.default_value("60s").help(
+    "Reset the connections after this time without any link; the next one connects anew: seconds, \
+     or with ms, s, m or h",
+)))]
 pub(crate) struct Forward {
     /// Listen on PORT (0: any free one) at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there;
     /// may be repeated. Put IPv6 addresses in brackets
@@ -188,7 +192,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::args::Args;
+
+    #[test]
+    fn without_a_link_tunnels_wait_60_seconds_and_copies_10_minutes() {
+        let mut commands = Args::command();
+        commands.build();
+        for (name, default) in [("dial", "60s"), ("forward", "60s"), ("cp", "10m")] {
+            let command = commands.find_subcommand(name).unwrap();
+            let mut options = command.get_arguments();
+            let timeout = options.find(|option| option.get_id() == "timeout").unwrap();
+            assert_eq!(timeout.get_default_values(), [default], "{name}");
+        }
+    }
 
     #[test]
     fn forwards_are_read_as_ssh_reads_them() {

@@ -1,4 +1,4 @@
-//! Setup of a session with a peer, with a message if the daemon queues it.
+//! Setup of a session with a peer, with a message if it has to wait.
 
 use std::pin::pin;
 
@@ -20,11 +20,12 @@ pub(crate) fn client() -> Result<ClientBuilder, Failure> {
         .address_book(AddressBook::at(home.addresses_file())))
 }
 
-/// Connects to a daemon. Prints a message on standard error if the daemon queues the session.
+/// Connects to a daemon. Prints a message on standard error if the daemon does not answer, or queues
+/// the session.
 pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
     let terminal = Terminal::default();
     connect_telling(builder, host, |event| {
-        if let Some(text) = queued(event) {
+        if let Some(text) = queued(event).or_else(|| unreachable(event, "^C ends")) {
             terminal.say(text);
         }
     })
@@ -62,7 +63,8 @@ async fn tell_of_session(mut events: mpsc::Receiver<Event>) {
 /// Capacity of the channel for events of a session. Two are sent at once, ten times a second.
 const EVENTS: usize = 16;
 
-/// Returns the message for a session without a link, with the effect of ^C; `None` for other events.
+/// Returns the message for a daemon that cannot be reached, with the effect of ^C once data has
+/// moved; `None` for other events.
 pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
     let Event::Unreachable {
         host,
@@ -79,11 +81,14 @@ pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
     } else {
         format!(" on {}", names.join(", "))
     };
+    let host = shown(host);
+    let Some(patience) = patience else {
+        return Some(format!("{host} does not answer{on}; still trying, ^C ends"));
+    };
     let limit = match patience.as_secs() {
         seconds if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),
         seconds => format!("{seconds} s"),
     };
-    let host = shown(host);
     Some(format!(
         "{host} is unreachable{on}; trying for {limit}, {on_interrupt}"
     ))

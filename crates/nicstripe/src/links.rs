@@ -1,11 +1,12 @@
 //! Links: finding, choosing, connecting and losing them, at both ends.
 //!
 //! `request` holds the links that a user names, `local` the interfaces of this machine. `contact`
-//! makes the first connection of a session, which `establish` starts; `linker` plans all others and
-//! follows changes, with the results of `probes` and the proofs of `address_proof`. `connect` makes
-//! one connection, `route_keeper` installs the host routes that it needs. `discovery` finds peers
-//! on the cables, `survey` describes the links. At a daemon, `listeners` holds the listening
-//! sockets and `peer_routes` the host routes of a session, each on `probation`.
+//! makes the first connection of a session, which `establish` starts, and `trying` tells of its
+//! wait; `linker` plans all others and follows changes, with the results of `probes` and the proofs
+//! of `address_proof`. `connect` makes one connection, `route_keeper` installs the host routes that
+//! it needs. `discovery` finds peers on the cables, `survey` describes the links. At a daemon,
+//! `listeners` holds the listening sockets and `peer_routes` the host routes of a session, each on
+//! `probation`.
 
 mod address_proof;
 pub(crate) mod connect;
@@ -23,5 +24,6 @@ pub(crate) mod request;
 pub(crate) mod route_keeper;
 pub(crate) mod routes;
 pub(crate) mod survey;
+pub(crate) mod trying;
 
 pub use self::local::{LocalInterface, local_interfaces};

@@ -10,8 +10,11 @@ use std::{
 
 use crate::harness::{Served, content, name, within};
 use nicstripe::{
-    BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, Event, FailCode,
-    storage::MemoryStorage, trust::Identity,
+    BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error,
+    Event, FailCode,
+    discovery::{Search, SearchOptions},
+    storage::MemoryStorage,
+    trust::{Identity, Peers},
 };
 
 async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
@@ -137,6 +140,31 @@ fn outside_a_runtime_there_is_an_error_and_no_panic() {
         binding.poll(&mut context),
         Poll::Ready(Err(Error::NoRuntime))
     ));
+    let identity = Identity::generate().unwrap();
+    let searching = Search::start(&identity, &Peers::default(), SearchOptions::default());
+    assert!(matches!(searching, Err(Error::NoRuntime)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_without_a_runtime_starts_transfers_and_benchmarks() {
+    let served = served_by(|builder| builder).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let (transfer, bench, dialled) = std::thread::spawn(move || {
+        let bytes = std::io::Cursor::new(content(1000));
+        let transfer = client.put_pipe(bytes, name("target"), CopyOptions::default());
+        let mut dialling = pin!(client.dial("localhost:22"));
+        let dialled = dialling
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        let dialled = matches!(dialled, Poll::Ready(Err(Error::NoRuntime)));
+        (transfer, client.bench(BenchPlan::default()), dialled)
+    })
+    .join()
+    .unwrap();
+    assert_eq!(within(transfer.finish()).await.unwrap().size, 1000);
+    bench.stop();
+    let _ = within(bench.finish()).await;
+    assert!(dialled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,7 +218,7 @@ async fn a_transfer_without_its_daemon_says_for_how_long_it_waits() {
         {
             assert_eq!(
                 (host.as_str(), patience),
-                ("127.0.0.1", Duration::from_secs(600))
+                ("127.0.0.1", Some(Duration::from_secs(600)))
             );
             assert!((2..10).contains(&since.as_secs()), "{since:?}");
             break;

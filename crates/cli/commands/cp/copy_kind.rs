@@ -129,6 +129,11 @@ impl CopyKind {
     pub(crate) fn is_one_file(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Get { .. })
     }
+
+    /// Returns true for a copy that cannot be resumed.
+    pub(crate) fn is_pipe(&self) -> bool {
+        matches!(self, Self::PutPipe { .. } | Self::GetPipe { .. })
+    }
 }
 
 fn shown_name(path: &Path) -> String {

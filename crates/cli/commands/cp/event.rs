@@ -48,6 +48,16 @@ pub(crate) fn fields(event: &Event, sized: bool) -> Option<Object> {
             .with("goodput_bps", progress.rate.0)
             .list("links", &progress.links, of_link),
         Event::Waiting { since } => Object::event("waiting").with("waited_s", seconds(*since)),
+        Event::Unreachable {
+            host,
+            interfaces,
+            since,
+            patience,
+        } => Object::event("unreachable")
+            .with("host", host)
+            .with("interfaces", interfaces)
+            .with("waited_s", seconds(*since))
+            .with("timeout_s", patience.map(seconds)),
         Event::Stalled { since, awaited } => Object::event("stalled")
             .with("waited_s", seconds(*since))
             .with("awaited", word_of(*awaited)),
@@ -230,6 +240,24 @@ mod tests {
                     since: Duration::from_millis(1500),
                 },
                 "waiting",
+            ),
+            (
+                Event::Unreachable {
+                    host: "nas".into(),
+                    interfaces: vec!["eth1".into(), "eth2".into()],
+                    since: Duration::from_secs(2),
+                    patience: Some(Duration::from_secs(600)),
+                },
+                "unreachable",
+            ),
+            (
+                Event::Unreachable {
+                    host: "nas".into(),
+                    interfaces: Vec::new(),
+                    since: Duration::from_secs(2),
+                    patience: None,
+                },
+                "unreachable",
             ),
             (
                 Event::Stalled {

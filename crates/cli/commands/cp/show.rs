@@ -126,6 +126,7 @@ impl Show {
     /// Starts the progress output of a transfer.
     pub(crate) fn begin(&mut self, kind: &CopyKind) {
         self.sized = kind.is_one_file();
+        self.view.is_pipe = kind.is_pipe();
         match self.wishes.drawing(Screen::of(&self.terminal)) {
             Drawing::Bars => self.bars = Some(Bars::new(&self.terminal, kind.file_name())),
             Drawing::Lines(pause) => {

@@ -30,6 +30,8 @@ pub(crate) struct View {
     pub(super) lost: Vec<LinkName>,
     /// Time without any connected link; `None` while one is connected.
     pub(crate) waiting: Option<Duration>,
+    /// True if a pipe is copied, which cannot be resumed.
+    pub(crate) is_pipe: bool,
     /// Duration of the copy, once finished.
     pub(crate) done: Option<Duration>,
 }
@@ -63,7 +65,11 @@ impl View {
                 None
             }
             Event::Unreachable { .. } => {
-                unreachable(event, "^C keeps what arrived").map(Notice::Warning)
+                let on_interrupt = match self.is_pipe {
+                    true => "^C ends, a rerun starts from zero",
+                    false => "^C keeps what arrived",
+                };
+                unreachable(event, on_interrupt).map(Notice::Warning)
             }
             Event::Stalled { .. } => stalled(event).map(Notice::Warning),
             Event::Queued { .. } => queued(event).map(Notice::Told),
@@ -543,13 +549,39 @@ pub(crate) mod tests {
             host: "right".into(),
             interfaces: vec!["eth1".into(), "eth2".into()],
             since: Duration::from_secs(2),
-            patience: Duration::from_secs(600),
+            patience: Some(Duration::from_secs(600)),
         };
         let text = "right is unreachable on eth1, eth2; trying for 10 min, ^C keeps what arrived";
         assert_eq!(view.apply(&unreachable), Some(Notice::Warning(text.into())));
         assert!(view.waiting.is_some());
+        let mut piped = View {
+            is_pipe: true,
+            ..View::default()
+        };
+        let text = text.replace("keeps what arrived", "ends, a rerun starts from zero");
+        assert_eq!(piped.apply(&unreachable), Some(Notice::Warning(text)));
         view.apply(&state("eth1", LinkState::Up));
         assert_eq!(view.waiting, None);
+    }
+
+    #[test]
+    fn a_first_contact_without_an_answer_names_what_is_tried() {
+        let silent = |interfaces: &[&str]| Event::Unreachable {
+            host: "nas".into(),
+            interfaces: interfaces.iter().map(|name| (*name).into()).collect(),
+            since: Duration::from_secs(2),
+            patience: None,
+        };
+        for (interfaces, text) in [
+            (
+                &["eth1", "eth2"][..],
+                "nas does not answer on eth1, eth2; still trying, ^C ends",
+            ),
+            (&[], "nas does not answer; still trying, ^C ends"),
+        ] {
+            let told = View::default().apply(&silent(interfaces));
+            assert_eq!(told, Some(Notice::Warning(text.into())));
+        }
     }
 
     #[test]

@@ -18,7 +18,6 @@ impl Client {
     /// Starts a benchmark that measures the rates of the links as `plan` specifies.
     ///
     /// The daemon runs one benchmark at a time, and none during copies; others wait in a queue.
-    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -17,6 +17,7 @@ pub struct Bench {
 
 impl Bench {
     pub(super) fn start(client: Client, plan: BenchPlan) -> Self {
+        let runtime = client.runtime().clone();
         let (events, receiver) = mpsc::channel(EVENTS);
         let stop = CancellationToken::new();
         let id = crate::trust::random::random_bytes();
@@ -24,7 +25,7 @@ impl Bench {
         Self {
             events: receiver,
             stop,
-            task: tokio::spawn(runner.run()),
+            task: runtime.spawn(runner.run()),
         }
     }
 

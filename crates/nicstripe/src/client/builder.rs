@@ -202,8 +202,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets a channel for the events of [`connect`](Self::connect), which may have to wait for
-    /// capacity at the daemon ([`Event::Queued`]).
+    /// Sets a channel for the events of [`connect`](Self::connect), which may have to wait for an
+    /// answer ([`Event::Unreachable`]) or for capacity at the daemon ([`Event::Queued`]). Also
+    /// receives what requests, tunnels, objects and benchmarks wait for.
     ///
     /// ```
     /// let (sender, mut events) = tokio::sync::mpsc::channel(4);

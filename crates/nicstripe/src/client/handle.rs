@@ -35,6 +35,8 @@ use crate::{
 /// events, counters and result; a failed or cancelled one does not affect the others. Their chunks
 /// are sent round-robin, so that a small transfer does not wait for a large one. Every transfer
 /// receives the link events.
+///
+/// Transfers run on the tokio runtime of [`ClientBuilder::connect`], whatever thread starts them.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
@@ -53,8 +55,6 @@ impl Client {
 
     /// Sends the file `source`. `name` is relative to the daemon's root. If `name` is a directory
     /// or `None`, the file is created in it under its own name.
-    ///
-    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,8 +79,6 @@ impl Client {
 
     /// Fetches the file `name`, relative to the daemon's root, into the local path `target`. If
     /// `target` is a directory or ends in a slash, the file is created in it under its own name.
-    ///
-    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -107,8 +105,6 @@ impl Client {
     /// the root itself. Each source is copied into it under its own name; if the source's path ends
     /// in a slash, only its content is copied. With `as_name` and a single source, the source gets
     /// `name` itself, unless that is an existing directory.
-    ///
-    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -142,8 +138,6 @@ impl Client {
     /// second part of each source is true if only the content of that directory is copied. A source
     /// without a name is the daemon's root; its content is copied.
     ///
-    /// Must be called within a tokio runtime.
-    ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use nicstripe::{Name, TreeOptions};
@@ -171,8 +165,7 @@ impl Client {
     /// Sends the bytes of `reader` until end of file, as the file `name` below the daemon's root.
     ///
     /// The daemon creates the name only after all data has arrived. A read error ends the transfer
-    /// and leaves no file. Must be called within a tokio runtime; a dedicated thread reads from
-    /// `reader`.
+    /// and leaves no file. A dedicated thread reads from `reader`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -197,8 +190,7 @@ impl Client {
 
     /// Fetches the file `name` below the daemon's root into a writer, in order. At most
     /// [`PIPE_WINDOW`](crate::PIPE_WINDOW) received bytes wait for the writer: a slow writer
-    /// throttles the sender and blocks no link. Must be called within a tokio runtime; a dedicated
-    /// thread writes to the writer.
+    /// throttles the sender and blocks no link. A dedicated thread writes to the writer.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -228,7 +220,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
-        let key = self.inner.session(None).await?.key;
+        let key = self.inner.session().await?.key;
         Ok((key, self.inner.name_of(&key)))
     }
 
@@ -239,7 +231,7 @@ impl Client {
     ///
     /// The daemon is no longer reachable.
     pub async fn root(&self) -> Result<Option<PathBuf>, Error> {
-        Ok(self.inner.session(None).await?.peer.root)
+        Ok(self.inner.session().await?.peer.root)
     }
 
     /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
@@ -256,9 +248,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The daemon is no longer reachable.
+    /// The daemon is no longer reachable; [`Error::NoRuntime`] outside a tokio runtime.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
-        let session = self.inner.session(None).await?;
+        Error::require_runtime()?;
+        let session = self.inner.session().await?;
         let ended = || Error::ended(&self.inner.host, "before its links were known");
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         loop {
@@ -284,6 +277,10 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// It is polled outside a tokio runtime.
     pub async fn close(self) {
         let session = self.inner.slot.lock().await.session.take();
         if let Some(session) = session {
@@ -340,7 +337,7 @@ impl ClientBuilder {
         let client = Client {
             inner: Arc::new(inner),
         };
-        client.inner.session(None).await?;
+        client.inner.session().await?;
         Ok(client)
     }
 }

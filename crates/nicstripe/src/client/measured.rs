@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use nicstripe_proto::{Name, message::Feature};
+use tokio::runtime::Handle;
 
 use super::{
     Client, Transfer,
@@ -41,9 +42,14 @@ impl Client {
     /// Returns a handle to the running session, or to a new one if it has ended. The daemon must
     /// support benchmarks.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
-        let session = self.inner.session(None).await?;
+        let session = self.inner.session().await?;
         session.peer.require(Feature::Bench, self.host())?;
         Ok(session.handle)
+    }
+
+    /// Returns the runtime on which the client was connected.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
     }
 
     /// Opens another session with the same daemon, optionally with another number of connections

@@ -256,8 +256,7 @@ impl Client {
 
     /// Creates a file of unknown length. The daemon gives the complete file its name, atomically,
     /// when the writer is [finished](ObjectWriter::finish); a writer dropped earlier leaves
-    /// nothing. Counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Must be called
-    /// within a tokio runtime.
+    /// nothing. Counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -331,7 +330,7 @@ impl Client {
     /// the call is dropped.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
-        let session = self.inner.session(None).await?;
+        let session = self.inner.session().await?;
         session.peer.require(Feature::Names, self.host())?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {

@@ -3,7 +3,10 @@
 use std::{io, sync::Arc, time::Duration};
 
 use nicstripe_proto::{BitRate, TransferId, message::CloseCode};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, Semaphore, mpsc, oneshot},
+};
 
 use super::builder::ClientBuilder;
 use crate::{
@@ -28,6 +31,8 @@ pub(super) struct Inner {
     pub(super) peers: Arc<Peers>,
     pub(super) settings: ClientBuilder,
     pub(super) host: String,
+    /// Runtime on which the client was connected, and on which its transfers run.
+    pub(super) runtime: Handle,
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
@@ -44,6 +49,7 @@ pub(super) struct Slot {
 }
 
 impl Inner {
+    /// Must be called within a tokio runtime.
     pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
         Ok(Self {
             peers: Arc::new(settings.peers.clone()),
@@ -53,6 +59,7 @@ impl Inner {
             permits: Semaphore::new(MOST_TRANSFERS),
             slot: Mutex::default(),
             host: host.to_owned(),
+            runtime: Handle::current(),
             settings,
             identity,
         })
@@ -63,11 +70,26 @@ impl Inner {
         self.settings.session.bandwidth.map(|BitRate(bps)| bps)
     }
 
-    /// Returns the running session, or creates a new one. `events` is subscribed to its link
-    /// events.
-    pub(super) async fn session(
+    /// Returns the running session, or creates a new one.
+    pub(super) async fn session(&self) -> Result<LinkedSession, Error> {
+        self.running_or_new(None, self.settings.session.events.as_ref())
+            .await
+    }
+
+    /// Like [`session`](Self::session). `events` is subscribed to its link events, and `told`
+    /// receives [`Event::Unreachable`] until a new session is established.
+    pub(super) async fn session_of(
+        &self,
+        events: &mpsc::Sender<Event>,
+        told: Option<&mpsc::Sender<Event>>,
+    ) -> Result<LinkedSession, Error> {
+        self.running_or_new(Some(events), told).await
+    }
+
+    async fn running_or_new(
         &self,
         events: Option<&mpsc::Sender<Event>>,
+        told: Option<&mpsc::Sender<Event>>,
     ) -> Result<LinkedSession, Error> {
         let mut slot = self.slot.lock().await;
         if let Some(session) = slot
@@ -80,10 +102,11 @@ impl Inner {
                 .for_each(|events| session.audience.join(events));
             return Ok(session.clone());
         }
+        Error::require_runtime()?;
         if slot.session.take().is_some() {
             slot.was_lost = true;
         }
-        let session = match (self.establish(events).await, slot.was_lost) {
+        let session = match (self.establish(events, told).await, slot.was_lost) {
             (Ok(session), _) => session,
             (Err(error), true) if passes(&error) => {
                 return Err(Error::Reconnect {
@@ -103,6 +126,7 @@ impl Inner {
     async fn establish(
         &self,
         subscriber: Option<&mpsc::Sender<Event>>,
+        told: Option<&mpsc::Sender<Event>>,
     ) -> Result<LinkedSession, Error> {
         let request = SessionRequest {
             contact: Contact {
@@ -110,11 +134,13 @@ impl Inner {
                 identity: &self.identity,
                 peers: &self.peers,
                 settings: &self.settings.session,
+                trying: Arc::default(),
             },
             routes: self.settings.session_routes(),
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
             subscriber: subscriber.cloned(),
+            told: told.cloned(),
         };
         request.establish().await
     }

@@ -47,6 +47,7 @@ pub struct Transfer {
 
 impl Transfer {
     pub(super) fn start(inner: Arc<Inner>, request: Box<dyn Request>) -> Self {
+        let runtime = inner.runtime.clone();
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
         let progress = SharedProgress::default();
@@ -63,7 +64,7 @@ impl Transfer {
             events: receiver,
             cancel,
             progress,
-            task: tokio::spawn(run.run()),
+            task: runtime.spawn(run.run()),
             is_over: false,
             goes_on: false,
         }
@@ -250,7 +251,7 @@ impl Run {
                             host: self.inner.host.clone(),
                             interfaces: Vec::new(),
                             since,
-                            patience: self.inner.settings.session.patience,
+                            patience: Some(self.inner.settings.session.patience),
                         });
                     }
                     tokio::select! {
@@ -306,10 +307,16 @@ impl Run {
 
     async fn attempt(&mut self, begun: &mut bool) -> Result<Report, Error> {
         let (inner, cancel) = (self.inner.clone(), self.cancel.clone());
+        // After the first command, `attempts` tells of the wait.
+        let told = match (*begun, self.request.is_object()) {
+            (true, _) => None,
+            (false, true) => inner.settings.session.events.as_ref(),
+            (false, false) => Some(&self.events),
+        };
         let in_turn = async {
             // The semaphore is never closed.
             let permit = inner.permits.acquire().await.ok();
-            Ok::<_, Error>((permit, self.inner.session(Some(&self.events)).await?))
+            Ok::<_, Error>((permit, inner.session_of(&self.events, told).await?))
         };
         let (_permit, session) = tokio::select! {
             in_turn = in_turn => in_turn?,
@@ -342,6 +349,7 @@ impl Run {
             reply,
             events: Some(self.events.clone()),
             progress: self.progress.clone(),
+            is_object,
         };
         let before = if is_object {
             Carried::default()
@@ -425,6 +433,7 @@ impl Run {
                     reply,
                     events: None,
                     progress: SharedProgress::default(),
+                    is_object: false,
                 };
                 self.inner.begin(session, entry, waiter).await;
                 // The session reports the result to the tree itself.

@@ -26,14 +26,15 @@ impl Client {
     ///
     /// All tunnels of a client share its session, at most 4096 at once. Their data is striped over
     /// all cables, round-robin with transfers. They end when the client is [closed](Client::close),
-    /// after the data already written has arrived. Must be called within a tokio runtime. Cancel
-    /// safe: a dropped call leaves no connection.
+    /// after the data already written has arrived. Cancel safe: a dropped call leaves no connection.
     ///
     /// # Errors
     ///
     /// [`Error::Target`] if the daemon does not permit or cannot reach the target;
-    /// [`Error::Unsupported`] if the daemon has no tunnels; [`Error::Stalled`] if it does not answer for the client's patience, at least 20 s; as for
-    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
+    /// [`Error::Unsupported`] if the daemon has no tunnels; [`Error::Stalled`] if it does not answer
+    /// for the client's patience, at least 20 s; as for
+    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached;
+    /// [`Error::NoRuntime`] outside a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -42,7 +43,8 @@ impl Client {
     /// # }
     /// ```
     pub async fn dial(&self, target: &str) -> Result<Tunnel, Error> {
-        let session = self.inner.session(None).await?;
+        Error::require_runtime()?;
+        let session = self.inner.session().await?;
         session.peer.require(Feature::Tunnels, &self.inner.host)?;
         let mux = session.mux(&self.inner).await?;
         let settings = &self.inner.settings.session;

@@ -23,6 +23,7 @@ use super::{
     local,
     plan::{direct, local_interface, socket_address},
     request::{Family, SessionSettings},
+    trying::Trying,
 };
 use crate::{
     report::error::{
@@ -39,6 +40,7 @@ pub(crate) struct Contact<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) peers: &'a Arc<Peers>,
     pub(crate) settings: &'a SessionSettings,
+    pub(crate) trying: Arc<Trying>,
 }
 
 impl Contact<'_> {
@@ -63,6 +65,7 @@ impl Contact<'_> {
             local_interface(request, interfaces)?;
         }
         if let Some(plan) = direct {
+            self.trying.on([&plan.interface]);
             let contact = connector
                 .first(
                     FIRST_PATH,
@@ -87,6 +90,7 @@ impl Contact<'_> {
             excluded,
             retries,
             contact_only,
+            trying: &self.trying,
             tried: Vec::new(),
             failure: None,
         };
@@ -168,7 +172,14 @@ impl Contact<'_> {
         };
         let search = Search::for_key(self.identity, self.peers, options, Some(key));
         let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
-        let Some(first) = search.next().await else {
+        let first = loop {
+            match tokio::time::timeout(RELISTING, search.next()).await {
+                Ok(first) => break first,
+                // An interface may come up during the search.
+                Err(_) => self.trying.on(&search.interfaces()),
+            }
+        };
+        let Some(first) = first else {
             let silence = || CableSearch::Silent(search.interfaces());
             let left_out = match &excluded[..] {
                 [] => String::new(),
@@ -262,7 +273,9 @@ impl Contact<'_> {
                 contact_plans(address, interfaces, &self.settings.excluded, true).ok()
             })
             .flatten();
-        let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
+        let plans: Vec<PathPlan> = plans.collect();
+        self.trying.on(plans.iter().map(|plan| &plan.interface));
+        let (ways, tried) = first_to_answer(plans, CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
@@ -297,6 +310,7 @@ struct Attempts<'a> {
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
+    trying: &'a Trying,
     tried: Vec<Attempt>,
     /// Error of a host that answered, reported if all other addresses fail.
     failure: Option<Error>,
@@ -312,6 +326,7 @@ impl Attempts<'_> {
         addresses: &[SocketAddr],
     ) -> Result<Option<(PathPlan, FirstContact)>, Error> {
         let mut plans = self.plans(addresses);
+        self.trying.on(plans.iter().map(|plan| &plan.interface));
         let mut timeout = if plans.len() > 1 {
             CONNECT_TIMEOUT
         } else {
@@ -589,6 +604,9 @@ fn no_way(error: io::Error) -> io::Error {
 /// s.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Interval at which the interfaces of a search are listed for the message about the wait.
+const RELISTING: Duration = Duration::from_millis(500);
+
 /// Time to collect answers on other cables after the first answer.
 const SETTLING: Duration = Duration::from_millis(20);
 
@@ -606,8 +624,9 @@ mod tests {
             interfaces: &interfaces,
             local: &[],
             excluded: &[],
-            retries: &mut Retries::new("nas", Duration::ZERO, true, None),
+            retries: &mut Retries::new("nas", Duration::ZERO, true, None, Arc::default()),
             contact_only: false,
+            trying: &Trying::default(),
             tried: Vec::new(),
             failure: None,
         };

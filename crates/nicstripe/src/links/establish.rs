@@ -41,6 +41,8 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) buffers: BufferPool,
     /// Event channel of a transfer that receives the session's link events from the start.
     pub(crate) subscriber: Option<mpsc::Sender<Event>>,
+    /// Event channel that receives [`Event::Unreachable`] during the first contact.
+    pub(crate) told: Option<mpsc::Sender<Event>>,
 }
 
 /// Session of a client, with the task of its linker. It may have ended in the meantime.
@@ -82,10 +84,18 @@ impl SessionRequest<'_> {
         ));
 
         let events = self.subscriber.clone().or(settings.events.clone());
-        let mut retries = Retries::new(contact.host, settings.patience, settings.queues, events);
-        let (mut first, first_contact) = contact
-            .meet(&connector, &interfaces, &local, &mut retries)
-            .await?;
+        let trying = contact.trying.clone();
+        let mut retries = Retries::new(
+            contact.host,
+            settings.patience,
+            settings.queues,
+            events,
+            trying.clone(),
+        );
+        let (mut first, first_contact) = tokio::select! {
+            met = contact.meet(&connector, &interfaces, &local, &mut retries) => met?,
+            never = trying.tell(contact.host, self.told) => match never {},
+        };
         contact.remember(first_contact.key, &first);
         let FirstContact {
             mut established,

@@ -41,18 +41,19 @@ pub enum Event {
         /// Time since the last connection was lost.
         since: Duration,
     },
-    /// The session has had no connection for 2 s; the client keeps reconnecting. Sent again each
-    /// minute.
+    /// The daemon has been unreachable for 2 s, at the first contact or after all connections were
+    /// lost; the client keeps trying. Sent again each minute.
     Unreachable {
         /// Host name or address of the daemon, as the user gave it.
         host: String,
         /// Names of the local interfaces that the client tries. Empty after the session itself was
         /// lost, when the client looks for links anew.
         interfaces: Vec<String>,
-        /// Time since the last connection was lost.
+        /// Time since the last connection was lost, or since the first attempt.
         since: Duration,
-        /// Time without any link after which the client gives up.
-        patience: Duration,
+        /// Time without any link after which the client gives up. `None` if another limit ends the
+        /// wait: at the first contact, which tries every address of the host, and in a benchmark.
+        patience: Option<Duration>,
     },
     /// The peer is connected, but the transfer or request makes no progress. Sent after 10 s, once
     /// until there is progress again.

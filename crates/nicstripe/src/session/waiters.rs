@@ -40,6 +40,8 @@ pub(crate) struct Waiter {
     pub(crate) events: Option<mpsc::Sender<Event>>,
     /// Current progress, which the owner may read at any time.
     pub(crate) progress: SharedProgress,
+    /// True if the transfer moves an object for the owner of requests.
+    pub(crate) is_object: bool,
 }
 
 /// Progress of a transfer: written by its session, read by its owner.
@@ -133,6 +135,10 @@ impl Waiters {
 
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.entries.is_empty()
+    }
+
+    pub(super) fn have_object(&self) -> bool {
+        self.whole.values().any(|(waiter, _)| waiter.is_object)
     }
 
     pub(super) fn events(&self, transfer: TransferId) -> Option<mpsc::Sender<Event>> {

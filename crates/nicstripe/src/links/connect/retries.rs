@@ -2,12 +2,16 @@
 
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::sync::mpsc;
 
-use crate::report::{error::Error, event::Event};
+use crate::{
+    links::trying::Trying,
+    report::{error::Error, event::Event},
+};
 
 /// Retries of the first connection of a session.
 ///
@@ -26,6 +30,7 @@ pub(crate) struct Retries {
     /// True to retry while the daemon has no capacity for another session.
     queues: bool,
     events: Option<mpsc::Sender<Event>>,
+    trying: Arc<Trying>,
     started_at: Instant,
     /// Time of the first attempt in the current series of attempts that the daemon closed without
     /// an answer.
@@ -40,12 +45,14 @@ impl Retries {
         patience: Duration,
         queues: bool,
         events: Option<mpsc::Sender<Event>>,
+        trying: Arc<Trying>,
     ) -> Self {
         Self {
             host: host.to_owned(),
             patience,
             queues,
             events,
+            trying,
             started_at: Instant::now(),
             cut_since: None,
             failed: 0,
@@ -62,6 +69,7 @@ impl Retries {
         let Some(longest) = self.longest_pause(&error, Instant::now()) else {
             return Err(error);
         };
+        self.trying.on_answer();
         let most = if let Error::Full { most, .. } = error {
             most
         } else {
@@ -150,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_full_is_tried_again_for_a_while_and_nothing_else() {
-        let mut retries = Retries::new("nas", Duration::from_secs(60), true, None);
+        let mut retries = Retries::new("nas", Duration::from_secs(60), true, None, Arc::default());
         let refused = Error::Connect {
             address: ([192, 0, 2, 1], 7747).into(),
             source: io::ErrorKind::ConnectionRefused.into(),
@@ -206,7 +214,8 @@ mod tests {
     #[tokio::test]
     async fn a_wait_is_told_after_two_seconds_and_once() {
         let (events, mut reported) = mpsc::channel(8);
-        let mut retries = Retries::new("nas", Duration::from_secs(60), true, Some(events));
+        let patience = Duration::from_secs(60);
+        let mut retries = Retries::new("nas", patience, true, Some(events), Arc::default());
         retries.again(full()).await.unwrap();
         assert!(reported.try_recv().is_err());
         retries.started_at -= SILENCE;

@@ -93,8 +93,7 @@ pub struct Search {
 type SearchedInterfaces = Arc<Mutex<Vec<String>>>;
 
 impl Search {
-    /// Starts a search. Includes interfaces that get a carrier and an address later. Must be called
-    /// within a tokio runtime.
+    /// Starts a search. Includes interfaces that get a carrier and an address later.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -109,7 +108,8 @@ impl Search {
     ///
     /// # Errors
     ///
-    /// [`Error::Link`] for a named interface that does not exist or is the loopback.
+    /// [`Error::Link`] for a named interface that does not exist or is the loopback;
+    /// [`Error::NoRuntime`] outside a tokio runtime.
     pub fn start(
         identity: &Identity,
         peers: &Peers,
@@ -125,6 +125,7 @@ impl Search {
         options: SearchOptions,
         only: Option<PublicKey>,
     ) -> Result<Self, Error> {
+        Error::require_runtime()?;
         let interfaces = local::listed()?;
         options
             .interfaces

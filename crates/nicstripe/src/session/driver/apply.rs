@@ -152,6 +152,7 @@ fn waiter() -> (Waiter, Ended) {
         reply,
         events: None,
         progress: Default::default(),
+        is_object: false,
     };
     (waiter, ended)
 }

@@ -74,6 +74,11 @@ impl SessionBench {
             .min()
     }
 
+    /// Returns true in a client while a benchmark uses the session.
+    pub(super) fn is_running(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| !owner.is_closed())
+    }
+
     fn tell(&self, news: BenchNews) {
         if let Some(owner) = &self.owner {
             let _ = owner.try_send(news);

@@ -445,11 +445,17 @@ impl Driver {
             .report_progress(now, &self.session, &self.connections);
     }
 
-    /// Sends an event to the owners of transfers; without any, to the owner of requests and tunnels.
+    /// Sends an event to the owners of transfers; without any, or if one moves an object, to the
+    /// owner of requests, tunnels and benchmarks.
     fn tell_of_wait(&self, event: Event) {
         if !self.waiters.is_empty() {
             self.config.audience.tell(&event);
-        } else if self.mux.is_some() || !self.asks.open.is_empty() {
+        }
+        let waits = match self.waiters.is_empty() {
+            true => self.mux.is_some() || !self.asks.open.is_empty() || self.bench.is_running(),
+            false => self.waiters.have_object(),
+        };
+        if waits {
             self.config.tell(event);
         }
     }
@@ -461,7 +467,8 @@ impl Driver {
             host: self.config.host.clone(),
             interfaces: interfaces.into_iter().cloned().collect(),
             since,
-            patience: self.config.session.patience,
+            // A benchmark ends earlier.
+            patience: (!self.bench.is_running()).then_some(self.config.session.patience),
         }
     }
 

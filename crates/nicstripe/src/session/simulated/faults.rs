@@ -4,11 +4,14 @@ use std::{os::unix::fs::FileExt, time::Duration};
 
 use nicstripe_proto::{FailCode, SessionConfig};
 use nicstripe_sim::End;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use super::lab::{Direction, Lab, Links, in_virtual_time, mib, ms, secs};
 use crate::{
-    report::error::Error,
+    report::{error::Error, event::Event},
     session::{Command, Tally},
 };
 
@@ -150,6 +153,26 @@ fn a_session_outlives_a_minute_without_any_link() {
             assert!(repeated <= (2 * CREDIT) << 18, "{repeated}");
         });
     }
+}
+
+#[test]
+fn a_wait_without_any_link_is_told_after_two_seconds_and_each_minute() {
+    in_virtual_time(async {
+        let mut lab = two_links().await;
+        let (sender, mut events) = mpsc::channel(8192);
+        lab.audience.join(&sender);
+        lab.at(ms(500), |links| (0..2).for_each(|link| links.cut(link)));
+        lab.at(secs(150), |links| (0..2).for_each(|link| links.heal(link)));
+        let copy = lab.copy(Direction::Put, SIZE).await;
+        copy.end(secs(200)).await.unwrap();
+        let mut told = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let Event::Unreachable { since, .. } = event {
+                told.push(since.as_secs());
+            }
+        }
+        assert_eq!(told, [2, 62, 122]);
+    });
 }
 
 #[test]

@@ -96,6 +96,8 @@ pub(super) struct Lab {
     pub(super) links: Links,
     /// Sessions of the client and of the daemon.
     pub(super) sessions: [SessionHandle; 2],
+    /// Subscribers to the events of the client's session.
+    pub(super) audience: Audience,
     pub(super) disks: [SimulatedDisk; 2],
     /// Chunk memory of the daemon.
     pub(super) shares: ChunkShares,
@@ -245,10 +247,12 @@ impl Lab {
             audience: Audience::default(),
             events: None,
         };
+        let audience = Audience::default();
         let shares = ChunkShares::default();
         let sessions = [
             Driver::start(DriverConfig {
                 connector: Some(Arc::new(connector)),
+                audience: audience.clone(),
                 ..end(None, client_pool)
             }),
             Driver::start(DriverConfig {
@@ -265,6 +269,7 @@ impl Lab {
                 client: sessions[0].inputs.clone(),
             },
             sessions,
+            audience,
             disks,
             shares,
             options: PutOptions::default(),
@@ -352,6 +357,7 @@ impl Lab {
             reply,
             events: None,
             progress: progress.clone(),
+            is_object: false,
         };
         let copy = Copy {
             transfer,
