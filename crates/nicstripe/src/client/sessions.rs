@@ -106,7 +106,9 @@ impl Inner {
         if slot.session.take().is_some() {
             slot.was_lost = true;
         }
-        let session = match (self.establish(events, told).await, slot.was_lost) {
+        // Boxed: otherwise every call of a client would have room for it on the stack.
+        let established = Box::pin(self.establish(events, told)).await;
+        let session = match (established, slot.was_lost) {
             (Ok(session), _) => session,
             (Err(error), true) if passes(&error) => {
                 return Err(Error::Reconnect {
