@@ -18,6 +18,10 @@ impl SessionBench {
     pub(super) fn next(&self) -> Option<Instant> {
         None
     }
+
+    pub(super) fn is_running(&self) -> bool {
+        false
+    }
 }
 
 impl Driver {
