@@ -127,15 +127,20 @@ pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, 
             root: shown(root),
         });
     };
-    // Without `./`, the rest may look like a port or a home directory.
-    let is_plain = !inside.as_os_str().as_bytes().starts_with(b"~") && !path.contains(&b':');
-    let start: &[u8] = if is_plain { b":" } else { b":./" };
-    let slash: &[u8] = match path.ends_with(b"/") && inside != Path::new("") {
+    let inside = inside.as_os_str().as_bytes();
+    let slash: &[u8] = match path.ends_with(b"/") && !inside.is_empty() {
         true => b"/",
         false => b"",
     };
-    let whole = [host, start, inside.as_os_str().as_bytes(), slash].concat();
+    let whole = [host, separator(inside), inside, slash].concat();
     Ok(Some(OsString::from_vec(whole)))
+}
+
+/// Returns what joins a host and a relative path. Without `./`, some paths look like a port or a home
+/// directory.
+fn separator(path: &[u8]) -> &'static [u8] {
+    let is_odd = path.contains(&b':') || matches!(path.first(), Some(b'~' | b'0'..=b'9'));
+    if is_odd { b":./" } else { b":" }
 }
 
 /// Returns an address of a daemon as `cp` takes it for the daemon's root: `[fe80::1%eth1]:`, or a URL
@@ -531,6 +536,8 @@ mod tests {
             ("nas:/srv/in/a/b/", "/srv/in", "nas:a/b/"),
             ("nas:/srv/in/*.img", "/srv/in", "nas:*.img"),
             ("nas:/srv/in/~x", "/srv/in", "nas:./~x"),
+            ("nas:/srv/in/7747", "/srv/in", "nas:./7747"),
+            ("10.0.0.2:/srv/in/22", "/srv/in", "10.0.0.2:./22"),
             ("nas:/srv/in/7747:/x", "/srv/in", "nas:./7747:/x"),
             ("nas:/etc/x", "/", "nas:etc/x"),
             ("[fe80::1%eth1]:/srv/in/x", "/srv/in", "[fe80::1%eth1]:x"),
