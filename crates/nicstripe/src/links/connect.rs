@@ -472,7 +472,7 @@ async fn connected(socket: Socket, remote: SocketAddr) -> io::Result<TcpStream> 
             Ok(stream)
         }
         Err(error) => Err(match icmp_error(&queue, remote) {
-            Some(icmp) => rejected(error, icmp, &local::listed().unwrap_or_default()),
+            Some(icmp) => rejected(error, icmp, || local::listed().unwrap_or_default()),
             None => error,
         }),
     }
@@ -480,14 +480,18 @@ async fn connected(socket: Socket, remote: SocketAddr) -> io::Result<TcpStream> 
 
 /// Returns the error of a connection that ended by an ICMP message: `PermissionDenied` if a filter
 /// rejected it, with `EPERM` for one of this machine.
-fn rejected(error: io::Error, icmp: IcmpError, interfaces: &[Interface]) -> io::Error {
+fn rejected(
+    error: io::Error,
+    icmp: IcmpError,
+    interfaces: impl FnOnce() -> Vec<Interface>,
+) -> io::Error {
     let what = match icmp.meaning {
         IcmpMeaning::Prohibited => "administratively prohibited",
         IcmpMeaning::PortUnreachable => "port unreachable",
         _ => return error,
     };
-    let mut ours = interfaces.iter();
-    if ours.any(|interface| local::has_address(interface, icmp.sender)) {
+    let is_ours = |interface| local::has_address(interface, icmp.sender);
+    if interfaces().iter().any(is_ours) {
         return rustix::io::Errno::PERM.into();
     }
     let text = format!("a filter at {} rejects it (ICMP: {what})", icmp.sender);
@@ -651,11 +655,8 @@ mod tests {
         let refused = |meaning, sender: &str| {
             let error = io::Error::from(io::ErrorKind::ConnectionRefused);
             let sender = sender.parse().unwrap();
-            rejected(
-                error,
-                IcmpError { sender, meaning },
-                &local::listed().unwrap(),
-            )
+            let icmp = IcmpError { sender, meaning };
+            rejected(error, icmp, || local::listed().unwrap())
         };
         let theirs = refused(IcmpMeaning::PortUnreachable, "192.0.2.9");
         assert_eq!(theirs.kind(), io::ErrorKind::PermissionDenied);

@@ -69,12 +69,11 @@ impl<C> Encode<C> for Features {
 
 impl<'b, C> Decode<'b, C> for Features {
     fn decode(decoder: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
-        let mut found = Vec::new();
-        for number in decoder.array_iter::<u64>()? {
-            let number = number?;
-            found.extend(Feature::ALL.into_iter().filter(|one| *one as u64 == number));
-        }
-        Ok(found.into_iter().collect())
+        let known = |number| Feature::ALL.into_iter().find(|one| *one as u64 == number);
+        let numbers = decoder.array_iter::<u64>()?;
+        numbers
+            .filter_map(|number| number.map(known).transpose())
+            .collect()
     }
 }
 
