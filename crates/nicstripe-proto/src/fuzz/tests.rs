@@ -3,7 +3,7 @@ use nicstripe_testkit::replay;
 use super::*;
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
-    TransferId,
+    TransferId, bootstrap,
     discovery::{Answer, Nonce, Question},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
@@ -197,6 +197,33 @@ fn interface() -> PeerInterface {
     interface
 }
 
+fn bootstrap_request() -> bootstrap::Request {
+    bootstrap::Request {
+        version: 1,
+        program: "0.1.0".into(),
+        key: [7; 32],
+        origin: "me@laptop".into(),
+        from_root: true,
+        dial: vec!["localhost:22".into()],
+        homes: vec!["bob".into()],
+        through_ssh: Some(9),
+    }
+}
+
+fn bootstrap_reply() -> bootstrap::Reply {
+    bootstrap::Reply {
+        version: 1,
+        program: "0.1.0".into(),
+        key: [8; 32],
+        port: 7748,
+        interfaces: vec![interface()],
+        reached: Some([10, 0, 0, 2].into()),
+        home: b"/home/me".to_vec(),
+        homes: vec![bootstrap::Path(b"/home/bob".to_vec())],
+        failure: Some("cannot listen".into()),
+    }
+}
+
 #[test]
 fn greetings_corpus() {
     let hello = Hello {
@@ -280,6 +307,11 @@ fn greetings_corpus() {
             ),
         ),
         ("refusal-unknown", with(&[2], &[0xa2, 0, 0x18, 99, 1, 1])),
+        (
+            "bootstrap-request",
+            with(&[3], &bootstrap_request().encode()),
+        ),
+        ("bootstrap-reply", with(&[4], &bootstrap_reply().encode())),
         ("map-without-end", with(&[0], &[0xbf, 0, 1])),
         (
             "keys-unknown",

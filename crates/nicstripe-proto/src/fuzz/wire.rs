@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use minicbor::{Decode, Encode};
 
 use crate::{
+    bootstrap::{Reply, Request},
     discovery::{Answer, DATAGRAM_LEN, Question},
     frame::{Decoder, FrameError, Piece},
     message::{Hello, Message, Refusal, Welcome},
@@ -57,13 +58,23 @@ pub fn messages(data: &[u8]) {
     read_back::<Message>(data);
 }
 
-/// Fuzz target: decodes, encodes and again decodes a hello, a welcome or a refusal. The first byte
-/// selects the type.
+/// Fuzz target: decodes, encodes and again decodes a hello, a welcome, a refusal, or a message of the
+/// bootstrap over ssh. The first byte selects the type.
 pub fn greetings(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    match kind % 3 {
+    match kind % 5 {
+        3 => {
+            if let Ok(request) = Request::decode(body) {
+                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            }
+        }
+        4 => {
+            if let Ok(reply) = Reply::decode(body) {
+                assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            }
+        }
         0 => read_back::<Hello>(body),
         1 => read_back::<Welcome>(body),
         _ => read_back::<Refusal>(body),
