@@ -225,6 +225,7 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
+pub mod bootstrap;
 mod client;
 mod daemon;
 mod file;

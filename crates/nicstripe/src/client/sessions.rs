@@ -65,6 +65,12 @@ impl Inner {
         })
     }
 
+    /// Returns what stands for a peer in the journals of downloads: its key, unless that is new each
+    /// time.
+    pub(super) fn resume_key(&self, key: &PublicKey) -> [u8; 32] {
+        self.settings.resume_as.unwrap_or(*key.as_bytes())
+    }
+
     /// Returns the user's rate limit in bits a second, which the daemon obeys as the sender.
     pub(super) fn limit_bps(&self) -> Option<u64> {
         self.settings.session.bandwidth.map(|BitRate(bps)| bps)

@@ -331,7 +331,7 @@ impl Run {
         let (standalone, entries) = mpsc::unbounded_channel();
         let attempt = Attempt {
             inner: &self.inner,
-            peer_key: *session.key.as_bytes(),
+            peer_key: self.inner.resume_key(&session.key),
             restart: self.restart,
             standalone,
         };
