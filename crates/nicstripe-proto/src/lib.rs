@@ -19,7 +19,8 @@
 //! | [`theory`] | maximum goodput of a link |
 //!
 //! In addition, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
-//! and [`tunnel`] multiplexes the connections of other programs.
+//! [`invitation`] exchanges keys by a short code, and [`tunnel`] multiplexes the connections of other
+//! programs.
 //!
 //! Data flow: the sending half lets [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
 //! the chunk. The receiving half accepts chunks that [`hash_tree`] has verified, and [`journal`]
@@ -36,6 +37,7 @@ mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod id;
+pub mod invitation;
 pub mod pairing;
 pub mod path;
 pub mod session;

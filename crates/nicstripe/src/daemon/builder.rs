@@ -377,7 +377,9 @@ impl DaemonBuilder {
                 identity: identity.clone(),
                 accepts,
                 announce,
+                invitation: None,
                 port,
+                asked_at: port,
                 only,
             })
         });

@@ -75,6 +75,7 @@ mod tests {
             nonce: Nonce([0x11; 32]),
             key: asker_key,
             address: "fe80::1".parse().unwrap(),
+            invitation: None,
         };
         let datagram = question.encode(|text| sign(&asker, text)).unwrap();
         let expected = "93c03bdfd293bbb1d2e67e340f2387b8da4b3bdc27f8ae7bfa42604012cae286\
@@ -95,6 +96,7 @@ mod tests {
             host: b"nas".to_vec(),
             asker_key,
             asker_address: "fe80::1".parse().unwrap(),
+            invitation: false,
         };
         let datagram = answer.encode(|text| sign(&daemon, text)).unwrap();
         let expected = "a6a95c70ab6397a22e0798d1802da1ce71da389fa6fb4419700d9bfd5c852997\
