@@ -231,6 +231,7 @@ mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod invitation;
 pub mod links;
 mod report;
 mod session;

@@ -238,7 +238,10 @@ fn a_confirmation_has_these_bytes() {
         bytes(Side::Joiner),
         "88bfba95843754683c4275c0b2a7eb07f4e3b111bee0c41a1f619df5658ea1ac"
     );
-    assert_eq!(bytes(Side::Inviter), "7cc2b1678a23e5dd68eb113cd88ceca56d69e0ae07339aa5b144bc39833eb7be");
+    assert_eq!(
+        bytes(Side::Inviter),
+        "7cc2b1678a23e5dd68eb113cd88ceca56d69e0ae07339aa5b144bc39833eb7be"
+    );
 }
 
 fn card() -> Card {
