@@ -48,7 +48,7 @@ pub enum InvitationError {
         second: Box<FoundInviter>,
     },
     /// No code was proved in the lifetime of the invitation. Remedy: open a new one.
-    #[error("nobody used the code within {} s: start again with a new one", seconds(*lifetime))]
+    #[error("the code was not used within {} s: start again with a new one", seconds(*lifetime))]
     Expired {
         /// Lifetime of the invitation.
         lifetime: Duration,

@@ -428,7 +428,7 @@ async fn an_invitation_that_no_one_uses_expires() {
     let started_at = Instant::now();
     assert_eq!(
         sentence(invitation.wait().await),
-        "nobody used the code within 600 s: start again with a new one"
+        "the code was not used within 600 s: start again with a new one"
     );
     let waited = started_at.elapsed();
     assert!(waited >= LONGEST_INVITATION && waited < LONGEST_INVITATION + PATIENCE);

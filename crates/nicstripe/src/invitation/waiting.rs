@@ -167,7 +167,7 @@ impl Invitation {
             listeners,
             responder,
             on_accepted: Arc::new(move |accepted, interface| {
-                on_accepted(&sender, accepted, interface)
+                on_accepted(&sender, accepted, interface);
             }),
             arrivals,
         };
