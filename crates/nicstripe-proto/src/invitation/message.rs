@@ -73,6 +73,7 @@ pub struct Card {
 
 /// Purpose of an invitation. Both ends must have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(u32)]
 pub enum Purpose {
     /// Each end adds the other's key to its trusted peers.

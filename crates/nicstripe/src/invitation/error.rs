@@ -112,13 +112,20 @@ pub enum InvitationError {
         #[source]
         source: io::Error,
     },
+    /// The address accepts connections, but shows no invitation: a daemon or another program. No
+    /// guess was spent. Remedy: check host and port.
+    #[error("no invitation waits at {address}: check host and port, and the other machine")]
+    NotWaiting {
+        /// Address of the peer.
+        address: SocketAddr,
+    },
     /// The connection ended before the exchange was complete. Remedy: start again.
     #[error("connection to {address} ended during the exchange: start again with a new code")]
     Lost {
         /// Address of the peer.
         address: SocketAddr,
     },
-    /// The peer did not go on in time. Remedy: start again.
+    /// The peer did not complete the exchange in time. Remedy: start again with a new code.
     #[error("{address} did not complete the exchange in {} s: start again with a new code", seconds(*waited))]
     TimedOut {
         /// Address of the peer.
@@ -171,16 +178,29 @@ impl InvitationError {
         }
     }
 
+    /// Converts an error of the joiner's TLS handshake, which had `limit`. A peer that is no inviter
+    /// closes without a byte.
+    pub(super) fn from_handshake(address: SocketAddr, error: TlsError, limit: Duration) -> Self {
+        match error {
+            TlsError::Io { .. }
+            | TlsError::Truncated
+            | TlsError::OtherProtocol
+            | TlsError::NotTls(_)
+            | TlsError::Alert(_) => Self::NotWaiting { address },
+            TlsError::TimedOut => Self::TimedOut {
+                address,
+                waited: limit,
+            },
+            error => Self::from_tls(address, error),
+        }
+    }
+
     /// Converts an error of TLS.
     pub(super) fn from_tls(address: SocketAddr, error: TlsError) -> Self {
         match error {
             TlsError::Io { .. } | TlsError::ClosedAtKey(_) | TlsError::Truncated => {
                 Self::Lost { address }
             }
-            TlsError::OtherProtocol => Self::Protocol {
-                address,
-                why: "it is not an invitation".to_owned(),
-            },
             error => Self::Protocol {
                 address,
                 why: crate::text::chain(&error),

@@ -265,6 +265,14 @@ impl Secret {
     }
 }
 
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.secret.fill(0);
+        // Without a reader the compiler may remove the stores.
+        std::hint::black_box(&mut self.secret);
+    }
+}
+
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")

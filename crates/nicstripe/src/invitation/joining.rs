@@ -37,7 +37,7 @@ use crate::{
 pub struct JoinOptions {
     /// Purpose, which the inviter must share.
     pub purpose: Purpose,
-    /// TCP port of the daemon on this machine, told to the peer; `None` if there is none.
+    /// TCP port of the daemon on this machine, for the card; `None` if there is none.
     pub daemon_port: Option<u16>,
     /// Host name or address of the inviter; `None` to search for its number on the cables.
     pub host: Option<String>,
@@ -82,8 +82,8 @@ impl Default for JoinOptions {
 ///
 /// [`InvitationError::WrongCode`] if the other end does not have the code: its invitation has ended
 /// then. [`InvitationError::Nobody`], [`InvitationError::TwoMachines`],
-/// [`InvitationError::OtherNumber`] and [`InvitationError::Own`] spend no guess, nor do failures to
-/// connect.
+/// [`InvitationError::OtherNumber`], [`InvitationError::NotWaiting`] and [`InvitationError::Own`]
+/// spend no guess, nor do failures to connect.
 pub async fn join(
     identity: &Identity,
     code: Code,
@@ -146,7 +146,7 @@ impl Joiner<'_> {
                 TlsError::UntrustedKey(key) if key == ours => {
                     InvitationError::Own { address: remote }
                 }
-                error => InvitationError::from_tls(remote, error),
+                error => InvitationError::from_handshake(remote, error, EXCHANGE_TIMEOUT),
             })?;
         let exchange = Exchange {
             channel: Channel::new(tls),

@@ -304,10 +304,7 @@ async fn a_daemon_refuses_a_joiner_of_any_key() {
     let running = tokio::spawn(daemon.run(crate::CancellationToken::new()));
     let refused = scene.join(address, scene.code).await;
     assert!(
-        matches!(
-            refused,
-            Err(InvitationError::Lost { .. } | InvitationError::Protocol { .. })
-        ),
+        matches!(refused, Err(InvitationError::NotWaiting { address: at }) if at == address),
         "{refused:?}"
     );
     running.abort();

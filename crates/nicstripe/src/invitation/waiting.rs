@@ -44,7 +44,7 @@ use crate::{
 pub struct InvitationOptions {
     /// Purpose, which the joiner must share.
     pub purpose: Purpose,
-    /// TCP port of the daemon on this machine, told to the peer; `None` if there is none.
+    /// TCP port of the daemon on this machine, for the card; `None` if there is none.
     pub daemon_port: Option<u16>,
     /// Lifetime, at most [`LONGEST_INVITATION`].
     pub lifetime: Duration,
