@@ -10,7 +10,7 @@
 //!
 //! Each machine has a key ([`trust::Identity`]) and accepts only peers whose keys it knows
 //! ([`trust::Peers`]). The program provides both values; [`trust::Home`] is the folder where the
-//! command stores them.
+//! command stores them. [`invitation`] exchanges the keys of two machines by a short code.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

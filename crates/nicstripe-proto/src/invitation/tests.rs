@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use proptest::{collection::vec, prelude::*};
+
 use super::{
     words::{FIRST, SECOND},
     *,
@@ -356,4 +358,33 @@ fn unknown_purposes_and_refusals_are_none() {
     }
     assert_eq!(Refusal::from_number(0), None);
     assert_eq!(Refusal::from_number(5), None);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_or_the_code_panic(data in vec(any::<u8>(), 0..600)) {
+        crate::fuzz::invitations(&data);
+    }
+
+    #[test]
+    fn messages_that_are_cut_or_changed_never_panic(
+        which in 0..5_usize,
+        at in 0..64_usize,
+        byte in any::<u8>(),
+        cut in 0..64_usize,
+    ) {
+        let mut bytes = encode(&all()[which].0);
+        if let Some(changed) = bytes.get_mut(at) {
+            *changed = byte;
+        }
+        bytes.truncate(bytes.len().saturating_sub(cut));
+        bytes.insert(0, 200);
+        crate::fuzz::invitations(&bytes);
+    }
+
+    #[test]
+    fn every_card_is_read_back(purpose in any::<u32>(), host in ".{0,16}", port in any::<u16>()) {
+        let card = Message::Card(Card { purpose, host, port });
+        prop_assert_eq!(read(&encode(&card)), Ok(Some(card)));
+    }
 }

@@ -333,7 +333,7 @@ async fn an_inviter_refuses_a_client_of_sessions_and_goes_on_waiting() {
 async fn garbage_and_silence_are_no_guess_and_end_in_time() {
     let scene = scene();
     let (mut invitation, address) = scene.open();
-    invitation.limits.connection = Duration::from_millis(1500);
+    invitation.limits.connection = Duration::from_secs(3);
     let waiting = tokio::spawn(invitation.wait());
     let pake = |message| encode(&Message::Pake(Pake { number: 7, message }));
     let hostile = [
@@ -404,7 +404,7 @@ async fn half_open_connections_end_the_invitation_at_the_sixteenth() {
 async fn a_few_half_open_connections_delay_the_joiner_only_for_their_time() {
     let scene = scene();
     let (mut invitation, address) = scene.open();
-    invitation.limits.connection = Duration::from_secs(1);
+    invitation.limits.connection = Duration::from_secs(2);
     let waiting = tokio::spawn(invitation.wait());
     let mut open = Vec::new();
     for _ in 0..6 {
