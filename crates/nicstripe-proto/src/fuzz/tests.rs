@@ -7,6 +7,7 @@ use crate::{
     discovery::{Answer, Nonce, Question},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
+    invitation,
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
     message::{self, *},
     tree::{
@@ -886,6 +887,7 @@ fn discovery_corpus() {
         nonce: Nonce([1; 32]),
         key: [2; 32],
         address: address(1),
+        invitation: None,
     };
     let answer = Answer {
         nonce: Nonce([1; 32]),
@@ -897,6 +899,7 @@ fn discovery_corpus() {
         host: b"nas".to_vec(),
         asker_key: [2; 32],
         asker_address: address(1),
+        invitation: false,
     };
     let asked = question.encode(|_| Some([9; 64])).unwrap().to_vec();
     let answered = answer.encode(|_| Some([9; 64])).unwrap().to_vec();
@@ -905,6 +908,8 @@ fn discovery_corpus() {
         bytes[at] = byte;
         bytes
     };
+    let mut invited = asked.clone();
+    invited[9..11].copy_from_slice(&[3, 7]);
     let full = Answer {
         interface: vec![b'i'; 16],
         host: vec![b'h'; 64],
@@ -923,8 +928,44 @@ fn discovery_corpus() {
         ("answer-of-version-2", changed(8, 2)),
         ("question-and-a-byte", with(&asked, &[0])),
         ("question-cut", asked[..287].to_vec()),
+        ("question-for-an-invitation", invited),
+        ("answer-of-an-inviter", changed(9, 4)),
     ];
     replay("discovery", discovery, seeds);
+}
+
+#[test]
+fn invitations_corpus() {
+    let messages = [
+        invitation::Message::Pake(invitation::Pake {
+            number: 7,
+            message: [0x41; invitation::PAKE_LEN],
+        }),
+        invitation::Message::Confirm(invitation::Confirm { mac: [9; 32] }),
+        invitation::Message::Card(invitation::Card {
+            purpose: 1,
+            host: "nas".to_owned(),
+            port: 7747,
+        }),
+        invitation::Message::Done,
+        invitation::Refusal::WrongCode.into(),
+    ];
+    let all: Vec<u8> = messages.iter().flat_map(invitation::encode).collect();
+    let mut huge = with(&[9], &all);
+    huge.extend([0xff; 9]);
+    let seeds: Seeds = vec![
+        ("messages", with(&[200], &all)),
+        ("messages-by-bytes", with(&[1], &all)),
+        ("messages-and-a-huge-one", huge),
+        ("message-cut", with(&[4], &all[..20])),
+        ("message-of-another-kind", with(&[4], b"\x03\0\x82\x09\x80")),
+        ("message-empty", with(&[4], &[0, 0])),
+        ("code", with(&[0], b"7-crossover-violin")),
+        ("code-typed", with(&[0], b" 007 CrossOver_violin \n")),
+        ("code-misspelled", with(&[0], b"7-crosover-violine")),
+        ("code-escapes", with(&[0], b"\x1b[31m-\xff-\xc3\x84")),
+    ];
+    replay("invitations", invitations, seeds);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use nicstripe_link::InterfaceName;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +24,7 @@ use crate::{
     file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
     links::{
         discovery::{Responder, ResponderConfig},
-        listeners::{ListenAddress, ListenConfig, Listeners},
+        listeners::{ListenConfig, Listeners, on_any_address},
         local,
         route_keeper::RouteKeeper,
     },
@@ -400,7 +399,9 @@ impl DaemonBuilder {
                 identity: identity.clone(),
                 accepts,
                 announce,
+                invitation: None,
                 port,
+                asked_at: port,
                 only,
             })
         });
@@ -463,13 +464,4 @@ impl Daemon {
             descriptors: descriptors(),
         }
     }
-}
-
-/// Returns the interfaces with a listener on `[::]`, which covers all their link-local addresses.
-fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
-    let any = listens
-        .iter()
-        .filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
-    any.filter_map(|listen| listen.interface.parse().ok())
-        .collect()
 }

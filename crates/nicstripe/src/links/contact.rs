@@ -174,7 +174,7 @@ impl Contact<'_> {
             duration: PATIENCE,
             ..SearchOptions::default()
         };
-        let search = Search::for_key(self.identity, self.peers, options, Some(key));
+        let search = Search::for_key(self.identity, self.peers, options, key);
         let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
         let first = loop {
             match tokio::time::timeout(RELISTING, search.next()).await {
