@@ -34,7 +34,6 @@ use crate::{
 /// Ends with its client or with ssh. Without options the client may do what the user may do. With
 /// options it suits command= in authorized_keys.
 #[derive(Debug, Args)]
-#[command(hide = true)]
 pub(crate) struct SshServer {
     /// Serve only this directory, and no services
     #[arg(long, value_name = "DIR")]
