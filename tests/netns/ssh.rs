@@ -1,0 +1,215 @@
+//! Tests of copies that a real ssh starts, over simulated cables.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+use nicstripe_testkit::{
+    Outcome, Process, Side, content, number, program, tests,
+    trial::{Test, is_installed},
+};
+use rustix::process::geteuid;
+
+use crate::hosts::{MIB, Rights, ip, side};
+
+pub(crate) const TESTS: &[Test] = tests![
+    a_copy_that_ssh_starts_takes_every_cable_and_leaves_nothing,
+    with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others,
+    blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request,
+];
+
+/// Returns the reason why no sshd can be started here.
+pub(crate) fn obstacle() -> Option<String> {
+    if !geteuid().is_root() {
+        return Some("sshd needs root".into());
+    }
+    let missing = ["ssh", "ssh-keygen", "ip"]
+        .into_iter()
+        .find(|name| !is_installed(name));
+    let missing = missing.map(|name| format!("{name} is not installed"));
+    missing.or_else(|| {
+        fs::metadata(SSHD)
+            .err()
+            .map(|_| "sshd is not installed".into())
+    })
+}
+
+const SSHD: &str = "/usr/sbin/sshd";
+const PORT: &str = "2222";
+
+/// Two hosts without nicstripe keys; host B has an sshd.
+struct Machines {
+    lab: Arc<Lab>,
+    here: Side,
+    there: Side,
+    /// Command that connects to it.
+    ssh: String,
+    sshd: Process,
+}
+
+impl Machines {
+    fn joined_by(links: &[LinkSpec]) -> Self {
+        let lab = Arc::new(Lab::builder().links(links.iter().copied()).build().unwrap());
+        let (here, there) = (
+            side(&lab, Host::A, Rights::All),
+            side(&lab, Host::B, Rights::All),
+        );
+        let keys = here.home();
+        for name in ["host", "user"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(keys.join(name))
+                .stdin(Stdio::null())
+                .status();
+            assert!(made.unwrap().success());
+        }
+        // sshd insists on this folder, which its service makes.
+        let _ = fs::create_dir("/run/sshd");
+        let folder = fs::canonicalize(program()).unwrap();
+        let config = format!(
+            "HostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
+             PermitRootLogin prohibit-password\nSetEnv NICSTRIPE_HOME={1} PATH={2}:/usr/bin:/bin\n",
+            keys.display(),
+            there.home().display(),
+            folder.parent().unwrap().display(),
+        );
+        fs::write(keys.join("config"), config).unwrap();
+        fs::set_permissions(keys.join("user"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut sshd = there.command(SSHD);
+        sshd.args(["-D", "-e", "-p", PORT, "-f"])
+            .arg(keys.join("config"));
+        let sshd = Process::spawn(sshd);
+        sshd.await_stderr("Server listening on");
+        let ssh = format!(
+            "ssh -F none -p {PORT} -i {0}/user -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={0}/known",
+            keys.display()
+        );
+        Self {
+            lab,
+            here,
+            there,
+            ssh,
+            sshd,
+        }
+    }
+
+    fn start_cp(&self, arguments: &[&str]) -> Process {
+        let mut command = self.here.command(program());
+        command
+            .env("NICSTRIPE_SSH", &self.ssh)
+            .env("PATH", "/usr/bin:/bin");
+        command.arg("cp").args(arguments);
+        Process::spawn(command)
+    }
+
+    fn cp(&self, arguments: &[&str]) -> Outcome {
+        self.start_cp(arguments).finish()
+    }
+
+    /// Returns the argument for a file in the folder of host B.
+    fn remote(&self, name: &str) -> String {
+        format!("root@10.77.1.2:{}", self.there.path(name).display())
+    }
+
+    /// Ends sshd, and asserts that nothing of nicstripe is left on host B.
+    fn expect_nothing_left(self) {
+        let begun = Instant::now();
+        let keys = format!("NICSTRIPE_HOME={}", self.there.home().display());
+        let is_there = |id: u32| {
+            let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            let has = environment
+                .split(|byte| *byte == 0)
+                .any(|word| word == keys.as_bytes());
+            let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+            has && name.starts_with("nicstripe")
+        };
+        let ids = || fs::read_dir("/proc").unwrap();
+        let ids = || ids().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        while ids().any(is_there) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(5),
+                "a process is left"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.sshd.kill();
+        assert_eq!(fs::read_dir(self.there.home()).unwrap().count(), 0);
+    }
+}
+
+fn a_copy_that_ssh_starts_takes_every_cable_and_leaves_nothing() {
+    let machines = Machines::joined_by(&[LinkSpec::mbit(200); 2]);
+    let bytes = content(32 * MIB);
+    machines.here.write("source", &bytes);
+    let report = machines
+        .cp(&["--json", "source", &machines.remote("target")])
+        .expect(0)
+        .document();
+    machines.there.check("target", &bytes, &report);
+    assert_eq!(number(&report, "size_bytes"), bytes.len() as u64);
+    let links = report["links"].as_array().unwrap();
+    let moved = |link: &serde_json::Value| number(link, "bytes");
+    assert_eq!(links.len(), 2, "{report:#}");
+    assert!(links.iter().all(|link| moved(link) > 8 << 20), "{report:#}");
+    machines.expect_nothing_left();
+}
+
+fn with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others() {
+    let machines = Machines::joined_by(&[LinkSpec::mbit(200); 2]);
+    let bytes = content(64 * MIB);
+    machines.here.write("source", &bytes);
+    let copy = machines.start_cp(&["--json-stream", "source", &machines.remote("target")]);
+    copy.await_bytes(8 << 20);
+    machines.lab.set_plugged_at(Host::B, 0, false).unwrap();
+    let report = copy.finish().expect(0).document();
+    machines.there.check("target", &bytes, &report);
+}
+
+fn blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request() {
+    let machines = Machines::joined_by(&[LinkSpec::mbit(200); 2]);
+    let bytes = content(2 * MIB);
+    machines.here.write("source", &bytes);
+    let on_b = |arguments: &str| ip(&machines.lab, Host::B, arguments);
+    for setting in [
+        "ipv4/conf/all",
+        "ipv4/conf/eth1",
+        "ipv4/conf/eth2",
+        "ipv6/conf/all",
+    ] {
+        let name = format!("net/{setting}/forwarding");
+        machines.lab.set_sysctl(Host::B, &name, "1").unwrap();
+    }
+    for family in ["-4", "-6"] {
+        on_b(&format!("{family} rule add pref 100 lookup local"));
+        on_b(&format!("{family} rule del pref 0"));
+        for (interface, ports) in [
+            ("eth1", "1024-2221"),
+            ("eth1", "2223-65534"),
+            ("eth2", "1024-65534"),
+        ] {
+            on_b(&format!(
+                "{family} rule add pref 50 iif {interface} ipproto tcp dport {ports} prohibit"
+            ));
+        }
+    }
+    let target = machines.remote("target");
+    machines
+        .cp(&["source", &target])
+        .expect(10)
+        .error(&["ssh reaches root@10.77.1.2", "on TCP port 7748"])
+        .hint(&["open TCP port 7748 on eth1, eth2 in the firewall of root@10.77.1.2"]);
+    let through = machines
+        .cp(&["--allow-ssh-data", "source", &target])
+        .expect(0);
+    assert!(
+        through.stderr.contains("sending it through ssh"),
+        "{through}"
+    );
+    assert_eq!(machines.there.read("target"), bytes);
+    machines.expect_nothing_left();
+}
