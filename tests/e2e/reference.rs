@@ -43,6 +43,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["bench", "list"],
         &["bench", "compare"],
         &["routes", "list"],
+        &["ssh-server"],
         &["completions"],
         &["man"],
         &[],

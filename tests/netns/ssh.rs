@@ -116,8 +116,8 @@ impl Machines {
         format!("root@10.77.1.2:{}", self.there.path(name).display())
     }
 
-    /// Ends sshd, and asserts that nothing of nicstripe is left on host B.
-    fn expect_nothing_left(self) {
+    /// Asserts that nothing of nicstripe is left on host B.
+    fn expect_nothing_left(&self) {
         let begun = Instant::now();
         let keys = format!("NICSTRIPE_HOME={}", self.there.home().display());
         let is_there = |id: u32| {
@@ -137,8 +137,11 @@ impl Machines {
             );
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.sshd.kill();
         assert_eq!(fs::read_dir(self.there.home()).unwrap().count(), 0);
+    }
+
+    fn end(self) {
+        self.sshd.kill();
     }
 }
 
@@ -157,6 +160,7 @@ fn a_copy_that_ssh_starts_takes_every_cable_and_leaves_nothing() {
     assert_eq!(links.len(), 2, "{report:#}");
     assert!(links.iter().all(|link| moved(link) > 8 << 20), "{report:#}");
     machines.expect_nothing_left();
+    machines.end();
 }
 
 fn with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others() {
@@ -168,6 +172,10 @@ fn with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others() {
     machines.lab.set_plugged_at(Host::B, 0, false).unwrap();
     let report = copy.finish().expect(0).document();
     machines.there.check("target", &bytes, &report);
+    // Although sshd does not know that its connection is lost.
+    machines.expect_nothing_left();
+    machines.lab.set_plugged_at(Host::B, 0, true).unwrap();
+    machines.end();
 }
 
 fn blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request() {
@@ -212,4 +220,5 @@ fn blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request() {
     );
     assert_eq!(machines.there.read("target"), bytes);
     machines.expect_nothing_left();
+    machines.end();
 }

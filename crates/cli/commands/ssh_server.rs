@@ -246,7 +246,8 @@ impl Watched {
 
     /// Returns true if the client has gone for good.
     ///
-    /// - Its session ended and ssh is closed, or nothing follows within [`IDLE`].
+    /// - Its session ended, and ssh is closed or no session follows within [`CLOSED`].
+    /// - No session begins within [`IDLE`].
     /// - It is killed: ssh is closed, and its kernel has closed all links.
     /// - ssh is closed, and all links were silently lost: it may return for [`SILENCE`].
     fn is_over(&mut self) -> bool {
@@ -259,6 +260,8 @@ impl Watched {
         }
         let idle = now - self.idle;
         match (metrics.sessions > 0, is_closed) {
+            // ssh may not know yet that its cable is lost.
+            (false, false) if metrics.sessions_begun > 0 => idle > CLOSED,
             (false, true) => metrics.sessions_begun > 0 || idle > CLOSED,
             (true, true) if silent == self.silent => idle > CLOSED,
             (true, true) => idle > SILENCE,
@@ -317,11 +320,12 @@ const PIPE: usize = 64 << 10;
 /// Time between two looks at the client.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Time without any link after which a client counts as killed, if ssh is closed as well.
+/// Time without any link after which a client whose kernel has closed all links, or whose session has
+/// ended, counts as gone.
 const CLOSED: Duration = Duration::from_secs(3);
 
 /// Time in which silently lost links may return, if ssh is closed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Time without a session after which an idle client counts as gone.
+/// Time without a first session after which the client counts as gone.
 const IDLE: Duration = Duration::from_secs(120);
