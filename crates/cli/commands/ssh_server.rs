@@ -85,9 +85,9 @@ impl SshServer {
             let (daemon, reply) = match opened {
                 Ok(opened) => opened,
                 Err(failure) => {
+                    // The client prints it; standard error is the same terminal.
                     let refusal = Called::refusal(&failure.one_line());
-                    say(&refusal).await.map_err(Failure::Output)?;
-                    return Err(failure);
+                    return say(&refusal).await.map_err(Failure::Output);
                 }
             };
             say(&reply).await.map_err(Failure::Output)?;
@@ -99,12 +99,11 @@ impl SshServer {
                 tokio::select! {
                     ended = &mut running => return Ok(ended?),
                     () = tokio::time::sleep(LOOK) => if watched.is_over() { break },
-                    read = input.read(&mut bytes), if watched.closed.is_none() => {
-                        if read.is_ok_and(|count| count == 0) {
-                            watched.closed = Some(Instant::now());
-                            if watched.is_over() {
-                                break;
-                            }
+                    // A read error is as good as the end; it would return at once each time.
+                    read = input.read(&mut bytes), if !watched.is_closed => {
+                        watched.is_closed = read.unwrap_or(0) == 0;
+                        if watched.is_closed && watched.is_over() {
+                            break;
                         }
                     }
                     _ = signals.stop() => break,
@@ -124,8 +123,7 @@ impl SshServer {
         if !called.is_same_version() {
             return Err(OtherVersion.into());
         }
-        let own = own_home();
-        let home = self.root.clone().unwrap_or_else(|| own.clone());
+        let home = self.root.clone().unwrap_or_else(own_home);
         if self.root.is_some() && called.is_from_root() {
             return Err(OutsideRoot(home).into());
         }
@@ -184,20 +182,15 @@ impl SshServer {
 
 /// Listens on the first free port of [`PORTS`], which a firewall may allow, or on any.
 async fn bound(builder: DaemonBuilder, through_ssh: Option<u16>) -> Result<Daemon, Error> {
-    let ports = match through_ssh {
-        Some(port) => vec![port],
-        None => PORTS.chain([0]).collect(),
-    };
-    let mut taken = None;
-    for port in ports {
-        match builder.clone().port(port).bind().await {
-            Err(Error::System { source, what }) if source.kind() == io::ErrorKind::AddrInUse => {
-                taken = Some(Error::System { what, source });
+    if through_ssh.is_none() {
+        for port in PORTS {
+            match builder.clone().port(port).bind().await {
+                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {}
+                bound => return bound,
             }
-            bound => return bound,
         }
     }
-    Err(taken.unwrap_or(Error::NoRuntime))
+    builder.port(through_ssh.unwrap_or(0)).bind().await
 }
 
 fn port_of(daemon: &Daemon) -> u16 {
@@ -226,8 +219,8 @@ fn home_of(name: &str) -> Option<PathBuf> {
 #[derive(Debug)]
 struct Watched {
     daemon: DaemonHandle,
-    /// Time at which ssh closed its connection.
-    closed: Option<Instant>,
+    /// True once ssh has closed its connection.
+    is_closed: bool,
     /// Time since which no link exists.
     idle: Instant,
     /// Number of links lost without a word from the client's kernel, when a link last existed.
@@ -238,7 +231,7 @@ impl Watched {
     fn new(daemon: DaemonHandle) -> Self {
         Self {
             daemon,
-            closed: None,
+            is_closed: false,
             idle: Instant::now(),
             silent: 0,
         }
@@ -252,14 +245,14 @@ impl Watched {
     /// - ssh is closed, and all links were silently lost: it may return for [`SILENCE`].
     fn is_over(&mut self) -> bool {
         let metrics = self.daemon.metrics();
-        let (now, is_closed) = (Instant::now(), self.closed.is_some());
+        let now = Instant::now();
         let silent = silently_lost(&metrics);
         if metrics.paths.up + metrics.paths.suspect > 0 {
             (self.idle, self.silent) = (now, silent);
             return false;
         }
         let idle = now - self.idle;
-        match (metrics.sessions > 0, is_closed) {
+        match (metrics.sessions > 0, self.is_closed) {
             // ssh may not know yet that its cable is lost.
             (false, false) if metrics.sessions_begun > 0 => idle > CLOSED,
             (false, true) => metrics.sessions_begun > 0 || idle > CLOSED,

@@ -89,12 +89,12 @@ pub(crate) async fn connect(
         Via::Daemon | Via::Either => {
             let port = links.port(place.port);
             let peers = Peers::load(&places::home()?.peers_file())?;
-            let builder = adapt(client(peers.clone())?).port(port);
             // Only a host that is no trusted peer, at the port of any daemon, may be meant for ssh.
             let may_be_ssh = place.via == Via::Either
                 && links.port.is_none()
-                && links.ssh.is_there()
-                && peers.by_name(&place.host).is_none();
+                && peers.by_name(&place.host).is_none()
+                && links.ssh.is_there();
+            let builder = adapt(client(peers)?).port(port);
             let why = match within(builder, &place.host, &mut tell, may_be_ssh).await {
                 Ok(client) => {
                     return Ok(Connected {
@@ -187,7 +187,7 @@ async fn close_when(gone: CancellationToken, client: Client) {
 }
 
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> SshError {
-    let there = peer.interfaces().map(|(name, _)| shown(name)).collect();
+    let there = peer.interfaces().map(shown).collect();
     let tried = match error {
         Error::Unreachable(unreached) => {
             let tried = unreached.tried.iter();

@@ -2,9 +2,7 @@
 //! exchange one-time keys and addresses. The data then takes the cables.
 
 use std::{
-    env,
-    fs::{self, File},
-    io::{self, Read as _},
+    env, fs, io,
     net::{Ipv4Addr, TcpListener},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -161,6 +159,8 @@ struct Started {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// Number of bytes that meant nothing, at most [`MOST_SKIPPED`].
+    skipped: usize,
 }
 
 impl Started {
@@ -191,6 +191,7 @@ impl Started {
             child,
             input,
             output: BufReader::new(output),
+            skipped: 0,
         })
     }
 
@@ -225,7 +226,7 @@ impl Started {
                         why: shown(line.trim_start_matches("failed").trim()),
                     });
                 }
-                _ => {}
+                _ => self.skipped += line.len() + MARK.len(),
             }
         }
     }
@@ -233,8 +234,7 @@ impl Started {
     /// Returns the rest of the next line with the mark. What a login script prints before is
     /// skipped.
     async fn next_line(&mut self) -> Result<String, SshError> {
-        let mut skipped = 0;
-        while skipped < MOST_SKIPPED {
+        while self.skipped < MOST_SKIPPED {
             let mut line = Vec::new();
             let most = MAX_LINE as u64;
             let read = (&mut self.output)
@@ -246,7 +246,7 @@ impl Started {
             }
             match line.strip_prefix(MARK.as_bytes()) {
                 Some(rest) => return Ok(String::from_utf8_lossy(rest).trim_end().to_owned()),
-                None => skipped += line.len(),
+                None => self.skipped += line.len(),
             }
         }
         Err(SshError::Noise {
@@ -278,11 +278,7 @@ impl Started {
                 this_system()
             )));
         }
-        let program = env::current_exe().and_then(|path| {
-            let mut bytes = Vec::new();
-            File::open(path)?.read_to_end(&mut bytes)?;
-            Ok(bytes)
-        });
+        let program = env::current_exe().and_then(fs::read);
         let program = program.map_err(|error| failed(error.to_string()))?;
         Terminal::default().say(format_args!(
             "installing nicstripe {} on {}: ~/.local/bin/nicstripe",
@@ -321,6 +317,7 @@ async fn watch(started: Started, closing: CancellationToken, gone: CancellationT
         mut child,
         input,
         mut output,
+        ..
     } = started;
     // What the program there prints later is nobody's; a full pipe would stop it.
     let draining =
@@ -486,7 +483,7 @@ const MARK: &str = "NICSTRIPE ";
 /// Exit code of ssh for its own failures (ssh(1)).
 const SSH_FAILED: i32 = 255;
 
-/// Maximum number of bytes before the first line of nicstripe, such as those of a login script.
+/// Maximum number of bytes that mean nothing, such as those of a login script.
 const MOST_SKIPPED: usize = 64 << 10;
 
 /// Maximum wait for ssh to end.

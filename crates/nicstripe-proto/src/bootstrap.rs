@@ -43,8 +43,8 @@ pub struct Request {
     /// Users whose home directories the client wants to know.
     #[n(6)]
     pub homes: Vec<String>,
-    /// Port on 127.0.0.1 to listen at as well, to which ssh forwards a port of the client; `None`
-    /// if the data may not go through ssh.
+    /// Port to listen at, to which ssh forwards a port of the client at 127.0.0.1; `None` if the data
+    /// may not go through ssh.
     #[n(7)]
     pub through_ssh: Option<u16>,
 }

@@ -43,8 +43,8 @@ pub struct Wishes {
     pub dial: Vec<DialTarget>,
     /// Users whose home directories to look up there, at most 64.
     pub homes: Vec<String>,
-    /// Port on 127.0.0.1 at which the program there shall listen as well. The caller forwards a
-    /// local port to it.
+    /// Port at which the program there shall listen, instead of one that it chooses. The caller
+    /// forwards a local port to it, at 127.0.0.1.
     pub through_ssh: Option<u16>,
 }
 
@@ -159,16 +159,13 @@ impl Introduction {
         self.port
     }
 
-    /// Returns the peer's interfaces that could carry a link, with their addresses.
-    pub fn interfaces(&self) -> impl Iterator<Item = (&str, Vec<IpAddr>)> {
+    /// Returns the names of the peer's interfaces that could carry a link.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
         let usable = self
             .interfaces
             .iter()
             .filter(|one| one.candidate && one.idle.is_none());
-        usable.map(|one| {
-            let addresses = one.addresses.iter().map(|address| address.ip);
-            (one.name.as_str(), addresses.collect())
-        })
+        usable.map(|one| one.name.as_str())
     }
 
     /// Returns the same peer, reached only by a local port that is forwarded to it.
@@ -257,7 +254,7 @@ impl Called {
         self.0.from_root
     }
 
-    /// Returns the port on 127.0.0.1 to listen at as well.
+    /// Returns the port to listen at, to which ssh forwards a port of the client.
     pub fn through_ssh(&self) -> Option<u16> {
         self.0.through_ssh
     }
