@@ -5,11 +5,11 @@ use std::{
     ffi::{OsStr, OsString},
     path::PathBuf,
     pin::pin,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe::{
-    CancellationToken, Client, ClientBuilder, Error, Event,
+    CancellationToken, Client, ClientBuilder, Error, Event, LinkState, SurveyedLink,
     bootstrap::{Introduction, Wishes},
     trust::{AddressBook, DialTarget, Identity, Peers},
 };
@@ -143,9 +143,8 @@ async fn through_ssh(
         homes: users.clone(),
         through_ssh: None,
     };
-    let gone = CancellationToken::new();
-    let opening = ssh::open(&place, &links.ssh, wishes, gone.clone());
-    let (peer, channel) = opening.await?;
+    let (peer, channel) = ssh::open(&place, &links.ssh, wishes).await?;
+    let gone = peer.gone();
     let homes = Homes {
         own: peer.home().to_owned(),
         others: users
@@ -171,7 +170,7 @@ async fn through_ssh(
         }
         Err(failure) => return Err(failure),
     };
-    tokio::spawn(close_when(gone, client.clone()));
+    tokio::spawn(follow(gone, channel.lost.clone(), client.clone()));
     Ok(Connected {
         client,
         place,
@@ -180,11 +179,42 @@ async fn through_ssh(
     })
 }
 
-/// Ends the session when the program there has ended: no link would come back.
-async fn close_when(gone: CancellationToken, client: Client) {
-    gone.cancelled().await;
+/// Ends the session when the program there has ended: no link would come back. Either ssh says so, or
+/// it is lost and so is every link.
+async fn follow(gone: CancellationToken, lost: CancellationToken, client: Client) {
+    let unlinked = async {
+        lost.cancelled().await;
+        without_link(&client).await;
+    };
+    tokio::select! {
+        () = gone.cancelled() => {}
+        () = unlinked => gone.cancel(),
+    }
     client.close().await;
 }
+
+/// Waits until no link has been up for [`ABSENCE`].
+async fn without_link(client: &Client) {
+    let mut since = Instant::now();
+    while since.elapsed() < ABSENCE {
+        tokio::time::sleep(LOOK).await;
+        // A client that waits for a session has no link.
+        let survey = tokio::time::timeout(ABSENCE, client.links()).await;
+        let is_up = |link: &SurveyedLink| matches!(link.state, LinkState::Up | LinkState::Suspect);
+        if let Ok(Ok(survey)) = survey
+            && survey.links.iter().any(is_up)
+        {
+            since = Instant::now();
+        }
+    }
+}
+
+/// Time without any link after which the program there counts as ended, if ssh is lost. ssh outlives
+/// a short loss of its cable.
+const ABSENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at the links.
+const LOOK: Duration = Duration::from_millis(500);
 
 fn blocked(place: &Place, peer: &Introduction, error: &Error) -> SshError {
     let there = peer.interfaces().map(shown).collect();

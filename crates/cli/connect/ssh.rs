@@ -76,6 +76,8 @@ impl SshArgs {
 pub(crate) struct Channel {
     closing: CancellationToken,
     watching: JoinHandle<()>,
+    /// Cancelled when ssh has ended by itself, and the program there may go on.
+    pub(super) lost: CancellationToken,
     /// Local port that ssh forwards to the program there; `None` if the data may not go through ssh.
     pub(super) forwarded: Option<u16>,
 }
@@ -88,13 +90,12 @@ impl Channel {
     }
 }
 
-/// Starts this program on the machine of `place` by ssh, and exchanges keys with it. Cancelled
-/// `gone` means that the program there has ended, so that no link can work again.
+/// Starts this program on the machine of `place` by ssh, and exchanges keys with it. When
+/// that program ends, the introduction counts as gone.
 pub(super) async fn open(
     place: &Place,
     args: &SshArgs,
     wishes: Wishes,
-    gone: CancellationToken,
 ) -> Result<(Introduction, Channel), SshError> {
     let words = args.words()?.ok_or_else(|| SshError::Off {
         place: place.to_string(),
@@ -122,7 +123,7 @@ pub(super) async fn open(
             why: why.to_string(),
         },
     })?;
-    let channel = started.into_channel(gone, forward.map(|forward| forward.here));
+    let channel = started.into_channel(introduction.gone(), forward.map(|forward| forward.here));
     Ok((introduction, channel))
 }
 
@@ -301,17 +302,23 @@ impl Started {
 
     /// Follows ssh until it ends or is closed.
     fn into_channel(self, gone: CancellationToken, forwarded: Option<u16>) -> Channel {
-        let closing = CancellationToken::new();
-        let watching = tokio::spawn(watch(self, closing.clone(), gone));
+        let (closing, lost) = (CancellationToken::new(), CancellationToken::new());
+        let watching = tokio::spawn(watch(self, closing.clone(), gone, lost.clone()));
         Channel {
             closing,
             watching,
+            lost,
             forwarded,
         }
     }
 }
 
-async fn watch(started: Started, closing: CancellationToken, gone: CancellationToken) {
+async fn watch(
+    started: Started,
+    closing: CancellationToken,
+    gone: CancellationToken,
+    lost: CancellationToken,
+) {
     let Started {
         place,
         mut child,
@@ -340,9 +347,12 @@ async fn watch(started: Started, closing: CancellationToken, gone: CancellationT
                     terminal.warning(&format!("nicstripe on {place} ended ({status})"));
                     gone.cancel();
                 }
-                (false, false) => terminal.say(format_args!(
-                    "ssh to {place} ended ({status}); the copy goes on over the other connections"
-                )),
+                (false, false) => {
+                    terminal.say(format_args!(
+                        "ssh to {place} ended ({status}); the copy goes on over the other connections"
+                    ));
+                    lost.cancel();
+                }
             }
         }
         Some(Err(_)) => {}

@@ -15,6 +15,7 @@ use nicstripe_proto::{
     message::{PeerInterface, VERSION},
     name::escaped,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::ClientBuilder,
@@ -126,6 +127,7 @@ impl Call {
                 .map(|home| (!home.is_empty()).then(|| path(home)))
                 .collect(),
             resume_as: resume_tag(&self.wishes.place),
+            gone: CancellationToken::new(),
         })
     }
 }
@@ -141,6 +143,7 @@ pub struct Introduction {
     home: PathBuf,
     homes: Vec<Option<PathBuf>>,
     resume_as: [u8; 32],
+    gone: CancellationToken,
 }
 
 impl Introduction {
@@ -152,6 +155,12 @@ impl Introduction {
     /// Returns the home directories in the order of [`Wishes::homes`]; `None` for an unknown user.
     pub fn homes(&self) -> &[Option<PathBuf>] {
         &self.homes
+    }
+
+    /// Returns a token to cancel when the peer's program has ended. Its client then waits for no
+    /// link and no session, since the program's key ended with it.
+    pub fn gone(&self) -> CancellationToken {
+        self.gone.clone()
     }
 
     /// Returns the TCP port that the peer listens at.
@@ -209,6 +218,7 @@ impl ClientBuilder {
         self.session.introduced = Some(Introduced {
             key: peer.key,
             addresses: peer.addresses(),
+            gone: peer.gone.clone(),
         });
         self.session.address_book = None;
         self.resume_as = Some(peer.resume_as);

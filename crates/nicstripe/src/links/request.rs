@@ -5,6 +5,7 @@ use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 use nicstripe_link::Interface;
 use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::local;
 use crate::{
@@ -161,6 +162,8 @@ impl SessionSettings {
 pub(crate) struct Introduced {
     pub(crate) key: PublicKey,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Cancelled when the peer's program has ended for good.
+    pub(crate) gone: CancellationToken,
 }
 
 /// IP version to which a client is restricted.
