@@ -114,7 +114,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (backups::TESTS_WITH_RESTIC, restic::obstacle),
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
-        (ssh::TESTS, ssh::obstacle),
+        (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
         (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),

@@ -2,18 +2,14 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
-    process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_testkit::{
-    Outcome, Process, Side, content, number, program, tests,
-    trial::{Test, is_installed},
+    Outcome, Process, Side, Sshd, content, number, program, tests, trial::Test,
 };
-use rustix::process::geteuid;
 
 use crate::hosts::{MIB, Rights, ip, side};
 
@@ -22,25 +18,6 @@ pub(crate) const TESTS: &[Test] = tests![
     with_the_cable_of_ssh_unplugged_the_copy_goes_on_over_the_others,
     blocked_data_is_told_by_port_and_goes_through_ssh_only_on_request,
 ];
-
-/// Returns the reason why no sshd can be started here.
-pub(crate) fn obstacle() -> Option<String> {
-    if !geteuid().is_root() {
-        return Some("sshd needs root".into());
-    }
-    let missing = ["ssh", "ssh-keygen", "ip"]
-        .into_iter()
-        .find(|name| !is_installed(name));
-    let missing = missing.map(|name| format!("{name} is not installed"));
-    missing.or_else(|| {
-        fs::metadata(SSHD)
-            .err()
-            .map(|_| "sshd is not installed".into())
-    })
-}
-
-const SSHD: &str = "/usr/sbin/sshd";
-const PORT: &str = "2222";
 
 /// Two hosts without nicstripe keys; host B has an sshd.
 struct Machines {
@@ -59,36 +36,10 @@ impl Machines {
             side(&lab, Host::A, Rights::All),
             side(&lab, Host::B, Rights::All),
         );
-        let keys = here.home();
-        for name in ["host", "user"] {
-            let made = Command::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(keys.join(name))
-                .stdin(Stdio::null())
-                .status();
-            assert!(made.unwrap().success());
-        }
-        // sshd insists on this folder, which its service makes.
-        let _ = fs::create_dir("/run/sshd");
-        let folder = fs::canonicalize(program()).unwrap();
-        let config = format!(
-            "HostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PermitRootLogin prohibit-password\nSetEnv NICSTRIPE_HOME={1} PATH={2}:/usr/bin:/bin\n",
-            keys.display(),
-            there.home().display(),
-            folder.parent().unwrap().display(),
-        );
-        fs::write(keys.join("config"), config).unwrap();
-        fs::set_permissions(keys.join("user"), fs::Permissions::from_mode(0o600)).unwrap();
-        let mut sshd = there.command(SSHD);
-        sshd.args(["-D", "-e", "-p", PORT, "-f"])
-            .arg(keys.join("config"));
-        let sshd = Process::spawn(sshd);
-        sshd.await_stderr("Server listening on");
-        let ssh = format!(
-            "ssh -F none -p {PORT} -i {0}/user -o BatchMode=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={0}/known",
-            keys.display()
-        );
+        let sshd = Sshd::in_folder(&here.home(), &there.home());
+        let ssh = sshd.client();
+        let sshd = Process::spawn(sshd.command(|program| there.command(program)));
+        sshd.await_stderr(Sshd::READY);
         Self {
             lab,
             here,
