@@ -140,6 +140,12 @@ impl Inner {
         };
         let session = match (established, slot.was_lost) {
             (Ok(session), _) => session,
+            // Another program has its port.
+            (Err(Error::UntrustedPeer { .. }), true)
+                if self.settings.session.introduced.is_some() =>
+            {
+                return Err(self.peer_ended());
+            }
             (Err(error), true) if passes(&error) => {
                 return Err(Error::Reconnect {
                     host: self.host.clone(),
