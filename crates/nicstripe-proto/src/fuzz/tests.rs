@@ -947,7 +947,19 @@ fn invitations_corpus() {
             host: "nas".to_owned(),
             port: 7747,
         }),
-        invitation::Message::Done,
+        invitation::Message::Done(invitation::Done {
+            name: "laptop".into(),
+        }),
+        invitation::Message::Offer(invitation::Offer {
+            request: vec![1, 2],
+            items: vec![invitation::Item {
+                name: b"a".to_vec(),
+                is_dir: false,
+                files: 1,
+                bytes: 99,
+            }],
+        }),
+        invitation::Message::Accept(invitation::Accept { reply: vec![3] }),
         invitation::Refusal::WrongCode.into(),
     ];
     let all: Vec<u8> = messages.iter().flat_map(invitation::encode).collect();

@@ -1,13 +1,19 @@
 //! Messages of an invitation's connection, and their framing.
 //!
-//! A message travels as the length of its body (2 bytes, little-endian, 1 to [`MAX_BODY`]) and the
-//! body, in CBOR. As in [`crate::message`], maps have small integers as keys and unknown keys are
+//! A message travels as the length of its body (2 bytes, little-endian, 1 to [`MAX_BODY`], later
+//! [`MAX_PROVED_BODY`]) and the body, in CBOR. As in [`crate::message`], maps have small integers as keys and unknown keys are
 //! ignored.
 
 use minicbor::{Decode, Encode};
 
-/// Maximum length of a message's body in bytes.
+/// Maximum length of a message's body in bytes, up to the cards.
 pub const MAX_BODY: usize = 512;
+
+/// Maximum length of a message's body in bytes, once both ends have proved the code.
+pub const MAX_PROVED_BODY: usize = u16::MAX as usize;
+
+/// Maximum length of a [`Done`]'s name in bytes.
+pub const MOST_NAME: usize = 255;
 
 /// Length of a PAKE message in bytes: SPAKE2 on Ed25519, with the byte that names its side.
 pub const PAKE_LEN: usize = 33;
@@ -27,12 +33,18 @@ pub enum Message {
     /// Sender's description of itself, after the peer's confirmation was right.
     #[n(2)]
     Card(#[n(0)] Card),
-    /// Report that the sender has stored the peer's key.
+    /// Report that the sender has stored the peer's key, or that its copy is complete.
     #[n(3)]
-    Done,
+    Done(#[n(0)] Done),
     /// Report that the sender ends the exchange.
     #[n(4)]
     Refuse(#[n(0)] Refuse),
+    /// Files that the joiner wants to send in one copy.
+    #[n(5)]
+    Offer(#[n(0)] Offer),
+    /// Consent of the inviter to an offer.
+    #[n(6)]
+    Accept(#[n(0)] Accept),
 }
 
 /// Half of the PAKE.
@@ -69,6 +81,63 @@ pub struct Card {
     /// TCP port of the daemon on this machine; 0 for none.
     #[n(2)]
     pub port: u16,
+}
+
+/// End of the sender's part.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Done {
+    /// Name under which the sender has stored the peer's key, at most [`MOST_NAME`] bytes; empty
+    /// for none. It must be escaped for display.
+    #[n(0)]
+    pub name: String,
+}
+
+/// What the joiner wants to send, and its part of the [bootstrap](crate::bootstrap).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Offer {
+    /// Encoded [`bootstrap::Request`](crate::bootstrap::Request).
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub request: Vec<u8>,
+    /// Files and directories, by the names that they are to have.
+    #[n(1)]
+    pub items: Vec<Item>,
+}
+
+impl Offer {
+    /// Returns true if the offer fits into a message.
+    pub fn fits(&self) -> bool {
+        let body = Message::Offer(self.clone());
+        minicbor::to_vec(&body).is_ok_and(|body| body.len() <= MAX_PROVED_BODY)
+    }
+}
+
+/// File or directory of an [`Offer`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Item {
+    /// Name, one component of a path. It must be escaped for display.
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// True for a directory.
+    #[n(1)]
+    pub is_dir: bool,
+    /// Number of files in it; 1 for a file. A claim.
+    #[n(2)]
+    pub files: u64,
+    /// Bytes of these files. A claim.
+    #[n(3)]
+    pub bytes: u64,
+}
+
+/// Inviter's part of the [bootstrap](crate::bootstrap).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Accept {
+    /// Encoded [`bootstrap::Reply`](crate::bootstrap::Reply).
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub reply: Vec<u8>,
 }
 
 /// Purpose of an invitation. Both ends must have the same.
@@ -117,6 +186,8 @@ pub enum Refusal {
     OtherPurpose = 3,
     /// The sender cannot store the peer's key, or its user has stopped it.
     Stopped = 4,
+    /// The sender's user does not want the offer.
+    Declined = 5,
 }
 
 impl Refusal {
@@ -127,6 +198,7 @@ impl Refusal {
             Self::OtherNumber,
             Self::OtherPurpose,
             Self::Stopped,
+            Self::Declined,
         ]
         .into_iter()
         .find(|refusal| *refusal as u32 == number)
@@ -146,7 +218,7 @@ impl From<Refusal> for Message {
 #[non_exhaustive]
 pub enum MessageError {
     /// The length of a body is 0 or too large.
-    #[error("message of {0} bytes: expected 1 to {MAX_BODY}")]
+    #[error("message of {0} bytes: expected 1 to {MAX_BODY}, or {MAX_PROVED_BODY} after the cards")]
     Length(usize),
     /// The body is not the CBOR of a message.
     #[error("malformed message")]
@@ -154,32 +226,56 @@ pub enum MessageError {
     /// The host name is too long.
     #[error("host name of {0} bytes exceeds the limit of {MOST_HOST}")]
     Host(usize),
+    /// The name of a peer is too long.
+    #[error("name of {0} bytes exceeds the limit of {MOST_NAME}")]
+    Name(usize),
 }
 
-/// Returns the bytes of a message, with its length. A host name that is too long is cut.
+/// Returns the bytes of a message, with its length. A host or peer name that is too long is cut.
+/// An offer must [fit](Offer::fits).
 pub fn encode(message: &Message) -> Vec<u8> {
     let mut message = message.clone();
-    if let Message::Card(card) = &mut message
-        && card.host.len() > MOST_HOST
-    {
-        let fits = |len: &usize| card.host.is_char_boundary(*len);
-        let end = (0..=MOST_HOST).rev().find(fits).unwrap_or_default();
-        card.host.truncate(end);
+    match &mut message {
+        Message::Card(card) => cut(&mut card.host, MOST_HOST),
+        Message::Done(done) => cut(&mut done.name, MOST_NAME),
+        _ => {}
     }
-    // Writing to a vector cannot fail, and no message exceeds `MAX_BODY`.
+    // Writing to a vector cannot fail.
     let body = minicbor::to_vec(&message).unwrap_or_default();
-    debug_assert!((1..=MAX_BODY).contains(&body.len()));
+    debug_assert!((1..=MAX_PROVED_BODY).contains(&body.len()));
     let len = u16::try_from(body.len()).unwrap_or_default();
     [&len.to_le_bytes()[..], &body].concat()
 }
 
+/// Cuts a text to at most `most` bytes.
+fn cut(text: &mut String, most: usize) {
+    let fits = |len: &usize| text.is_char_boundary(*len);
+    let end = (0..=most.min(text.len())).rev().find(fits);
+    text.truncate(end.unwrap_or_default());
+}
+
 /// Decoder of the messages of one connection. Buffers at most one message.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reader {
     buffer: Vec<u8>,
+    most: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self {
+            buffer: Vec::new(),
+            most: MAX_BODY,
+        }
+    }
 }
 
 impl Reader {
+    /// Accepts bodies of up to [`MAX_PROVED_BODY`] bytes from then on.
+    pub fn proved(&mut self) {
+        self.most = MAX_PROVED_BODY;
+    }
+
     /// Consumes bytes of `input` up to the end of a message, and returns the message; `None` if
     /// the input ends before. After an error the connection must be closed.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Message>, MessageError> {
@@ -187,7 +283,7 @@ impl Reader {
             return Ok(None);
         }
         let len = usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]));
-        if !(1..=MAX_BODY).contains(&len) {
+        if !(1..=self.most).contains(&len) {
             return Err(MessageError::Length(len));
         }
         if !self.fill(LENGTH_LEN + len, input) {
@@ -213,6 +309,9 @@ fn decode(body: &[u8]) -> Result<Message, MessageError> {
     match &message {
         Message::Card(card) if card.host.len() > MOST_HOST => {
             Err(MessageError::Host(card.host.len()))
+        }
+        Message::Done(done) if done.name.len() > MOST_NAME => {
+            Err(MessageError::Name(done.name.len()))
         }
         _ => Ok(message),
     }

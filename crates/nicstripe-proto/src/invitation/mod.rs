@@ -13,7 +13,12 @@
 //!   Confirm         ->                        the inviter has one guess: a wrong one ends it
 //!                   <-  Confirm, Card
 //!   Card            ->
-//!   Done           <->           Done         after each has stored the other's key
+//!
+//!   Done           <->           Done         to pair: each has stored the other's key
+//!
+//!   Offer           ->                        one copy: names and sizes
+//!                   <-         Accept         where to connect, once the user agrees
+//!   Done            ->                        the copy is complete
 //! ```
 //!
 //! Either end may send [`Refuse`] in place of a message, and closes the connection then.
@@ -29,8 +34,8 @@ pub use self::{
     code::{Code, CodeError, MOST_CODE, Number},
     confirm::{Confirmation, Parties, Side},
     message::{
-        Card, Confirm, MAX_BODY, MOST_HOST, Message, MessageError, PAKE_LEN, Pake, Purpose, Reader,
-        Refusal, Refuse, encode,
+        Accept, Card, Confirm, Done, Item, MAX_BODY, MAX_PROVED_BODY, MOST_HOST, MOST_NAME,
+        Message, MessageError, Offer, PAKE_LEN, Pake, Purpose, Reader, Refusal, Refuse, encode,
     },
 };
 

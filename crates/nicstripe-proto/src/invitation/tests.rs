@@ -273,8 +273,29 @@ fn all() -> Vec<(Message, String)> {
             Message::Card(card()),
             "0f00 8202 81 a3 0001 01636e6173 02191e43".to_owned(),
         ),
-        (Message::Done, "0300 8203 80".to_owned()),
+        (
+            Message::Done(Done {
+                name: "laptop".to_owned(),
+            }),
+            "0c00 8203 81 a1 00666c6170746f70".to_owned(),
+        ),
         (Refusal::WrongCode.into(), "0600 8204 81 a1 0001".to_owned()),
+        (
+            Message::Offer(Offer {
+                request: vec![1],
+                items: vec![Item {
+                    name: b"a".to_vec(),
+                    is_dir: true,
+                    files: 2,
+                    bytes: 3,
+                }],
+            }),
+            "1300 8205 81 a2 004101 0181 a4 004161 01f5 0202 0303".to_owned(),
+        ),
+        (
+            Message::Accept(Accept { reply: vec![2] }),
+            "0700 8206 81 a1 004102".to_owned(),
+        ),
     ]
 }
 
@@ -308,6 +329,13 @@ fn a_length_beyond_the_limit_is_refused_before_the_body_arrives() {
     assert_eq!(read(&[1, 2]), Err(MessageError::Length(513)));
     assert_eq!(read(&[255, 255]), Err(MessageError::Length(65_535)));
     assert_eq!(read(&[0, 2]), Ok(None));
+    let mut reader = Reader::default();
+    reader.proved();
+    assert_eq!(reader.next(&mut &[255, 255][..]), Ok(None));
+    assert_eq!(
+        reader.next(&mut &[0; 65_535][..]),
+        Err(MessageError::Malformed)
+    );
 }
 
 #[test]
@@ -344,6 +372,10 @@ fn a_host_name_is_cut_when_sent_and_refused_when_too_long() {
     bytes.extend(b"\x02\x00");
     bytes[0] = u8::try_from(bytes.len() - 2).unwrap();
     assert_eq!(read(&bytes), Err(MessageError::Host(65)));
+    let mut bytes = b"\x00\x01\x82\x03\x81\xa1\x00\x79\x01\x00".to_vec();
+    bytes.extend([b'n'; 256]);
+    bytes[0] = u8::try_from(bytes.len() - 2 - 256).unwrap();
+    assert_eq!(read(&bytes), Err(MessageError::Name(256)));
 }
 
 #[test]
@@ -352,12 +384,12 @@ fn unknown_purposes_and_refusals_are_none() {
     assert_eq!(Purpose::from_number(2), Some(Purpose::OneCopy));
     assert_eq!(Purpose::from_number(0), None);
     assert_eq!(Purpose::from_number(3), None);
-    for code in 1..=4 {
+    for code in 1..=5 {
         let refusal = Refusal::from_number(code).unwrap();
         assert_eq!(Message::from(refusal), Message::Refuse(Refuse { code }));
     }
     assert_eq!(Refusal::from_number(0), None);
-    assert_eq!(Refusal::from_number(5), None);
+    assert_eq!(Refusal::from_number(6), None);
 }
 
 proptest! {
@@ -368,7 +400,7 @@ proptest! {
 
     #[test]
     fn messages_that_are_cut_or_changed_never_panic(
-        which in 0..5_usize,
+        which in 0..7_usize,
         at in 0..64_usize,
         byte in any::<u8>(),
         cut in 0..64_usize,

@@ -82,6 +82,11 @@ impl Call {
 
     /// Returns the line to send, without its end.
     pub fn line(&self) -> String {
+        format!("{REQUEST}{}", STANDARD.encode(self.request()))
+    }
+
+    /// Returns the encoded request.
+    pub(super) fn request(&self) -> Vec<u8> {
         let wishes = &self.wishes;
         let request = Request {
             version: VERSION,
@@ -93,7 +98,7 @@ impl Call {
             homes: wishes.homes.iter().take(MOST_NAMES).cloned().collect(),
             through_ssh: wishes.through_ssh,
         };
-        format!("{REQUEST}{}", STANDARD.encode(request.encode()))
+        request.encode()
     }
 
     /// Reads the answer, and returns what it takes to connect.
@@ -103,8 +108,12 @@ impl Call {
     /// The line is no answer, has another protocol version, or says why the program there cannot
     /// serve.
     pub fn answered(self, line: &str) -> Result<Introduction, BootstrapError> {
-        let bytes = body_of(line, REPLY).ok_or(BootstrapError::Malformed)?;
-        let reply = Reply::decode(&bytes).map_err(|_| BootstrapError::Malformed)?;
+        self.replied(&body_of(line, REPLY).ok_or(BootstrapError::Malformed)?)
+    }
+
+    /// Reads an encoded reply.
+    pub(super) fn replied(self, bytes: &[u8]) -> Result<Introduction, BootstrapError> {
+        let reply = Reply::decode(bytes).map_err(|_| BootstrapError::Malformed)?;
         if reply.version != VERSION {
             return Err(BootstrapError::Version {
                 there: reply.version,
@@ -185,17 +194,19 @@ impl Introduction {
         self
     }
 
+    /// Returns the same peer, with the address at which the channel reached it.
+    pub(super) fn reached_at(mut self, ip: IpAddr) -> Self {
+        self.reached = Some(ip).filter(|ip| !is_link_local(ip));
+        self
+    }
+
     /// Returns the addresses to try: that of the channel first, then those of its interfaces.
     fn addresses(&self) -> Vec<IpAddr> {
-        let is_local = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
-        };
         let candidates = self.interfaces.iter().filter(|one| one.candidate);
         let told = candidates
             .flat_map(|one| &one.addresses)
             .map(|address| address.ip)
-            .filter(|ip| !is_local(ip));
+            .filter(|ip| !ip.is_loopback() && !is_link_local(ip));
         let mut addresses: Vec<IpAddr> = self.reached.into_iter().collect();
         for ip in told.take(MOST_TRIED) {
             if !addresses.contains(&ip) {
@@ -239,8 +250,12 @@ impl Called {
     ///
     /// It is not one.
     pub fn parse(line: &str) -> Result<Self, BootstrapError> {
-        let bytes = body_of(line, REQUEST).ok_or(BootstrapError::Malformed)?;
-        let request = Request::decode(&bytes).map_err(|_| BootstrapError::Malformed)?;
+        Self::decode(&body_of(line, REQUEST).ok_or(BootstrapError::Malformed)?)
+    }
+
+    /// Reads an encoded request.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, BootstrapError> {
+        let request = Request::decode(bytes).map_err(|_| BootstrapError::Malformed)?;
         Ok(Self(request))
     }
 
@@ -304,11 +319,15 @@ impl Called {
     ///
     /// The interfaces cannot be listed.
     pub fn reply(&self, served: &Serving<'_>) -> Result<String, Error> {
+        Ok(line_of(&self.answer(served)?))
+    }
+
+    pub(super) fn answer(&self, served: &Serving<'_>) -> Result<Reply, Error> {
         let interfaces = interfaces()
             .map_err(|error| Error::system("list the interfaces", std::io::Error::other(error)))?;
         let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let homes = served.homes.iter();
-        Ok(line_of(&Reply {
+        Ok(Reply {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").into(),
             key: *served.key.as_bytes(),
@@ -320,7 +339,7 @@ impl Called {
                 .map(|home| bootstrap::Path(home.as_deref().map(path).unwrap_or_default()))
                 .collect(),
             failure: None,
-        }))
+        })
     }
 
     /// Returns the line that tells the client why this program does not serve it.
@@ -370,6 +389,13 @@ pub enum BootstrapError {
     /// The program there cannot serve, for this reason.
     #[error("{0}")]
     Failed(String),
+}
+
+fn is_link_local(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
 }
 
 fn line_of(reply: &Reply) -> String {

@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{invitation::Number, name::printable};
 
-use super::channel::ChannelError;
+use super::{super::bootstrap::BootstrapError, channel::ChannelError};
 use crate::{
     report::error::{Error, seconds},
     trust::PublicKey,
@@ -93,6 +93,23 @@ pub enum InvitationError {
         /// Address of the peer.
         address: SocketAddr,
     },
+    /// The user of the other machine does not want the files. Remedy: ask there.
+    #[error("{address} declined the files")]
+    Declined {
+        /// Address of the peer.
+        address: SocketAddr,
+    },
+    /// The offered files have too many or too long names. Remedy: send their directory.
+    #[error(
+        "{items} files and directories are too many for one offer: send a directory that has them"
+    )]
+    TooMany {
+        /// Number of files and directories.
+        items: usize,
+    },
+    /// The other machine cannot serve the copy.
+    #[error("the other machine cannot receive: {0}")]
+    Bootstrap(#[from] BootstrapError),
     /// The code was proved and this machine's part is done, but the peer has not reported its own.
     /// Remedy: check whether the peer has stored the key.
     #[error(

@@ -179,7 +179,8 @@ impl Exchange {
         }
     }
 
-    fn paired(self, card: &Card, purpose: Purpose) -> Result<Paired, InvitationError> {
+    fn paired(mut self, card: &Card, purpose: Purpose) -> Result<Paired, InvitationError> {
+        self.channel.proved();
         let key = self.channel.peer_key().map_err(|error| self.lost(error))?;
         Ok(Paired {
             key,
@@ -202,18 +203,8 @@ impl Exchange {
         received.map_err(|error| self.lost(error))
     }
 
-    /// Returns the error for a message that is a refusal or out of order.
     fn unexpected(&self, message: &Message) -> InvitationError {
-        let Message::Refuse(Refuse { code }) = message else {
-            return self.broken("message out of order");
-        };
-        let address = self.remote;
-        match Refusal::from_number(*code) {
-            Some(Refusal::WrongCode) => InvitationError::WrongCode,
-            Some(Refusal::OtherNumber) => InvitationError::OtherNumber { address },
-            Some(Refusal::OtherPurpose) => InvitationError::OtherPurpose { address },
-            Some(Refusal::Stopped) | None => InvitationError::Stopped { address },
-        }
+        unexpected(self.remote, message)
     }
 
     fn broken(&self, why: &str) -> InvitationError {
@@ -225,6 +216,23 @@ impl Exchange {
 
     fn lost(&self, error: ChannelError) -> InvitationError {
         InvitationError::from_channel(self.remote, error)
+    }
+}
+
+/// Returns the error for a message that is a refusal or out of order.
+pub(super) fn unexpected(address: SocketAddr, message: &Message) -> InvitationError {
+    let Message::Refuse(Refuse { code }) = message else {
+        return InvitationError::Protocol {
+            address,
+            why: "message out of order".to_owned(),
+        };
+    };
+    match Refusal::from_number(*code) {
+        Some(Refusal::WrongCode) => InvitationError::WrongCode,
+        Some(Refusal::OtherNumber) => InvitationError::OtherNumber { address },
+        Some(Refusal::OtherPurpose) => InvitationError::OtherPurpose { address },
+        Some(Refusal::Declined) => InvitationError::Declined { address },
+        Some(Refusal::Stopped) | None => InvitationError::Stopped { address },
     }
 }
 

@@ -27,7 +27,7 @@
 //! // On the other:
 //! let paired = join(&identity, "7-crossover-violin".parse()?, JoinOptions::default()).await?;
 //! // On both: store `paired.key`, then
-//! paired.finish().await?;
+//! paired.finish("laptop").await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -36,18 +36,23 @@ mod channel;
 mod error;
 mod exchange;
 mod joining;
+mod one_copy;
 mod waiting;
 
 use std::{net::SocketAddr, time::Duration};
 
-pub use nicstripe_proto::invitation::{Code, CodeError, Number, Purpose};
-use nicstripe_proto::invitation::{Message, Refusal};
+pub use nicstripe_proto::invitation::{Code, CodeError, Item, Number, Purpose};
+use nicstripe_proto::{
+    invitation::{Done, Message, Refusal},
+    name::escaped,
+};
 use tokio::time::Instant;
 
 use self::channel::Channel;
 pub use self::{
     error::{FoundInviter, InvitationError},
     joining::{JoinOptions, join},
+    one_copy::{Consent, Offered},
     waiting::{Invitation, InvitationOptions},
 };
 use crate::trust::PublicKey;
@@ -83,27 +88,29 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Tells the peer that its key is stored here, and waits until the peer reports the same.
+    /// Tells the peer that its key is stored here under `name`, and waits until the peer reports the
+    /// same. Returns the name that this machine has there, escaped; empty if it has none.
     ///
     /// # Errors
     ///
     /// [`InvitationError::Unfinished`] if the peer does not report it within 30 s. It may have
     /// stored this machine's key or not.
-    pub async fn finish(mut self) -> Result<(), InvitationError> {
+    pub async fn finish(mut self, name: &str) -> Result<String, InvitationError> {
         let unfinished = || InvitationError::Unfinished {
             host: self.host.clone(),
         };
         let deadline = Instant::now() + FINISH_TIMEOUT;
         let exchange = async {
-            self.channel.send(&Message::Done).await?;
+            let name = name.to_owned();
+            self.channel.send(&Message::Done(Done { name })).await?;
             self.channel.receive().await
         };
-        match tokio::time::timeout_at(deadline, exchange).await {
-            Ok(Ok(Message::Done)) => {}
+        let done = match tokio::time::timeout_at(deadline, exchange).await {
+            Ok(Ok(Message::Done(done))) => done,
             Ok(_) | Err(_) => return Err(unfinished()),
-        }
+        };
         self.channel.close().await;
-        Ok(())
+        Ok(escaped(done.name.as_bytes()))
     }
 
     /// Tells the peer that its key is not stored here, and closes the connection.

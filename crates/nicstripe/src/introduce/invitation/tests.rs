@@ -10,6 +10,7 @@ use tokio::{
 use super::{joining::only_one, *};
 use crate::{
     Client, Daemon,
+    bootstrap::{Call, Serving, Wishes},
     discovery::DiscoveredPeer,
     trust::{Identity, Peers},
     wire::tls::{ClientTls, ServerTls, TlsStream},
@@ -108,8 +109,10 @@ async fn the_right_code_gives_each_end_the_key_of_the_other() {
     assert_eq!(ours.interface.as_deref(), Some("lo"));
     let host = rustix::system::uname();
     assert_eq!(theirs.host, host.nodename().to_str().unwrap());
-    let finished = soon(async { tokio::join!(ours.finish(), theirs.finish()) }).await;
-    assert!(matches!(finished, (Ok(()), Ok(()))), "{finished:?}");
+    let finished =
+        soon(async { tokio::join!(ours.finish("laptop"), theirs.finish("\u{7}nas")) }).await;
+    let (there, here) = (finished.0.unwrap(), finished.1.unwrap());
+    assert_eq!((&*there, &*here), ("\\u{7}nas", "laptop"));
 }
 
 #[tokio::test]
@@ -340,12 +343,16 @@ async fn garbage_and_silence_are_no_guess_and_end_in_time() {
         vec![0xff; 4096],
         vec![0; 4096],
         vec![0xff, 0xff],
-        encode(&Message::Done),
+        encode(&Message::Done(Done::default())),
         encode(&Message::Confirm(Confirm { mac: [0; 32] })),
         pake([0xff; PAKE_LEN]),
         pake([0; PAKE_LEN]),
-        [pake(half_of_pake()), encode(&Message::Done)].concat(),
-        encode(&Message::Done).repeat(10_000),
+        [
+            pake(half_of_pake()),
+            encode(&Message::Done(Done::default())),
+        ]
+        .concat(),
+        encode(&Message::Done(Done::default())).repeat(10_000),
     ];
     for bytes in &hostile {
         let mut tls = scene.tls(address).await;
@@ -439,7 +446,7 @@ async fn a_peer_that_does_not_store_the_key_is_told_apart() {
         let waiting = tokio::spawn(invitation.wait());
         let theirs = scene.join(address, scene.code).await.unwrap();
         let ours = soon(waiting).await.unwrap().unwrap();
-        let finishing = tokio::spawn(ours.finish());
+        let finishing = tokio::spawn(ours.finish("x"));
         match refuses {
             true => theirs.refuse().await,
             false => drop(theirs),
@@ -519,4 +526,83 @@ async fn neither_code_nor_secret_is_in_debug_output() {
         !shown.contains("violin") && !shown.contains("crossover"),
         "{shown}"
     );
+}
+
+/// Pairs both ends of a new scene, as sender and receiver.
+async fn sender_and_receiver() -> (Paired, Paired) {
+    let scene = scene();
+    let options = InvitationOptions {
+        purpose: Purpose::OneCopy,
+        ..loopback()
+    };
+    let invitation = Invitation::with_code(&scene.inviter, scene.code, options).unwrap();
+    let options = JoinOptions {
+        purpose: Purpose::OneCopy,
+        ..at(address(&invitation))
+    };
+    let waiting = tokio::spawn(invitation.wait());
+    let sender = soon(join(&scene.joiner, scene.code, options)).await;
+    (sender.unwrap(), soon(waiting).await.unwrap().unwrap())
+}
+
+fn item(name: &str) -> Item {
+    Item {
+        name: name.into(),
+        is_dir: false,
+        files: 1,
+        bytes: 9,
+    }
+}
+
+fn call() -> Call {
+    Call::new(Wishes::default()).unwrap()
+}
+
+#[tokio::test]
+async fn an_offer_that_is_accepted_leads_to_a_daemon_for_this_copy() {
+    let (sender, mut receiver) = sender_and_receiver().await;
+    let offering = tokio::spawn(sender.offer(call(), vec![item("a"), item("b")]));
+    let offered = soon(receiver.offered()).await.unwrap();
+    assert_eq!(offered.items, [item("a"), item("b")]);
+    let serving = Serving {
+        key: Identity::generate().unwrap().public_key(),
+        port: 7750,
+        home: "/in".as_ref(),
+        homes: &[],
+    };
+    let mut ours = soon(receiver.accept(&offered.called, &serving))
+        .await
+        .unwrap();
+    let (peer, theirs) = soon(offering).await.unwrap().unwrap();
+    assert_eq!(peer.port(), 7750);
+    soon(async { tokio::join!(theirs.complete(), ours.ended()) }).await;
+    assert!(!soon(ours.ended()).await, "the sender has gone");
+}
+
+#[tokio::test]
+async fn an_offer_that_is_declined_or_too_long_or_left_is_told() {
+    let (sender, mut receiver) = sender_and_receiver().await;
+    let offering = tokio::spawn(sender.offer(call(), vec![item("a")]));
+    soon(receiver.offered()).await.unwrap();
+    soon(receiver.decline()).await;
+    let error = sentence(soon(offering).await.unwrap());
+    assert!(error.ends_with(" declined the files"), "{error}");
+
+    let (sender, mut receiver) = sender_and_receiver().await;
+    let many = vec![item(&"n".repeat(255)); 300];
+    let offering = tokio::spawn(sender.offer(call(), many));
+    let error = sentence(soon(receiver.offered()).await);
+    assert!(error.contains("stopped the exchange"), "{error}");
+    drop(receiver);
+    let error = sentence(soon(offering).await.unwrap());
+    assert!(error.starts_with("300 files and directories"), "{error}");
+
+    let (sender, mut receiver) = sender_and_receiver().await;
+    let offering = tokio::spawn(sender.offer(call(), vec![item("a")]));
+    soon(receiver.offered()).await.unwrap();
+    offering.abort();
+    assert!(matches!(
+        soon(receiver.gone()).await,
+        InvitationError::Lost { .. }
+    ));
 }
