@@ -4,8 +4,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, forward, key, links, man, routes, serve,
-        ssh_server, trust,
+        bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, routes,
+        serve, ssh_server, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -25,6 +25,7 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     Key(key::Key),
     Trust(trust::Trust),
+    Pair(pair::Pair),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
     Dial(dial::Dial),
@@ -45,6 +46,7 @@ impl Command {
             Self::Demo(demo) => demo.run(terminal),
             Self::Key(key) => key.run(terminal),
             Self::Trust(trust) => trust.run(terminal),
+            Self::Pair(pair) => pair.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),

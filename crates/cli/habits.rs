@@ -53,8 +53,7 @@ daemon server start listen: to start the daemon: nicstripe serve DIR
 version: nicstripe --version
 ping: nicstripe links HOST
 iperf iperf3 test speedtest: to measure the cables: nicstripe bench HOST
-ssh proxy connect: nicstripe dial PEER HOST:PORT
-pair: nicstripe key on both machines, then nicstripe trust add LINE";
+ssh proxy connect: nicstripe dial PEER HOST:PORT";
 
 /// Options of other programs, by command, in the form of [`COMMANDS`].
 const OPTIONS: &[(&str, &str)] = &[

@@ -25,6 +25,7 @@ mod mistakes;
 mod names;
 mod options;
 mod output;
+mod pairing;
 mod pipes;
 mod reference;
 mod refusals;

@@ -31,9 +31,10 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &["demo"],
         &["key"],
+        &["pair"],
         &["trust", "add"],
         &["trust", "list"],
         &["serve"],

@@ -41,6 +41,7 @@ mod mtu;
 #[cfg(target_os = "linux")]
 mod offers;
 #[cfg(target_os = "linux")]
+mod pairing;
 mod permissions;
 #[cfg(target_os = "linux")]
 mod powercuts;
@@ -86,7 +87,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 33] = [
+    let groups: [Group; 34] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -104,6 +105,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (choices::TESTS, none),
         (permissions::TESTS, none),
         (discovery::TESTS, none),
+        (pairing::TESTS, none),
         (trees::TESTS, none),
         (tunnels::TESTS, none),
         (unreached::TESTS, none),

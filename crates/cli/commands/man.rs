@@ -261,6 +261,9 @@ nicstripe                nicstripe serve --root /srv/files  on one machine
 nicstripe                nicstripe cp disk.img nas:  on the other
 nicstripe-demo           nicstripe demo  copy over 2 and then 4 virtual cables
 nicstripe-key            nicstripe key  print the line of this machine
+nicstripe-pair           nicstripe pair  show a code and wait
+nicstripe-pair           nicstripe pair 7-crossover-violin  on the other machine
+nicstripe-pair           nicstripe pair nas.example 7-crossover-violin  without a common cable
 nicstripe-trust          nicstripe trust list  print the trusted peers and their rights
 nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas
 nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only

@@ -10,6 +10,7 @@ pub(crate) mod forward;
 pub(crate) mod key;
 pub(crate) mod links;
 pub(crate) mod man;
+pub(crate) mod pair;
 pub(crate) mod routes;
 pub(crate) mod serve;
 pub(crate) mod ssh_server;

@@ -1,6 +1,6 @@
 //! `nicstripe trust`: adds, lists and removes trusted peers.
 
-mod reader;
+pub(crate) mod reader;
 
 use clap::{Args, Subcommand};
 use nicstripe::{
@@ -134,7 +134,7 @@ fn plain_name(peer: &Peer) -> Option<&str> {
 }
 
 /// Rejects a name that nobody could type as HOST.
-fn check_name(name: &str) -> Result<(), Failure> {
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     match name.parse::<PeerName>() {
         Ok(parsed) if !parsed.is_host() => Err(NoHost {
             name: name.to_owned(),

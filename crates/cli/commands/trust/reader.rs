@@ -10,7 +10,7 @@ use crate::{output::terminal::Terminal, text::shown};
 
 /// Prints the changed peers file and its user. Warns if a process of another user listens on the
 /// default port, since that daemon reads another peers file.
-pub(super) fn tell(path: &Path, terminal: &Terminal) {
+pub(crate) fn tell(path: &Path, terminal: &Terminal) {
     let own = Uid::effective();
     terminal.say(format_args!(
         "in {}, for nicstripe {}",
@@ -48,15 +48,25 @@ fn name_of(uid: Uid) -> String {
         .map_or_else(|| uid.to_string(), |user| user.name)
 }
 
+/// Returns the default port if a process of this user listens on it: the daemon, probably.
+pub(crate) fn own_daemon() -> Option<u16> {
+    let own = Uid::effective().as_raw();
+    users_at_the_port().contains(&own).then_some(DEFAULT_PORT)
+}
+
+/// Returns the IDs of the users who listen on the default port.
+fn users_at_the_port() -> Vec<u32> {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|path| fs::read_to_string(path).unwrap_or_default())
+        .iter()
+        .flat_map(|table| listeners(table, DEFAULT_PORT))
+        .collect()
+}
+
 /// Returns the ID of another user than `own` who listens on the default port; `None` if `own`
 /// listens or the port is free.
 fn listener_of_another(own: u32) -> Option<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .map(|path| fs::read_to_string(path).unwrap_or_default());
-    let users: Vec<u32> = tables
-        .iter()
-        .flat_map(|table| listeners(table, DEFAULT_PORT))
-        .collect();
+    let users = users_at_the_port();
     if users.contains(&own) {
         None
     } else {

@@ -1,0 +1,192 @@
+//! `nicstripe pair`: two machines trust each other's keys by a short code.
+
+use std::{fs, path::PathBuf};
+
+use clap::Args;
+use nicstripe::{
+    invitation::{Invitation, Paired, Purpose, join},
+    trust::{Access, Added, Identity, LineError, PeerOptions, Peers, PublicLine},
+};
+
+use super::trust::{check_name, reader, rights};
+use crate::{
+    connect::invitation::{InvitationArgs, Meeting, failed, show},
+    failure::Failure,
+    output::{logging, terminal::Terminal},
+    places,
+    process::{runtime, signals::Signals},
+    text::shown,
+};
+
+/// Make two machines trust each other, by a code of two words
+///
+/// Without a code: shows a new one, and waits. With the code, on the other machine: finds the first
+/// on every cable, also without addresses, or at HOST. Each then adds the other's key to its trusted
+/// peers. A code is good for one guess within 10 minutes.
+#[derive(Debug, Args)]
+#[command(override_usage = "nicstripe pair [OPTIONS] [[HOST[:PORT]] CODE]")]
+pub(crate) struct Pair {
+    /// Code that the other machine shows, such as 7-crossover-violin; before it, if no cable joins
+    /// both machines, the name or address of the other
+    #[arg(value_name = "CODE", num_args = 0..=4)]
+    words: Vec<String>,
+
+    /// Name of the other machine here [default: the host name that it has there]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Let the other machine read files here, but not write any
+    #[arg(long, conflicts_with = "append_only")]
+    read_only: bool,
+
+    /// Let the other machine create files here, but not replace any
+    #[arg(long)]
+    append_only: bool,
+
+    /// Give the other machine this directory, instead of the daemon's
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    #[command(flatten)]
+    invitation: InvitationArgs,
+}
+
+impl Pair {
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(terminal)?;
+        let rights = self.rights()?;
+        if let Some(name) = &self.name {
+            check_name(name)?;
+        }
+        let meeting = match &self.words[..] {
+            [] => None,
+            words => Some(Meeting::parse(words)?),
+        };
+        let home = places::home()?;
+        let (path, identity) = (
+            home.peers_file(),
+            Identity::load_or_create(&home.identity_file())?,
+        );
+        // A file that cannot be read shall not spend a code.
+        Peers::load(&path)?;
+        runtime::run_here(async {
+            let mut signals = Signals::take()?;
+            let pairing = async {
+                let paired = self.meet(meeting, &identity, terminal).await?;
+                self.finish(paired, rights, terminal).await
+            };
+            signals.unless_stopped(pairing).await
+        })?;
+        reader::tell(&path, terminal);
+        Ok(())
+    }
+
+    /// Returns the rights to give; `None` if no option restricts them.
+    fn rights(&self) -> Result<Option<PeerOptions>, Failure> {
+        let root = match &self.root {
+            None => None,
+            Some(path) => Some(fs::canonicalize(path).map_err(|source| Failure::Source {
+                path: path.clone(),
+                source,
+            })?),
+        };
+        let access = match (self.read_only, self.append_only) {
+            (true, _) => Access::ReadOnly,
+            (_, true) => Access::AppendOnly,
+            _ => Access::Full,
+        };
+        let rights = PeerOptions {
+            root,
+            access,
+            ..PeerOptions::unrestricted()
+        };
+        if rights == PeerOptions::unrestricted() {
+            return Ok(None);
+        }
+        // A path that the list of peers cannot hold shall not spend a code.
+        rights
+            .to_string()
+            .parse::<PeerOptions>()
+            .map_err(|error: LineError| Failure::from(error))?;
+        Ok(Some(rights))
+    }
+
+    async fn meet(
+        &self,
+        meeting: Option<Meeting>,
+        identity: &Identity,
+        terminal: &Terminal,
+    ) -> Result<Paired, Failure> {
+        let port = reader::own_daemon();
+        let met = match meeting {
+            Some(meeting) => {
+                let options = meeting.to_join(Purpose::Pair, port, &self.invitation);
+                join(identity, meeting.code, options).await
+            }
+            None => {
+                let options = self.invitation.to_invite(Purpose::Pair, port);
+                let invitation = Invitation::open(identity, options.clone()).map_err(failed)?;
+                show(&invitation, &options, "nicstripe pair", terminal)?;
+                invitation.wait().await
+            }
+        };
+        met.map_err(failed)
+    }
+
+    /// Stores the peer's key, and removes it again unless the peer stores ours.
+    async fn finish(
+        &self,
+        paired: Paired,
+        given: Option<PeerOptions>,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
+        let path = places::home()?.peers_file();
+        let (key, port) = (paired.key, paired.port);
+        let line = PublicLine::new(key, &paired.host);
+        let stored = Peers::edit(&path, |peers| {
+            let added = peers.add(&line, self.name.as_deref())?;
+            if let Some(given) = given {
+                peers.set_options(&key, given)?;
+            }
+            Ok((added, peers.find(&key).cloned()))
+        });
+        let (added, peer) = match stored {
+            Ok(stored) => stored,
+            Err(error) => {
+                paired.refuse().await;
+                return Err(error.into());
+            }
+        };
+        let name = peer.as_ref().and_then(|peer| peer.name.clone());
+        let name = name.map_or_else(String::new, |name| name.to_string());
+        let there = match paired.finish(&name).await {
+            Ok(there) => there,
+            Err(error) => {
+                if added == Added::New {
+                    Peers::edit(&path, |peers| peers.remove(&key.to_string()))?;
+                }
+                return Err(failed(error));
+            }
+        };
+        let rights = peer.map_or_else(String::new, |peer| rights(&peer.options));
+        let name = match name.is_empty() {
+            true => key.to_string(),
+            false => shown(&name),
+        };
+        terminal.say(format_args!(
+            "paired with {name} ({}); it {rights} here",
+            key.fingerprint()
+        ));
+        if !there.is_empty() {
+            terminal.say(format_args!("{name} knows this machine as {there}"));
+        }
+        terminal.say(match (port, reader::own_daemon()) {
+            (Some(_), _) => format!("copy to it: nicstripe cp FILE {name}:"),
+            (None, Some(_)) => format!("copy from {name}: nicstripe cp FILE {there}:"),
+            (None, None) => {
+                "to copy, start the daemon on one of them: nicstripe serve DIR".to_owned()
+            }
+        });
+        Ok(())
+    }
+}

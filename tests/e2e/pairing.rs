@@ -1,0 +1,202 @@
+//! Tests of codes: pairing of two machines, over loopback. Discovery by code, on real cables, is in
+//! `tests/netns`.
+
+use std::fs;
+
+use nicstripe_testkit::{Daemon, Outcome, Process, Side, pair::LOOPBACK};
+use rustix::process::Signal;
+
+/// Process that shows a code, and the words that name it on this machine.
+pub(crate) struct Inviter {
+    pub(crate) process: Process,
+    pub(crate) host: String,
+    pub(crate) code: String,
+}
+
+impl Inviter {
+    /// Starts a command that shows a code.
+    pub(crate) fn start(side: &Side, words: &[&str]) -> Self {
+        let process = side.start(words);
+        let line = process.await_stderr("on the other machine, within ");
+        // Another test may have the port.
+        let port = line
+            .split_once("HOST:")
+            .map_or("7746", |(_, rest)| rest.split(' ').next().unwrap());
+        let code = process.await_stdout("-").trim_end().to_owned();
+        Self {
+            host: format!("127.0.0.1:{port}"),
+            process,
+            code,
+        }
+    }
+
+    /// Returns the code with other words.
+    fn wrong(&self) -> String {
+        let (number, _) = self.code.split_once('-').unwrap();
+        format!("{number}-crossover-violin")
+    }
+
+    fn join(&self, side: &Side, code: &str, options: &[&str]) -> Outcome {
+        side.run([&["pair", &*self.host, code], options].concat())
+    }
+}
+
+fn peers(side: &Side) -> String {
+    fs::read_to_string(side.peers_file()).unwrap_or_default()
+}
+
+#[test]
+fn a_code_pairs_two_machines_under_names_that_both_see() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    let inviter = Inviter::start(&nas, &["pair", "--read-only", "--name", "laptop"]);
+    let joined = inviter
+        .join(&laptop, &inviter.code, &["--name", "nas"])
+        .expect(0);
+    let waited = inviter.process.finish().expect(0);
+    assert_eq!(waited.stdout.trim_end(), inviter.code);
+    for part in [
+        "paired with laptop (",
+        "it may read here",
+        "laptop knows this machine as nas",
+    ] {
+        assert!(waited.stderr.contains(part), "{part}: {waited}");
+    }
+    for part in [
+        "paired with nas (",
+        "it may read, write and replace here",
+        "nas knows this machine as laptop",
+    ] {
+        assert!(joined.stderr.contains(part), "{part}: {joined}");
+    }
+    let line = |side: &Side| side.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
+    assert_eq!(peers(&nas), format!("read-only {} laptop\n", line(&laptop)));
+    assert_eq!(peers(&laptop), format!("{} nas\n", line(&nas)));
+
+    nas.write("file", "bytes");
+    let daemon = Daemon::start(&nas, &LOOPBACK);
+    // The loopback interface has no discovery, by which a name is found on cables.
+    laptop
+        .run(["trust", "add", &nas.key(), "--name", "127.0.0.1"])
+        .expect(0);
+    let port = daemon.port.to_string();
+    let words = [
+        "cp",
+        "-P",
+        &port,
+        "--link",
+        "lo=127.0.0.1",
+        "127.0.0.1:file",
+        ".",
+    ];
+    laptop.run(words).expect(0);
+    assert_eq!(laptop.read("file"), b"bytes");
+    laptop.write("other", "bytes");
+    let words = [
+        "cp",
+        "-P",
+        &port,
+        "--link",
+        "lo=127.0.0.1",
+        "other",
+        "127.0.0.1:",
+    ];
+    laptop.run(words).expect(5);
+}
+
+#[test]
+fn rights_of_a_machine_that_is_known_change_only_on_request() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    nas.trust(&laptop, "mine", "append-only");
+    for (options, rights) in [(&[][..], "append-only"), (&["--root", "."], "root=")] {
+        let inviter = Inviter::start(&nas, &[&["pair"], options].concat());
+        inviter.join(&laptop, &inviter.code, &[]).expect(0);
+        inviter.process.finish().expect(0);
+        assert!(peers(&nas).starts_with(rights), "{}", peers(&nas));
+        assert!(peers(&nas).ends_with(" mine\n"), "{}", peers(&nas));
+    }
+}
+
+#[test]
+fn a_wrong_code_leaves_no_trust_at_either_end() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    let inviter = Inviter::start(&nas, &["pair"]);
+    for outcome in [
+        inviter.join(&laptop, &inviter.wrong(), &[]),
+        inviter.process.finish(),
+    ] {
+        let outcome = outcome.expect(5);
+        outcome.labelled(
+            "error:",
+            &["the code is wrong or someone else tried it", "a new one"],
+        );
+        assert!(!outcome.stderr.contains("hint:"), "{outcome}");
+    }
+    assert_eq!(
+        (peers(&nas), peers(&laptop)),
+        (String::new(), String::new())
+    );
+}
+
+#[test]
+fn a_machine_that_cannot_store_the_key_leaves_no_trust_at_the_other() {
+    let (nas, laptop) = (Side::here(), Side::here());
+    // Another key has the name.
+    laptop.trust(&Side::here(), "nas", "");
+    let before = peers(&laptop);
+    let inviter = Inviter::start(&nas, &["pair"]);
+    inviter
+        .join(&laptop, &inviter.code, &["--name", "nas"])
+        .expect(1)
+        .error(&["nas"]);
+    inviter
+        .process
+        .finish()
+        .expect(5)
+        .error(&["did not confirm"]);
+    assert_eq!((peers(&nas), peers(&laptop)), (String::new(), before));
+}
+
+#[test]
+fn what_is_no_code_or_finds_nobody_says_what_to_do() {
+    let (here, inviter) = (Side::here(), Side::here());
+    for (words, code, part) in [
+        (&["pair", "nas"][..], 2, "a number and two words"),
+        (
+            &["pair", "7-crossover-vialin"],
+            2,
+            "did you mean \"violin\"?",
+        ),
+        (&["pair", "--root", "missing"], 11, "missing"),
+        (&["pair", "--name", "a:b"], 2, "a:b"),
+        (
+            &["pair", "127.0.0.1:1", "7-crossover-violin"],
+            10,
+            "still waiting",
+        ),
+    ] {
+        here.run(words).expect(code).error(&[part]);
+    }
+    let waiting = Inviter::start(&inviter, &["pair", "--timeout", "2s"]);
+    let other = if waiting.code.starts_with("7-") {
+        "8"
+    } else {
+        "7"
+    };
+    waiting
+        .join(&here, &format!("{other}-crossover-violin"), &[])
+        .expect(5)
+        .error(&["another number"])
+        .hint(&["check both"]);
+    waiting
+        .join(&inviter, &waiting.code, &[])
+        .expect(5)
+        .error(&["is our own"]);
+    waiting
+        .process
+        .finish()
+        .expect(30)
+        .error(&["was not used within 2 s"]);
+    let waiting = Inviter::start(&inviter, &["pair"]);
+    waiting.process.signal(Signal::INT);
+    waiting.process.finish().expect(130);
+}
