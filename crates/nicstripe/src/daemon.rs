@@ -16,6 +16,7 @@ mod greeting;
 mod handle;
 #[cfg(test)]
 pub(crate) mod hostile;
+mod inbox;
 mod limits;
 mod listings;
 mod refusals;

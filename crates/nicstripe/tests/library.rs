@@ -8,6 +8,7 @@ mod blocking;
 mod copy;
 mod embedding;
 mod harness;
+mod inbox;
 mod objects;
 mod storage;
 mod trees;

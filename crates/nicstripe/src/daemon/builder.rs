@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     connections::Connections,
     gate::Gate,
+    inbox::Inbox,
     limits::{self, Limits, descriptors},
     refusals::Refusals,
     roots::{Own, Roots},
@@ -55,6 +56,7 @@ pub struct DaemonBuilder {
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
     resume_as: Option<[u8; 32]>,
+    inbox: Option<Vec<Vec<u8>>>,
     limits: Limits,
     #[cfg(feature = "bench")]
     pub(super) bench: nicstripe_bench::BenchLimits,
@@ -306,6 +308,19 @@ impl DaemonBuilder {
         self
     }
 
+    /// Lets peers only create files and directories with these names in the root, and nothing else:
+    /// neither read nor list, replace, rename or remove. A tree must have all of these names at its
+    /// top.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().inbox([b"disk.img".to_vec()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inbox(mut self, names: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        self.inbox = Some(names.into_iter().collect());
+        self.append_only(true)
+    }
+
     /// Sets the resource limits for unauthenticated connections and peers.
     ///
     /// ```
@@ -432,6 +447,7 @@ impl DaemonBuilder {
             ending: CancellationToken::new(),
             routes: self.routes,
             resume_as: self.resume_as.map(PublicKey::from_bytes),
+            inbox: self.inbox.map(Inbox::new),
         };
         Ok(Daemon::new(Arc::new(shared), listeners, responder))
     }
@@ -458,6 +474,7 @@ impl Daemon {
             routes: None,
             announce: false,
             resume_as: None,
+            inbox: None,
             limits: Limits::default(),
             #[cfg(feature = "bench")]
             bench: nicstripe_bench::BenchLimits::default(),

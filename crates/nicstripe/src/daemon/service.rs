@@ -32,6 +32,7 @@ use rustix::fs::{AtFlags, FileType, Stat, renameat, unlinkat};
 use tokio::sync::Semaphore;
 
 use super::{
+    inbox,
     listings::{Listings, MOST_NAMES},
     rights::Rights,
     shared::Shared,
@@ -205,6 +206,7 @@ impl Service {
             }
             _ => put.name.clone(),
         };
+        self.check_admitted(&name)?;
         if put.options.parents {
             self.make_parents(&name)?;
         }
@@ -244,6 +246,24 @@ impl Service {
             })
     }
 
+    /// Returns an error if the peer may create only other names.
+    fn check_admitted(&self, name: &Name) -> Result<(), FileError> {
+        let inbox = self.shared.inbox.as_ref();
+        inbox.map_or(Ok(()), |inbox| inbox.check(name))
+    }
+
+    /// Returns an error if the peer may do nothing but create files.
+    fn check_readable(
+        &self,
+        operation: &'static str,
+        name: &dyn std::fmt::Display,
+    ) -> Result<(), FileError> {
+        match self.shared.inbox {
+            None => Ok(()),
+            Some(_) => Err(inbox::refused(operation, name)),
+        }
+    }
+
     /// Returns an error if the peer may not write. `name` is the target, for the message.
     pub(super) fn check_writable(&self, name: &dyn std::fmt::Display) -> Result<(), FileError> {
         if self.access != Access::ReadOnly {
@@ -268,6 +288,7 @@ impl Serve for Service {
         };
         let (service, pool) = (self.clone(), self.pool());
         let open = async move {
+            service.check_readable("open", &get.name)?;
             let opened = pool.call(move || service.served.open_source(&get.name, options));
             opened
                 .await
@@ -331,6 +352,7 @@ impl Serve for Service {
         session: SessionHandle,
     ) -> Pending<Box<dyn Source>> {
         Box::pin(async move {
+            self.check_readable("send trees of", &"this directory")?;
             let run = self.prepare_sender(get, &session).await?;
             Ok(Box::new(TreeSource::requested(run)) as Box<dyn Source>)
         })
@@ -348,6 +370,14 @@ impl Serve for Service {
     fn answer(&self, ask: &AskKind) -> AnswerKind {
         let done = |()| AnswerKind::Done;
         let answered = match ask {
+            AskKind::List { .. }
+            | AskKind::Stat { .. }
+            | AskKind::Remove { .. }
+            | AskKind::Rename { .. }
+                if self.shared.inbox.is_some() =>
+            {
+                Err(inbox::refused("look at", &"this directory"))
+            }
             AskKind::List { dir, after, most } => self
                 .list(dir.as_ref(), after.as_deref(), *most as usize)
                 .map(|(entries, more)| AnswerKind::Entries { entries, more }),
@@ -531,6 +561,7 @@ impl Service {
     /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
+        self.check_admitted(name)?;
         match &self.served {
             Served::Files(root) => root
                 .make_directory(name)

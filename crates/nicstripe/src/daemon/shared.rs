@@ -7,8 +7,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connections::Connections, gate::Gate, limits::Limits, refusals::Refusals, rights::Rights,
-    roots::Roots, service::Service, trusted::Trusted,
+    connections::Connections, gate::Gate, inbox::Inbox, limits::Limits, refusals::Refusals,
+    rights::Rights, roots::Roots, service::Service, trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(super) routes: Option<Arc<RouteKeeper>>,
     /// Stands for a peer in the journals of unfinished copies; `None` for its key.
     pub(super) resume_as: Option<PublicKey>,
+    /// Names that peers may create, if they may do nothing else.
+    pub(super) inbox: Option<Inbox>,
 }
 
 /// Running session of a daemon.

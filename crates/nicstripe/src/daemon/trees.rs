@@ -31,6 +31,8 @@ impl Service {
         put: PutTree,
         session: &SessionHandle,
     ) -> Result<ReceiverRun, FileError> {
+        let inbox = self.shared.inbox.as_ref();
+        let promised = inbox.map(|inbox| inbox.of_tree(&put)).transpose()?;
         let PutTree {
             target,
             as_name,
@@ -67,7 +69,7 @@ impl Service {
             append_only: access == trust::Access::AppendOnly,
             privileged: self.special_modes,
             list: false,
-            promised: None,
+            promised,
             filters,
             allowance: Receiving::within(memory, heeds_memory),
         };

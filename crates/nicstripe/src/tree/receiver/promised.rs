@@ -73,6 +73,22 @@ impl Promised {
         }
     }
 
+    /// Returns top-level entries of these names, with all that is in them.
+    pub(crate) fn named(names: impl Iterator<Item = Vec<u8>>) -> Self {
+        let source = |name: Vec<u8>| Source {
+            label: escaped(&name),
+            top: Some(name),
+        };
+        Self {
+            sources: names.map(source).collect(),
+            selection: Selection::of(None),
+            recursive: true,
+            one_file_system: false,
+            directories: HashMap::new(),
+            missing: None,
+        }
+    }
+
     /// Records an announced entry. Returns false for an entry that was not requested: a top-level
     /// one that is no source or was announced before, or one beside listed names.
     pub(super) fn announced(&mut self, entry: &Entry, filters: &Filters) -> bool {
