@@ -4,8 +4,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, routes,
-        serve, ssh_server, trust,
+        bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, receive,
+        routes, send, serve, ssh_server, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Pair(pair::Pair),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
+    Receive(receive::Receive),
+    Send(send::Send),
     Dial(dial::Dial),
     Forward(forward::Forward),
     Links(links::Links),
@@ -50,6 +52,8 @@ impl Command {
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Receive(receive) => receive.run(terminal),
+            Self::Send(send) => send.run(terminal),
             Self::Dial(dial) => dial.run(terminal),
             Self::Forward(forward) => forward.run(terminal),
             Self::Links(links) => links.run(terminal),

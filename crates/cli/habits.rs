@@ -44,7 +44,7 @@ fn answer_to(error: &Error, invocation: &Invocation) -> Option<&'static str> {
 /// Commands of other programs. Each line has the commands, a colon and the hint.
 const COMMANDS: &str = "\
 send push put upload copy: to send: nicstripe cp FILE HOST:
-receive get pull download fetch: to receive: nicstripe cp HOST:FILE .
+get pull download fetch: to receive: nicstripe cp HOST:FILE .
 sync mirror: to make HOST:DIR like SRC: nicstripe cp -a --delete SRC/ HOST:DIR
 ls list dir: to list what a daemon has: nicstripe cp -rn HOST: .
 mkdir: directories are made by the copy: nicstripe cp --mkpath FILE HOST:DIR/

@@ -23,6 +23,7 @@ mod memory;
 mod metrics;
 mod mistakes;
 mod names;
+mod one_copy;
 mod options;
 mod output;
 mod pairing;

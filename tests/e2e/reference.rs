@@ -31,10 +31,12 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 18] = [
         &["demo"],
         &["key"],
         &["pair"],
+        &["receive"],
+        &["send"],
         &["trust", "add"],
         &["trust", "list"],
         &["serve"],

@@ -12,6 +12,7 @@ use crate::hosts::{MIB, Rights, side};
 pub(crate) const TESTS: &[Test] = tests![
     two_commands_and_a_code_suffice_on_cables_without_addresses,
     with_a_second_machine_that_answers_on_one_of_two_cables_nobody_is_trusted,
+    one_copy_by_code_takes_every_cable_and_outlives_that_of_the_code,
 ];
 
 /// Starts a command that shows a code.
@@ -79,6 +80,34 @@ fn with_a_second_machine_that_answers_on_one_of_two_cables_nobody_is_trusted() {
     drop(other);
     for side in [&here, &there] {
         assert!(!side.peers_file().exists());
+    }
+}
+
+fn one_copy_by_code_takes_every_cable_and_outlives_that_of_the_code() {
+    let lab = Lab::builder()
+        .links([LinkSpec::mbit(200).bare(); 2])
+        .build()
+        .unwrap();
+    let (here, there, lab) = sides(lab);
+    let bytes = content(48 * MIB);
+    here.write("source", &bytes);
+    let (receiving, code) = shown_by(&there, &["receive", "--yes"]);
+    let sending = here.start(["send", "source", "--json-stream", &code]);
+    sending.await_bytes(12 << 20);
+    // The first cable has the connection of the code.
+    lab.set_plugged_at(Host::B, 0, false).unwrap();
+    let report = sending.finish().expect(0).document();
+    let received = receiving.finish().expect(0);
+    assert!(
+        received.stderr.contains("received 1 file (48.0 MiB)"),
+        "{received}"
+    );
+    assert!(there.read("source") == bytes);
+    let links = report["links"].as_array().unwrap();
+    let moved = links.iter().filter(|link| number(link, "bytes") > 1 << 20);
+    assert_eq!(moved.count(), 2, "{report:#}");
+    for side in [&here, &there] {
+        assert!(!side.peers_file().exists() && !side.home().join("identity").exists());
     }
 }
 

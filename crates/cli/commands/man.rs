@@ -264,6 +264,9 @@ nicstripe-key            nicstripe key  print the line of this machine
 nicstripe-pair           nicstripe pair  show a code and wait
 nicstripe-pair           nicstripe pair 7-crossover-violin  on the other machine
 nicstripe-pair           nicstripe pair nas.example 7-crossover-violin  without a common cable
+nicstripe-receive        nicstripe receive  show a code, and write what comes to this directory
+nicstripe-receive        nicstripe receive --yes /srv/in  without asking
+nicstripe-send           nicstripe send photos disk.img 7-crossover-violin
 nicstripe-trust          nicstripe trust list  print the trusted peers and their rights
 nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas
 nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only

@@ -1,10 +1,10 @@
 //! `nicstripe pair`: two machines trust each other's keys by a short code.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use clap::Args;
 use nicstripe::{
-    invitation::{Invitation, Paired, Purpose, join},
+    invitation::{Invitation, JoinOptions, Paired, Purpose, join},
     trust::{Access, Added, Identity, LineError, PeerOptions, Peers, PublicLine},
 };
 
@@ -120,7 +120,10 @@ impl Pair {
         let port = reader::own_daemon();
         let met = match meeting {
             Some(meeting) => {
-                let options = meeting.to_join(Purpose::Pair, port, &self.invitation);
+                let options = JoinOptions {
+                    duration: self.invitation.timeout.unwrap_or(SEARCH),
+                    ..meeting.to_join(Purpose::Pair, port, &self.invitation.interface)
+                };
                 join(identity, meeting.code, options).await
             }
             None => {
@@ -190,3 +193,6 @@ impl Pair {
         Ok(())
     }
 }
+
+/// Default duration of the search for the machine that shows a code.
+const SEARCH: Duration = Duration::from_secs(10);

@@ -2,26 +2,22 @@
 //! one-time keys, until that client or its ssh has gone.
 
 use std::{
-    env, io,
+    env,
     path::{Path, PathBuf},
-    pin::pin,
-    time::Duration,
 };
 
 use clap::Args;
 use nicstripe::{
-    CancellationToken, Daemon, DaemonBuilder, DaemonHandle, Error, Metrics, RoutePolicy,
+    Daemon, DaemonBuilder, RoutePolicy,
     bootstrap::{BootstrapError, Called, MAX_LINE, Serving},
     routes::RouteKeeper,
     trust::{Access, DialTarget, PeerOptions},
 };
 use nix::unistd::User;
 use rustix::process::geteuid;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    time::Instant,
-};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
+use super::one_client::{bound, port_of, serve};
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
@@ -91,26 +87,14 @@ impl SshServer {
                 }
             };
             say(&reply).await.map_err(Failure::Output)?;
-            let shutdown = CancellationToken::new();
-            let mut watched = Watched::new(daemon.handle());
-            let mut running = pin!(daemon.run(shutdown.clone()));
-            let mut bytes = [0; 512];
-            loop {
-                tokio::select! {
-                    ended = &mut running => return Ok(ended?),
-                    () = tokio::time::sleep(LOOK) => if watched.is_over() { break },
-                    // A read error is as good as the end; it would return at once each time.
-                    read = input.read(&mut bytes), if !watched.is_closed => {
-                        watched.is_closed = read.unwrap_or(0) == 0;
-                        if watched.is_closed && watched.is_over() {
-                            break;
-                        }
-                    }
-                    _ = signals.stop() => break,
-                }
-            }
-            shutdown.cancel();
-            Ok(running.await?)
+            let closed = async {
+                let mut bytes = [0; 512];
+                // A read error is as good as the end.
+                while input.read(&mut bytes).await.unwrap_or(0) > 0 {}
+            };
+            serve(daemon, closed, signals.stop(), |_| ())
+                .await
+                .map(drop)
         })
     }
 
@@ -180,24 +164,6 @@ impl SshServer {
     }
 }
 
-/// Listens on the first free port of [`PORTS`], which a firewall may allow, or on any.
-async fn bound(builder: DaemonBuilder, through_ssh: Option<u16>) -> Result<Daemon, Error> {
-    if through_ssh.is_none() {
-        for port in PORTS {
-            match builder.clone().port(port).bind().await {
-                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {}
-                bound => return bound,
-            }
-        }
-    }
-    builder.port(through_ssh.unwrap_or(0)).bind().await
-}
-
-fn port_of(daemon: &Daemon) -> u16 {
-    let listens = daemon.addresses().first();
-    listens.map_or(0, |listens| listens.address.port())
-}
-
 /// Returns the home directory of this process's user.
 fn own_home() -> PathBuf {
     let named = env::var_os("HOME").map(PathBuf::from);
@@ -213,63 +179,6 @@ fn own_home() -> PathBuf {
 
 fn home_of(name: &str) -> Option<PathBuf> {
     User::from_name(name).ok()?.map(|user| user.dir)
-}
-
-/// Decides when the client has gone.
-#[derive(Debug)]
-struct Watched {
-    daemon: DaemonHandle,
-    /// True once ssh has closed its connection.
-    is_closed: bool,
-    /// Time since which no link exists.
-    idle: Instant,
-    /// Number of links lost without a word from the client's kernel, when a link last existed.
-    silent: u64,
-}
-
-impl Watched {
-    fn new(daemon: DaemonHandle) -> Self {
-        Self {
-            daemon,
-            is_closed: false,
-            idle: Instant::now(),
-            silent: 0,
-        }
-    }
-
-    /// Returns true if the client has gone for good.
-    ///
-    /// - Its session ended, and ssh is closed or no session follows within [`CLOSED`].
-    /// - No session begins within [`IDLE`].
-    /// - It is killed: ssh is closed, and its kernel has closed all links.
-    /// - ssh is closed, and all links were silently lost: it may return for [`SILENCE`].
-    fn is_over(&mut self) -> bool {
-        let metrics = self.daemon.metrics();
-        let now = Instant::now();
-        let silent = silently_lost(&metrics);
-        if metrics.paths.up + metrics.paths.suspect > 0 {
-            (self.idle, self.silent) = (now, silent);
-            return false;
-        }
-        let idle = now - self.idle;
-        match (metrics.sessions > 0, self.is_closed) {
-            // ssh may not know yet that its cable is lost.
-            (false, false) if metrics.sessions_begun > 0 => idle > CLOSED,
-            (false, true) => metrics.sessions_begun > 0 || idle > CLOSED,
-            (true, true) if silent == self.silent => idle > CLOSED,
-            (true, true) => idle > SILENCE,
-            // The session has its own patience.
-            (true, false) => false,
-            (false, false) => idle > IDLE,
-        }
-    }
-}
-
-fn silently_lost(metrics: &Metrics) -> u64 {
-    let lost = metrics.paths_lost.iter();
-    lost.filter(|(why, _)| **why != "reset")
-        .map(|(_, count)| count)
-        .sum()
 }
 
 /// Directory of the only root, for a client that asks for an absolute path.
@@ -304,21 +213,5 @@ impl CommandError for Odd {
     }
 }
 
-/// TCP ports to listen on, next to the daemon's own.
-const PORTS: std::ops::RangeInclusive<u16> = 7748..=7763;
-
 /// Buffer size of a pipe in bytes.
 const PIPE: usize = 64 << 10;
-
-/// Time between two looks at the client.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// Time without any link after which a client whose kernel has closed all links, or whose session has
-/// ended, counts as gone.
-const CLOSED: Duration = Duration::from_secs(3);
-
-/// Time in which silently lost links may return, if ssh is closed.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// Time without a first session after which the client counts as gone.
-const IDLE: Duration = Duration::from_secs(120);

@@ -72,17 +72,15 @@ impl Meeting {
         &self,
         purpose: Purpose,
         daemon_port: Option<u16>,
-        options: &InvitationArgs,
+        interfaces: &[String],
     ) -> JoinOptions {
-        let defaults = JoinOptions::default();
         JoinOptions {
             purpose,
             daemon_port,
             host: self.host.clone(),
             port: self.port,
-            interfaces: options.interface.clone(),
-            duration: options.timeout.unwrap_or(defaults.duration),
-            ..defaults
+            interfaces: interfaces.to_vec(),
+            ..JoinOptions::default()
         }
     }
 }

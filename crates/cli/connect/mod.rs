@@ -1,6 +1,7 @@
 //! Connection to the peer: where it is, the options and the setup.
 
 pub(crate) mod arguments;
+pub(crate) mod by_code;
 pub(crate) mod invitation;
 pub(crate) mod location;
 pub(crate) mod place;

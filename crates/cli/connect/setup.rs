@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{
     arguments::LinkArgs,
+    by_code::{self, Offering},
     location::{LocationError, rooted},
     place::{Place, Via},
     ssh::{self, Channel, SshError},
@@ -31,7 +32,16 @@ pub(crate) struct Connected {
     /// Place by which the peer was reached.
     place: Place,
     start: Start,
-    channel: Option<Channel>,
+    introducer: Introducer,
+}
+
+/// What introduced the peer, and is held open.
+#[derive(Debug)]
+enum Introducer {
+    /// A list of peers.
+    None,
+    Ssh(Channel),
+    Code(by_code::Held),
 }
 
 /// Where names at a peer begin.
@@ -54,11 +64,18 @@ impl Connected {
         }
     }
 
-    /// Closes the session, and then ssh.
+    /// Closes the session, and then what introduced the peer.
     pub(crate) async fn close(self) {
+        self.close_as(false).await;
+    }
+
+    /// Like [`close`](Self::close), and tells a receiver by code whether its copy is complete.
+    pub(crate) async fn close_as(self, is_complete: bool) {
         self.client.close().await;
-        if let Some(channel) = self.channel {
-            channel.close().await;
+        match self.introducer {
+            Introducer::None => {}
+            Introducer::Ssh(channel) => channel.close().await,
+            Introducer::Code(held) => held.close(is_complete).await,
         }
     }
 }
@@ -70,6 +87,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) paths: &'a [OsString],
     /// TCP service to reach from there.
     pub(crate) dial: Vec<DialTarget>,
+    /// Code by which to find the peer, whatever its place.
+    pub(crate) offering: Option<&'a Offering>,
 }
 
 /// Connects to a peer: the only way from what a user typed to a session.
@@ -84,6 +103,9 @@ pub(crate) async fn connect(
     mut tell: impl FnMut(&Event),
 ) -> Result<Connected, Failure> {
     let adapt = |builder| adapt(links.apply(builder));
+    if let Some(offering) = needs.offering {
+        return by_a_code(place, offering, adapt, tell).await;
+    }
     let place = match &place.via {
         Via::Ssh { .. } => place.clone(),
         Via::Daemon | Via::Either => {
@@ -101,7 +123,7 @@ pub(crate) async fn connect(
                         start: Start::Root(client.root().await?),
                         client,
                         place: place.clone(),
-                        channel: None,
+                        introducer: Introducer::None,
                     });
                 }
                 Err(Unanswered::Other(failure)) => return Err(failure),
@@ -175,7 +197,41 @@ async fn through_ssh(
         client,
         place,
         start: Start::Home(homes),
-        channel: Some(channel),
+        introducer: Introducer::Ssh(channel),
+    })
+}
+
+/// Connects to a peer that shows a code.
+async fn by_a_code(
+    place: &Place,
+    offering: &Offering,
+    adapt: impl Fn(ClientBuilder) -> ClientBuilder,
+    tell: impl FnMut(&Event),
+) -> Result<Connected, Failure> {
+    let (peer, held) = by_code::open(offering).await?;
+    let introduced = adapt(Client::builder()).introduced(&peer);
+    let client = match establish(introduced, &place.host, tell).await {
+        Ok(client) => client,
+        Err(failure) => {
+            held.close(false).await;
+            return Err(match failure {
+                Failure::Library(error) if is_unanswered(&error) => {
+                    blocked(place, &peer, &error).into()
+                }
+                failure => failure,
+            });
+        }
+    };
+    tokio::spawn(follow(
+        peer.gone(),
+        CancellationToken::new(),
+        client.clone(),
+    ));
+    Ok(Connected {
+        client,
+        place: place.clone(),
+        start: Start::Root(None),
+        introducer: Introducer::Code(held),
     })
 }
 

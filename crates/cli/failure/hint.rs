@@ -269,6 +269,15 @@ impl NextStep {
     /// Returns the hint, with the command `invocation` changed as needed.
     pub(crate) fn text(self, invocation: &Invocation) -> String {
         match self {
+            Self::Replace if is_of_one_copy(invocation) => {
+                "move it away there: a sender by code replaces nothing".to_owned()
+            }
+            Self::Rerun if is_of_one_copy(invocation) => {
+                format!("when nothing writes to the source, {WITH_A_NEW_CODE}")
+            }
+            Self::Room if is_of_one_copy(invocation) => {
+                format!("free space there; received data is kept: {WITH_A_NEW_CODE}")
+            }
             Self::Replace => match KEEPING.iter().find_map(|option| invocation.without(option)) {
                 Some(command) => format!("to replace it: {command}"),
                 None => format!("-f overwrites a block device, and replaces a symbolic link itself: {}", invocation.with_flag("-f")),
@@ -287,11 +296,23 @@ impl NextStep {
     }
 }
 
+/// Returns true for a copy by code, which cannot be repeated with the same code.
+fn is_of_one_copy(invocation: &Invocation) -> bool {
+    invocation.is_of("send") || invocation.is_of("receive")
+}
+
+/// How a copy by code is repeated.
+pub(crate) const WITH_A_NEW_CODE: &str =
+    "run `nicstripe receive` again, and `nicstripe send` with the new code";
+
 /// Options of `cp` that keep existing files.
 const KEEPING: [&str; 3] = ["--no-replace", "--no-clobber", "--ignore-existing"];
 
 /// Returns the hint that a rerun resumes.
 pub(super) fn again(invocation: &Invocation) -> String {
+    if is_of_one_copy(invocation) {
+        return format!("what has arrived is kept: {WITH_A_NEW_CODE}");
+    }
     format!(
         "to resume, run the same command again: {}",
         invocation.resuming()

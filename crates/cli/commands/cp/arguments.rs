@@ -2,10 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use super::tree_arguments::TreeArguments;
-use crate::connect::arguments::{LinkArgs, SessionArgs};
+use crate::connect::{
+    arguments::{LinkArgs, SessionArgs},
+    by_code::Offering,
+};
 
 /// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
@@ -95,6 +98,10 @@ pub(crate) struct Cp {
 
     #[command(flatten, next_help_heading = "Options for trees")]
     pub(crate) tree: TreeArguments,
+
+    /// Code by which to find the target's machine, and what to offer it.
+    #[arg(skip)]
+    pub(super) offering: Option<Offering>,
 }
 
 /// Options for the output of a copy.
@@ -134,6 +141,30 @@ pub(crate) struct OutputArgs {
 }
 
 impl Cp {
+    /// Returns the copy of files and trees to a machine that shows a code, as `cp -rlp` makes it.
+    pub(crate) fn sending(
+        paths: Vec<OsString>,
+        offering: Offering,
+        compress: bool,
+        session: SessionArgs,
+        output: OutputArgs,
+    ) -> Self {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            cp: Cp,
+        }
+        let Line { cp } = Line::parse_from(["cp", "-rlp", "--no-replace", "x", "receiver:"]);
+        Self {
+            paths,
+            offering: Some(offering),
+            compress,
+            session,
+            output,
+            ..cp
+        }
+    }
+
     /// Returns the options for the output. `--json-stream` implies `--json`.
     pub(super) fn output(&self) -> OutputArgs {
         OutputArgs {

@@ -34,7 +34,11 @@ mod tree_summary;
 mod view;
 mod watch;
 
-pub(crate) use self::{arguments::Cp, habits::hint as habit_hint, lookup::hint};
+pub(crate) use self::{
+    arguments::{Cp, OutputArgs},
+    habits::hint as habit_hint,
+    lookup::hint,
+};
 
 use std::{
     ffi::OsStr,
@@ -47,7 +51,6 @@ use std::{
 use nicstripe::{Client, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
-    arguments::OutputArgs,
     closing::Ends,
     copy_kind::CopyKind,
     error::{PlanError, SOCKET},
@@ -154,7 +157,9 @@ impl Cp {
             }
             Err(failure) => Err(failure),
         };
-        signals.finish(connected.close()).await;
+        let is_whole = |report: &Report| report.tree.as_ref().is_none_or(|tree| tree.failed == 0);
+        let is_complete = result.as_ref().is_ok_and(|(report, _)| is_whole(report));
+        signals.finish(connected.close_as(is_complete)).await;
         result
     }
 
@@ -194,6 +199,7 @@ impl Cp {
         };
         let needs = Needs {
             paths: &self.paths,
+            offering: self.offering.as_ref(),
             ..Needs::default()
         };
         let tell = |event: &Event| show.on_event(event);

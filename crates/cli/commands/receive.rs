@@ -1,0 +1,372 @@
+//! `nicstripe receive`: takes one copy of a machine that runs `nicstripe send`.
+
+use std::{
+    cell::Cell,
+    collections::HashSet,
+    ffi::OsStr,
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use nicstripe::{
+    BitRate, Metrics, Name, RoutePolicy,
+    bootstrap::Serving,
+    invitation::{Invitation, Item, Offered, Paired, Purpose},
+    routes::RouteKeeper,
+    trust::{Access, Identity, PeerOptions},
+};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use super::one_client::{bound, port_of, serve};
+use crate::{
+    connect::{
+        by_code::{item, line, totals},
+        invitation::{InvitationArgs, failed, show},
+    },
+    failure::{CommandError, Failure, exit::Exit, hint::WITH_A_NEW_CODE},
+    output::{logging, terminal::Terminal},
+    places,
+    process::{runtime, signals::Signals, streams},
+    text::{
+        invocation::Invocation,
+        quantity::{Size, Speed},
+        shown,
+    },
+};
+
+/// Receive files and directories from a machine that runs `nicstripe send`, by a code
+///
+/// Shows a code, and waits for the other machine. Lists what it wants to send, and asks before
+/// anything is written. The sender can create only these names, and replace or read nothing. Nothing
+/// is set up before, and nothing is left after.
+#[derive(Debug, Args)]
+pub(crate) struct Receive {
+    /// Directory to write to [default: the current one]
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Do not ask before writing
+    #[arg(short, long)]
+    yes: bool,
+
+    #[command(flatten)]
+    invitation: InvitationArgs,
+}
+
+impl Receive {
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(terminal)?;
+        let dir = self.directory()?;
+        let home = places::home()?;
+        let routes = RouteKeeper::start_dedicated(RoutePolicy::Auto, &places::routes_dir(&home));
+        runtime::run(async {
+            let mut signals = Signals::take()?;
+            let asking = self.ask(&dir, terminal);
+            let (paired, offered) = signals.unless_stopped(asking).await?;
+            self.take(paired, offered, &dir, routes, terminal, &mut signals)
+                .await
+        })
+    }
+
+    /// Returns the real path of the directory to write to.
+    fn directory(&self) -> Result<PathBuf, Failure> {
+        let path = self.dir.clone().unwrap_or_else(|| ".".into());
+        let failed = |source| Failure::Write {
+            path: path.clone(),
+            source,
+        };
+        let dir = fs::canonicalize(&path).map_err(failed)?;
+        match dir.is_dir() {
+            true => Ok(dir),
+            false => Err(failed(io::ErrorKind::NotADirectory.into())),
+        }
+    }
+
+    /// Shows a code, waits for the sender, and asks the user.
+    async fn ask(&self, dir: &Path, terminal: &Terminal) -> Result<(Paired, Offered), Failure> {
+        let identity = Identity::generate()?;
+        let options = self.invitation.to_invite(Purpose::OneCopy, None);
+        let invitation = Invitation::open(&identity, options.clone()).map_err(failed)?;
+        show(&invitation, &options, "nicstripe send FILE...", terminal)?;
+        let mut paired = invitation.wait().await.map_err(failed)?;
+        let offered = paired.offered().await.map_err(failed)?;
+        if let Err(error) = check(&offered) {
+            paired.decline().await;
+            return Err(error);
+        }
+        terminal.say(format_args!(
+            "{} wants to send {}:",
+            sender(&paired),
+            totals(&offered.items)
+        ));
+        let listed = offered.items.iter().take(MOST_LISTED);
+        listed.for_each(|item| terminal.say(format_args!("{}{}", line(item), exists(item, dir))));
+        if let Some(more) = offered
+            .items
+            .len()
+            .checked_sub(MOST_LISTED)
+            .filter(|more| *more > 0)
+        {
+            terminal.say(format_args!("  and {more} more"));
+        }
+        if self.yes {
+            return Ok((paired, offered));
+        }
+        terminal.say(format_args!("write to {}? [y/N]", shown(dir)));
+        let is_wanted = tokio::select! {
+            answer = answer() => answer?,
+            error = paired.gone() => return Err(failed(error)),
+        };
+        match is_wanted {
+            true => Ok((paired, offered)),
+            false => {
+                paired.decline().await;
+                Err(Declined.into())
+            }
+        }
+    }
+
+    /// Serves the sender until its copy is complete.
+    async fn take(
+        &self,
+        paired: Paired,
+        offered: Offered,
+        dir: &Path,
+        routes: RouteKeeper,
+        terminal: &Terminal,
+        signals: &mut Signals,
+    ) -> Result<(), Failure> {
+        let Offered { items, called, .. } = offered;
+        let from = sender(&paired);
+        let rights = PeerOptions {
+            access: Access::AppendOnly,
+            no_bench: true,
+            ..PeerOptions::unrestricted()
+        };
+        let (builder, key) = called.daemon(rights)?;
+        let builder = builder
+            .root(dir.to_owned())
+            .inbox(items.iter().map(|item| item.name.clone()))
+            .protect_home(places::home()?)
+            .route_keeper(routes.into());
+        let daemon = bound(builder, None).await?;
+        let serving = Serving {
+            key,
+            port: port_of(&daemon),
+            home: dir,
+            homes: &[],
+        };
+        let mut consent = paired.accept(&called, &serving).await.map_err(failed)?;
+        let is_complete = Cell::new(false);
+        let closed = async { is_complete.set(consent.ended().await) };
+        let mut progress = Progress::new(terminal, &items);
+        let stopped = serve(daemon, closed, signals.stop(), |metrics| {
+            progress.draw(metrics);
+        })
+        .await;
+        let elapsed = progress.end();
+        // The cable of the invitation may be lost, and with it the sender's last word.
+        let is_complete = is_complete.get() || has_all(&items, dir);
+        match (stopped?, is_complete) {
+            (_, true) => {
+                terminal.say(outcome(&items, dir, &from, elapsed));
+                Ok(())
+            }
+            (Some(stop), false) => Err(Failure::Interrupted {
+                stop,
+                resumable: true,
+            }),
+            (None, false) => Err(Incomplete { from }.into()),
+        }
+    }
+}
+
+/// Returns the sender's name and address for messages.
+fn sender(paired: &Paired) -> String {
+    let host = match paired.host.is_empty() {
+        true => "a machine without a name",
+        false => &paired.host,
+    };
+    let on = paired
+        .interface
+        .as_ref()
+        .map(|name| format!(" on {}", shown(name)));
+    format!("{host} ({}{})", paired.address.ip(), on.unwrap_or_default())
+}
+
+/// Refuses an offer that cannot be what it says.
+fn check(offered: &Offered) -> Result<(), Failure> {
+    if !offered.called.is_same_version() {
+        return Err(
+            Odd("it speaks another protocol version: update nicstripe there or here").into(),
+        );
+    }
+    let mut names = HashSet::new();
+    let is_odd = |item: &Item| {
+        let parsed = Name::new([item.name.as_slice()]);
+        parsed.is_err() || !names.insert(item.name.clone())
+    };
+    match offered.items.is_empty() || offered.items.iter().any(is_odd) {
+        true => Err(Odd("its list of files is malformed").into()),
+        false => Ok(()),
+    }
+}
+
+/// Says what becomes of an item whose name exists.
+fn exists(item: &Item, dir: &Path) -> &'static str {
+    match fs::symlink_metadata(path_of(item, dir)) {
+        Ok(found) if found.is_dir() && item.is_dir => "  (exists: files are added to it)",
+        Ok(_) => "  (exists, and will not be replaced)",
+        Err(_) => "",
+    }
+}
+
+/// Reads the user's answer. The end of standard input means no.
+async fn answer() -> Result<bool, Failure> {
+    let mut line = String::new();
+    let input = streams::input(LINE).map_err(Failure::Output)?;
+    let mut input = BufReader::new(input);
+    input.read_line(&mut line).await.map_err(Failure::Output)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes" | "Yes"))
+}
+
+/// Returns true if all offered files are here, with the offered sizes. A file gets its name only when
+/// it is verified and on disk.
+fn has_all(items: &[Item], dir: &Path) -> bool {
+    let is_here = |one: &Item| item(&path_of(one, dir)).is_ok_and(|found| found == *one);
+    items.iter().all(is_here)
+}
+
+fn path_of(item: &Item, dir: &Path) -> PathBuf {
+    dir.join(OsStr::from_bytes(&item.name))
+}
+
+/// Returns the closing line, with the sizes that the files have here.
+fn outcome(items: &[Item], dir: &Path, from: &str, elapsed: Duration) -> String {
+    let found = items.iter().filter_map(|one| item(&path_of(one, dir)).ok());
+    let found: Vec<Item> = found.collect();
+    format!(
+        "received {} from {from} in {:.1} s, verified and on disk in {}",
+        totals(&found),
+        elapsed.as_secs_f64(),
+        shown(dir)
+    )
+}
+
+/// Progress bar on a terminal.
+struct Progress {
+    bar: Option<ProgressBar>,
+    terminal: Terminal,
+    since: Instant,
+    size: u64,
+    /// Time and bytes of the last look, and the rate since the one before.
+    last: (Instant, u64),
+}
+
+impl Progress {
+    fn new(terminal: &Terminal, items: &[Item]) -> Self {
+        let size = items
+            .iter()
+            .fold(0, |sum: u64, item| sum.saturating_add(item.bytes));
+        let bar = terminal.can_redraw().then(|| {
+            let style = ProgressStyle::with_template(BAR).expect("the template is well-formed");
+            let bar = ProgressBar::new(size).with_style(style.progress_chars("━╸─"));
+            terminal.show_bars();
+            terminal.bars.add(bar)
+        });
+        Self {
+            bar,
+            terminal: terminal.clone(),
+            since: Instant::now(),
+            size,
+            last: (Instant::now(), 0),
+        }
+    }
+
+    fn draw(&mut self, metrics: &Metrics) {
+        let Some(bar) = &self.bar else { return };
+        let received = metrics
+            .interfaces
+            .values()
+            .map(|interface| interface.received)
+            .sum();
+        let (at, before) = self.last;
+        let seconds = at.elapsed().as_secs_f64();
+        if seconds < LEAST_INTERVAL.as_secs_f64() {
+            return;
+        }
+        let bits = 8.0 * u64::saturating_sub(received, before) as f64 / seconds;
+        self.last = (Instant::now(), received);
+        bar.set_position(received.min(self.size));
+        bar.set_message(format!(
+            "{:>9}  {:>10}",
+            Size(received),
+            Speed(BitRate(bits as u64))
+        ));
+    }
+
+    /// Removes the bar; returns the time since the start.
+    fn end(&mut self) -> Duration {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+            self.terminal.leave_bars();
+        }
+        self.since.elapsed()
+    }
+}
+
+const BAR: &str = "{percent:>3} % {wide_bar:.green/white.dim} {msg:22!}";
+
+/// Least time between two measurements of the rate.
+const LEAST_INTERVAL: Duration = Duration::from_millis(400);
+
+/// Buffer size of a pipe for the answer, in bytes.
+const LINE: usize = 4096;
+
+/// Number of offered items that are listed.
+const MOST_LISTED: usize = 20;
+
+/// The user does not want the files.
+#[derive(Debug, thiserror::Error)]
+#[error("declined: nothing was written")]
+struct Declined;
+
+impl CommandError for Declined {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+}
+
+/// The offer is not one that this program can take.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot receive from the sender: {0}")]
+struct Odd(&'static str);
+
+impl CommandError for Odd {
+    fn exit(&self) -> Exit {
+        Exit::Protocol
+    }
+}
+
+/// The sender has gone before it said that its copy is complete.
+#[derive(Debug, thiserror::Error)]
+#[error("{from} has gone before it said that all is sent")]
+struct Incomplete {
+    from: String,
+}
+
+impl CommandError for Incomplete {
+    fn exit(&self) -> Exit {
+        Exit::TimedOut
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        Some(format!(
+            "see its message; what has arrived is kept: {WITH_A_NEW_CODE}"
+        ))
+    }
+}
