@@ -95,13 +95,14 @@ impl Arguments {
     }
 }
 
-const HEADINGS: [&str; 12] = [
+const HEADINGS: [&str; 13] = [
     "cables",
     "way",
     "program",
     "s",
     "Mbit/s",
     "% of theory",
+    "from the first byte",
     "bar",
     "CPU s/GB sender",
     "receiver",
@@ -132,6 +133,7 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
         Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
         Spread::of(runs, |run| run.goodput() / 1e6).middle(0),
         Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
+        from_first_byte(runs, theory),
         bar.to_owned(),
         sender,
         receiver,
@@ -140,6 +142,20 @@ fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
         Spread::of(runs, Copied::others).middle(2),
     ];
     [&first[..], &values].concat()
+}
+
+/// Returns the percentage of the theoretical goodput between the first byte and the durable file,
+/// for programs that report that time.
+fn from_first_byte(runs: &[Copied], theory: f64) -> String {
+    let moving = |run: &Copied| run.report.as_ref()?.moving_s;
+    match runs.iter().all(|run| moving(run).is_some()) {
+        true => Spread::of(runs, |run| {
+            let seconds = moving(run).unwrap_or(f64::NAN);
+            100.0 * run.size as f64 * 8.0 / seconds / theory
+        })
+        .print(1),
+        false => String::new(),
+    }
 }
 
 /// Returns nicstripe's threshold in percent of the theoretical goodput, for 1 GiB per cable

@@ -5,7 +5,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         bench, completions, cp, demo, dial, discover, forward, key, links, man, routes, serve,
-        trust,
+        ssh_server, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Bench(Box<bench::Bench>),
     Discover(discover::Discover),
     Routes(routes::RoutesArgs),
+    SshServer(ssh_server::SshServer),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -53,6 +54,7 @@ impl Command {
             Self::Bench(bench) => bench.run(terminal),
             Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
+            Self::SshServer(server) => server.run(terminal),
             Self::Completions(completions) => completions.run(&mut Args::command()),
             Self::Man(man) => man.run(Args::command()),
         }

@@ -31,6 +31,7 @@ mod refusals;
 mod replacing;
 mod single;
 mod sources;
+mod ssh;
 mod start;
 mod trees;
 mod trees_changed;

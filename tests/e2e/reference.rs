@@ -31,7 +31,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 15] = [
         &["demo"],
         &["key"],
         &["trust", "add"],
@@ -43,6 +43,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["bench", "list"],
         &["bench", "compare"],
         &["routes", "list"],
+        &["ssh-server"],
         &["completions"],
         &["man"],
         &[],

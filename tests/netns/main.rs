@@ -47,6 +47,8 @@ mod powercuts;
 #[cfg(target_os = "linux")]
 mod routes;
 #[cfg(target_os = "linux")]
+mod ssh;
+#[cfg(target_os = "linux")]
 mod stalls;
 #[cfg(target_os = "linux")]
 mod start;
@@ -84,7 +86,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 32] = [
+    let groups: [Group; 33] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -112,6 +114,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (backups::TESTS_WITH_RESTIC, restic::obstacle),
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
+        (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
         (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),

@@ -7,7 +7,7 @@ use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 use crate::{
-    connect::arguments::ConnectArgs,
+    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
     failure::{CommandError, Failure},
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
@@ -21,9 +21,9 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(mut_arg("timeout", |timeout| timeout.default_value("60s")))]
 pub(crate) struct Dial {
-    /// Machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
     #[arg(value_name = "PEER")]
-    peer: String,
+    peer: Place,
 
     /// Service as seen from PEER, such as localhost:22
     #[arg(value_name = "HOST:PORT")]
@@ -44,11 +44,14 @@ impl Dial {
         runtime::run_here(async {
             let mut signals = Signals::take()?;
             let talk = async {
-                let port = self.connect.port(None);
-                let client = self.connect.connect(&self.peer, port, keeper).await?;
-                let result = self.talk(&client).await;
+                let needs = Needs {
+                    dial: vec![self.target.clone()],
+                    ..Needs::default()
+                };
+                let connected = self.connect.connect(&self.peer, &needs, keeper).await?;
+                let result = self.talk(&connected.client).await;
                 // Flushes the written data before the session ends.
-                client.close().await;
+                connected.close().await;
                 result
             };
             match signals.unless_stopped(talk).await {

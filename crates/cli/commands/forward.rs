@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    connect::arguments::ConnectArgs,
+    connect::{arguments::ConnectArgs, place::Place, setup::Needs},
     failure::Failure,
     output::{logging, terminal::Terminal},
     process::{runtime, signals::Signals},
@@ -35,9 +35,9 @@ pub(crate) struct Forward {
     #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT", required = true)]
     forwards: Vec<Spec>,
 
-    /// Machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
     #[arg(value_name = "PEER")]
-    peer: String,
+    peer: Place,
 
     #[command(flatten)]
     connect: ConnectArgs,
@@ -101,10 +101,16 @@ impl Forward {
         let keeper = self.connect.keeper()?;
         runtime::run(async {
             let mut signals = Signals::take()?;
-            let connecting = self
-                .connect
-                .connect(&self.peer, self.connect.port(None), keeper);
-            let client = signals.unless_stopped(connecting).await?;
+            let needs = Needs {
+                dial: self
+                    .forwards
+                    .iter()
+                    .map(|spec| spec.target.clone())
+                    .collect(),
+                ..Needs::default()
+            };
+            let connecting = self.connect.connect(&self.peer, &needs, keeper);
+            let connected = signals.unless_stopped(connecting).await?;
             let mut listeners = JoinSet::new();
             for spec in &self.forwards {
                 let listener = listen(spec)?;
@@ -117,14 +123,14 @@ impl Forward {
                 ));
                 listeners.spawn(serve(
                     listener,
-                    client.clone(),
+                    connected.client.clone(),
                     spec.target.clone(),
                     terminal.clone(),
                 ));
             }
             let stop = signals.stop().await;
             listeners.shutdown().await;
-            signals.finish(client.close()).await;
+            signals.finish(connected.close()).await;
             Err(Failure::Stopped(stop))
         })
     }

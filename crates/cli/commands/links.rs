@@ -2,13 +2,18 @@
 
 use clap::Args;
 use nicstripe::{
-    BitRate, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
+    BitRate, ClientBuilder, LinkReason, LinkState, LinkSurvey, RoutePolicy, SurveyedLink,
+    UnusedInterface,
     links::{LocalInterface, local_interfaces},
     trust::PublicKey,
 };
 
 use crate::{
-    connect::{arguments::LinkArgs, setup},
+    connect::{
+        arguments::LinkArgs,
+        place::Place,
+        setup::{self, Needs},
+    },
     failure::Failure,
     output::{
         json::{Object, link_ends, link_state, print_document},
@@ -26,13 +31,12 @@ use crate::{
 /// nothing.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("port", |port| port.help("TCP port of the daemon").default_value("7747")),
     mut_arg("link", |link| link.help("Check only this link; may be repeated"))
 )]
 pub(crate) struct Links {
-    /// Machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
     #[arg(value_name = "HOST")]
-    host: Option<String>,
+    host: Option<Place>,
 
     #[command(flatten)]
     links: LinkArgs,
@@ -56,21 +60,20 @@ impl Links {
             };
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
+        let host = host.to_string();
         match self.json {
             true => print_document(&document(&host, &peer, &survey)),
             false => print_survey(&host, &peer, &survey),
         }
     }
 
-    async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
-        let builder = self.links.apply(setup::client()?);
-        let builder = builder
-            .port(self.links.port(None))
-            .routes(RoutePolicy::Never);
-        let client = setup::connect(builder, host).await?;
-        let (key, name) = client.peer().await?;
-        let survey = client.links().await?;
-        client.close().await;
+    async fn look(&self, place: &Place) -> Result<(Peer, LinkSurvey), Failure> {
+        let adapt = |builder: ClientBuilder| builder.routes(RoutePolicy::Never);
+        let needs = Needs::default();
+        let connected = setup::connect(place, &self.links, &needs, adapt, setup::say).await?;
+        let (key, name) = connected.client.peer().await?;
+        let survey = connected.client.links().await?;
+        connected.close().await;
         Ok((Peer { key, name }, survey))
     }
 }

@@ -12,4 +12,5 @@ pub(crate) mod links;
 pub(crate) mod man;
 pub(crate) mod routes;
 pub(crate) mod serve;
+pub(crate) mod ssh_server;
 pub(crate) mod trust;

@@ -4,11 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use nicstripe::{
-    BitRate, Client, ClientBuilder, DEFAULT_PORT, Family, LinkRequest, RoutePolicy,
+    BitRate, ClientBuilder, DEFAULT_PORT, Family, LinkRequest, RoutePolicy,
     links::local_interfaces, routes::RouteKeeper,
 };
 
-use super::setup;
+use super::{
+    place::Place,
+    setup::{self, Connected, Needs},
+    ssh::SshArgs,
+};
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     places,
@@ -35,26 +39,27 @@ impl ConnectArgs {
         self.session.keeper()
     }
 
-    /// Returns the daemon's TCP port, as [`LinkArgs::port`] does.
-    pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
-        self.links.port(in_url)
-    }
-
     pub(crate) async fn connect(
         &self,
-        host: &str,
-        port: u16,
+        place: &Place,
+        needs: &Needs<'_>,
         keeper: Arc<RouteKeeper>,
-    ) -> Result<Client, Failure> {
-        let builder = self.links.apply(setup::client()?).port(port);
-        setup::connect(self.session.apply(builder).route_keeper(keeper), host).await
+    ) -> Result<Connected, Failure> {
+        let adapt = |builder| self.session.apply(builder).route_keeper(keeper.clone());
+        setup::connect(place, &self.links, needs, adapt, setup::say).await
+    }
+
+    /// Returns the daemon's TCP port, as [`LinkArgs::port`] does.
+    #[cfg(test)]
+    pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
+        self.links.port(in_url)
     }
 }
 
 /// Options that choose the daemon's port and the links.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
-    /// TCP port of the daemon [default: 7747]
+    /// TCP port of the daemon, or of ssh for USER@HOST [default: 7747, 22]
     #[arg(short = 'P', long, value_parser = parse_port)]
     pub(crate) port: Option<u16>,
 
@@ -68,6 +73,9 @@ pub(crate) struct LinkArgs {
     /// Exclude this interface; may be repeated
     #[arg(long, value_name = "NAME")]
     exclude_link: Vec<String>,
+
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
 }
 
 impl LinkArgs {

@@ -5,12 +5,14 @@
 //! | `host:path` | file at the daemon on `host`; a colon before the first slash makes it remote |
 //! | `[fe80::1%eth1]:path` | the same by IPv6 address |
 //! | `nicstripe://host[:port]/path` | the same as a URL; `%` and two hexadecimal digits in the path are a byte |
+//! | `user@host:path`, `ssh://[user@]host[:port]/path` | file on a machine that ssh reaches |
 //! | `./a:b`, `/a:b`, `a` | local file |
 //! | `-` | standard input or output |
 //!
 //! Remote paths are relative to the daemon's root, also after `./` or `~/`. An absolute path must lie
-//! in the root, whose place the daemon announces ([`rooted`]); in a URL it is relative. A trailing
-//! slash, or an empty path, means the directory.
+//! in the root, whose place the daemon announces ([`rooted`]); in a URL it is relative. By ssh, paths
+//! mean what they mean to scp ([`super::ssh_path`]). A trailing slash, or an empty path, means the
+//! directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,6 +24,7 @@ use std::{
 
 use nicstripe::{DEFAULT_PORT, Name, NameError, escaped};
 
+use super::place::{Place, PlaceError, Scheme, no_host, number};
 use crate::{
     failure::{CommandError, exit::Exit},
     text::{
@@ -44,12 +47,11 @@ pub(crate) enum Location {
 /// File or directory at a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remote {
-    /// Host name or address of the daemon, without brackets.
-    pub(crate) host: String,
-    /// TCP port of the daemon, if typed in a URL.
-    pub(crate) port: Option<u16>,
+    pub(crate) place: Place,
     /// Path of the file, relative to the daemon's root.
     pub(crate) path: RemotePath,
+    /// True if the path begins at the root of the file system, which only ssh reaches.
+    pub(crate) is_absolute: bool,
 }
 
 /// Path at a daemon, relative to its root.
@@ -65,10 +67,12 @@ pub(crate) enum RemotePath {
 /// Prints the location as a user could type it, with special characters escaped.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slash = if self.is_absolute { "/" } else { "" };
+        write!(f, "{}:{slash}", self.place)?;
         match &self.path {
-            RemotePath::Root => write!(f, "{}:", self.host),
-            RemotePath::Directory(name) => write!(f, "{}:{name}/", self.host),
-            RemotePath::File(name) => write!(f, "{}:{name}", self.host),
+            RemotePath::Root => Ok(()),
+            RemotePath::Directory(name) => write!(f, "{name}/"),
+            RemotePath::File(name) => write!(f, "{name}"),
         }
     }
 }
@@ -83,13 +87,9 @@ impl Location {
             return Ok(Self::Pipe);
         }
         if let Some((scheme, rest)) = split_scheme(bytes) {
-            return match scheme {
-                b"nicstripe" => parse_url(rest, argument).map(Self::Remote),
-                b"ssh" => Err(LocationError::Ssh {
-                    text: escaped(bytes),
-                    host: host_of_url(rest),
-                }),
-                scheme => Err(LocationError::Scheme {
+            return match Scheme::parse(scheme) {
+                Some(scheme) => parse_url(scheme, rest, argument).map(Self::Remote),
+                None => Err(LocationError::Scheme {
                     scheme: escaped(scheme),
                 }),
             };
@@ -111,7 +111,7 @@ impl Location {
 /// # Errors
 ///
 /// The path is outside the root.
-pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, LocationError> {
+pub(super) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, LocationError> {
     let bytes = argument.as_bytes();
     let is_local = is_pipe(argument) || split_scheme(bytes).is_some();
     let Some((host, path)) = split_host(bytes).filter(|_| !is_local) else {
@@ -136,6 +136,21 @@ pub(crate) fn rooted(argument: &OsStr, root: &Path) -> Result<Option<OsString>, 
     Ok(Some(OsString::from_vec(whole)))
 }
 
+/// Returns the path of a remote argument, and true if it is that of a URL; `None` if the argument is
+/// local or malformed.
+pub(super) fn remote_path(argument: &OsStr) -> Option<(Vec<u8>, bool)> {
+    let bytes = argument.as_bytes();
+    if is_pipe(argument) {
+        return None;
+    }
+    let Some((_, rest)) = split_scheme(bytes) else {
+        return split_host(bytes).map(|(_, path)| (path.to_vec(), false));
+    };
+    let slash = rest.iter().position(|byte| *byte == b'/');
+    let path = slash.map_or(Some(OsString::new()), |slash| unescape(&rest[slash..]));
+    Some((path?.into_vec(), true))
+}
+
 /// Returns what joins a host and a relative path. Without `./`, some paths look like a port or a home
 /// directory.
 fn separator(path: &[u8]) -> &'static [u8] {
@@ -149,6 +164,15 @@ pub(crate) fn as_target(ip: &Ipv6Addr, zone: &str, port: u16) -> String {
     match port {
         DEFAULT_PORT => format!("[{ip}%{zone}]:"),
         port => format!("nicstripe://[{ip}%{zone}]:{port}/"),
+    }
+}
+
+/// Returns an argument of a copy for display: as typed, but for a URL of ssh, which
+/// [`super::ssh_path`] also makes.
+pub(crate) fn shown_place(argument: &OsStr) -> String {
+    match Location::parse(argument) {
+        Ok(Location::Remote(remote)) if remote.place.is_ssh() => remote.to_string(),
+        _ => shown(argument),
     }
 }
 
@@ -209,19 +233,34 @@ fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
     if host.is_empty() || path.first() == Some(&b':') || is_hex_group(host, path) {
-        return Err(no_host(whole));
+        return Err(no_host(whole).into());
     }
     parse_remote(host, path, whole)
 }
 
 fn parse_remote(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
-    let host = parse_host(host, whole)?;
-    check_port(&host, path, whole)?;
+    let place = Place::parse_host(host, whole)?;
+    check_port(&place.host, path, whole)?;
+    let inside = match place.is_ssh() {
+        // Resolved once the home directory is known.
+        true => without_parents(path),
+        false => path,
+    };
     Ok(Remote {
-        host,
-        port: None,
-        path: RemotePath::parse(path)?,
+        is_absolute: place.is_ssh() && path.starts_with(b"/"),
+        place,
+        path: RemotePath::parse(inside)?,
     })
+}
+
+fn without_parents(mut path: &[u8]) -> &[u8] {
+    loop {
+        path = match path {
+            b".." => &[],
+            [b'.', b'.', b'/', rest @ ..] => rest,
+            _ => return path,
+        };
+    }
 }
 
 /// Rejects `host:7747:/x`, `host:7747` and `10.0.0.2:80`, because a port belongs in `-P` or a URL. A
@@ -257,88 +296,30 @@ fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
     is_group(host) && groups >= 2 && path.windows(2).any(|pair| pair == b"::")
 }
 
-fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
-    let wrong = || no_host(whole);
-    let host = str::from_utf8(host).map_err(|_| wrong())?;
-    if let Some((_, bare)) = host.rsplit_once('@') {
-        return Err(LocationError::Ssh {
-            text: escaped(whole),
-            host: bare.to_owned(),
-        });
-    }
-    let plain = |c: char| c.is_alphanumeric() || "-._:%".contains(c);
-    match !host.is_empty() && host.chars().all(plain) {
-        true => Ok(host.to_owned()),
-        false => Err(wrong()),
-    }
-}
-
-fn parse_url(rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
+fn parse_url(scheme: Scheme, rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
     let whole = argument.as_bytes();
     let slash = rest
         .iter()
         .position(|byte| *byte == b'/')
         .unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
-    let (host, port) = split_port(authority, whole)?;
-    // RFC 6874 encodes the percent sign of the zone as %25; users type %.
-    let host = parse_host(host, whole)?.replace("%25", "%");
+    let place = Place::parse_authority(scheme, authority, whole)?;
     let path = unescape(path).ok_or_else(|| LocationError::Escape {
         text: escaped(whole),
     })?;
-    Ok(Remote {
-        host,
-        port,
-        path: RemotePath::parse(path.as_bytes())?,
-    })
-}
-
-fn split_port<'a>(
-    authority: &'a [u8],
-    whole: &[u8],
-) -> Result<(&'a [u8], Option<u16>), LocationError> {
-    let (host, port) = match authority.strip_prefix(b"[") {
-        Some(rest) => {
-            let end = rest
-                .iter()
-                .position(|byte| *byte == b']')
-                .ok_or_else(|| no_host(whole))?;
-            (&rest[..end], &rest[end + 1..])
+    let path = path.as_bytes();
+    // A URL of ssh has an absolute path, or /~/ for the home directory, as for git and rsync.
+    let path = match path.strip_prefix(b"/~") {
+        Some(rest) if place.is_ssh() && (rest.is_empty() || rest.starts_with(b"/")) => {
+            rest.strip_prefix(b"/").unwrap_or(rest)
         }
-        None => authority.split_at(
-            authority
-                .iter()
-                .position(|byte| *byte == b':')
-                .unwrap_or(authority.len()),
-        ),
+        _ => path,
     };
-    let Some(digits) = port.strip_prefix(b":") else {
-        return if port.is_empty() {
-            Ok((host, None))
-        } else {
-            Err(no_host(whole))
-        };
-    };
-    match number(digits).filter(|port| *port != 0) {
-        Some(port) => Ok((host, Some(port))),
-        None => Err(LocationError::Port {
-            text: escaped(digits),
-        }),
-    }
-}
-
-fn number(digits: &[u8]) -> Option<u16> {
-    str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Returns the host in the text after `://` of a URL, for a hint.
-fn host_of_url(rest: &[u8]) -> String {
-    let authority = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let host = authority
-        .rsplit(|byte| *byte == b'@')
-        .next()
-        .unwrap_or_default();
-    escaped(host.split(|byte| *byte == b':').next().unwrap_or_default())
+    Ok(Remote {
+        path: RemotePath::parse(path)?,
+        is_absolute: place.is_ssh() && path.starts_with(b"/"),
+        place,
+    })
 }
 
 /// Decodes percent escapes, `%41` to `A`. `None` if a percent sign is not followed by two
@@ -358,33 +339,17 @@ fn unescape(bytes: &[u8]) -> Option<OsString> {
     Some(OsString::from_vec(plain))
 }
 
-fn no_host(whole: &[u8]) -> LocationError {
-    LocationError::Host {
-        text: escaped(whole),
-    }
-}
-
 /// Error of parsing a source or target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocationError {
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
     Empty,
-    /// The text before the colon is not a host name or address.
-    #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
-    Host { text: String },
-    /// The location asks for a copy through ssh, which is not supported.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     #[error(
-        "\"{text}\" requests ssh, which is not supported: expected HOST:PATH of a running daemon"
+        "\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH or ssh://[USER@]HOST[:PORT]/PATH"
     )]
-    Ssh { text: String, host: String },
-    #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
     Scheme { scheme: String },
-    /// The port in a URL is not a TCP port.
-    #[error("\"{text}\" is not a port: expected 1 to 65535")]
-    Port {
-        /// Text that was expected to be a port.
-        text: String,
-    },
     /// The path begins with a port, as in `host:7747:/x`.
     #[error("\"{text}\" has port {port} where the path begins")]
     PortInPath {
@@ -406,6 +371,9 @@ pub(crate) enum LocationError {
         path: String,
         root: String,
     },
+    /// The path begins at the home directory of a user whom the other machine does not have.
+    #[error("there is no user \"{user}\" on {host}")]
+    NoUser { user: String, host: String },
     /// The remote path is not a valid relative path.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -418,9 +386,6 @@ impl CommandError for LocationError {
 
     fn hint(&self, _: &Invocation) -> Option<String> {
         match self {
-            Self::Ssh { host, .. } => Some(format!(
-                "start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"
-            )),
             Self::PortInPath {
                 host, port, rest, ..
             } => Some(port_hint(host, *port, rest.trim_start_matches('/'))),
@@ -453,7 +418,7 @@ mod tests {
 
     fn remote(text: &str) -> (String, Option<u16>, RemotePath) {
         match parse(text) {
-            Ok(Location::Remote(Remote { host, port, path })) => (host, port, path),
+            Ok(Location::Remote(Remote { place, path, .. })) => (place.host, place.port, path),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -493,7 +458,10 @@ mod tests {
         );
         for bare in ["::1:a", "fe80::1:a", "fd00:1::2:a", "fe80::1%eth1:a"] {
             assert!(
-                matches!(parse(bare), Err(LocationError::Host { .. })),
+                matches!(
+                    parse(bare),
+                    Err(LocationError::Place(PlaceError::Host { .. }))
+                ),
                 "{bare}: {:?}",
                 parse(bare)
             );
@@ -651,18 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_ssh_or_another_protocol_is_refused_by_name() {
-        for text in [
-            "me@nas:a",
-            "ssh://me@nas/a",
-            "ssh://nas:22/a",
-            "nicstripe://me@nas/a",
-        ] {
-            let Err(LocationError::Ssh { host, .. }) = parse(text) else {
-                panic!("{text}: {:?}", parse(text))
-            };
-            assert_eq!(host, "nas", "{text}");
-        }
+    fn another_protocol_is_refused_by_name() {
         assert_eq!(
             parse("https://nas/a"),
             Err(LocationError::Scheme {
@@ -678,10 +635,35 @@ mod tests {
     }
 
     #[test]
+    fn machines_of_ssh_are_typed_as_for_scp_or_as_a_url() {
+        for (text, shown) in [
+            ("me@nas:a", "me@nas:a"),
+            ("me@nas:", "me@nas:"),
+            ("me@nas:~/a/", "me@nas:a/"),
+            ("me@nas:/srv/in/", "me@nas:/srv/in/"),
+            ("ssh://nas/", "nas:/"),
+            ("ssh://nas", "nas:"),
+            ("ssh://me@nas:2222/srv/a%20b", "me@nas:/srv/a b"),
+            ("ssh://nas/~/a", "nas:a"),
+            ("ssh://nas/~a", "nas:/~a"),
+            // A daemon's paths are relative.
+            ("nas:/a", "nas:a"),
+        ] {
+            let Ok(Location::Remote(remote)) = parse(text) else {
+                panic!("{text}: {:?}", parse(text))
+            };
+            assert_eq!(remote.to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
     fn hosts_are_plain_and_control_characters_reach_no_terminal() {
         for text in [":a", "a b:c", "nas\n:a", "\u{202e}nas:a", "$(x):a"] {
             let error = parse(text).unwrap_err();
-            assert!(matches!(error, LocationError::Host { .. }), "{text}");
+            assert!(
+                matches!(error, LocationError::Place(PlaceError::Host { .. })),
+                "{text}"
+            );
             assert!(!error.to_string().contains(['\n', '\u{202e}']));
         }
         assert_eq!(parse(""), Err(LocationError::Empty));

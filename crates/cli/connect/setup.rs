@@ -1,39 +1,300 @@
-//! Setup of a session with a peer, with a message if it has to wait.
+//! Setup of a session with a peer: at its daemon, or through ssh, with a message if it has to wait.
 
-use std::pin::pin;
+use std::{
+    cell::Cell,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use nicstripe::{
-    Client, ClientBuilder, Event,
-    trust::{AddressBook, Identity, Peers},
+    CancellationToken, Client, ClientBuilder, Error, Event, LinkState, SurveyedLink,
+    bootstrap::{Introduction, Wishes},
+    trust::{AddressBook, DialTarget, Identity, Peers},
 };
 use tokio::sync::mpsc;
 
+use super::{
+    arguments::LinkArgs,
+    location::{LocationError, rooted},
+    place::{Place, Via},
+    ssh::{self, Channel, SshError},
+    ssh_path::{Homes, leaves_home, located, user_of},
+};
 use crate::{failure::Failure, output::terminal::Terminal, places, text::shown};
 
-/// Returns a client builder with the private key, the trusted peers and the address book of this
-/// machine.
-pub(crate) fn client() -> Result<ClientBuilder, Failure> {
+/// Client with a session, and the ssh connection that introduced the peer.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    /// Place by which the peer was reached.
+    place: Place,
+    start: Start,
+    channel: Option<Channel>,
+}
+
+/// Where names at a peer begin.
+#[derive(Debug)]
+enum Start {
+    /// At the directory that the daemon serves; `None` if it does not tell.
+    Root(Option<PathBuf>),
+    /// At the home directory of the user, or the root of the file system.
+    Home(Homes),
+}
+
+impl Connected {
+    /// Returns a remote path with the part made relative at which names begin; `None` if that
+    /// changes nothing.
+    pub(crate) fn inside(&self, path: &OsStr) -> Result<Option<OsString>, LocationError> {
+        match &self.start {
+            Start::Root(Some(root)) => rooted(path, root),
+            Start::Root(None) => Ok(None),
+            Start::Home(homes) => located(path, &self.place, homes),
+        }
+    }
+
+    /// Closes the session, and then ssh.
+    pub(crate) async fn close(self) {
+        self.client.close().await;
+        if let Some(channel) = self.channel {
+            channel.close().await;
+        }
+    }
+}
+
+/// What a command needs of a peer that ssh reaches.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Needs<'a> {
+    /// Remote and local paths of a copy.
+    pub(crate) paths: &'a [OsString],
+    /// TCP service to reach from there.
+    pub(crate) dial: Vec<DialTarget>,
+}
+
+/// Connects to a peer: the only way from what a user typed to a session.
+///
+/// `adapt` adds the settings of the command to a builder, `tell` receives the events of the
+/// connection setup.
+pub(crate) async fn connect(
+    place: &Place,
+    links: &LinkArgs,
+    needs: &Needs<'_>,
+    adapt: impl Fn(ClientBuilder) -> ClientBuilder,
+    mut tell: impl FnMut(&Event),
+) -> Result<Connected, Failure> {
+    let adapt = |builder| adapt(links.apply(builder));
+    let place = match &place.via {
+        Via::Ssh { .. } => place.clone(),
+        Via::Daemon | Via::Either => {
+            let port = links.port(place.port);
+            let peers = Peers::load(&places::home()?.peers_file())?;
+            // Only a host that is no trusted peer, at the port of any daemon, may be meant for ssh.
+            let may_be_ssh = place.via == Via::Either
+                && links.port.is_none()
+                && peers.by_name(&place.host).is_none()
+                && links.ssh.is_there();
+            let builder = adapt(client(peers)?).port(port);
+            let why = match within(builder, &place.host, &mut tell, may_be_ssh).await {
+                Ok(client) => {
+                    return Ok(Connected {
+                        start: Start::Root(client.root().await?),
+                        client,
+                        place: place.clone(),
+                        channel: None,
+                    });
+                }
+                Err(Unanswered::Other(failure)) => return Err(failure),
+                Err(Unanswered::Daemon(why)) => why,
+            };
+            Terminal::default().say(format_args!(
+                "no daemon answers at {}{why}; trying ssh",
+                place.host
+            ));
+            place.by_ssh()
+        }
+    };
+    through_ssh(place, links, needs, adapt, tell).await
+}
+
+/// Connects to a peer that ssh introduces.
+async fn through_ssh(
+    place: Place,
+    links: &LinkArgs,
+    needs: &Needs<'_>,
+    adapt: impl Fn(ClientBuilder) -> ClientBuilder,
+    mut tell: impl FnMut(&Event),
+) -> Result<Connected, Failure> {
+    let place = Place {
+        port: links.port.or(place.port),
+        ..place
+    };
+    let from_root = needs.paths.iter().any(|path| leaves_home(path));
+    let users: Vec<String> = needs
+        .paths
+        .iter()
+        .filter_map(|path| user_of(path))
+        .collect();
+    let wishes = Wishes {
+        origin: ssh::origin(),
+        place: format!("{place}:{:?}", place.port),
+        from_root,
+        dial: needs.dial.clone(),
+        homes: users.clone(),
+        through_ssh: None,
+    };
+    let (peer, channel) = ssh::open(&place, &links.ssh, wishes).await?;
+    let gone = peer.gone();
+    let homes = Homes {
+        own: peer.home().to_owned(),
+        others: users
+            .into_iter()
+            .zip(peer.homes().iter().cloned())
+            .collect(),
+        from_root,
+    };
+    let builder = || adapt(Client::builder());
+    let direct = establish(builder().introduced(&peer), &place.host, &mut tell).await;
+    let client = match direct {
+        Ok(client) => client,
+        Err(Failure::Library(error)) if is_unanswered(&error) => {
+            let Some(port) = channel.forwarded else {
+                channel.close().await;
+                return Err(blocked(&place, &peer, &error).into());
+            };
+            Terminal::default().say(format_args!(
+                "no cable to {place} carries the data; sending it through ssh, over one connection"
+            ));
+            let forwarded = builder().introduced(&peer.forwarded(port));
+            establish(forwarded, &place.host, &mut tell).await?
+        }
+        Err(failure) => return Err(failure),
+    };
+    tokio::spawn(follow(gone, channel.lost.clone(), client.clone()));
+    Ok(Connected {
+        client,
+        place,
+        start: Start::Home(homes),
+        channel: Some(channel),
+    })
+}
+
+/// Ends the session when the program there has ended: no link would come back. Either ssh says so, or
+/// it is lost and so is every link.
+async fn follow(gone: CancellationToken, lost: CancellationToken, client: Client) {
+    let unlinked = async {
+        lost.cancelled().await;
+        without_link(&client).await;
+    };
+    tokio::select! {
+        () = gone.cancelled() => {}
+        () = unlinked => gone.cancel(),
+    }
+    client.close().await;
+}
+
+/// Waits until no link has been up for [`ABSENCE`].
+async fn without_link(client: &Client) {
+    let mut since = Instant::now();
+    while since.elapsed() < ABSENCE {
+        tokio::time::sleep(LOOK).await;
+        // A client that waits for a session has no link.
+        let survey = tokio::time::timeout(ABSENCE, client.links()).await;
+        let is_up = |link: &SurveyedLink| matches!(link.state, LinkState::Up | LinkState::Suspect);
+        if let Ok(Ok(survey)) = survey
+            && survey.links.iter().any(is_up)
+        {
+            since = Instant::now();
+        }
+    }
+}
+
+/// Time without any link after which the program there counts as ended, if ssh is lost. ssh outlives
+/// a short loss of its cable.
+const ABSENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at the links.
+const LOOK: Duration = Duration::from_millis(500);
+
+fn blocked(place: &Place, peer: &Introduction, error: &Error) -> SshError {
+    let there = peer.interfaces().map(shown).collect();
+    let tried = match error {
+        Error::Unreachable(unreached) => {
+            let tried = unreached.tried.iter();
+            tried.map(|attempt| format!("; {attempt}")).collect()
+        }
+        error => format!("; {}", nicstripe::chain(error)),
+    };
+    SshError::Blocked {
+        place: place.to_string(),
+        port: peer.port(),
+        tried,
+        there,
+    }
+}
+
+/// Why no session with a daemon exists.
+enum Unanswered {
+    /// Nothing answered as a daemon does; the text says after what time, if any.
+    Daemon(String),
+    Other(Failure),
+}
+
+/// Connects to a daemon; within [`SILENCE`] if `may_be_ssh`, unless one answers that it is full.
+async fn within(
+    builder: ClientBuilder,
+    host: &str,
+    mut tell: impl FnMut(&Event),
+    may_be_ssh: bool,
+) -> Result<Client, Unanswered> {
+    let has_answered = Cell::new(!may_be_ssh);
+    let connecting = establish(builder, host, |event| {
+        has_answered.set(has_answered.get() || matches!(event, Event::Queued { .. }));
+        tell(event);
+    });
+    let silence = async {
+        tokio::time::sleep(SILENCE).await;
+        if has_answered.get() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        connected = connecting => connected.map_err(|failure| match failure {
+            Failure::Library(error) if may_be_ssh && is_unanswered(&error) => {
+                Unanswered::Daemon(String::new())
+            }
+            failure => Unanswered::Other(failure),
+        }),
+        () = silence => Err(Unanswered::Daemon(format!(" within {} s", SILENCE.as_secs()))),
+    }
+}
+
+/// Returns true if nothing at the host answered as a daemon does.
+fn is_unanswered(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Unreachable(_) | Error::Connect { .. } | Error::Resolve { .. }
+    )
+}
+
+/// Returns a client builder with the private key and the address book of this machine.
+fn client(peers: Peers) -> Result<ClientBuilder, Failure> {
     let home = places::home()?;
     Ok(Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+        .peers(peers)
         .address_book(AddressBook::at(home.addresses_file())))
 }
 
-/// Connects to a daemon. Prints a message on standard error if the daemon does not answer, or queues
-/// the session.
-pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
-    let terminal = Terminal::default();
-    connect_telling(builder, host, |event| {
-        if let Some(text) = queued(event).or_else(|| unreachable(event, "^C ends")) {
-            terminal.say(text);
-        }
-    })
-    .await
+/// Prints a message on standard error if the peer does not answer, or queues the session.
+pub(crate) fn say(event: &Event) {
+    if let Some(text) = queued(event).or_else(|| unreachable(event, "^C ends")) {
+        Terminal::default().say(text);
+    }
 }
 
-/// Connects to a daemon, and passes the events of the connection setup to `tell`.
-pub(crate) async fn connect_telling(
+/// Establishes a session, and passes the events of the connection setup to `tell`.
+async fn establish(
     builder: ClientBuilder,
     host: &str,
     mut tell: impl FnMut(&Event),
@@ -49,6 +310,9 @@ pub(crate) async fn connect_telling(
     tokio::spawn(tell_of_session(events));
     Ok(client)
 }
+
+/// Time in which a daemon must answer at a host that may also be meant for ssh.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Prints on standard error what requests and tunnels of a session wait for. Transfers have events
 /// of their own.

@@ -44,9 +44,22 @@ pub(crate) enum LogFormat {
 ///
 /// `NICSTRIPE_LOG` is not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
+    start_at("warn", terminal)
+}
+
+/// Starts the log of a command whose standard error is another machine's terminal: errors only.
+///
+/// # Errors
+///
+/// As [`start`].
+pub(crate) fn start_quiet(terminal: &Terminal) -> Result<(), Failure> {
+    start_at("error", terminal)
+}
+
+fn start_at(level: &str, terminal: &Terminal) -> Result<(), Failure> {
     let filter = match LogFilter::from_env() {
         Some(filter) => filter.parse()?,
-        None => EnvFilter::new("warn"),
+        None => EnvFilter::new(level),
     };
     let lines = Lines {
         time: false,

@@ -73,6 +73,7 @@ pub use crate::{
         listen,
         multicast::{
             multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour,
+            shared_multicast_listener,
         },
         pinned_socket,
         tcp_info::{TcpInfo, tcp_info},

@@ -1,4 +1,4 @@
-//! Discovery of daemons on a link, before either machine has a usable address.
+//! Discovery of daemons and inviters on a link, before either machine has a usable address.
 //!
 //! A client multicasts a [`Question`] (a query) to [`GROUP`] on each interface. A daemon that has
 //! the right to answer sends an [`Answer`] to the query's source address. Both messages are signed.
@@ -6,14 +6,17 @@
 //! only after a check of the signature. Keys and signatures are plain bytes; the caller provides
 //! the cryptography.
 //!
+//! A client that joins an [`invitation`](crate::invitation) asks for its number with datagrams of
+//! other kinds. Daemons do not answer these, and an inviter answers no others.
+//!
 //! A datagram of either kind has [`DATAGRAM_LEN`] bytes, little-endian:
 //!
 //! ```text
 //! offset  size  field               question                       answer
 //!      0     8  magic               "NICSTRD\n"                    the same
 //!      8     1  version             1                              the same
-//!      9     1  kind                1                              2
-//!     10     2  port                0                              TCP port of the daemon
+//!      9     1  kind                1; 3 for an invitation        2; 4 for an invitation
+//!     10     2  port                0; number of an invitation     TCP port of the daemon
 //!     12     4  index               0                              index of daemon's interface
 //!     16    32  nonce               random, new for each question  that of the question
 //!     48    32  key                 public key of the client       public key of the daemon
@@ -42,6 +45,7 @@ mod limiter;
 use std::net::Ipv6Addr;
 
 pub use self::limiter::{Limiter, TokenBucket};
+use crate::invitation::Number;
 
 /// Destination of queries: nicstripe's link-local, transient (RFC 4291) multicast group.
 ///
@@ -69,7 +73,7 @@ pub type Signature = [u8; SIGNATURE_LEN];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 32]);
 
-/// Client's query for daemons on one interface.
+/// Client's query for daemons, or for the inviter with a number, on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Random value, new for each query.
@@ -79,6 +83,8 @@ pub struct Question {
     /// Link-local address of the client. The client sends from this address, and daemons answer to
     /// it.
     pub address: Ipv6Addr,
+    /// Number of the invitation that the client searches for; `None` for daemons.
+    pub invitation: Option<Number>,
 }
 
 impl Question {
@@ -87,17 +93,26 @@ impl Question {
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
     ) -> Option<[u8; DATAGRAM_LEN]> {
-        let mut datagram = Layout::new(Kind::Question);
+        let mut datagram = Layout::new(Kind::of_question(self.invitation.is_some()));
+        let number = self.invitation.map_or(0, Number::get);
+        datagram.set(PORT, &number.to_le_bytes());
         datagram.set(NONCE, &self.nonce.0);
         datagram.set(KEY, &self.key);
         datagram.set(ADDRESS, &self.address.octets());
         datagram.signed(sign)
     }
 
-    /// Decodes a query; `None` for any other datagram, or if an unused field is not zero.
+    /// Decodes a query of either kind; `None` for any other datagram, or if an unused field is not
+    /// zero.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
-        let read = Layout::read(datagram, Kind::Question)?;
-        let blank = [PORT, INDEX, ASKER_KEY, ASKER_ADDRESS, INTERFACE, HOST];
+        let (read, is_invitation) = Layout::read(datagram, Kind::of_question)?;
+        let number = u16::from_le_bytes(read.array(PORT));
+        let invitation = match is_invitation {
+            true => Some(Number::new(number)?),
+            false if number == 0 => None,
+            false => return None,
+        };
+        let blank = [INDEX, ASKER_KEY, ASKER_ADDRESS, INTERFACE, HOST];
         if blank
             .into_iter()
             .any(|field| read.get(field).iter().any(|byte| *byte != 0))
@@ -109,6 +124,7 @@ impl Question {
             nonce: Nonce(read.array(NONCE)),
             key,
             address: read.address(ADDRESS)?,
+            invitation,
         };
         Some(Unverified {
             message: question,
@@ -118,7 +134,7 @@ impl Question {
     }
 }
 
-/// Daemon's answer to a query, with its address, port and names on one interface.
+/// Answer of a daemon or an inviter to a query, with its address, port and names on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Nonce of the answered query.
@@ -140,6 +156,8 @@ pub struct Answer {
     pub asker_key: Key,
     /// Link-local address of the client that sent the query.
     pub asker_address: Ipv6Addr,
+    /// True for an inviter's answer to a question with a number. The nonce binds it to that number.
+    pub invitation: bool,
 }
 
 impl Answer {
@@ -149,7 +167,7 @@ impl Answer {
         &self,
         sign: impl FnOnce(&[u8]) -> Option<Signature>,
     ) -> Option<[u8; DATAGRAM_LEN]> {
-        let mut datagram = Layout::new(Kind::Answer);
+        let mut datagram = Layout::new(Kind::of_answer(self.invitation));
         datagram.set(PORT, &self.port.to_le_bytes());
         datagram.set(INDEX, &self.index.to_le_bytes());
         datagram.set(NONCE, &self.nonce.0);
@@ -162,9 +180,9 @@ impl Answer {
         datagram.signed(sign)
     }
 
-    /// Decodes an answer; `None` for any other datagram.
+    /// Decodes an answer of either kind; `None` for any other datagram.
     pub fn decode(datagram: &[u8]) -> Option<Unverified<Self>> {
-        let read = Layout::read(datagram, Kind::Answer)?;
+        let (read, invitation) = Layout::read(datagram, Kind::of_answer)?;
         let key = read.array(KEY);
         let answer = Self {
             nonce: Nonce(read.array(NONCE)),
@@ -176,6 +194,7 @@ impl Answer {
             host: read.padded(HOST)?,
             asker_key: read.array(ASKER_KEY),
             asker_address: read.address(ASKER_ADDRESS)?,
+            invitation,
         };
         let whole = answer.port != 0 && !answer.interface.is_empty();
         whole.then_some(Unverified {
@@ -185,9 +204,10 @@ impl Answer {
         })
     }
 
-    /// Returns true if the answer has the query's nonce, key and address.
+    /// Returns true if the answer is of the query's kind and has its nonce, key and address.
     pub fn answers(&self, question: &Question) -> bool {
-        self.nonce == question.nonce
+        self.invitation == question.invitation.is_some()
+            && self.nonce == question.nonce
             && self.asker_key == question.key
             && self.asker_address == question.address
     }
@@ -220,6 +240,24 @@ impl<T> Unverified<T> {
 enum Kind {
     Question = 1,
     Answer = 2,
+    InvitationQuestion = 3,
+    InvitationAnswer = 4,
+}
+
+impl Kind {
+    fn of_question(is_invitation: bool) -> Self {
+        match is_invitation {
+            false => Self::Question,
+            true => Self::InvitationQuestion,
+        }
+    }
+
+    fn of_answer(is_invitation: bool) -> Self {
+        match is_invitation {
+            false => Self::Answer,
+            true => Self::InvitationAnswer,
+        }
+    }
 }
 
 /// Position of a field in the datagram: offset and length in bytes.
@@ -238,12 +276,17 @@ impl Layout {
         layout
     }
 
-    /// Returns a copy of the datagram; `None` if its length, magic, version or kind is wrong.
-    fn read(datagram: &[u8], kind: Kind) -> Option<Self> {
+    /// Returns a copy of the datagram, and true if it is about an invitation. Returns `None` if its
+    /// length, magic or version is wrong, or if its kind is neither of `kind`.
+    fn read(datagram: &[u8], kind: fn(bool) -> Kind) -> Option<(Self, bool)> {
         let layout = Self(datagram.try_into().ok()?);
-        let fits = layout.get(MAGIC) == MAGIC_BYTES
-            && layout.get(VERSION_AND_KIND) == [VERSION, kind as u8];
-        fits.then_some(layout)
+        if layout.get(MAGIC) != MAGIC_BYTES {
+            return None;
+        }
+        let is =
+            |invitation: &bool| layout.get(VERSION_AND_KIND) == [VERSION, kind(*invitation) as u8];
+        let invitation = [false, true].into_iter().find(is)?;
+        Some((layout, invitation))
     }
 
     fn get(&self, Field(start, len): Field) -> &[u8] {

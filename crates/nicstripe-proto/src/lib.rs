@@ -18,8 +18,8 @@
 //! | `id`, `failure`, [`units`] | identities, categories of failures, rates |
 //! | [`theory`] | maximum goodput of a link |
 //!
-//! In addition, [`pairing`] selects the links, [`discovery`] finds daemons before a session exists,
-//! and [`tunnel`] multiplexes the connections of other programs.
+//! In addition, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
+//! peer before a session exists, and [`tunnel`] multiplexes the connections of other programs.
 //!
 //! Data flow: the sending half lets [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes
 //! the chunk. The receiving half accepts chunks that [`hash_tree`] has verified, and [`journal`]
@@ -29,6 +29,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod bootstrap;
 pub mod discovery;
 mod failure;
 mod file;
@@ -36,6 +37,7 @@ mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod id;
+pub mod invitation;
 pub mod pairing;
 pub mod path;
 pub mod session;

@@ -14,6 +14,7 @@
 //! | power cuts of a simulated disk | [`powercuts`] |
 //! | a disk that lacks what ext4 has | [`odd_disk`] |
 //! | benches | [`mod@bench`] |
+//! | a real sshd | [`Sshd`] |
 //! | traffic, and routes of the kernel, inside a lab | [`traffic`], [`kernel_routes`] |
 #![allow(clippy::unwrap_used)]
 #![allow(

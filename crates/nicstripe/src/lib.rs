@@ -10,7 +10,7 @@
 //!
 //! Each machine has a key ([`trust::Identity`]) and accepts only peers whose keys it knows
 //! ([`trust::Peers`]). The program provides both values; [`trust::Home`] is the folder where the
-//! command stores them.
+//! command stores them. [`invitation`] exchanges the keys of two machines by a short code.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -231,6 +231,7 @@ mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod introduce;
 pub mod links;
 mod report;
 mod session;
@@ -294,6 +295,7 @@ pub use self::{
         FileError,
         options::{CopyOptions, DEFAULT_PORT, MOST_TRANSFERS, PIPE_WINDOW},
     },
+    introduce::{bootstrap, invitation},
     links::{
         listeners::ListenAddress,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},

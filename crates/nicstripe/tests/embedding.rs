@@ -122,8 +122,12 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
     )
     .await
     .unwrap();
+    // Which link carries how many of so few chunks is a matter of luck.
     assert_eq!(report.links.len(), 2);
-    assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
+    assert!(
+        report.links.iter().all(|link| link.verified == Some(true)),
+        "{report:?}"
+    );
     assert!(storage.contents(&name("target")).unwrap() == content(3 << 20));
 }
 

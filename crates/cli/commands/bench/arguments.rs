@@ -9,7 +9,10 @@ use nicstripe::{
 };
 
 use crate::{
-    connect::arguments::{LinkArgs, Routes, parse_link},
+    connect::{
+        arguments::{LinkArgs, Routes, parse_link},
+        place::Place,
+    },
     text::quantity::{QuantityError, parse_size, parse_time},
 };
 
@@ -62,13 +65,13 @@ pub(crate) struct Compare {
 /// Arguments of a measurement: loads, repeats, links and outputs.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("port", |port| port.short('p').help("TCP port of the daemon").default_value("7747").value_parser(parse_port)),
+    mut_arg("port", |port| port.short('p').value_parser(parse_port)),
     mut_arg("link", |link| link.help(LINK).value_name("LOCAL[=REMOTE]").value_parser(parse_whole_link))
 )]
 pub(crate) struct Measure {
-    /// Machine that runs `nicstripe serve`, by name or address
+    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
     #[arg(value_name = "HOST", required = true)]
-    pub(crate) host: Option<String>,
+    pub(crate) host: Option<Place>,
 
     /// Set the maximum time of one load; it ends earlier once the rate has settled
     #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = within(parse_time, LOAD, "expected 1 s to 1 h"))]
@@ -362,9 +365,13 @@ pub(crate) mod tests {
             "5201", "-4", "-J", "nas",
         ]);
         assert_eq!(
-            (typed.host.as_deref(), typed.load, typed.interval),
             (
-                Some("nas"),
+                typed.host.map(|place| place.to_string()),
+                typed.load,
+                typed.interval
+            ),
+            (
+                Some("nas".into()),
                 Duration::from_secs(5),
                 Duration::from_millis(250)
             )

@@ -4,7 +4,7 @@
 use std::{fs::File, path::PathBuf, pin::pin, sync::Arc};
 
 use nicstripe::{
-    Client,
+    ClientBuilder,
     bench::{self, BenchPlan, BenchReport, DiskPlan},
     routes::RouteKeeper,
 };
@@ -19,7 +19,10 @@ use super::{
     show::Show,
 };
 use crate::{
-    connect::setup,
+    connect::{
+        place::Place,
+        setup::{self, Connected, Needs},
+    },
     failure::{Failure, exit::Stop},
     output::{logging, terminal::Terminal},
     places,
@@ -32,9 +35,12 @@ use crate::{
 /// Runs the bench, and writes the requested outputs.
 pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
     // clap requires HOST unless a report is named.
-    let host = measure.host.as_deref().unwrap_or_default();
-    let mut show = Show::new(terminal, measure, host);
-    match begin(measure, host, &mut show, terminal) {
+    let Some(place) = &measure.host else {
+        return Ok(());
+    };
+    let host = place.to_string();
+    let mut show = Show::new(terminal, measure, &host);
+    match begin(measure, place, &mut show, terminal) {
         Ok((session, ended)) => session.conclude(ended, show, terminal),
         Err(failure) => show.failure(&failure).and(Err(failure)),
     }
@@ -42,7 +48,7 @@ pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure>
 
 fn begin<'a>(
     measure: &'a Measure,
-    host: &str,
+    place: &Place,
     show: &mut Show<'_>,
     terminal: &Terminal,
 ) -> Result<(Session<'a>, Ended), Failure> {
@@ -65,29 +71,28 @@ fn begin<'a>(
     ));
     let ended = runtime::run(async {
         let mut signals = Signals::take()?;
-        let connecting = connect(measure, host, routes);
-        let client = signals.unless_stopped(connecting).await?;
-        watch(client, measure.plan(), show, &mut signals).await
+        let connecting = connect(measure, place, routes);
+        let connected = signals.unless_stopped(connecting).await?;
+        watch(connected, measure.plan(), show, &mut signals).await
     })?;
     Ok((session, ended))
 }
 
 async fn connect(
     measure: &Measure,
-    host: &str,
+    place: &Place,
     routes: Arc<RouteKeeper>,
-) -> Result<Client, Failure> {
-    let builder = measure
-        .links
-        .apply(setup::client()?)
-        .port(measure.links.port(None))
-        .route_keeper(routes)
-        .socket_buffer(measure.window);
-    let builder = match measure.streams {
-        Some(streams) => builder.streams(streams),
-        None => builder,
+) -> Result<Connected, Failure> {
+    let adapt = |builder: ClientBuilder| {
+        let builder = builder.route_keeper(routes.clone());
+        let builder = builder.socket_buffer(measure.window);
+        match measure.streams {
+            Some(streams) => builder.streams(streams),
+            None => builder,
+        }
     };
-    setup::connect(builder, host).await
+    let needs = Needs::default();
+    setup::connect(place, &measure.links, &needs, adapt, setup::say).await
 }
 
 /// Report of a bench, and the signal that ended it early, if any.
@@ -96,12 +101,12 @@ type Ended = (BenchReport, Option<Stop>);
 /// Shows a bench until it ends, and closes the connections. The first signal ends it with a report
 /// of the data so far, the second ends the process.
 async fn watch(
-    client: Client,
+    connected: Connected,
     plan: BenchPlan,
     show: &mut Show<'_>,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
-    let mut bench = client.bench(plan);
+    let mut bench = connected.client.bench(plan);
     let mut stopped = None;
     loop {
         tokio::select! {
@@ -121,7 +126,7 @@ async fn watch(
     }
     let mut finish = pin!(async {
         let report = bench.finish().await;
-        client.close().await;
+        connected.close().await;
         report
     });
     loop {

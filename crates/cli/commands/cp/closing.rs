@@ -3,16 +3,18 @@
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
-    os::unix::ffi::OsStrExt as _,
     time::Duration,
 };
 
 use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport};
 
 use super::{arguments::Cp, copy_kind::CopyKind, tree_summary};
-use crate::text::{
-    quantity::{Size, Speed},
-    shown,
+use crate::{
+    connect::location::shown_place,
+    text::{
+        quantity::{Size, Speed},
+        shown,
+    },
 };
 
 /// Source and target of a copy, as printed in the closing lines.
@@ -28,10 +30,10 @@ impl Ends {
     /// Formats source and target as typed. Appends the source's own name to a target directory;
     /// `is_directory` is true if the target was one before the copy.
     pub(crate) fn of(cp: &Cp, kind: &CopyKind, is_directory: bool) -> Self {
-        let target = cp.target();
+        let target = shown_place(cp.target());
         let from = match cp.sources() {
             [_] if matches!(kind, CopyKind::PutPipe { .. }) => "standard input".to_owned(),
-            [source] => shown(source),
+            [source] => shown_place(source),
             sources => format!("{} sources", sources.len()),
         };
         let slash = match target.as_bytes() {
@@ -41,8 +43,8 @@ impl Ends {
         };
         let to = match (kind.own_name(), slash) {
             _ if matches!(kind, CopyKind::GetPipe { to: None, .. }) => "standard output".to_owned(),
-            (Some(name), Some(slash)) => format!("{}{slash}{name}", shown(target)),
-            _ => shown(target),
+            (Some(name), Some(slash)) => format!("{target}{slash}{name}"),
+            _ => target,
         };
         Self {
             from,

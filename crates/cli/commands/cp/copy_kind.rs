@@ -159,10 +159,7 @@ fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
         _ => None,
     };
     let remote = all_of(sources, remote, PlanError::BothLocal)?;
-    match remote
-        .iter()
-        .find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port))
-    {
+    match remote.iter().find(|other| other.place != remote[0].place) {
         Some(other) => Err(PlanError::Hosts {
             one: remote[0].to_string(),
             other: other.to_string(),

@@ -75,8 +75,8 @@ const VALUED: &[Valued] = &[
     Valued {
         letter: 'S',
         is_value: |text| text.rsplit('/').next() == Some("ssh"),
-        answer: "-S is for sparse files, as in rsync; ssh is not used",
-        instead: None,
+        answer: "-S is for sparse files, as in rsync; the ssh program is -e",
+        instead: Some(["-e", "VALUE"]),
     },
     Valued {
         letter: 'X',
@@ -160,10 +160,10 @@ const ABSENT: &str = "\
 -1 -2 -5 -7 -8 -9 --limit: to limit the rate: --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit
 --interface --bind --bind-address -I: to choose the cables: --link LOCAL, repeated for each
 -3: one end of a copy must be local: run it on one of the two machines
--e --rsh --rsync-path -J -F: ssh is not used: the other machine runs `nicstripe serve`, and `nicstripe trust list` shows the trusted peers
--i --itemize-changes: -v prints the action on each file, -n without changes; a key file (scp's -i) is not needed: see `nicstripe key`
+-J -F --rsync-path: options of ssh go into its command, as in -e 'ssh -J HOST'; the program there is found in its PATH or ~/.local/bin
+-i --itemize-changes: -v prints the action on each file, -n without changes; a key file (scp's -i) goes into the ssh command: -e 'ssh -i FILE'
 -t --times: -p preserves mode and times; trees always preserve times
--o -g --group: --owner preserves owner and group; ssh options (scp's -o) do not apply
+-o -g --group: --owner preserves owner and group; ssh options (scp's -o) go into its command: -e 'ssh -o OPTION'
 -R --relative: -r copies directories; --files-from LIST keeps the parent directories of the listed names
 -L --copy-links --dereference: -r copies symbolic links as links; without -r a link given as SRC is followed
 -b --backup --suffix --backup-dir: backups are not supported: existing files are replaced, or kept with --no-replace
@@ -219,7 +219,10 @@ mod tests {
                 "cp -r --bwlimit 8192kbit a nas:",
             ),
             (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
-            (&["-S", "/usr/bin/ssh", "a", "nas:"], "cp a nas:"),
+            (
+                &["-S", "/usr/bin/ssh", "a", "nas:"],
+                "cp -e /usr/bin/ssh a nas:",
+            ),
             (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
         ] {
             let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));

@@ -44,7 +44,7 @@ use std::{
     sync::Arc,
 };
 
-use nicstripe::{Client, Kind, Report, TreeOptions, routes::RouteKeeper};
+use nicstripe::{Client, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
 
 use self::{
     arguments::OutputArgs,
@@ -60,8 +60,8 @@ use self::{
 };
 use crate::{
     connect::{
-        location::{Location, RemotePath, is_pipe, rooted},
-        setup::{self, connect_telling},
+        location::{Location, RemotePath, is_pipe},
+        setup::{self, Connected, Needs},
     },
     failure::Failure,
     output::{logging, terminal::Terminal},
@@ -123,10 +123,10 @@ impl Cp {
             signals.clear_on_suspend(terminal)?;
         }
         let connecting = self.connect(&plan, keeper, show);
-        let client = signals.unless_stopped(connecting).await?;
-        let finding = self.find_in_root(&client, &mut plan);
-        if let Err(failure) = signals.unless_stopped(finding).await {
-            signals.finish(client.close()).await;
+        let connected = signals.unless_stopped(connecting).await?;
+        let client = connected.client.clone();
+        if let Err(failure) = self.find_in_root(&connected, &mut plan) {
+            signals.finish(connected.close()).await;
             return Err(failure);
         }
         let kind = plan.kind.clone();
@@ -154,24 +154,23 @@ impl Cp {
             }
             Err(failure) => Err(failure),
         };
-        signals.finish(client.close()).await;
+        signals.finish(connected.close()).await;
         result
     }
 
-    /// Makes absolute remote paths relative to the directory that the daemon serves.
-    async fn find_in_root(&mut self, client: &Client, plan: &mut Plan) -> Result<(), Failure> {
-        let Some(root) = client.root().await? else {
-            return Ok(());
-        };
+    /// Makes remote paths relative to what names begin at: absolute ones to the directory that the
+    /// daemon serves, those of ssh to the home directory or the root of the file system.
+    fn find_in_root(&mut self, connected: &Connected, plan: &mut Plan) -> Result<(), Failure> {
         let mut is_changed = false;
         for path in &mut self.paths {
-            if let Some(inside) = rooted(path, &root)? {
+            if let Some(inside) = connected.inside(path)? {
                 *path = inside;
                 is_changed = true;
             }
         }
         if is_changed {
-            let kind = Plan::of(self)?.kind;
+            let Plan { place, kind, .. } = Plan::of(self)?;
+            plan.place = place;
             plan.kind = match self.tree.dry_run {
                 true => kind,
                 false => outlet::follow_target(kind)?,
@@ -185,14 +184,20 @@ impl Cp {
         plan: &Plan,
         keeper: Arc<RouteKeeper>,
         show: &mut Show,
-    ) -> Result<Client, Failure> {
-        let builder = self.session.apply(self.links.apply(setup::client()?));
-        let builder = builder.port(plan.port).route_keeper(keeper);
-        let builder = match self.streams {
-            Some(streams) => builder.streams(streams),
-            None => builder,
+    ) -> Result<Connected, Failure> {
+        let adapt = |builder| {
+            let builder = self.session.apply(builder).route_keeper(keeper.clone());
+            match self.streams {
+                Some(streams) => builder.streams(streams),
+                None => builder,
+            }
         };
-        connect_telling(builder, &plan.host, |event| show.on_event(event)).await
+        let needs = Needs {
+            paths: &self.paths,
+            ..Needs::default()
+        };
+        let tell = |event: &Event| show.on_event(event);
+        setup::connect(&plan.place, &self.links, &needs, adapt, tell).await
     }
 }
 

@@ -8,14 +8,12 @@ use super::{
     error::PlanError,
     lists::{ListError, listed_names},
 };
-use crate::failure::Failure;
+use crate::{connect::place::Place, failure::Failure};
 
 /// One copy with all its options, checked for contradictions.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Host name or address of the daemon.
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub(crate) place: Place,
     /// Direction of the copy, sources and target.
     pub(crate) kind: CopyKind,
     pub(crate) options: CopyOptions,
@@ -30,14 +28,13 @@ impl Plan {
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, kind) = CopyKind::of(cp)?;
-        if let (Some(option), Some(url)) = (cp.links.port, remote.port)
+        if let (Some(option), Some(url)) = (cp.links.port, remote.place.port)
             && option != url
         {
             return Err(PlanError::Ports { option, url }.into());
         }
         Ok(Self {
-            port: cp.links.port(remote.port),
-            host: remote.host,
+            place: remote.place,
             kind,
             options: copy_options(cp),
         })
@@ -237,7 +234,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_port_comes_from_the_option_the_url_or_the_default() {
-        let port = |words: &[&str]| plan(words).unwrap().port;
+        let port = |words: &[&str]| {
+            let cp = parse(words).unwrap();
+            cp.links.port(Plan::of(&cp).unwrap().place.port)
+        };
         assert_eq!(port(&["a", "nas:"]), 7747);
         assert_eq!(port(&["-P", "99", "a", "nas:"]), 99);
         assert_eq!(port(&["a", "nicstripe://nas:99/"]), 99);

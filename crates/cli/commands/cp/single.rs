@@ -252,7 +252,7 @@ impl SingleCopy {
             found,
             own_name,
             shown,
-            host: Some(plan.host.clone()),
+            host: Some(plan.place.host.clone()),
         })
     }
 

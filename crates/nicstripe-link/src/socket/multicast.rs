@@ -45,7 +45,30 @@ pub fn multicast_listener(
     group: Ipv6Addr,
     port: u16,
 ) -> io::Result<UdpSocket> {
-    let socket = link_socket(interface, group, port)?;
+    listener(interface, group, port, false)
+}
+
+/// Like [`multicast_listener`], but several sockets on the interface may have the port, if all are
+/// opened by this function. Each of them receives every datagram to the group.
+///
+/// # Errors
+///
+/// As for [`multicast_listener`].
+pub fn shared_multicast_listener(
+    interface: &Interface,
+    group: Ipv6Addr,
+    port: u16,
+) -> io::Result<UdpSocket> {
+    listener(interface, group, port, true)
+}
+
+fn listener(
+    interface: &Interface,
+    group: Ipv6Addr,
+    port: u16,
+    is_shared: bool,
+) -> io::Result<UdpSocket> {
+    let socket = link_socket(interface, group, port, is_shared)?;
     socket.join_multicast_v6(&group, interface.index.0)?;
     Ok(socket.into())
 }
@@ -59,7 +82,7 @@ pub fn multicast_listener(
 ///
 /// `ENODEV` if the interface does not exist, and `EADDRNOTAVAIL` if it does not have the address.
 pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<UdpSocket> {
-    let socket = link_socket(interface, local, 0)?;
+    let socket = link_socket(interface, local, 0, false)?;
     socket.set_multicast_if_v6(interface.index.0)?;
     socket.set_multicast_loop_v6(false)?;
     Ok(socket.into())
@@ -121,9 +144,15 @@ pub fn send_to_neighbour(
     SockRef::from(socket).sendmsg(&message, 0).map(drop)
 }
 
-fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Result<Socket> {
+fn link_socket(
+    interface: &Interface,
+    address: Ipv6Addr,
+    port: u16,
+    is_shared: bool,
+) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_only_v6(true)?;
+    socket.set_reuse_address(is_shared)?;
     // Set before bind, otherwise the port counts as in use on all interfaces.
     socket.bind_device(Some(interface.name.as_bytes()))?;
     socket.set_unicast_hops_v6(HOPS)?;
@@ -200,6 +229,21 @@ mod tests {
         assert_eq!(data[..16], "fe80::1".parse::<Ipv6Addr>().unwrap().octets());
         assert_eq!(u32_at(data, 16), Some(7));
         assert_eq!(message.len() % size_of::<usize>(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn several_listeners_share_a_port_only_if_all_are_willing() {
+        let loopback = interface(1, "lo", InterfaceKind::Loopback, &[]);
+        let group = "ff12::ee69:6373".parse().unwrap();
+        let Ok(first) = shared_multicast_listener(&loopback, group, 0) else {
+            // Binding to a device needs privileges before Linux 5.7, and IPv6 may be off.
+            return;
+        };
+        let port = first.local_addr().unwrap().port();
+        assert!(shared_multicast_listener(&loopback, group, port).is_ok());
+        let error = multicast_listener(&loopback, group, port).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
     }
 
     #[test]

@@ -9,6 +9,7 @@ fn question() -> Question {
         nonce: Nonce([0x11; 32]),
         key: [0x22; 32],
         address: address(1),
+        invitation: None,
     }
 }
 
@@ -23,6 +24,7 @@ fn answer() -> Answer {
         host: b"nas".to_vec(),
         asker_key: [0x22; 32],
         asker_address: address(1),
+        invitation: false,
     }
 }
 
@@ -272,4 +274,60 @@ fn an_answer_belongs_to_one_question_of_one_asker_at_one_address() {
 fn whoever_cannot_sign_sends_nothing() {
     assert_eq!(question().encode(|_| None), None);
     assert_eq!(answer().encode(|_| None), None);
+}
+
+fn invited() -> (Question, Answer) {
+    let question = Question {
+        invitation: Number::new(7),
+        ..question()
+    };
+    let answer = Answer {
+        invitation: true,
+        ..answer()
+    };
+    (question, answer)
+}
+
+#[test]
+fn datagrams_of_an_invitation_differ_in_kind_and_number_only() {
+    let (question, answer) = invited();
+    let encoded = question.encode(|_| Some([0x99; 64])).unwrap();
+    let mut plain = self::question().encode(|_| Some([0x99; 64])).unwrap();
+    assert!(plain[8..12] == [1, 1, 0, 0] && encoded[8..12] == [1, 3, 7, 0]);
+    plain[8..12].copy_from_slice(&encoded[8..12]);
+    assert_eq!(encoded, plain);
+    let encoded = answer.encode(|_| Some([0x99; 64])).unwrap();
+    let mut plain = self::answer().encode(|_| Some([0x99; 64])).unwrap();
+    assert!(plain[9] == 2 && encoded[9] == 4);
+    plain[9] = 4;
+    assert_eq!(encoded, plain);
+}
+
+#[test]
+fn a_question_for_an_invitation_is_read_back_with_its_number() {
+    let (question, answer) = invited();
+    let datagram = question.encode(|text| Some(signature(&question.key, text)));
+    let read = Question::decode(&datagram.unwrap()).unwrap();
+    assert_eq!(read.verified(check), Some(question.clone()));
+    let datagram = answer.encode(|text| Some(signature(&answer.key, text)));
+    let read = Answer::decode(&datagram.unwrap()).unwrap();
+    assert_eq!(read.verified(check), Some(answer.clone()));
+    assert!(answer.answers(&question));
+    assert!(!answer.answers(&self::question()), "for a daemon");
+    assert!(!self::answer().answers(&question), "by a daemon");
+}
+
+#[test]
+fn a_number_belongs_to_an_invitation_and_is_1_to_999() {
+    let (question, _) = invited();
+    let datagram = question.encode(|_| Some([0; 64])).unwrap();
+    let with = |kind: u8, number: u16| {
+        let mut datagram = datagram;
+        datagram[9] = kind;
+        datagram[10..12].copy_from_slice(&number.to_le_bytes());
+        Question::decode(&datagram).is_some()
+    };
+    assert!(with(3, 1) && with(3, 999) && with(1, 0));
+    assert!(!with(3, 0) && !with(3, 1000) && !with(1, 7));
+    assert!(!with(2, 7) && !with(4, 7) && !with(5, 7));
 }

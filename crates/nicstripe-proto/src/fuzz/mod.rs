@@ -15,7 +15,7 @@ pub use self::{
     disk::{extents, journal},
     hostile::session,
     tunnels::{mux, tunnels},
-    wire::{batches, discovery, frames, greetings, messages, names},
+    wire::{batches, discovery, frames, greetings, invitations, messages, names},
 };
 
 #[cfg(test)]

@@ -3,10 +3,11 @@ use nicstripe_testkit::replay;
 use super::*;
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Extent, Frame, Message, Name, SessionId, Subtree,
-    TransferId,
+    TransferId, bootstrap,
     discovery::{Answer, Nonce, Question},
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
+    invitation,
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
     message::{self, *},
     tree::{
@@ -197,6 +198,33 @@ fn interface() -> PeerInterface {
     interface
 }
 
+fn bootstrap_request() -> bootstrap::Request {
+    bootstrap::Request {
+        version: 1,
+        program: "0.1.0".into(),
+        key: [7; 32],
+        origin: "me@laptop".into(),
+        from_root: true,
+        dial: vec!["localhost:22".into()],
+        homes: vec!["bob".into()],
+        through_ssh: Some(9),
+    }
+}
+
+fn bootstrap_reply() -> bootstrap::Reply {
+    bootstrap::Reply {
+        version: 1,
+        program: "0.1.0".into(),
+        key: [8; 32],
+        port: 7748,
+        interfaces: vec![interface()],
+        reached: Some([10, 0, 0, 2].into()),
+        home: b"/home/me".to_vec(),
+        homes: vec![bootstrap::Path(b"/home/bob".to_vec())],
+        failure: Some("cannot listen".into()),
+    }
+}
+
 #[test]
 fn greetings_corpus() {
     let hello = Hello {
@@ -280,6 +308,11 @@ fn greetings_corpus() {
             ),
         ),
         ("refusal-unknown", with(&[2], &[0xa2, 0, 0x18, 99, 1, 1])),
+        (
+            "bootstrap-request",
+            with(&[3], &bootstrap_request().encode()),
+        ),
+        ("bootstrap-reply", with(&[4], &bootstrap_reply().encode())),
         ("map-without-end", with(&[0], &[0xbf, 0, 1])),
         (
             "keys-unknown",
@@ -854,6 +887,7 @@ fn discovery_corpus() {
         nonce: Nonce([1; 32]),
         key: [2; 32],
         address: address(1),
+        invitation: None,
     };
     let answer = Answer {
         nonce: Nonce([1; 32]),
@@ -865,6 +899,7 @@ fn discovery_corpus() {
         host: b"nas".to_vec(),
         asker_key: [2; 32],
         asker_address: address(1),
+        invitation: false,
     };
     let asked = question.encode(|_| Some([9; 64])).unwrap().to_vec();
     let answered = answer.encode(|_| Some([9; 64])).unwrap().to_vec();
@@ -873,6 +908,8 @@ fn discovery_corpus() {
         bytes[at] = byte;
         bytes
     };
+    let mut invited = asked.clone();
+    invited[9..11].copy_from_slice(&[3, 7]);
     let full = Answer {
         interface: vec![b'i'; 16],
         host: vec![b'h'; 64],
@@ -891,8 +928,44 @@ fn discovery_corpus() {
         ("answer-of-version-2", changed(8, 2)),
         ("question-and-a-byte", with(&asked, &[0])),
         ("question-cut", asked[..287].to_vec()),
+        ("question-for-an-invitation", invited),
+        ("answer-of-an-inviter", changed(9, 4)),
     ];
     replay("discovery", discovery, seeds);
+}
+
+#[test]
+fn invitations_corpus() {
+    let messages = [
+        invitation::Message::Pake(invitation::Pake {
+            number: 7,
+            message: [0x41; invitation::PAKE_LEN],
+        }),
+        invitation::Message::Confirm(invitation::Confirm { mac: [9; 32] }),
+        invitation::Message::Card(invitation::Card {
+            purpose: 1,
+            host: "nas".to_owned(),
+            port: 7747,
+        }),
+        invitation::Message::Done,
+        invitation::Refusal::WrongCode.into(),
+    ];
+    let all: Vec<u8> = messages.iter().flat_map(invitation::encode).collect();
+    let mut huge = with(&[9], &all);
+    huge.extend([0xff; 9]);
+    let seeds: Seeds = vec![
+        ("messages", with(&[200], &all)),
+        ("messages-by-bytes", with(&[1], &all)),
+        ("messages-and-a-huge-one", huge),
+        ("message-cut", with(&[4], &all[..20])),
+        ("message-of-another-kind", with(&[4], b"\x03\0\x82\x09\x80")),
+        ("message-empty", with(&[4], &[0, 0])),
+        ("code", with(&[0], b"7-crossover-violin")),
+        ("code-typed", with(&[0], b" 007 CrossOver_violin \n")),
+        ("code-misspelled", with(&[0], b"7-crosover-violine")),
+        ("code-escapes", with(&[0], b"\x1b[31m-\xff-\xc3\x84")),
+    ];
+    replay("invitations", invitations, seeds);
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::fmt::Debug;
 use minicbor::{Decode, Encode};
 
 use crate::{
+    bootstrap::{Reply, Request},
     discovery::{Answer, DATAGRAM_LEN, Question},
     frame::{Decoder, FrameError, Piece},
+    invitation::{self, Number},
     message::{Hello, Message, Refusal, Welcome},
     name::{MAX_COMPONENT, MAX_COMPONENTS, MAX_NAME, Name, escaped, printable},
     tree::{BatchReader, BatchWriter, Existing, Record, TreeRules, decide},
@@ -57,13 +59,23 @@ pub fn messages(data: &[u8]) {
     read_back::<Message>(data);
 }
 
-/// Fuzz target: decodes, encodes and again decodes a hello, a welcome or a refusal. The first byte
-/// selects the type.
+/// Fuzz target: decodes, encodes and again decodes a hello, a welcome, a refusal, or a message of the
+/// bootstrap over ssh. The first byte selects the type.
 pub fn greetings(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    match kind % 3 {
+    match kind % 5 {
+        3 => {
+            if let Ok(request) = Request::decode(body) {
+                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            }
+        }
+        4 => {
+            if let Ok(reply) = Reply::decode(body) {
+                assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+            }
+        }
         0 => read_back::<Hello>(body),
         1 => read_back::<Welcome>(body),
         _ => read_back::<Refusal>(body),
@@ -203,6 +215,7 @@ pub fn discovery(data: &[u8]) {
         nonce: answer.nonce,
         key: answer.asker_key,
         address: answer.asker_address,
+        invitation: answer.invitation.then_some(Number::LAST),
     };
     assert!(answer.answers(&asked));
     assert!(
@@ -211,4 +224,48 @@ pub fn discovery(data: &[u8]) {
             ..asked
         }) || answer.key.map(|byte| !byte) == answer.asker_key
     );
+}
+
+/// Fuzz target: decodes the messages of an invitation's connection in pieces, and encodes them
+/// again; or reads a code as typed. The first byte is the length of the pieces, 0 for a code.
+pub fn invitations(data: &[u8]) {
+    let Some((len, bytes)) = data.split_first() else {
+        return;
+    };
+    if *len == 0 {
+        return check_code(bytes);
+    }
+    let whole = read_invitation(bytes, bytes.len());
+    assert_eq!(read_invitation(bytes, usize::from(*len)), whole);
+    for message in &whole.0 {
+        let written = invitation::encode(message);
+        let (again, error) = read_invitation(&written, written.len());
+        assert_eq!((&again[..], error), (std::slice::from_ref(message), None));
+    }
+}
+
+/// Returns the decoded messages, and the error that ended the decoding.
+fn read_invitation(
+    bytes: &[u8],
+    piece_len: usize,
+) -> (Vec<invitation::Message>, Option<invitation::MessageError>) {
+    let (mut reader, mut messages) = (invitation::Reader::default(), Vec::new());
+    for mut piece in bytes.chunks(piece_len.max(1)) {
+        loop {
+            match reader.next(&mut piece) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+    (messages, None)
+}
+
+fn check_code(typed: &[u8]) {
+    let typed = String::from_utf8_lossy(typed);
+    match typed.parse::<invitation::Code>() {
+        Ok(code) => assert_eq!(code.to_text().parse(), Ok(code)),
+        Err(error) => assert!(error.to_string().len() < 512, "{error}"),
+    }
 }

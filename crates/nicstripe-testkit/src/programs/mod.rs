@@ -13,6 +13,7 @@ mod program;
 pub mod restic;
 mod schema;
 mod side;
+mod sshd;
 pub mod traffic;
 pub mod tree;
 mod unit_filters;
@@ -25,5 +26,6 @@ pub use self::{
     program::program,
     schema::Schema,
     side::{Daemon, Side, link, number, text},
+    sshd::Sshd,
     unit_filters::under_the_filters_of_the_unit,
 };

@@ -50,6 +50,8 @@ impl Side {
         command
             .env("NICSTRIPE_HOME", self.home())
             .env("HOME", self.folder.path())
+            // Otherwise a host without a daemon would be tried by the ssh of this machine.
+            .env("NICSTRIPE_SSH", "")
             .env("LANG", "C.UTF-8")
             .env("USER", "tester");
         command

@@ -23,10 +23,12 @@ use crate::{
 pub struct ClientBuilder {
     pub(super) identity: Option<Identity>,
     pub(super) peers: Peers,
-    pub(super) session: SessionSettings,
+    pub(crate) session: SessionSettings,
     pub(super) routes: RoutePolicy,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) route_keeper: Option<Arc<RouteKeeper>>,
+    /// Stands for the peer's key in the journals of downloads, if that key is new each time.
+    pub(crate) resume_as: Option<[u8; 32]>,
 }
 
 impl ClientBuilder {
@@ -38,6 +40,7 @@ impl ClientBuilder {
             routes: RoutePolicy::default(),
             state_dir: None,
             route_keeper: None,
+            resume_as: None,
         }
     }
 

@@ -65,6 +65,31 @@ impl Inner {
         })
     }
 
+    /// Returns what stands for a peer in the journals of downloads: its key, unless that is new each
+    /// time.
+    pub(super) fn resume_key(&self, key: &PublicKey) -> [u8; 32] {
+        self.settings.resume_as.unwrap_or(*key.as_bytes())
+    }
+
+    /// Waits until the program of an introduced peer has ended; forever for a daemon, which may
+    /// return.
+    async fn peer_gone(&self) {
+        match &self.settings.session.introduced {
+            Some(peer) => peer.gone.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn peer_ended(&self) -> Error {
+        Error::ended(&self.host, "its program has ended")
+    }
+
+    /// Returns true if no session with the peer can exist any more.
+    pub(super) fn is_peer_gone(&self) -> bool {
+        let introduced = self.settings.session.introduced.as_ref();
+        introduced.is_some_and(|peer| peer.gone.is_cancelled())
+    }
+
     /// Returns the user's rate limit in bits a second, which the daemon obeys as the sender.
     pub(super) fn limit_bps(&self) -> Option<u64> {
         self.settings.session.bandwidth.map(|BitRate(bps)| bps)
@@ -107,7 +132,12 @@ impl Inner {
             slot.was_lost = true;
         }
         // Boxed: otherwise every call of a client would have room for it on the stack.
-        let established = Box::pin(self.establish(events, told)).await;
+        let establishing = Box::pin(self.establish(events, told));
+        let established = tokio::select! {
+            biased;
+            () = self.peer_gone() => Err(self.peer_ended()),
+            established = establishing => established,
+        };
         let session = match (established, slot.was_lost) {
             (Ok(session), _) => session,
             (Err(error), true) if passes(&error) => {

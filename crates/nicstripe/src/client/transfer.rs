@@ -270,9 +270,15 @@ impl Run {
     }
 
     /// Replaces a connection error by [`Error::Abandoned`] if the client has waited for a lost
-    /// daemon.
+    /// daemon, and a cancellation by [`Error::Ended`] if an introduced peer has gone.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
+            // The session was closed because of that, not by the caller.
+            (Error::Cancelled { .. }, _)
+                if self.inner.is_peer_gone() && !self.cancel.is_cancelled() =>
+            {
+                self.inner.peer_ended()
+            }
             (
                 Error::Connect { .. }
                 | Error::Refused { .. }
@@ -289,6 +295,7 @@ impl Run {
 
     fn may_wait(&self, error: &Error, lost_since: &mut Option<Instant>) -> bool {
         match error {
+            _ if self.inner.is_peer_gone() => false,
             // A session had been established, so the patience starts over.
             Error::Ended { .. } => {
                 *lost_since = Some(Instant::now());
@@ -331,7 +338,7 @@ impl Run {
         let (standalone, entries) = mpsc::unbounded_channel();
         let attempt = Attempt {
             inner: &self.inner,
-            peer_key: *session.key.as_bytes(),
+            peer_key: self.inner.resume_key(&session.key),
             restart: self.restart,
             standalone,
         };

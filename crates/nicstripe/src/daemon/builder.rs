@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use nicstripe_link::InterfaceName;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +24,7 @@ use crate::{
     file::{BufferPool, FileError, IoPool, Quota, Root, options::DEFAULT_PORT},
     links::{
         discovery::{Responder, ResponderConfig},
-        listeners::{ListenAddress, ListenConfig, Listeners},
+        listeners::{ListenConfig, Listeners, on_any_address},
         local,
         route_keeper::RouteKeeper,
     },
@@ -33,7 +32,7 @@ use crate::{
     session::ChunkShares,
     storage::{Served, Storage, Stored},
     tree::allowance::MOST_OF_ALL,
-    trust::{self, Home, Identity, Peers},
+    trust::{self, Home, Identity, Peers, PublicKey},
     tunnel::Resolver,
     wire::tls::{KeyFilter, ServerTls},
 };
@@ -55,6 +54,7 @@ pub struct DaemonBuilder {
     access: trust::Access,
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
+    resume_as: Option<[u8; 32]>,
     limits: Limits,
     #[cfg(feature = "bench")]
     pub(super) bench: nicstripe_bench::BenchLimits,
@@ -65,6 +65,8 @@ pub struct DaemonBuilder {
 /// Source of the served files: a path, an open directory or a [`Storage`].
 #[derive(Debug, Clone)]
 enum Storing {
+    /// Directory that names begin at, without a boundary.
+    Start(PathBuf),
     Path(PathBuf),
     Handle(Arc<OwnedFd>),
     Storage(Arc<dyn Storage>),
@@ -74,6 +76,7 @@ impl Storing {
     fn open(self, home: Option<Home>) -> Result<Roots, FileError> {
         let own = match self {
             Self::Path(path) => Own::Path(path),
+            Self::Start(path) => Own::Given(Served::Files(Arc::new(Root::unbounded(&path)?))),
             Self::Handle(dir) => Own::Given(Served::Files(Arc::new(Root::of(&dir)?))),
             Self::Storage(storage) => Own::Given(Served::Other(Stored::new(storage))),
         };
@@ -143,6 +146,18 @@ impl DaemonBuilder {
     /// ```
     pub fn root(mut self, root: PathBuf) -> Self {
         self.root = Storing::Path(root);
+        self
+    }
+
+    /// Sets the directory at which names begin, without a boundary: symbolic links may lead anywhere
+    /// in the file system. For a client that may do as this process's user everything that the user
+    /// may, such as after a login by ssh.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().start_at("/home/me".into());
+    /// ```
+    pub fn start_at(mut self, directory: PathBuf) -> Self {
+        self.root = Storing::Start(directory);
         self
     }
 
@@ -284,6 +299,13 @@ impl DaemonBuilder {
         self
     }
 
+    /// Sets what stands for a peer in the journals of unfinished copies, instead of its key. For a
+    /// client whose key is new each time.
+    pub(crate) fn resume_as(mut self, tag: [u8; 32]) -> Self {
+        self.resume_as = Some(tag);
+        self
+    }
+
     /// Sets the resource limits for unauthenticated connections and peers.
     ///
     /// ```
@@ -377,7 +399,9 @@ impl DaemonBuilder {
                 identity: identity.clone(),
                 accepts,
                 announce,
+                invitation: None,
                 port,
+                asked_at: port,
                 only,
             })
         });
@@ -407,6 +431,7 @@ impl DaemonBuilder {
             bench_queue: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
+            resume_as: self.resume_as.map(PublicKey::from_bytes),
         };
         Ok(Daemon::new(Arc::new(shared), listeners, responder))
     }
@@ -432,19 +457,11 @@ impl Daemon {
             access: trust::Access::Full,
             routes: None,
             announce: false,
+            resume_as: None,
             limits: Limits::default(),
             #[cfg(feature = "bench")]
             bench: nicstripe_bench::BenchLimits::default(),
             descriptors: descriptors(),
         }
     }
-}
-
-/// Returns the interfaces with a listener on `[::]`, which covers all their link-local addresses.
-fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
-    let any = listens
-        .iter()
-        .filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
-    any.filter_map(|listen| listen.interface.parse().ok())
-        .collect()
 }

@@ -62,6 +62,9 @@ use crate::{
 pub(crate) struct Service {
     pub(super) shared: Arc<Shared>,
     pub(super) key: PublicKey,
+    /// Stands for the peer in the journals of unfinished copies: its key, unless that is new each
+    /// time.
+    pub(super) resume_key: PublicKey,
     pub(super) served: Served,
     /// The peer's own `root=`; `None` if it gets the daemon's.
     root: Option<PathBuf>,
@@ -92,6 +95,7 @@ impl Service {
         Self {
             shared: shared.clone(),
             key: rights.key(),
+            resume_key: shared.resume_as.unwrap_or(rights.key()),
             served: served.within(access),
             root: options.root.clone(),
             access,
@@ -233,7 +237,7 @@ impl Service {
             options
         };
         self.served
-            .open_target(&name, &put.offer, options, self.key)
+            .open_target(&name, &put.offer, options, self.resume_key)
             .map_err(|error| match error.code {
                 FailCode::Exists if append_only && replaces => only_appends("replace", &name),
                 _ => error,

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,
     pub(super) routes: Option<Arc<RouteKeeper>>,
+    /// Stands for a peer in the journals of unfinished copies; `None` for its key.
+    pub(super) resume_as: Option<PublicKey>,
 }
 
 /// Running session of a daemon.

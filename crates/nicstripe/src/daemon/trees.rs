@@ -63,7 +63,7 @@ impl Service {
             target,
             as_name,
             rules,
-            peer_key: *self.key.as_bytes(),
+            peer_key: *self.resume_key.as_bytes(),
             append_only: access == trust::Access::AppendOnly,
             privileged: self.special_modes,
             list: false,

@@ -32,8 +32,21 @@ use crate::trust::Home;
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
-    /// True to follow symbolic links that stay beneath the root.
-    follows_links: bool,
+    links: Links,
+}
+
+/// Symbolic links that a root follows.
+#[derive(Debug, Clone)]
+enum Links {
+    None,
+    /// Those that stay beneath the root.
+    Beneath,
+    /// All. Names without links still begin at the root, others are resolved from `slash`, the root
+    /// of the file system.
+    Anywhere {
+        slash: Arc<OwnedFd>,
+        start: PathBuf,
+    },
 }
 
 impl Root {
@@ -43,7 +56,21 @@ impl Root {
             .map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
         Ok(Self {
             dir: Arc::new(dir),
-            follows_links: true,
+            links: Links::Beneath,
+        })
+    }
+
+    /// Opens a directory at which names begin, but whose symbolic links may lead anywhere.
+    pub(crate) fn unbounded(path: &Path) -> Result<Self, FileError> {
+        let error = |cause| FileError::new("open directory", path.display(), cause);
+        let start = fs::canonicalize(path).map_err(error)?;
+        let slash = Self::open(Path::new("/"))?.dir;
+        Ok(Self {
+            links: Links::Anywhere {
+                slash,
+                start: start.strip_prefix("/").unwrap_or(&start).to_owned(),
+            },
+            ..Self::open(path)?
         })
     }
 
@@ -56,7 +83,7 @@ impl Root {
         }
         Ok(Self {
             dir: Arc::new(dir.try_clone().map_err(error)?),
-            follows_links: true,
+            links: Links::Beneath,
         })
     }
 
@@ -69,7 +96,7 @@ impl Root {
     pub(crate) fn without_links(&self) -> Self {
         Self {
             dir: self.dir.clone(),
-            follows_links: false,
+            links: Links::None,
         }
     }
 
@@ -183,10 +210,9 @@ impl Root {
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         match open_confined(&self.dir, path, flags) {
-            Err(Errno::LOOP) if !self.follows_links => Err(Barred::LinkOfAppender.into()),
             Err(Errno::LOOP) => {
-                let path = self.resolved(path)?;
-                open_confined(&self.dir, &path, flags).map_err(|error| match error {
+                let (dir, path) = self.resolved(path)?;
+                open_confined(dir, &path, flags).map_err(|error| match error {
                     Errno::LOOP => Barred::Link.into(),
                     error => error.into(),
                 })
@@ -195,36 +221,51 @@ impl Root {
         }
     }
 
-    /// Resolves the symbolic links in a path and returns the equivalent path without links.
+    /// Resolves the symbolic links in a path and returns the equivalent path without links, and the
+    /// directory that it begins at.
     ///
     /// The kernel could follow the links, but would not report their target, which must not be a
     /// part file or journal.
-    fn resolved(&self, path: &Path) -> io::Result<PathBuf> {
+    fn resolved(&self, path: &Path) -> io::Result<(&OwnedFd, PathBuf)> {
         let mut ahead: Vec<OsString> = Vec::new();
         push_components(&mut ahead, path)?;
-        let (mut path, mut steps) = (PathBuf::new(), 0);
+        let (dir, mut path, is_bounded) = match &self.links {
+            Links::None => return Err(Barred::LinkOfAppender.into()),
+            Links::Beneath => (&*self.dir, PathBuf::new(), true),
+            Links::Anywhere { slash, start } => (&**slash, start.clone(), false),
+        };
+        let mut steps = 0;
         while let Some(next) = ahead.pop() {
             steps += 1;
             if steps > MOST_STEPS {
                 return Err(Errno::LOOP.into());
             }
             if next == ".." {
-                if !path.pop() {
+                // The parent of the file system's root is the root itself.
+                if !path.pop() && is_bounded {
                     return Err(Barred::Outside.into());
                 }
                 continue;
             }
-            let parent = open_confined(&self.dir, &path, OFlags::DIRECTORY | OFlags::PATH)?;
+            let parent = open_confined(dir, &path, OFlags::DIRECTORY | OFlags::PATH)?;
             sought_in(&parent, &next)?;
             path.push(next);
-            let found = open_confined(&self.dir, &path, OFlags::PATH | OFlags::NOFOLLOW)?;
+            let found = open_confined(dir, &path, OFlags::PATH | OFlags::NOFOLLOW)?;
             if FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink {
                 path.pop();
                 let target = OsString::from_vec(readlinkat(&found, "", Vec::new())?.into_bytes());
-                push_components(&mut ahead, Path::new(&target))?;
+                let target = Path::new(&target);
+                let target = match target.strip_prefix("/") {
+                    Ok(from_slash) if !is_bounded => {
+                        path.clear();
+                        from_slash
+                    }
+                    _ => target,
+                };
+                push_components(&mut ahead, target)?;
             }
         }
-        Ok(path)
+        Ok((dir, path))
     }
 }
 
@@ -327,6 +368,36 @@ mod tests {
             open(&root, "a/out/file").unwrap_err().to_string(),
             "leads out of the served directory"
         );
+    }
+
+    #[test]
+    fn links_without_a_boundary_lead_anywhere() {
+        let outer = tempfile::tempdir().unwrap();
+        let inside = outer.path().join("home");
+        fs::create_dir_all(inside.join("d")).unwrap();
+        fs::create_dir_all(outer.path().join("disk")).unwrap();
+        fs::write(outer.path().join("disk/file"), "s").unwrap();
+        let link = |target: &Path, name: &str| {
+            std::os::unix::fs::symlink(target, inside.join(name)).unwrap();
+        };
+        link(&outer.path().join("disk"), "absolute");
+        link(Path::new("../disk"), "relative");
+        link(Path::new("../../disk"), "d/up");
+        link(Path::new("/../../.."), "slash");
+        link(Path::new("loop"), "loop");
+        let root = Root::unbounded(&inside).unwrap();
+        let parse = |name: &str| Name::parse(name.as_bytes()).unwrap();
+        for name in ["absolute", "relative", "d/up"] {
+            let name = parse(&format!("{name}/file"));
+            root.open_file(&name, OFlags::RDONLY).unwrap();
+            drop(root.open_parent_for_new(&name).unwrap());
+        }
+        root.make_directory(&parse("absolute/new")).unwrap();
+        assert!(outer.path().join("disk/new").is_dir());
+        root.open_file(&parse("slash/etc/passwd"), OFlags::RDONLY)
+            .unwrap();
+        let looped = root.open_file(&parse("loop"), OFlags::RDONLY).unwrap_err();
+        assert_eq!(looped.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     }
 
     #[test]

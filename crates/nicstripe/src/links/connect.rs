@@ -505,10 +505,17 @@ pub(crate) async fn touch(
     remote: SocketAddr,
     timeout: Duration,
 ) -> io::Result<()> {
+    connect_on(interface, remote, timeout).await.map(drop)
+}
+
+/// Opens a TCP connection through an interface.
+pub(crate) async fn connect_on(
+    interface: &str,
+    remote: SocketAddr,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
     let interface = interface.parse().map_err(io::Error::other)?;
-    tokio::time::timeout(timeout, connect_through(&interface, remote))
-        .await?
-        .map(drop)
+    tokio::time::timeout(timeout, connect_through(&interface, remote)).await?
 }
 
 async fn connect_through(interface: &InterfaceName, remote: SocketAddr) -> io::Result<TcpStream> {

@@ -83,8 +83,10 @@ impl Contact<'_> {
         }
         let contact_only = !self.settings.links.is_empty();
         let excluded = &self.settings.excluded;
+        let introduced = self.settings.introduced.as_ref();
         let mut attempts = Attempts {
             connector,
+            goes_past_strangers: introduced.is_some(),
             interfaces,
             local,
             excluded,
@@ -95,8 +97,10 @@ impl Contact<'_> {
             failure: None,
         };
         let is_address = self.host.parse::<IpAddr>().is_ok();
-        match self.peers.by_name(self.host).filter(|_| !is_address) {
-            Some(peer) => self.meet_peer(peer.key, attempts).await,
+        let listed = self.peers.by_name(self.host).filter(|_| !is_address);
+        let key = introduced.map(|peer| peer.key);
+        match key.or(listed.map(|peer| peer.key)) {
+            Some(key) => self.meet_peer(key, attempts).await,
             None => match attempts.each(&self.resolve().await?).await? {
                 Some(contact) => Ok(contact),
                 None => Err(attempts.error(self, CableSearch::NoPeer, None)),
@@ -170,7 +174,7 @@ impl Contact<'_> {
             duration: PATIENCE,
             ..SearchOptions::default()
         };
-        let search = Search::for_key(self.identity, self.peers, options, Some(key));
+        let search = Search::for_key(self.identity, self.peers, options, key);
         let mut search = search.map_err(|error| CableSearch::Unfit(crate::text::chain(&error)))?;
         let first = loop {
             match tokio::time::timeout(RELISTING, search.next()).await {
@@ -239,9 +243,20 @@ impl Contact<'_> {
         self.resolver().await.map_err(error)
     }
 
+    /// Returns the addresses of the host: those that it told, or those of its name.
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
-        let found = tokio::net::lookup_host((self.host, self.settings.port)).await?;
+        let found: Vec<SocketAddr> = match &self.settings.introduced {
+            Some(peer) => {
+                let told = peer.addresses.iter();
+                told.map(|ip| SocketAddr::new(*ip, self.settings.port))
+                    .collect()
+            }
+            None => tokio::net::lookup_host((self.host, self.settings.port))
+                .await?
+                .collect(),
+        };
         let addresses: Vec<SocketAddr> = found
+            .into_iter()
             .filter(|address| self.is_wanted(address.ip()))
             .collect();
         match addresses.is_empty() {
@@ -310,6 +325,8 @@ struct Attempts<'a> {
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
+    /// True if another machine may answer at an address, because the peer told all that it has.
+    goes_past_strangers: bool,
     trying: &'a Trying,
     tried: Vec<Attempt>,
     /// Error of a host that answered, reported if all other addresses fail.
@@ -348,7 +365,7 @@ impl Attempts<'_> {
             {
                 Ok(contact) => return Ok(Some((plan, contact))),
                 // The host has answered; another address would not change its decision.
-                Err(error) if is_final(&error) => return Err(error),
+                Err(error) if is_final(&error) && !self.is_stranger(&error) => return Err(error),
                 // Tried again, since the host may be waking up; but not if it accepted the connection
                 // and said nothing.
                 Err(Error::Connect { source, .. })
@@ -392,6 +409,11 @@ impl Attempts<'_> {
             }
         }
         plans
+    }
+
+    fn is_stranger(&self, error: &Error) -> bool {
+        let is_other = matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. });
+        self.goes_past_strangers && is_other
     }
 
     fn add_tried(&mut self, tried: Vec<Attempt>) {
@@ -626,6 +648,7 @@ mod tests {
             excluded: &[],
             retries: &mut Retries::new("nas", Duration::ZERO, true, None, Arc::default()),
             contact_only: false,
+            goes_past_strangers: false,
             trying: &Trying::default(),
             tried: Vec::new(),
             failure: None,

@@ -357,6 +357,15 @@ fn is_at(interface: &Interface, address: &SocketAddr) -> bool {
     is_in_scope && (address.ip().is_unspecified() || local::has_address(interface, address.ip()))
 }
 
+/// Returns the interfaces with a listener on `[::]`, which covers all their link-local addresses.
+pub(crate) fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
+    let any = listens
+        .iter()
+        .filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
+    any.filter_map(|listen| listen.interface.parse().ok())
+        .collect()
+}
+
 async fn accept(interface: String, listener: TcpListener, on_accepted: OnAccepted) {
     loop {
         let accepted = listener.accept().await;

@@ -5,9 +5,14 @@ use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 use nicstripe_link::Interface;
 use nicstripe_proto::{BitRate, SessionConfig};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::local;
-use crate::{file::options::DEFAULT_PORT, report::event::Event, trust::AddressBook};
+use crate::{
+    file::options::DEFAULT_PORT,
+    report::event::Event,
+    trust::{AddressBook, PublicKey},
+};
 
 /// Link that a user names; as text `LOCAL[=REMOTE]`.
 ///
@@ -118,6 +123,8 @@ pub(crate) struct SessionSettings {
     pub(crate) family: Option<Family>,
     pub(crate) socket_buffer: Option<u64>,
     pub(crate) address_book: Option<AddressBook>,
+    /// Peer that a trusted channel has introduced; `None` to find the host by its name.
+    pub(crate) introduced: Option<Introduced>,
     /// Channel for events while the client waits for the daemon.
     pub(crate) events: Option<mpsc::Sender<Event>>,
     /// True to wait while the daemon has no capacity for another session.
@@ -136,6 +143,7 @@ impl Default for SessionSettings {
             family: None,
             socket_buffer: None,
             address_book: None,
+            introduced: None,
             events: None,
             queues: true,
         }
@@ -147,6 +155,15 @@ impl SessionSettings {
     pub(crate) fn is_automatic(&self) -> bool {
         self.links.is_empty()
     }
+}
+
+/// Key and addresses of a peer that a trusted channel has introduced.
+#[derive(Debug, Clone)]
+pub(crate) struct Introduced {
+    pub(crate) key: PublicKey,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Cancelled when the peer's program has ended for good.
+    pub(crate) gone: CancellationToken,
 }
 
 /// IP version to which a client is restricted.

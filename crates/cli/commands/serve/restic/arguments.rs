@@ -1,13 +1,14 @@
 //! Arguments of `serve restic`.
 
-use std::{ffi::OsString, path::Path};
+use std::ffi::OsString;
 
 use clap::{ArgGroup, Args};
 
 use crate::{
     connect::{
         arguments::ConnectArgs,
-        location::{Location, Remote, rooted},
+        location::{Location, Remote},
+        setup::Connected,
     },
     failure::Failure,
 };
@@ -47,10 +48,10 @@ pub(crate) struct Restic {
 }
 
 impl Restic {
-    /// Parses the daemon and the directory from the arguments. `root` is what the daemon serves, once
-    /// it is known.
-    pub(super) fn address(&self, root: Option<&Path>) -> Result<Remote, Failure> {
-        let inside = root.map_or(Ok(None), |root| rooted(&self.repository, root))?;
+    /// Parses the peer and the directory from the arguments. `peer` finds out where the directory is,
+    /// once it is known.
+    pub(super) fn address(&self, peer: Option<&Connected>) -> Result<Remote, Failure> {
+        let inside = peer.map_or(Ok(None), |peer| peer.inside(&self.repository))?;
         match Location::parse(inside.as_ref().unwrap_or(&self.repository))? {
             Location::Remote(remote) => Ok(remote),
             _ => Err(Failure::Setting {
@@ -82,8 +83,8 @@ mod tests {
         let Typed { restic } = Typed::try_parse_from([&["restic"], words].concat())
             .map_err(|error| error.to_string())?;
         let remote = restic.address(None).map_err(|failure| failure.one_line())?;
-        let port = restic.connect.port(remote.port);
-        Ok((remote.host, port, remote.path.name().cloned()))
+        let port = restic.connect.port(remote.place.port);
+        Ok((remote.place.host, port, remote.path.name().cloned()))
     }
 
     #[test]

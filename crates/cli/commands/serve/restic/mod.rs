@@ -38,7 +38,7 @@ use self::{
 };
 use super::own_names::OwnNames;
 use crate::{
-    connect::location::Remote,
+    connect::{location::Remote, setup::Needs},
     failure::{Failure, exit::Stop},
     output::{logging, stdout, terminal::Terminal},
     process::{runtime, signals::Signals, streams},
@@ -71,12 +71,16 @@ impl Restic {
             Some(address) => Some(self.listen(address).await?),
             None => None,
         };
-        let port = self.connect.port(remote.port);
-        let client = tokio::select! {
-            client = self.connect.connect(&remote.host, port, keeper) => client?,
+        let needs = Needs {
+            paths: std::slice::from_ref(&self.repository),
+            ..Needs::default()
+        };
+        let connected = tokio::select! {
+            connected = self.connect.connect(&remote.place, &needs, keeper) => connected?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
-        let remote = self.address(client.root().await?.as_deref())?;
+        let client = connected.client.clone();
+        let remote = self.address(Some(&connected))?;
         let base = remote.path.name().cloned();
         let repository = Repository::new(Arc::new(Peer(client.clone())), base);
         let serve = |guard| {
@@ -118,7 +122,7 @@ impl Restic {
                 until_stopped(answer(serve(None).serve(stream, None)), &mut signals).await
             }
         };
-        signals.finish(client.close()).await;
+        signals.finish(connected.close()).await;
         stopped.map_or(Ok(()), |stop| Err(Failure::Stopped(stop)))
     }
 

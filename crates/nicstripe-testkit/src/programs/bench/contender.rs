@@ -15,13 +15,17 @@ use super::{
     sample::Sample,
     scene::{Rights, Scene},
 };
-use crate::program;
+use crate::{Sshd, program};
 
 /// Copy program under comparison, or iperf3 as the reference for the cables' capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Contender {
     /// The program under test: `nicstripe cp` and `nicstripe serve`.
     Nicstripe,
+    /// `nicstripe cp` to a host that ssh reaches, without a daemon.
+    NicstripeSsh,
+    /// `ssh HOST true`, which moves no file: the reference for the time to connect by ssh.
+    Ssh,
     /// iperf3, memory to memory, with one process per cable, bound to the cable's interface.
     /// Measures the cables' capacity.
     ///
@@ -90,6 +94,8 @@ impl Contender {
     fn programs(self) -> Vec<&'static str> {
         match self {
             Self::Nicstripe => vec![program()],
+            Self::NicstripeSsh => vec![program(), "ssh"],
+            Self::Ssh => vec!["ssh"],
             Self::Iperf3 => vec!["iperf3"],
             Self::Aria2 => vec!["aria2c", "nginx"],
             Self::Axel => vec!["axel", "nginx"],
@@ -110,12 +116,12 @@ impl Contender {
 
     /// Returns true if the program leaves a copy of the file that can be compared with the source.
     pub(crate) fn copies_files(self) -> bool {
-        self != Self::Iperf3
+        !matches!(self, Self::Iperf3 | Self::Ssh)
     }
 
     /// Parses nicstripe's report and checks its digest. Returns `None` for other programs.
     pub(crate) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
-        if self != Self::Nicstripe {
+        if !matches!(self, Self::Nicstripe | Self::NicstripeSsh) {
             return Ok(None);
         }
         let report = CpReport::parse(output)?;
@@ -139,6 +145,8 @@ impl Contender {
                     clients: vec![(Host::A, client)],
                 })
             }
+            Self::NicstripeSsh => over_ssh(scene),
+            Self::Ssh => ssh(scene),
             Self::Iperf3 => Ok(iperf3(scene)),
             Self::Aria2 => pull(scene, aria2(scene)?),
             Self::Axel => pull(scene, axel(scene)?),
@@ -153,6 +161,8 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nicstripe => "nicstripe",
+            Self::NicstripeSsh => "nicstripe-ssh",
+            Self::Ssh => "ssh",
             Self::Iperf3 => "iperf3",
             Self::Aria2 => "aria2",
             Self::Axel => "axel",
@@ -188,14 +198,65 @@ pub fn serve(scene: &Scene<'_>) -> Command {
 
 /// Returns the `nicstripe cp` command for host A, with the scene's file and direction.
 pub fn cp(scene: &Scene<'_>) -> Result<Command> {
+    cp_with(scene, &format!("{}:{}", scene.peer, scene.sample.name()?))
+}
+
+/// Like [`cp`], with this remote file.
+fn cp_with(scene: &Scene<'_>, remote: &str) -> Result<Command> {
     let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
     command.arg("--quiet");
-    let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
     match scene.from {
         Host::A => command.arg(&scene.sample.path).arg(remote),
         Host::B => command.arg(remote).arg(scene.received()?),
     };
     Ok(command)
+}
+
+/// Returns a plan with an sshd on host B. `nicstripe cp` starts the program there itself.
+fn over_ssh(scene: &Scene<'_>) -> Result<Plan> {
+    let (sshd, server) = sshd(scene)?;
+    let file = scene.place.files(Host::B).join(scene.sample.name()?);
+    let mut client = cp_with(scene, &format!("root@{}:{}", scene.peer, file.display()))?;
+    client.arg("--json").env("NICSTRIPE_SSH", sshd.client());
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(Host::A, client)],
+    })
+}
+
+/// Returns a plan in which ssh only connects.
+fn ssh(scene: &Scene<'_>) -> Result<Plan> {
+    let (sshd, server) = sshd(scene)?;
+    let typed = sshd.client();
+    let mut words = typed.split(' ');
+    let mut client = scene.lab.command(Host::A, words.next().unwrap_or("ssh"));
+    client
+        .args(words)
+        .arg(format!("root@{}", scene.peer))
+        .arg("true");
+    Ok(Plan {
+        servers: vec![server],
+        clients: vec![(Host::A, client)],
+    })
+}
+
+/// Returns an sshd on host B.
+fn sshd(scene: &Scene<'_>) -> Result<(Sshd, Server)> {
+    if let Some(obstacle) = Sshd::obstacle() {
+        return Err(obstacle.into());
+    }
+    let folder = scene.place.logs().join("ssh");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let sshd = Sshd::in_folder(&folder, scene.place.home(Host::B).config());
+    let server = Server {
+        host: Host::B,
+        command: sshd.command(|program| scene.lab.command(Host::B, program)),
+        ready: Ready::Says(Sshd::READY),
+    };
+    Ok((sshd, server))
 }
 
 /// Returns a nicstripe command for a host, as root or unprivileged according to the scene.
@@ -229,6 +290,8 @@ pub struct CpReport {
     pub resumed_bytes: Option<u64>,
     pub resent_bytes: Option<u64>,
     pub failovers: Option<u64>,
+    /// Time from the first byte of the file until it was durable.
+    pub moving_s: Option<f64>,
     pub tree: Option<TreeReport>,
     pub links: Vec<LinkReport>,
 }

@@ -1,9 +1,15 @@
-//! Daemon side of discovery: answers the questions of clients that may find it.
+//! Daemon side of discovery: answers the questions of clients that may find it. Answers for an
+//! inviter, too, which anyone who asks for its number may find.
 
 use std::{io, net::Ipv6Addr, sync::Arc, time::Instant};
 
-use nicstripe_link::{Interface, InterfaceKind, InterfaceName, multicast_listener};
-use nicstripe_proto::discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket};
+use nicstripe_link::{
+    Interface, InterfaceKind, InterfaceName, multicast_listener, shared_multicast_listener,
+};
+use nicstripe_proto::{
+    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket},
+    invitation::Number,
+};
 use tokio::net::UdpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -22,8 +28,13 @@ pub(crate) struct ResponderConfig {
     pub(crate) accepts: KeyFilter,
     /// True to answer the questions of all other keys, too.
     pub(crate) announce: bool,
-    /// Port of the daemon: TCP port in the answers, UDP port for the questions.
+    /// Number of the invitation whose questions are answered, and no others; `None` for a daemon,
+    /// which answers none of them.
+    pub(crate) invitation: Option<Number>,
+    /// TCP port in the answers.
     pub(crate) port: u16,
+    /// UDP port for the questions.
+    pub(crate) asked_at: u16,
     /// Names of the interfaces on which to answer; `None` for each that is up and not a port of a
     /// bridge or bond.
     pub(crate) only: Option<Vec<InterfaceName>>,
@@ -101,11 +112,13 @@ impl Responder {
     }
 
     fn open(&self, interface: &Interface, cable: Cable) -> io::Result<ListeningInterface> {
-        let socket = UdpSocket::from_std(multicast_listener(
-            interface,
-            GROUP,
-            self.answerer.config.port,
-        )?)?;
+        let config = &self.answerer.config;
+        // Several inviters of a machine may wait for questions at once.
+        let listener = match config.invitation {
+            Some(_) => shared_multicast_listener(interface, GROUP, config.asked_at)?,
+            None => multicast_listener(interface, GROUP, config.asked_at)?,
+        };
+        let socket = UdpSocket::from_std(listener)?;
         tracing::debug!(interface = %cable.name, address = %cable.address, "answering discovery");
         let task =
             AbortOnDropHandle::new(tokio::spawn(answer(self.answerer.clone(), cable, socket)));
@@ -174,6 +187,7 @@ impl Answerer {
         let key = PublicKey::from_bytes(question.claims().key);
         let ours = self.config.identity.public_key();
         if question.claims().address != from
+            || question.claims().invitation != self.config.invitation
             || key == ours
             || !(self.config.announce || (self.config.accepts)(&key))
         {
@@ -201,6 +215,7 @@ impl Answerer {
             host: self.host.clone(),
             asker_key: question.key,
             asker_address: question.address,
+            invitation: question.invitation.is_some(),
         };
         answer.encode(|text| sign(&self.config.identity, text))
     }
@@ -236,7 +251,9 @@ mod tests {
                 identity: Identity::generate().unwrap(),
                 accepts: Arc::new(move |key| *key == trusted),
                 announce,
+                invitation: None,
                 port: 7747,
+                asked_at: 7747,
                 only: None,
             },
             host: b"nas".to_vec(),
@@ -248,6 +265,7 @@ mod tests {
             nonce: Nonce(crate::trust::random::random_bytes()),
             key: *asker.public_key().as_bytes(),
             address: ASKER,
+            invitation: None,
         }
     }
 
@@ -294,6 +312,27 @@ mod tests {
         let datagram = signed(&question(&stranger), &stranger);
         assert_eq!(answer_of(&answerer(&asker, false), &datagram, ASKER), None);
         assert!(answer_of(&answerer(&asker, true), &datagram, ASKER).is_some());
+    }
+
+    #[test]
+    fn an_inviter_answers_anyone_who_asks_for_its_number_and_no_daemon_does() {
+        let (asker, stranger) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let mut answerer = answerer(&asker, true);
+        let ask = |answerer: &Answerer, number| {
+            let question = Question {
+                invitation: number,
+                ..question(&stranger)
+            };
+            let datagram = answer_of(answerer, &signed(&question, &stranger), ASKER)?;
+            let answer = Answer::decode(&datagram).unwrap().verified(is_by).unwrap();
+            Some(answer.invitation && answer.answers(&question))
+        };
+        assert_eq!(ask(&answerer, None), Some(false));
+        assert_eq!(ask(&answerer, Number::new(7)), None, "a daemon");
+        answerer.config.invitation = Number::new(7);
+        assert_eq!(ask(&answerer, Number::new(7)), Some(true));
+        assert_eq!(ask(&answerer, Number::new(8)), None);
+        assert_eq!(ask(&answerer, None), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 use nicstripe_link::{Changes, Interface, InterfaceKind, LeftOut, multicast_sender};
 use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
+    invitation::Number,
     name::escaped,
 };
 use parking_lot::Mutex;
@@ -115,15 +116,41 @@ impl Search {
         peers: &Peers,
         options: SearchOptions,
     ) -> Result<Self, Error> {
-        Self::for_key(identity, peers, options, None)
+        Self::with_target(identity, peers, options, Target::default())
     }
 
-    /// Like `start`, but returns only answers signed by `only` if it is given.
+    /// Like `start`, but returns only answers signed by `key`.
     pub(crate) fn for_key(
         identity: &Identity,
         peers: &Peers,
         options: SearchOptions,
-        only: Option<PublicKey>,
+        key: PublicKey,
+    ) -> Result<Self, Error> {
+        let target = Target {
+            key: Some(key),
+            ..Target::default()
+        };
+        Self::with_target(identity, peers, options, target)
+    }
+
+    /// Like `start`, but asks for the inviter with this number, with any key.
+    pub(crate) fn for_invitation(
+        identity: &Identity,
+        options: SearchOptions,
+        number: Number,
+    ) -> Result<Self, Error> {
+        let target = Target {
+            invitation: Some(number),
+            ..Target::default()
+        };
+        Self::with_target(identity, &Peers::default(), options, target)
+    }
+
+    fn with_target(
+        identity: &Identity,
+        peers: &Peers,
+        options: SearchOptions,
+        target: Target,
     ) -> Result<Self, Error> {
         Error::require_runtime()?;
         let interfaces = local::listed()?;
@@ -137,7 +164,7 @@ impl Search {
             verifier: Arc::new(AnswerVerifier {
                 identity: identity.clone(),
                 peers: peers.clone(),
-                only,
+                target,
             }),
             deadline: Instant::now() + options.duration,
             options: options.clone(),
@@ -390,6 +417,7 @@ fn send_question(
         nonce: Nonce(crate::trust::random::random_bytes()),
         key,
         address: cable.address,
+        invitation: verifier.target.invitation,
     };
     let Some(datagram) = question.encode(|text| sign(&verifier.identity, text)) else {
         return;
@@ -434,11 +462,20 @@ impl Questions {
     }
 }
 
-/// Receiver of answers: the client's identity, its peers, and the key that it searches for.
+/// Restriction of a search. By default it finds all daemons.
+#[derive(Debug, Clone, Copy, Default)]
+struct Target {
+    /// Only key whose answers are returned; `None` for any.
+    key: Option<PublicKey>,
+    /// Number of the invitation to ask for; `None` for daemons.
+    invitation: Option<Number>,
+}
+
+/// Receiver of answers: the client's identity, its peers, and the target of its search.
 struct AnswerVerifier {
     identity: Identity,
     peers: Peers,
-    only: Option<PublicKey>,
+    target: Target,
 }
 
 impl AnswerVerifier {
@@ -455,7 +492,7 @@ impl AnswerVerifier {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
         let is_expected =
-            key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
+            key != self.identity.public_key() && self.target.key.is_none_or(|only| only == key);
         if !is_expected || answer.claims().address != *from.ip() {
             return None;
         }
@@ -553,6 +590,7 @@ mod tests {
             nonce: Nonce([4; 32]),
             key: *identity.public_key().as_bytes(),
             address: OURS,
+            invitation: None,
         };
         let mut questions = Questions::new(Instant::now());
         questions.remember(question.clone(), Instant::now());
@@ -560,7 +598,7 @@ mod tests {
             verifier: AnswerVerifier {
                 identity,
                 peers,
-                only: None,
+                target: Target::default(),
             },
             daemon,
             questions,
@@ -580,6 +618,7 @@ mod tests {
                 host: b"n\x1bs".to_vec(),
                 asker_key: self.question.key,
                 asker_address: OURS,
+                invitation: false,
             }
         }
 
@@ -671,15 +710,31 @@ mod tests {
     fn only_the_wanted_key_is_heard_and_never_our_own() {
         let mut scene = scene(true);
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
-        scene.verifier.only = Some(PublicKey::from_bytes([1; 32]));
+        scene.verifier.target.key = Some(PublicKey::from_bytes([1; 32]));
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
-        scene.verifier.only = None;
+        scene.verifier.target.key = None;
         let own = Answer {
             key: *scene.verifier.identity.public_key().as_bytes(),
             ..answer
         };
         let identity = scene.verifier.identity.clone();
         assert_eq!(scene.hear(&own, &identity, THEIRS), None);
+    }
+
+    #[test]
+    fn an_answer_to_a_question_with_a_number_is_an_inviters() {
+        let mut scene = scene(false);
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        scene.question.invitation = Number::new(7);
+        let question = scene.question.clone();
+        scene.questions = Questions::new(Instant::now());
+        scene.questions.remember(question, Instant::now());
+        assert_eq!(scene.hear(&answer, &daemon, THEIRS), None, "a daemon's");
+        let invited = Answer {
+            invitation: true,
+            ..answer
+        };
+        assert!(scene.hear(&invited, &daemon, THEIRS).is_some());
     }
 
     #[test]

@@ -27,7 +27,10 @@ mod tests {
     use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
 
     use base64::{Engine as _, engine::general_purpose::STANDARD};
-    use nicstripe_proto::discovery::{Answer, Nonce, Question};
+    use nicstripe_proto::{
+        discovery::{Answer, Nonce, Question},
+        invitation::Number,
+    };
 
     use super::*;
 
@@ -75,6 +78,7 @@ mod tests {
             nonce: Nonce([0x11; 32]),
             key: asker_key,
             address: "fe80::1".parse().unwrap(),
+            invitation: None,
         };
         let datagram = question.encode(|text| sign(&asker, text)).unwrap();
         let expected = "93c03bdfd293bbb1d2e67e340f2387b8da4b3bdc27f8ae7bfa42604012cae286\
@@ -95,6 +99,7 @@ mod tests {
             host: b"nas".to_vec(),
             asker_key,
             asker_address: "fe80::1".parse().unwrap(),
+            invitation: false,
         };
         let datagram = answer.encode(|text| sign(&daemon, text)).unwrap();
         let expected = "a6a95c70ab6397a22e0798d1802da1ce71da389fa6fb4419700d9bfd5c852997\
@@ -104,6 +109,37 @@ mod tests {
             Answer::decode(&datagram).unwrap().verified(is_by),
             Some(answer)
         );
+    }
+
+    #[test]
+    fn datagrams_of_an_invitation_are_signed_as_another_implementation_signs_them() {
+        let (asker, inviter) = (identity(1), identity(2));
+        let question = Question {
+            nonce: Nonce([0x11; 32]),
+            key: *asker.public_key().as_bytes(),
+            address: "fe80::1".parse().unwrap(),
+            invitation: Number::new(7),
+        };
+        let datagram = question.encode(|text| sign(&asker, text)).unwrap();
+        let expected = "1f41bd326db8134c5a1e4fb4cc495e99897cf7c788950dbfeed8695062ded515\
+                        245cda035d54fbff172aa3ffcf9f14c1e3ffe8ce9e0bc180d37b679f145ba00f";
+        assert_eq!(hex(&datagram[224..]), expected);
+        let answer = Answer {
+            nonce: question.nonce,
+            key: *inviter.public_key().as_bytes(),
+            address: "fe80::2".parse().unwrap(),
+            port: 7746,
+            index: 3,
+            interface: b"eth1".to_vec(),
+            host: b"nas".to_vec(),
+            asker_key: question.key,
+            asker_address: question.address,
+            invitation: true,
+        };
+        let datagram = answer.encode(|text| sign(&inviter, text)).unwrap();
+        let expected = "737fbe12184cf5f3193171366cdf0780d2972d9abaa2314495c699c94f208421\
+                        9c2f6dc6f7413776af658abad7282a6830528cf1865b2e334d3d22d6f03fe207";
+        assert_eq!(hex(&datagram[224..]), expected);
     }
 
     #[test]

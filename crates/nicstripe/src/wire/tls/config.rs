@@ -5,11 +5,11 @@
 //! | version | TLS 1.3 only |
 //! | cipher | AES-256-GCM; ChaCha20-Poly1305 if either end's processor has no AES instructions |
 //! | key exchange | X25519MLKEM768 only: a recording made today stays unreadable to a quantum computer, for 0.07 ms more a handshake |
-//! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always |
-//! | application protocol | [`ALPN`], always |
+//! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always; any key for an invitation, which proves a code instead |
+//! | application protocol | [`ALPN`], always; [`INVITATION_ALPN`] for an invitation |
 //! | never | tickets, resumption, early data, compression, renegotiation, server names |
 
-use std::{fmt, iter, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -32,21 +32,58 @@ pub(crate) type KeyFilter = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
 /// TLS configuration of the connecting end. Cheap to clone; serves any number of connections.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientTls(pub(super) ClientConfig);
+pub(crate) struct ClientTls(pub(super) ClientConfig, pub(super) Family);
 
 /// TLS configuration of the accepting end. Cheap to clone; serves any number of connections.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerTls(pub(super) ServerConfig);
+pub(crate) struct ServerTls(pub(super) ServerConfig, pub(super) Family);
+
+/// Family of ALPN names. No end accepts names of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Sessions between peers whose keys are trusted.
+    Session,
+    /// Invitations, between any keys.
+    Invitation,
+}
+
+impl Family {
+    /// Returns true if an ALPN name belongs to this family, in any version.
+    pub(super) fn has(self, name: &[u8]) -> bool {
+        name.starts_with(match self {
+            Self::Session => b"nicstripe/",
+            Self::Invitation => b"nicstripe-pair/",
+        })
+    }
+
+    /// Returns the ALPN name of this version.
+    pub(super) fn name(self) -> &'static [u8] {
+        match self {
+            Self::Session => ALPN,
+            Self::Invitation => INVITATION_ALPN,
+        }
+    }
+}
 
 impl ClientTls {
     /// Creates a configuration that presents `identity`, and accepts servers whose key passes
     /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
-        Self::with_aes(identity, accepts, has_aes())
+        Self::with_aes(identity, accepts, Family::Session, has_aes())
+    }
+
+    /// Like `new`, for joining an invitation. No daemon accepts such a connection.
+    pub(crate) fn for_invitation(identity: &Identity, accepts: KeyFilter) -> Self {
+        Self::with_aes(identity, accepts, Family::Invitation, has_aes())
     }
 
     /// Like `new`, for a processor with or without AES instructions.
-    pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
+    pub(super) fn with_aes(
+        identity: &Identity,
+        accepts: KeyFilter,
+        family: Family,
+        has_aes: bool,
+    ) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
         let mut config = ClientConfig::builder_with_provider(crypto)
@@ -57,13 +94,13 @@ impl ClientTls {
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
                 identity.certified_key(),
             )));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![family.name().to_vec()];
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
         config.enable_early_data = false;
         // Needed by the record layer of this crate: see `record`.
         config.enable_secret_extraction = true;
-        Self(config)
+        Self(config, family)
     }
 }
 
@@ -80,21 +117,35 @@ impl ServerTls {
     /// Creates a configuration that presents `identity`, and accepts clients whose key passes
     /// `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
-        Self::with_aes(identity, accepts, has_aes())
+        Self::with_aes(identity, accepts, Family::Session, has_aes())
+    }
+
+    /// Like `new`, for the connections of an invitation: accepts any key, and no connection of a
+    /// session.
+    pub(crate) fn for_invitation(identity: &Identity) -> Self {
+        Self::with_aes(identity, Arc::new(|_| true), Family::Invitation, has_aes())
     }
 
     /// Like `new`, for a processor with or without AES instructions.
-    pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
+    pub(super) fn with_aes(
+        identity: &Identity,
+        accepts: KeyFilter,
+        family: Family,
+        has_aes: bool,
+    ) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
         let mut config = ServerConfig::builder_with_provider(crypto)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider made here has TLS 1.3 suites")
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(OwnKey(identity.certified_key())));
-        // Another version is refused in the greeting, where both ends learn which it is.
-        let others = (0..=MOST_VERSIONS).map(|version| format!("nicstripe/{version}").into_bytes());
-        config.alpn_protocols = iter::once(ALPN.to_vec()).chain(others).collect();
+            .with_cert_resolver(Arc::new(OwnKey(identity.certified_key(), family)));
+        config.alpn_protocols = vec![family.name().to_vec()];
+        if family == Family::Session {
+            // Another version is refused in the greeting, where both ends learn which it is.
+            let other = |version| format!("nicstripe/{version}").into_bytes();
+            config.alpn_protocols.extend((0..=MOST_VERSIONS).map(other));
+        }
         // Tickets would be harmful: a client that writes, closes and never reads them sends RST,
         // and our last reads fail.
         config.send_tls13_tickets = 0;
@@ -104,7 +155,7 @@ impl ServerTls {
         config.ignore_client_order = !has_aes;
         // Needed by the record layer of this crate: see `record`.
         config.enable_secret_extraction = true;
-        Self(config)
+        Self(config, family)
     }
 }
 
@@ -256,14 +307,14 @@ impl ClientCertVerifier for PinnedKeys {
     }
 }
 
-/// Certificate resolver of a server: presents its key to clients that name the ALPN protocol, and
-/// nothing to scanners.
+/// Certificate resolver of a server: presents its key to clients that name an ALPN protocol of its
+/// family, and nothing to scanners.
 #[derive(Debug)]
-struct OwnKey(Arc<CertifiedKey>);
+struct OwnKey(Arc<CertifiedKey>, Family);
 
 impl ResolvesServerCert for OwnKey {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let ours = hello.alpn()?.any(|name| name.starts_with(ALPN_FAMILY));
+        let ours = hello.alpn()?.any(|name| self.1.has(name));
         ours.then(|| Arc::clone(&self.0))
     }
 
@@ -308,9 +359,10 @@ fn has_aes() -> bool {
     }
 }
 
-/// ALPN name of this version of the protocol (RFC 7301), the only one that a client offers.
+/// ALPN name of this version of the protocol (RFC 7301), the only one that a client of a session
+/// offers.
 pub(crate) const ALPN: &[u8] = b"nicstripe/1";
-/// Common prefix of the [`ALPN`] names of all versions.
-pub(super) const ALPN_FAMILY: &[u8] = b"nicstripe/";
+/// ALPN name of an invitation's connection.
+pub(crate) const INVITATION_ALPN: &[u8] = b"nicstripe-pair/1";
 /// Last version of the protocol whose name a server accepts.
 const MOST_VERSIONS: u8 = 99;

@@ -30,7 +30,7 @@ pub(crate) enum TlsError {
     /// The first bytes received are not TLS.
     #[error("peer does not speak TLS")]
     NotTls(#[source] RecordError),
-    /// The peer speaks TLS, but not the ALPN protocol of nicstripe.
+    /// The peer speaks TLS, but not the required ALPN protocol.
     #[error("peer speaks TLS, but not {:?}", str::from_utf8(super::config::ALPN).unwrap_or_default())]
     OtherProtocol,
     /// The peer does not speak TLS 1.3 with the required parameters.

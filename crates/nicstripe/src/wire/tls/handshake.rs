@@ -9,7 +9,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{CommonState, ConnectionTrafficSecrets, Error};
 
-use super::config::{ALPN_FAMILY, ClientTls, ServerTls};
+use super::config::{ClientTls, Family, ServerTls};
 use super::error::TlsError;
 use super::exporter::ExporterSecret;
 use super::record::{Opener, Sealer, SendBuffer, record_len};
@@ -17,6 +17,7 @@ use crate::trust::PublicKey;
 
 pub(super) struct Handshake {
     connection: Connection,
+    family: Family,
     exporter: Arc<ExporterSecret>,
     /// Number of bytes at the front of the caller's buffer that rustls has already processed and
     /// still needs.
@@ -56,7 +57,7 @@ impl Handshake {
             ServerName::try_from("nicstripe").map_err(|_| TlsError::Unusable("no server name"))?;
         let connection = UnbufferedClientConnection::new(Arc::new(config), name)
             .map_err(TlsError::from_handshake)?;
-        let mut handshake = Self::new(Connection::Client(Box::new(connection)), exporter);
+        let mut handshake = Self::new(Connection::Client(Box::new(connection)), tls.1, exporter);
         handshake.receive(&mut [], out)?;
         Ok(handshake)
     }
@@ -69,13 +70,15 @@ impl Handshake {
             UnbufferedServerConnection::new(Arc::new(config)).map_err(TlsError::from_handshake)?;
         Ok(Self::new(
             Connection::Server(Box::new(connection)),
+            tls.1,
             exporter,
         ))
     }
 
-    fn new(connection: Connection, exporter: Arc<ExporterSecret>) -> Self {
+    fn new(connection: Connection, family: Family, exporter: Arc<ExporterSecret>) -> Self {
         Self {
             connection,
+            family,
             exporter,
             seen: 0,
             spoke: false,
@@ -131,7 +134,7 @@ impl Handshake {
     /// Extracts the keys, the peer's key and the exporter secret of a complete handshake.
     pub(super) fn finish(self) -> Result<Established, TlsError> {
         let state = self.connection.state();
-        let is_ours = |name: &[u8]| name.starts_with(ALPN_FAMILY);
+        let is_ours = |name: &[u8]| self.family.has(name);
         if !state.alpn_protocol().is_some_and(is_ours) {
             return Err(TlsError::OtherProtocol);
         }

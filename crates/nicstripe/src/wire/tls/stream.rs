@@ -248,10 +248,6 @@ impl TlsStream {
     }
 
     /// Returns 32 secret bytes unique to this connection; see [`Tls::binding`].
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "pairing will bind its exchange to this")
-    )]
     pub(crate) fn binding(&self) -> Result<[u8; 32], TlsError> {
         self.tls
             .binding()

@@ -4,6 +4,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, DigitallySignedStruct, Error, SignatureScheme};
 
+use super::super::config::Family;
 use super::super::record::{MAX_RECORD, RecordError, record_len};
 use super::*;
 
@@ -161,6 +162,25 @@ fn only_our_protocol_is_spoken_in_whatever_version() {
 }
 
 #[test]
+fn an_end_of_a_session_and_one_of_an_invitation_refuse_each_other() {
+    let cast = Cast::new();
+    let any = || only(cast.server.public_key());
+    let joiner = ClientTls::for_invitation(&cast.client, any());
+    let inviter = ServerTls::for_invitation(&cast.server);
+    let mut pair = Pair::new(&joiner, &inviter);
+    pair.server_reads().unwrap();
+    pair.client_reads().unwrap();
+    for (client, server) in [
+        (&joiner, &cast.server_tls()),
+        (&cast.client_tls(), &inviter),
+    ] {
+        let mut pair = Pair::new(client, server);
+        assert!(pair.server_reads().is_err());
+        assert!(pair.to_client.is_empty(), "no byte");
+    }
+}
+
+#[test]
 fn a_server_that_ignores_the_protocol_name_is_refused() {
     let cast = Cast::new();
     let mut server = cast.server_tls();
@@ -302,8 +322,18 @@ fn the_weaker_processor_chooses_the_cipher() {
         (true, false, true),
         (false, false, true),
     ] {
-        let client = ClientTls::with_aes(&cast.client, only(cast.server.public_key()), client_aes);
-        let server = ServerTls::with_aes(&cast.server, only(cast.client.public_key()), server_aes);
+        let client = ClientTls::with_aes(
+            &cast.client,
+            only(cast.server.public_key()),
+            Family::Session,
+            client_aes,
+        );
+        let server = ServerTls::with_aes(
+            &cast.server,
+            only(cast.client.public_key()),
+            Family::Session,
+            server_aes,
+        );
         let mut pair = Pair::new(&client, &server);
         pair.server_reads().unwrap();
         // ServerHello: header 5 + 4, version 2, random 32, session id 1 + 32, then the suite (RFC

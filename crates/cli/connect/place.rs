@@ -1,0 +1,315 @@
+//! Where a peer is, as typed: a daemon's host, or a machine that ssh reaches.
+//!
+//! | typed | meaning |
+//! | --- | --- |
+//! | `host` | the daemon there; if none answers and `host` is no trusted peer, ssh |
+//! | `nicstripe://host[:port]` | the daemon there |
+//! | `user@host`, `ssh://[user@]host[:port]` | ssh, which starts this program there |
+
+use std::{fmt, str::FromStr};
+
+use nicstripe::escaped;
+
+use crate::text::invocation::Invocation;
+use crate::{
+    failure::{CommandError, exit::Exit},
+    text::shown,
+};
+
+/// Where a peer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) via: Via,
+    /// Host name or address, without brackets.
+    pub(crate) host: String,
+    /// TCP port in a URL: the daemon's, or that of ssh.
+    pub(crate) port: Option<u16>,
+}
+
+/// How a peer is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// The daemon; ssh if none answers at a host that is no trusted peer.
+    Either,
+    /// The daemon.
+    Daemon,
+    /// ssh, as this user; `None` for the one that ssh chooses.
+    Ssh { user: Option<String> },
+}
+
+impl Place {
+    pub(crate) fn is_ssh(&self) -> bool {
+        matches!(self.via, Via::Ssh { .. })
+    }
+
+    /// Returns the same host, reached by ssh.
+    pub(super) fn by_ssh(&self) -> Self {
+        match &self.via {
+            Via::Ssh { .. } => self.clone(),
+            Via::Either | Via::Daemon => Self {
+                via: Via::Ssh { user: None },
+                host: self.host.clone(),
+                port: None,
+            },
+        }
+    }
+
+    /// Parses the text before a colon, or all of an argument: `host` or `user@host`. `whole` is the
+    /// argument, for errors.
+    pub(super) fn parse_host(host: &[u8], whole: &[u8]) -> Result<Self, PlaceError> {
+        let wrong = || no_host(whole);
+        let text = str::from_utf8(host).map_err(|_| wrong())?;
+        let (via, host) = match text.rsplit_once('@') {
+            Some((user, host)) => (ssh_as(user, whole)?, host),
+            None => (Via::Either, text),
+        };
+        let plain = |c: char| c.is_alphanumeric() || "-._:%".contains(c);
+        // ssh would take it as an option.
+        let is_option = via != Via::Either && host.starts_with('-');
+        match !host.is_empty() && !is_option && host.chars().all(plain) {
+            true => Ok(Self {
+                via,
+                host: host.to_owned(),
+                port: None,
+            }),
+            false => Err(wrong()),
+        }
+    }
+
+    /// Parses the part of a URL between `SCHEME://` and the path.
+    pub(super) fn parse_authority(
+        scheme: Scheme,
+        authority: &[u8],
+        whole: &[u8],
+    ) -> Result<Self, PlaceError> {
+        let at = authority.iter().rposition(|byte| *byte == b'@');
+        let (user, authority) = match at {
+            Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
+            None => (None, authority),
+        };
+        let via = match (scheme, user) {
+            (Scheme::Ssh, None) => Via::Ssh { user: None },
+            (Scheme::Ssh, Some(user)) => {
+                ssh_as(str::from_utf8(user).map_err(|_| no_host(whole))?, whole)?
+            }
+            (Scheme::Nicstripe, None) => Via::Daemon,
+            (Scheme::Nicstripe, Some(_)) => {
+                return Err(PlaceError::UserOfDaemon {
+                    text: escaped(whole),
+                });
+            }
+        };
+        let (host, port) = split_port(authority, whole)?;
+        let parsed = Self::parse_host(host, whole)?;
+        if via != Via::Daemon && parsed.host.starts_with('-') {
+            return Err(no_host(whole));
+        }
+        Ok(Self {
+            via,
+            // RFC 6874 encodes the percent sign of the zone as %25; users type %.
+            host: parsed.host.replace("%25", "%"),
+            port,
+        })
+    }
+}
+
+/// Prints the place as typed, but for a scheme and a port.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Via::Ssh { user: Some(user) } = &self.via {
+            write!(f, "{user}@")?;
+        }
+        f.write_str(&self.host)
+    }
+}
+
+/// Parses a whole argument: a host, `user@host`, or a URL without a path.
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let whole = text.as_bytes();
+        let url = text
+            .split_once("://")
+            .and_then(|(scheme, rest)| Some((Scheme::parse(scheme.as_bytes())?, rest)));
+        match url {
+            Some((scheme, rest)) => {
+                let authority = rest.strip_suffix('/').unwrap_or(rest);
+                Self::parse_authority(scheme, authority.as_bytes(), whole)
+            }
+            None if text.contains('@') => Self::parse_host(whole, whole),
+            // The resolver decides what else is a host.
+            None => Ok(Self {
+                via: Via::Either,
+                host: text.to_owned(),
+                port: None,
+            }),
+        }
+    }
+}
+
+/// Scheme of a URL of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Nicstripe,
+    Ssh,
+}
+
+impl Scheme {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        match text {
+            b"nicstripe" => Some(Self::Nicstripe),
+            b"ssh" => Some(Self::Ssh),
+            _ => None,
+        }
+    }
+}
+
+fn ssh_as(user: &str, whole: &[u8]) -> Result<Via, PlaceError> {
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || ":/%".contains(c);
+    match user.is_empty() || user.starts_with('-') || user.contains(is_odd) {
+        true => Err(PlaceError::User {
+            user: shown(user),
+            text: escaped(whole),
+        }),
+        false => Ok(Via::Ssh {
+            user: Some(user.to_owned()),
+        }),
+    }
+}
+
+fn split_port<'a>(
+    authority: &'a [u8],
+    whole: &[u8],
+) -> Result<(&'a [u8], Option<u16>), PlaceError> {
+    let (host, port) = match authority.strip_prefix(b"[") {
+        Some(rest) => {
+            let end = rest
+                .iter()
+                .position(|byte| *byte == b']')
+                .ok_or_else(|| no_host(whole))?;
+            (&rest[..end], &rest[end + 1..])
+        }
+        None => authority.split_at(
+            authority
+                .iter()
+                .position(|byte| *byte == b':')
+                .unwrap_or(authority.len()),
+        ),
+    };
+    let Some(digits) = port.strip_prefix(b":") else {
+        return if port.is_empty() {
+            Ok((host, None))
+        } else {
+            Err(no_host(whole))
+        };
+    };
+    match number(digits).filter(|port| *port != 0) {
+        Some(port) => Ok((host, Some(port))),
+        None => Err(PlaceError::Port {
+            text: escaped(digits),
+        }),
+    }
+}
+
+pub(super) fn number(digits: &[u8]) -> Option<u16> {
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+pub(super) fn no_host(whole: &[u8]) -> PlaceError {
+    PlaceError::Host {
+        text: escaped(whole),
+    }
+}
+
+/// Error of parsing where a peer is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// The text is not a host name or address.
+    #[error("no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
+    Host { text: String },
+    /// The text before the `@` is not a user.
+    #[error("\"{user}\" is not a user in \"{text}\": expected USER@HOST, which is reached by ssh")]
+    User { user: String, text: String },
+    /// Daemons know keys, not users.
+    #[error("\"{text}\" has a user: expected nicstripe://HOST[:PORT]/PATH, or ssh:// to log in")]
+    UserOfDaemon { text: String },
+    /// The port in a URL is not a TCP port.
+    #[error("\"{text}\" is not a port: expected 1 to 65535")]
+    Port {
+        /// Text that was expected to be a port.
+        text: String,
+    },
+}
+
+impl CommandError for PlaceError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+
+    fn hint(&self, _: &Invocation) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ssh(user: &str, host: &str, port: Option<u16>) -> Place {
+        let user = (!user.is_empty()).then(|| user.to_owned());
+        Place {
+            via: Via::Ssh { user },
+            host: host.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn a_peer_is_a_daemon_or_a_machine_of_ssh() {
+        let plain = |via: Via, host: &str, port| Place {
+            via,
+            host: host.into(),
+            port,
+        };
+        for (text, place) in [
+            ("nas", plain(Via::Either, "nas", None)),
+            ("fe80::1%eth1", plain(Via::Either, "fe80::1%eth1", None)),
+            ("nicstripe://nas", plain(Via::Daemon, "nas", None)),
+            ("nicstripe://nas:99/", plain(Via::Daemon, "nas", Some(99))),
+            (
+                "nicstripe://[fe80::1%25eth1]:99",
+                plain(Via::Daemon, "fe80::1%eth1", Some(99)),
+            ),
+            ("me@nas", ssh("me", "nas", None)),
+            ("me@corp@nas", ssh("me@corp", "nas", None)),
+            ("ssh://nas", ssh("", "nas", None)),
+            ("ssh://me@nas:2222/", ssh("me", "nas", Some(2222))),
+            ("ssh://me@[fd00::2]:22", ssh("me", "fd00::2", Some(22))),
+        ] {
+            assert_eq!(text.parse(), Ok(place), "{text}");
+        }
+        assert_eq!(ssh("me", "nas", Some(22)).to_string(), "me@nas");
+    }
+
+    #[test]
+    fn nothing_typed_becomes_an_option_of_ssh() {
+        for text in [
+            "-oProxyCommand=x@nas",
+            "me@-oProxyCommand=x",
+            "ssh://-oProxyCommand=x",
+            "ssh://-l@nas",
+            "ssh://me:secret@nas",
+            "me:secret@nas",
+            "@nas",
+            "me@",
+            "a b@nas",
+            "me@nas$(x)",
+            "ssh://nas/path",
+            "ssh://nas:0",
+            "nicstripe://me@nas",
+        ] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Bootstrap of a session over ssh: what a client and the program that ssh starts for it tell each
+//! other, before the data takes the cables.
+//!
+//! Each side sends one message with its one-time key. ssh authenticates both and hides them, so
+//! each side then trusts exactly the key that it was told. Neither message grants more than the ssh
+//! login already does.
+
+use std::net::IpAddr;
+
+use minicbor::{Decode, Encode};
+
+use crate::wire::message::{MAX_ROOT, PeerInterface};
+
+/// Maximum length of an encoded [`Request`] or [`Reply`] in bytes.
+pub const MAX_MESSAGE: usize = 256 << 10;
+
+/// Maximum number of home directories or tunnel targets in a [`Request`].
+pub const MOST_NAMES: usize = 64;
+
+/// First message: what the client is and needs.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Request {
+    /// Protocol [`VERSION`](crate::message::VERSION) of the client.
+    #[n(0)]
+    pub version: u32,
+    /// Version of the client's program, for messages.
+    #[n(1)]
+    pub program: String,
+    /// One-time Ed25519 public key of the client, the only one that may connect.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub key: [u8; 32],
+    /// User and machine of the client, such as `me@laptop`. The same for each of its runs, so that
+    /// an interrupted copy resumes although the keys are new.
+    #[n(3)]
+    pub origin: String,
+    /// True if names are relative to the root of the file system, false for the home directory.
+    #[n(4)]
+    pub from_root: bool,
+    /// TCP services that the client wants to reach from there.
+    #[n(5)]
+    pub dial: Vec<String>,
+    /// Users whose home directories the client wants to know.
+    #[n(6)]
+    pub homes: Vec<String>,
+    /// Port to listen at, to which ssh forwards a port of the client at 127.0.0.1; `None` if the data
+    /// may not go through ssh.
+    #[n(7)]
+    pub through_ssh: Option<u16>,
+}
+
+/// Answer: where the client can connect, and with which key.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Reply {
+    /// Protocol [`VERSION`](crate::message::VERSION) of the program there.
+    #[n(0)]
+    pub version: u32,
+    /// Version of the program there, for messages.
+    #[n(1)]
+    pub program: String,
+    /// One-time Ed25519 public key of the program there.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub key: [u8; 32],
+    /// TCP port that it listens at on every interface.
+    #[n(3)]
+    pub port: u16,
+    /// Its interfaces, as in a [`Welcome`](crate::message::Welcome).
+    #[n(4)]
+    pub interfaces: Vec<PeerInterface>,
+    /// Address at which the ssh connection arrived; `None` if unknown.
+    #[n(5)]
+    pub reached: Option<IpAddr>,
+    /// Absolute path of the user's home directory.
+    #[cbor(n(6), with = "minicbor::bytes")]
+    pub home: Vec<u8>,
+    /// Home directories in the order of [`Request::homes`]; empty for an unknown user.
+    #[n(7)]
+    pub homes: Vec<Path>,
+    /// Why it cannot serve; `None` if it does.
+    #[n(8)]
+    pub failure: Option<String>,
+}
+
+/// Absolute path; empty if unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Path(#[cbor(n(0), with = "minicbor::bytes")] pub Vec<u8>);
+
+/// A bootstrap message is malformed or exceeds a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed bootstrap message")]
+pub struct Malformed;
+
+impl Request {
+    /// Encodes the message.
+    pub fn encode(&self) -> Vec<u8> {
+        encoded(self)
+    }
+
+    /// Decodes a message. Ignores keys of later versions.
+    ///
+    /// # Errors
+    ///
+    /// It is malformed, or has more than [`MOST_NAMES`] homes or targets.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let request: Self = decoded(bytes)?;
+        let is_bounded = request.dial.len() <= MOST_NAMES && request.homes.len() <= MOST_NAMES;
+        is_bounded.then_some(request).ok_or(Malformed)
+    }
+}
+
+impl Reply {
+    /// Encodes the message.
+    pub fn encode(&self) -> Vec<u8> {
+        encoded(self)
+    }
+
+    /// Decodes a message. Ignores keys of later versions.
+    ///
+    /// # Errors
+    ///
+    /// It is malformed, or has a path longer than [`MAX_ROOT`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let reply: Self = decoded(bytes)?;
+        let homes = reply.homes.iter().map(|Path(home)| home);
+        let is_bounded = reply.homes.len() <= MOST_NAMES
+            && homes
+                .chain([&reply.home])
+                .all(|home| home.len() <= MAX_ROOT);
+        is_bounded.then_some(reply).ok_or(Malformed)
+    }
+}
+
+fn encoded<T: Encode<()>>(message: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to a Vec cannot fail.
+    let _ = minicbor::encode(message, &mut bytes);
+    bytes
+}
+
+fn decoded<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<T, Malformed> {
+    if bytes.len() > MAX_MESSAGE {
+        return Err(Malformed);
+    }
+    let mut decoder = minicbor::Decoder::new(bytes);
+    let message = decoder.decode().map_err(|_| Malformed)?;
+    match decoder.position() == bytes.len() {
+        true => Ok(message),
+        false => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn request() -> Request {
+        Request {
+            version: 1,
+            program: "0.1.0".into(),
+            key: [7; 32],
+            origin: "me@laptop".into(),
+            from_root: false,
+            dial: vec!["localhost:22".into()],
+            homes: vec!["bob".into()],
+            through_ssh: Some(9),
+        }
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_was_written_and_no_part_of_it_is() {
+        let bytes = request().encode();
+        assert_eq!(Request::decode(&bytes), Ok(request()));
+        for end in 0..bytes.len() {
+            assert_eq!(Request::decode(&bytes[..end]), Err(Malformed), "{end}");
+        }
+        assert_eq!(
+            Request::decode(&[&bytes[..], &[0]].concat()),
+            Err(Malformed)
+        );
+        let reply = Reply {
+            version: 1,
+            program: "0.1.0".into(),
+            key: [8; 32],
+            port: 7748,
+            interfaces: vec![PeerInterface::new("eth0", 2)],
+            reached: Some(IpAddr::from([10, 0, 0, 2])),
+            home: b"/home/me".to_vec(),
+            homes: vec![Path(Vec::new())],
+            failure: None,
+        };
+        assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+    }
+
+    #[test]
+    fn what_exceeds_a_limit_is_malformed() {
+        let names = |count: usize| Request {
+            homes: vec!["u".into(); count],
+            ..request()
+        };
+        assert!(Request::decode(&names(MOST_NAMES).encode()).is_ok());
+        assert_eq!(
+            Request::decode(&names(MOST_NAMES + 1).encode()),
+            Err(Malformed)
+        );
+        let long = Request {
+            origin: "o".repeat(MAX_MESSAGE),
+            ..request()
+        };
+        assert_eq!(Request::decode(&long.encode()), Err(Malformed));
+    }
+
+    #[test]
+    fn keys_of_later_versions_are_ignored() {
+        let mut bytes = request().encode();
+        assert_eq!(bytes[0], 0xa8, "a map of 8 keys");
+        bytes[0] = 0xa9;
+        bytes.extend([0x18, 99, 0xf6]);
+        assert_eq!(Request::decode(&bytes), Ok(request()));
+    }
+}

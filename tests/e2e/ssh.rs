@@ -1,0 +1,328 @@
+//! Tests of peers that ssh reaches. A script stands for ssh: it runs the command at the other side,
+//! as sshd would. The real one is in `tests/netns`.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use nicstripe_testkit::{Outcome, Process, Side, content, number};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Two machines without keys or daemon, and an ssh between them.
+struct Machines {
+    here: Side,
+    there: Side,
+    ssh: PathBuf,
+}
+
+/// Starts the shell of the user there. `{}` stands for a command before.
+const SSH: &str = r#"#!/bin/sh
+# Options of ssh, then the host, then the command.
+while :; do case $1 in -T) shift ;; -p | -l | -L) shift 2 ;; *) break ;; esac; done
+shift
+cd THERE && export HOME=THERE NICSTRIPE_HOME=KEYS PATH=PROGRAMS:/usr/bin:/bin SSH_CONNECTION='127.0.0.1 5022 127.0.0.1 22'
+BEFORE
+exec sh -c "$1"
+"#;
+
+impl Machines {
+    fn new() -> Self {
+        let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+        Self::with("", program.parent().unwrap().to_str().unwrap())
+    }
+
+    /// `before` runs in the login shell before the command; `programs` is the PATH there.
+    fn with(before: &str, programs: &str) -> Self {
+        let (here, there) = (Side::here(), Side::here());
+        let ssh = here.home().join("ssh");
+        let script = SSH
+            .replace("THERE", there.files().to_str().unwrap())
+            .replace("KEYS", there.home().to_str().unwrap())
+            .replace("PROGRAMS", programs)
+            .replace("BEFORE", before);
+        fs::write(&ssh, script).unwrap();
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { here, there, ssh }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.here.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.env("NICSTRIPE_SSH", &self.ssh).args(arguments);
+        command
+    }
+
+    fn start(&self, arguments: &[&str]) -> Process {
+        Process::spawn(self.command(arguments))
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        self.start(arguments).finish()
+    }
+
+    /// Returns the processes that run at the other side, by the folder of their keys.
+    fn left(&self) -> Vec<u32> {
+        let keys = format!("NICSTRIPE_HOME={}", self.there.home().display());
+        let is_there = |id: &u32| {
+            let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            let mut words = environment.split(|byte| *byte == 0);
+            words.any(|word| word == keys.as_bytes())
+        };
+        let all = fs::read_dir("/proc").unwrap();
+        all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+            .filter(is_there)
+            .collect()
+    }
+
+    /// Asserts that the other side has no process and no file beside those named.
+    fn expect_nothing_left(&self, within: Duration) {
+        let begun = Instant::now();
+        while !self.left().is_empty() {
+            assert!(begun.elapsed() < within, "{:?}", self.left());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let keys = fs::read_dir(self.there.home()).unwrap();
+        assert_eq!(keys.count(), 0, "keys or state at the other side");
+    }
+}
+
+/// Bytes whose copy takes seconds at [`SLOW`].
+const LARGE: usize = 24 << 20;
+const SLOW: &str = "--bwlimit=6M";
+
+#[test]
+fn one_command_copies_there_and_back_and_leaves_nothing() {
+    let machines = Machines::new();
+    let bytes = content(3_000_000);
+    machines.here.write("a", &bytes);
+    let put = machines.run(&["cp", "a", "me@nas:"]).expect(0);
+    assert!(put.stderr.contains("a → me@nas:a"), "{put}");
+    machines.expect_nothing_left(Duration::from_secs(2));
+    assert_eq!(machines.there.read("a"), bytes);
+    machines.run(&["cp", "me@nas:a", "b"]).expect(0);
+    assert_eq!(machines.here.read("b"), bytes);
+    machines
+        .run(&["cp", "-r", "ssh://me@nas:22/~/", "tree/"])
+        .expect(0);
+    assert_eq!(machines.here.read("tree/a"), bytes);
+    machines
+        .run(&["cp", "me@nas:*", "globbed/", "--mkpath"])
+        .expect(0);
+    assert_eq!(machines.here.read("globbed/a"), bytes);
+    let piped = Process::spawn_fed(
+        machines.command(&["cp", "-", "me@nas:piped"]),
+        bytes.clone(),
+    );
+    piped.finish().expect(0);
+    assert_eq!(machines.there.read("piped"), bytes);
+    let listed = machines.run(&["links", "me@nas"]).expect(0);
+    assert!(listed.stdout.contains("lo → lo"), "{listed}");
+    machines.expect_nothing_left(Duration::from_secs(2));
+    assert!(
+        !machines.here.home().join("identity").exists(),
+        "no key is needed here"
+    );
+}
+
+#[test]
+fn paths_mean_what_they_mean_to_scp() {
+    let machines = Machines::new();
+    machines.here.write("a", b"a");
+    let home = machines.there.files();
+    let above = home.parent().unwrap();
+    let disk = Side::here();
+    symlink(disk.files(), home.join("disk")).unwrap();
+    for (typed, written) in [
+        ("me@nas:relative".to_owned(), home.join("relative")),
+        ("me@nas:~/tilde".to_owned(), home.join("tilde")),
+        ("me@nas:../above".to_owned(), above.join("above")),
+        (
+            format!("me@nas:{}/whole", above.display()),
+            above.join("whole"),
+        ),
+        (
+            format!("ssh://nas{}/url", above.display()),
+            above.join("url"),
+        ),
+        ("me@nas:disk/linked".to_owned(), disk.path("linked")),
+        (
+            format!("me@nas:{}/disk/far", home.display()),
+            disk.path("far"),
+        ),
+    ] {
+        let put = machines.run(&["cp", "a", &typed]).expect(0);
+        assert!(written.exists(), "{typed}: {put}");
+    }
+    machines
+        .run(&["cp", "a", "me@nas:~no-such-user/a"])
+        .expect(2)
+        .error(&["there is no user \"no-such-user\" on nas"]);
+}
+
+#[test]
+fn an_interrupted_copy_resumes_although_the_keys_are_new() {
+    let machines = Machines::new();
+    let bytes = content(LARGE);
+    machines.here.write("a", &bytes);
+    for (from, to) in [("a", "me@nas:b"), ("me@nas:b", "c")] {
+        let copy = machines.start(&["cp", SLOW, "--json-stream", from, to]);
+        copy.await_bytes(8 << 20);
+        copy.signal(Signal::INT);
+        copy.finish().expect(130);
+        machines.expect_nothing_left(Duration::from_secs(5));
+        let again = machines
+            .run(&["cp", "--json", from, to])
+            .expect(0)
+            .document();
+        assert!(number(&again, "resumed_bytes") > 1 << 20, "{again:#}");
+    }
+    assert_eq!(machines.here.read("c"), bytes);
+}
+
+#[test]
+fn a_killed_client_leaves_no_process_there() {
+    let machines = Machines::new();
+    machines.here.write("a", content(LARGE));
+    let copy = machines.start(&["cp", SLOW, "--json-stream", "a", "me@nas:"]);
+    copy.await_bytes(1 << 20);
+    assert_eq!(machines.left().len(), 1);
+    copy.kill();
+    machines.expect_nothing_left(Duration::from_secs(5));
+}
+
+#[test]
+fn without_a_client_ssh_server_says_who_starts_it() {
+    let machines = Machines::new();
+    let server = machines.start(&["ssh-server"]);
+    server
+        .finish()
+        .expect(2)
+        .error(&["ssh-server is started by ssh"]);
+}
+
+#[test]
+fn a_program_there_that_ends_ends_the_copy_at_once() {
+    let machines = Machines::new();
+    machines.here.write("a", content(LARGE));
+    let copy = machines.start(&["cp", SLOW, "--json-stream", "a", "me@nas:"]);
+    copy.await_bytes(1 << 20);
+    let there = i32::try_from(machines.left()[0]).unwrap();
+    let begun = Instant::now();
+    kill_process(Pid::from_raw(there).unwrap(), Signal::KILL).unwrap();
+    let ended = copy.finish();
+    let ended = ended
+        .expect(1)
+        .error(&["nas ended the session: its program has ended"]);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{ended}");
+}
+
+#[test]
+fn a_host_without_a_daemon_is_tried_by_ssh_and_a_trusted_peer_never() {
+    let machines = Machines::new();
+    machines.here.write("a", b"a");
+    let plain = machines
+        .run(&["cp", "a", "no-such-host.invalid:"])
+        .expect(0);
+    let said = "no daemon answers at no-such-host.invalid; trying ssh";
+    assert!(plain.stderr.contains(said), "{plain}");
+    assert_eq!(machines.there.read("a"), b"a");
+    machines.here.trust(&Side::here(), "listed.invalid", "");
+    for listed in [
+        &["cp", "-4", "a", "listed.invalid:b"][..],
+        &["cp", "-4", "a", "nicstripe://other.invalid/b"],
+        &["cp", "-4", "-P", "7", "a", "other.invalid:b"],
+    ] {
+        let refused = machines.run(listed).expect(10);
+        assert!(!refused.stderr.contains("ssh"), "{refused}");
+    }
+    assert!(!machines.there.has("b"));
+}
+
+#[test]
+fn what_is_missing_there_is_told_in_one_sentence_and_installed_on_request() {
+    let missing = Machines::with("", "/nowhere");
+    missing.here.write("a", b"a");
+    missing
+        .run(&["cp", "a", "me@nas:"])
+        .expect(10)
+        .error(&["nicstripe is not installed on me@nas"])
+        .hint(&["nicstripe", "cp --install a me@nas:"]);
+    let installed = missing.run(&["cp", "--install", "a", "me@nas:"]).expect(0);
+    assert!(
+        installed.stderr.contains("~/.local/bin/nicstripe"),
+        "{installed}"
+    );
+    assert_eq!(missing.there.read("a"), b"a");
+    missing.run(&["cp", "a", "me@nas:b"]).expect(0);
+    let folder = fs::read_dir(missing.there.path(".local/bin")).unwrap();
+    assert_eq!(folder.count(), 1, "no part of the program is left");
+
+    let programs = Side::here();
+    programs.write(
+        "nicstripe",
+        "#!/bin/sh\ntest \"$1\" = --version && echo nicstripe 0.0.9\n",
+    );
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(programs.path("nicstripe"), mode).unwrap();
+    let old = Machines::with("", programs.files().to_str().unwrap());
+    old.here.write("a", b"a");
+    old.run(&["cp", "a", "me@nas:"])
+        .expect(12)
+        .error(&["nicstripe 0.0.9 on me@nas is too old for ssh"])
+        .hint(&["--install"]);
+}
+
+#[test]
+fn ssh_that_fails_or_answers_otherwise_is_told() {
+    for (before, code, said) in [
+        ("exit 255", 10, "ssh cannot log in to me@nas"),
+        ("exit 3", 10, "ssh to me@nas ended with 3"),
+        ("echo hello; exit 0", 10, "ended with 0"),
+        ("yes", 10, "answers ssh, but not as nicstripe does"),
+        (
+            "echo NICSTRIPE ready; read -r line; echo NICSTRIPE reply AAAA; exit 0",
+            10,
+            "cannot serve",
+        ),
+    ] {
+        let machines = Machines::with(before, "/nowhere");
+        machines.here.write("a", b"a");
+        let failed = machines.run(&["cp", "a", "me@nas:"]);
+        assert!(failed.stderr.contains(said), "{before}: {failed}");
+        assert!(
+            failed.status.code() == Some(code) || said == "cannot serve",
+            "{before}: {failed}"
+        );
+    }
+    // What a login script prints before does no harm.
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+    let programs = program.parent().unwrap().to_str().unwrap();
+    let noisy = Machines::with("echo Welcome; echo NICSTRIPES", programs);
+    noisy.here.write("a", b"a");
+    noisy.run(&["cp", "a", "me@nas:"]).expect(0);
+}
+
+#[test]
+fn a_forced_command_gives_no_more_than_its_options() {
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+    let programs = program.parent().unwrap().to_str().unwrap();
+    let forced = "mkdir -p only; exec nicstripe ssh-server --root only --append-only";
+    let machines = Machines::with(forced, programs);
+    machines.here.write("a", b"a");
+    machines.run(&["cp", "a", "me@nas:"]).expect(0);
+    assert_eq!(machines.there.read("only/a"), b"a");
+    machines.here.write("a", b"other");
+    machines.run(&["cp", "a", "me@nas:"]).expect(5);
+    machines
+        .run(&["cp", "a", "me@nas:/etc/a"])
+        .expect(5)
+        .error(&["only", "is served: expected paths relative to it"]);
+    machines
+        .run(&["dial", "me@nas", "127.0.0.1:9"])
+        .expect(5)
+        .error(&["127.0.0.1:9"]);
+    assert_eq!(machines.there.read("only/a"), b"a");
+}
