@@ -43,7 +43,7 @@ fn answer_to(error: &Error, invocation: &Invocation) -> Option<&'static str> {
 
 /// Commands of other programs. Each line has the commands, a colon and the hint.
 const COMMANDS: &str = "\
-send push put upload copy: to send: nicstripe cp FILE HOST:
+push put upload copy: to send: nicstripe cp FILE HOST:
 get pull download fetch: to receive: nicstripe cp HOST:FILE .
 sync mirror: to make HOST:DIR like SRC: nicstripe cp -a --delete SRC/ HOST:DIR
 ls list dir: to list what a daemon has: nicstripe cp -rn HOST: .

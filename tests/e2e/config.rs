@@ -149,7 +149,7 @@ fn the_committed_example_is_right() {
     let side = Side::here();
     // A file in the served directory is refused.
     let example = side.home().join("example.toml");
-    side.write_guarded(&example, include_str!("../../dist/config.toml"));
+    side.write_guarded(&example, include_str!("../../packaging/config.toml"));
     let outcome = side
         .run([
             "serve",

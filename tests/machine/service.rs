@@ -157,7 +157,7 @@ fn without_a_service_manager_nothing_is_said_and_nothing_fails() {
     daemon.process.finish().expect(143);
 }
 
-const UNIT: &str = include_str!("../../dist/systemd/nicstripe.service");
+const UNIT: &str = include_str!("../../packaging/systemd/nicstripe.service");
 
 fn the_units_commands_have_the_options_that_it_gives() {
     let help = Side::here().run(["serve", "--help"]).expect(0).stdout;

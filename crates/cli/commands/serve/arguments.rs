@@ -36,7 +36,7 @@ pub(crate) struct Serve {
 /// Options of `serve`, on the command line and, under the same names, in the configuration file.
 /// What is absent has its default, which [`Settings`](super::settings::Settings) sets.
 ///
-/// `dist/config.toml` lists all keys with their defaults.
+/// `packaging/config.toml` lists all keys with their defaults.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct Options {

@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_example_has_every_key_with_its_default() {
-        let text = include_str!("../../../../dist/config.toml");
+        let text = include_str!("../../../../packaging/config.toml");
         assert_eq!(settings(&[], text).unwrap(), settings(&[], "").unwrap());
         let defaults = format!("{:?}", settings(&[], "").unwrap());
         let table: toml::Table = text.parse().unwrap();

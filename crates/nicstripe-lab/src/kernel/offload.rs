@@ -27,7 +27,7 @@ pub(crate) fn set_segmentation(interface: &str, on: bool) -> io::Result<()> {
     // The last byte stays 0.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: the request names an interface and points to the structure that the command reads;

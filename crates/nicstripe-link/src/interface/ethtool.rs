@@ -65,7 +65,7 @@ fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // A name has at most 15 bytes, so the last of the 16 stays 0.
     for (to, from) in request.ifr_name.iter_mut().zip(interface.as_bytes()) {
-        *to = from.cast_signed();
+        *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut answer.0).cast();
     // SAFETY: the request names an interface and points to `ANSWER_LEN` bytes, at least as many as

@@ -57,7 +57,8 @@ pub fn icmp_error(socket: &impl AsFd, remote: SocketAddr) -> Option<IcmpError> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = ptr::null_mut();
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
+    // musl declares the length as `u32`, glibc as `usize`.
+    message.msg_controllen = size_of_val(&control) as _;
     // SAFETY: the descriptor is open as long as `socket` is borrowed. `message` is live, without
     // name or data, and its control buffer has the length given and outlives the call.
     let received = unsafe {
@@ -71,12 +72,9 @@ pub fn icmp_error(socket: &impl AsFd, remote: SocketAddr) -> Option<IcmpError> {
         return None;
     }
     let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let length: usize = message.msg_controllen as _;
     let (level, option) = receive_errors(remote);
-    parse(control_message(
-        bytes.get(..message.msg_controllen)?,
-        level,
-        option,
-    )?)
+    parse(control_message(bytes.get(..length)?, level, option)?)
 }
 
 fn receive_errors(remote: SocketAddr) -> (libc::c_int, libc::c_int) {

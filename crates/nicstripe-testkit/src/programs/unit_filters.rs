@@ -1,4 +1,4 @@
-//! System call filters of the systemd unit in `dist/systemd`, applied without systemd.
+//! System call filters of the systemd unit in `packaging/systemd`, applied without systemd.
 //!
 //! Follows `src/shared/seccomp-util.c` of systemd 252: which calls `RestrictSUIDSGID=` and its
 //! neighbours reject, and with which error.
