@@ -5,7 +5,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, receive,
-        routes, send, serve, ssh_server, trust,
+        routes, send, serve, service, ssh_server, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Trust(trust::Trust),
     Pair(pair::Pair),
     Serve(serve::Serve),
+    Service(service::Service),
     Cp(Box<cp::Cp>),
     Receive(receive::Receive),
     Send(send::Send),
@@ -50,6 +51,7 @@ impl Command {
             Self::Trust(trust) => trust.run(terminal),
             Self::Pair(pair) => pair.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
+            Self::Service(service) => service.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
             Self::Receive(receive) => receive.run(terminal),

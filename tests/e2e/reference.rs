@@ -31,11 +31,12 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 19] = [
         &["demo"],
         &["key"],
         &["pair"],
         &["receive"],
+        &["service", "install"],
         &["send"],
         &["trust", "add"],
         &["trust", "list"],

@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = tests![
     without_a_service_manager_nothing_is_said_and_nothing_fails,
     the_units_commands_have_the_options_that_it_gives,
     systemd_finds_no_fault_with_the_unit_and_little_exposure,
+    a_service_is_installed_shown_and_removed_and_no_other_unit_touched,
     a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
     a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back,
     a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
@@ -379,4 +380,62 @@ fn can_trace() -> bool {
         "true",
     ]);
     command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs as root in a mount namespace of its own, in which `systemctl` only notes its arguments.
+const MACHINE: &str = r#"
+mount -t tmpfs none /etc/systemd/system
+mkdir -p /run/systemd
+mount -t tmpfs none /run/systemd
+mkdir /run/systemd/system
+mkdir fake
+cat > fake/systemctl <<'END'
+#!/bin/sh
+echo "$*" >> log
+[ "$1" != show ] || printf 'ActiveState=%s\nSubState=x\nStatusText=2 sessions\nFragmentPath=/etc/systemd/system/nicstripe.service\n' $STATE
+END
+chmod +x fake/systemctl
+PATH=$PWD/fake:$PATH
+expect() { code=$1; shift; "$@" || { [ $? = $code ] && return; echo "exit code $?: $*" >&2; exit 99; }; [ $code = 0 ] || exit 98; }
+nicstripe=$0
+expect 0 $nicstripe service install --root "$PWD/a b" --user daemon
+test "$(stat -c %U "a b")" = daemon
+systemd-analyze verify --man=no /etc/systemd/system/nicstripe.service
+STATE=active expect 0 $nicstripe service status
+STATE=failed expect 1 $nicstripe service status
+expect 2 $nicstripe service install --user nobody-of-this-name
+expect 5 setpriv --reuid=65534 --clear-groups $nicstripe service remove
+expect 0 $nicstripe service remove
+test ! -e /etc/systemd/system/nicstripe.service
+test -d "a b"
+expect 1 $nicstripe service remove
+echo '[Unit]' > /etc/systemd/system/nicstripe.service
+expect 5 $nicstripe service install --user daemon
+expect 5 $nicstripe service remove
+cat log
+"#;
+
+fn a_service_is_installed_shown_and_removed_and_no_other_unit_touched() -> Completion {
+    if let Some(lack) = lacks(&["systemd-analyze", "unshare", "setpriv"]) {
+        return lack;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Completion::ignored_with("only root can install services");
+    }
+    let side = Side::here();
+    let mut command = side.command("unshare");
+    let bin = env!("CARGO_BIN_EXE_nicstripe");
+    command.args(["-m", "sh", "-ec", MACHINE, bin]);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let ended = Process::spawn(command).finish().expect(0);
+    let calls = "daemon-reload\nenable nicstripe\nrestart nicstripe\n";
+    for part in [
+        calls,
+        "disable --now nicstripe\ndaemon-reload\n",
+        "serves ",
+        "2 sessions\n",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {ended}");
+    }
+    Completion::Completed
 }

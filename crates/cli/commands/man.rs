@@ -272,6 +272,10 @@ nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas
 nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only
 nicstripe-trust-list     nicstripe trust list
 nicstripe-trust-remove   nicstripe trust remove nas
+nicstripe-service        nicstripe service install --root /srv/files --user alice
+nicstripe-service-install  nicstripe service install --root /srv/files
+nicstripe-service-status  nicstripe service status
+nicstripe-service-remove  nicstripe service remove
 nicstripe-serve          nicstripe serve --root /srv/files  serve trusted peers on every interface
 nicstripe-serve          nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2
 nicstripe-serve-restic   restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init

@@ -16,5 +16,6 @@ pub(crate) mod receive;
 pub(crate) mod routes;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod service;
 pub(crate) mod ssh_server;
 pub(crate) mod trust;

@@ -1,0 +1,36 @@
+//! Firewall of this machine, and the command that opens the daemon's port.
+
+use std::process::{Command, Stdio};
+
+use nicstripe::DEFAULT_PORT;
+
+/// Returns the command that opens the daemon's port on these interfaces; `None` if no known firewall
+/// runs.
+pub(super) fn opening(interfaces: &[String]) -> Option<String> {
+    if says("ufw", &["status"], "Status: active") {
+        let rules = interfaces
+            .iter()
+            .map(|name| format!("ufw allow in on {name} to any port {DEFAULT_PORT}"));
+        return Some(rules.collect::<Vec<_>>().join("; "));
+    }
+    if says("firewall-cmd", &["--state"], "running") {
+        return Some(format!(
+            "firewall-cmd --permanent --add-port={DEFAULT_PORT}/tcp --add-port={DEFAULT_PORT}/udp; firewall-cmd --reload"
+        ));
+    }
+    let is_filtered = says("nft", &["list", "chains"], "hook input");
+    is_filtered.then(|| {
+        let names = interfaces.join(", ");
+        format!("nft add rule inet filter input iifname '{{ {names} }}' meta l4proto '{{ tcp, udp }}' th dport {DEFAULT_PORT} accept")
+    })
+}
+
+/// Returns true if a program exists and its output contains `text`.
+fn says(program: &str, arguments: &[&str], text: &str) -> bool {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(text))
+}

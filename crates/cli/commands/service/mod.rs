@@ -1,0 +1,334 @@
+//! `nicstripe service`: the daemon as a service of systemd.
+
+mod firewall;
+mod unit;
+
+use std::{
+    env, fs, io,
+    os::unix::fs::{MetadataExt as _, chown},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use clap::{Args, Subcommand};
+use nicstripe::{DEFAULT_PORT, links::local_interfaces};
+use nix::unistd::{Group, User};
+use rustix::process::geteuid;
+
+use self::unit::Unit;
+use crate::{
+    failure::{CommandError, Failure, exit::Exit},
+    output::{stdout, terminal::Terminal},
+    text::{invocation::Invocation, shown},
+};
+
+/// Run the daemon as a service of systemd: at each start of the machine, restarted if it fails
+#[derive(Debug, Args)]
+pub(crate) struct Service {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Write the unit, make the directory, and start the daemon; again to change either
+    Install {
+        /// Directory to serve; made if it is missing
+        #[arg(long, value_name = "DIR", default_value = "/srv/files")]
+        root: PathBuf,
+
+        /// User who runs the daemon; nicstripe is made if it is missing
+        #[arg(long, default_value = USER)]
+        user: String,
+    },
+    /// Print whether the daemon runs, what it serves and what it does; exit code 0 if it runs
+    Status,
+    /// Stop the daemon and remove the unit; directory, keys and peers stay
+    Remove,
+}
+
+impl Service {
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        match self.action {
+            Action::Install { root, user } => install(&root, &user, terminal),
+            Action::Status => status(terminal),
+            Action::Remove => remove(terminal),
+        }
+    }
+}
+
+fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> {
+    check_machine()?;
+    check_ownership()?;
+    let root = std::path::absolute(root).map_err(writing(root))?;
+    let Some(text) = root
+        .to_str()
+        .filter(|text| !text.chars().any(char::is_control))
+    else {
+        return Err(ServiceError::Root(shown(&root)).into());
+    };
+    let user = found_or_made(user)?;
+    let group = Group::from_gid(user.gid).ok().flatten();
+    let group = group.map_or_else(|| user.gid.to_string(), |group| group.name);
+    make_root(&root, &user, terminal)?;
+    let program = env::current_exe().map_err(writing(unit::path()))?;
+    let unit = Unit {
+        program: &program.to_string_lossy(),
+        root: text,
+        user: &user.name,
+        group: &group,
+    };
+    fs::write(unit::path(), unit.text()).map_err(writing(unit::path()))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["enable", "nicstripe"])?;
+    systemctl(&["restart", "nicstripe"])?;
+    terminal.say(format_args!(
+        "serving {} as user {}, now and at each start of this machine",
+        shown(&root),
+        user.name
+    ));
+    tell_of_ports(terminal);
+    terminal.say(format_args!(
+        "to pair with another machine: sudo -u {} NICSTRIPE_HOME={STATE} nicstripe pair",
+        user.name
+    ));
+    Ok(())
+}
+
+fn status(terminal: &Terminal) -> Result<(), Failure> {
+    let shown_keys = "ActiveState,SubState,StatusText,FragmentPath,ActiveEnterTimestamp";
+    let output = ask(&["show", "nicstripe", "--property", shown_keys])?;
+    let value = |key: &str| {
+        let mut lines = output.lines();
+        lines
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+            .unwrap_or_default()
+    };
+    let path = value("FragmentPath");
+    if path.is_empty() {
+        return Err(ServiceError::Missing.into());
+    }
+    let is_active = value("ActiveState") == "active";
+    let since = value("ActiveEnterTimestamp");
+    match (is_active, since) {
+        (true, since) if !since.is_empty() => stdout::line(format_args!("running since {since}"))?,
+        (true, _) => stdout::line("running")?,
+        (false, _) => stdout::line(format_args!(
+            "not running: {} ({})",
+            value("ActiveState"),
+            value("SubState")
+        ))?,
+    }
+    if let Some((root, user)) = fs::read_to_string(path)
+        .ok()
+        .and_then(|text| unit::served(&text))
+    {
+        stdout::line(format_args!("serves {} as user {user}", shown(root)))?;
+    }
+    let doing = value("StatusText");
+    if !doing.is_empty() {
+        stdout::line(doing)?;
+    }
+    match is_active {
+        true => Ok(()),
+        false => {
+            terminal
+                .hint("journalctl -u nicstripe -n 20 shows why; sudo systemctl start nicstripe");
+            Err(ServiceError::Stopped.into())
+        }
+    }
+}
+
+fn remove(terminal: &Terminal) -> Result<(), Failure> {
+    check_machine()?;
+    if !unit::path().exists() {
+        return Err(ServiceError::Missing.into());
+    }
+    check_ownership()?;
+    let text = fs::read_to_string(unit::path()).unwrap_or_default();
+    systemctl(&["disable", "--now", "nicstripe"])?;
+    fs::remove_file(unit::path()).map_err(writing(unit::path()))?;
+    systemctl(&["daemon-reload"])?;
+    terminal.say(format_args!("removed {}", unit::path().display()));
+    let root = unit::served(&text).map(|(root, _)| format!("{}, and ", shown(root)));
+    terminal.say(format_args!(
+        "kept: {}keys, peers and settings in {STATE}",
+        root.unwrap_or_default()
+    ));
+    Ok(())
+}
+
+/// Checks that systemd runs, and that this user may change its units.
+fn check_machine() -> Result<(), ServiceError> {
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Err(ServiceError::NoSystemd);
+    }
+    match geteuid().is_root() {
+        true => Ok(()),
+        false => Err(ServiceError::NotRoot),
+    }
+}
+
+/// Checks that a unit that exists is one that this program wrote.
+fn check_ownership() -> Result<(), Failure> {
+    match fs::read_to_string(unit::path()) {
+        Ok(text) if !unit::is_ours(&text) => Err(ServiceError::Foreign.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(writing(unit::path())(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the user. Makes [`USER`] if it is missing, as the packages do.
+fn found_or_made(name: &str) -> Result<User, Failure> {
+    let find = || User::from_name(name).ok().flatten();
+    if let Some(user) = find() {
+        return Ok(user);
+    }
+    if name == USER {
+        let options = [
+            "--system",
+            "--home-dir",
+            STATE,
+            "--shell",
+            "/usr/sbin/nologin",
+            USER,
+        ];
+        run("useradd", &options)?;
+    }
+    Ok(find().ok_or_else(|| ServiceError::NoUser(shown(name)))?)
+}
+
+/// Makes the directory for the user if it is missing. Otherwise warns if it belongs to another one.
+fn make_root(root: &Path, user: &User, terminal: &Terminal) -> Result<(), Failure> {
+    if !root.exists() {
+        fs::create_dir_all(root).map_err(writing(root))?;
+        let (uid, gid) = (Some(user.uid.as_raw()), Some(user.gid.as_raw()));
+        chown(root, uid, gid).map_err(writing(root))?;
+        terminal.say(format_args!("made {}", shown(root)));
+        return Ok(());
+    }
+    let found = fs::metadata(root).map_err(writing(root))?;
+    if !found.is_dir() {
+        return Err(writing(root)(io::ErrorKind::NotADirectory.into()));
+    }
+    if found.uid() != user.uid.as_raw() && !user.uid.is_root() {
+        terminal.warning(&format!(
+            "{} belongs to another user than {}, who may have to be given it",
+            shown(root),
+            user.name
+        ));
+        terminal.hint(&format!(
+            "chown {}: {}",
+            user.name,
+            crate::text::invocation::quoted(root)
+        ));
+    }
+    Ok(())
+}
+
+/// Says which port must be open, where, and by which command.
+fn tell_of_ports(terminal: &Terminal) {
+    let interfaces = local_interfaces().unwrap_or_default();
+    let cables = interfaces
+        .iter()
+        .filter(|interface| interface.left_out.is_none());
+    let names: Vec<String> = cables.map(|interface| shown(&interface.name)).collect();
+    if let Some(command) = firewall::opening(&names) {
+        terminal.say(format_args!(
+            "port {DEFAULT_PORT} must be open for TCP and UDP on {}: {command}",
+            names.join(", ")
+        ));
+    }
+}
+
+fn systemctl(arguments: &[&str]) -> Result<(), Failure> {
+    run("systemctl", arguments)
+}
+
+/// Runs a program of the machine, whose messages go to standard error.
+fn run(program: &'static str, arguments: &[&str]) -> Result<(), Failure> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let failed = |why| ServiceError::Program {
+        command: format!("{program} {}", arguments.join(" ")),
+        why,
+    };
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(status.to_string()).into()),
+        Err(error) => Err(failed(error.to_string()).into()),
+    }
+}
+
+/// Returns the output of systemctl.
+fn ask(arguments: &[&str]) -> Result<String, ServiceError> {
+    let output = Command::new("systemctl")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        _ => Err(ServiceError::NoSystemd),
+    }
+}
+
+fn writing(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |source| Failure::Write {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ServiceError {
+    #[error("systemd does not run on this machine: expected it for a service")]
+    NoSystemd,
+    #[error("only root can change services")]
+    NotRoot,
+    #[error("{} was not written by `nicstripe service install`", unit::path().display())]
+    Foreign,
+    #[error("no service is installed")]
+    Missing,
+    #[error("the service does not run")]
+    Stopped,
+    #[error("there is no user {0}")]
+    NoUser(String),
+    #[error("{0} cannot be written into a unit: expected a path without control characters")]
+    Root(String),
+    #[error("{command} failed: {why}")]
+    Program { command: String, why: String },
+}
+
+impl CommandError for ServiceError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotRoot | Self::Foreign => Exit::Refused,
+            Self::NoUser(_) | Self::Root(_) => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+
+    fn hint(&self, invocation: &Invocation) -> Option<String> {
+        match self {
+            Self::NoSystemd => Some("to run the daemon otherwise: nicstripe serve DIR".into()),
+            Self::NotRoot => Some(format!("sudo {}", invocation.typed())),
+            Self::Foreign => Some(format!("to replace it: rm {}", unit::path().display())),
+            Self::Missing => Some("sudo nicstripe service install --root DIR".into()),
+            Self::NoUser(name) => Some(format!("sudo useradd --system {name}")),
+            Self::Program { .. } => Some("journalctl -u nicstripe -n 20 shows why".into()),
+            Self::Stopped | Self::Root(_) => None,
+        }
+    }
+}
+
+/// User of the packages' unit.
+const USER: &str = "nicstripe";
+
+/// Home of keys, peers and settings in the unit.
+const STATE: &str = "/var/lib/nicstripe";
