@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_testkit::{Outcome, Process, Side, content, number};
+use nicstripe::{
+    bootstrap::{Called, Serving},
+    trust::PublicLine,
+};
+use nicstripe_testkit::{Daemon, Outcome, Process, Side, content, number, pair::LOOPBACK};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Two machines without keys or daemon, and an ssh between them.
@@ -325,4 +329,57 @@ fn a_forced_command_gives_no_more_than_its_options() {
         .expect(5)
         .error(&["127.0.0.1:9"]);
     assert_eq!(machines.there.read("only/a"), b"a");
+}
+
+/// Stands for a program there that answers what the test writes.
+const LIAR: &str = r#"#!/bin/sh
+echo NICSTRIPE ready
+read -r line
+echo "$line" > FOLDER/request.new && mv FOLDER/request.new FOLDER/request
+while [ ! -e FOLDER/reply ]; do sleep 0.05; done
+cat FOLDER/reply
+exec cat > /dev/null
+"#;
+
+#[test]
+fn a_program_there_that_names_the_key_of_another_machine_gets_nothing_from_either() {
+    let (here, victim) = (Side::here(), Side::here());
+    here.write("a", "secret");
+    victim.write("b", "precious");
+    let daemon = Daemon::start(&victim, &LOOPBACK);
+    let ssh = here.home().join("ssh");
+    let folder = here.home();
+    fs::write(&ssh, LIAR.replace("FOLDER", folder.to_str().unwrap())).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    for words in [&["cp", "a", "me@nas:"], &["cp", "me@nas:b", "."]] {
+        let _ = fs::remove_file(folder.join("reply"));
+        let _ = fs::remove_file(folder.join("request"));
+        let mut command = here.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.env("NICSTRIPE_SSH", &ssh).args(words);
+        command.args(["--timeout", "2s"]);
+        let copy = Process::spawn(command);
+        let begun = Instant::now();
+        while !folder.join("request").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let request = fs::read_to_string(folder.join("request")).unwrap();
+        let called = Called::parse(&request).unwrap();
+        let line: PublicLine = victim.key().parse().unwrap();
+        let serving = Serving {
+            key: line.key,
+            port: daemon.port,
+            home: "/".as_ref(),
+            homes: &[],
+        };
+        let reply = called.reply(&serving).unwrap();
+        fs::write(folder.join("reply.new"), reply + "\n").unwrap();
+        fs::rename(folder.join("reply.new"), folder.join("reply")).unwrap();
+        let ended = copy.finish();
+        assert_ne!(ended.status.code(), Some(0), "{ended}");
+    }
+    assert_eq!(victim.names(), ["b"]);
+    assert_eq!(here.names(), ["a"]);
+    let log = daemon.process.kill().stderr;
+    assert!(!log.contains("session begins"), "{log}");
 }

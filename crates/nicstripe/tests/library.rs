@@ -9,6 +9,7 @@ mod copy;
 mod embedding;
 mod harness;
 mod inbox;
+mod introduced;
 mod objects;
 mod storage;
 mod trees;
