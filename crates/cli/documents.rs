@@ -51,10 +51,11 @@ fn commands_are_told_from_prompts_comments_and_output() {
 }
 
 /// Documents whose commands are checked.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "CONTRIBUTING.md",
     "docs/MANUAL.md",
+    "docs/FIRST-CONTACT.md",
     "docs/EMBEDDING.md",
     "docs/SECURITY.md",
     "docs/BENCHMARKS.md",

@@ -24,6 +24,7 @@ mod disks;
 mod failures;
 #[cfg(target_os = "linux")]
 mod faults;
+mod first_contact;
 #[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
@@ -87,7 +88,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 34] = [
+    let groups: [Group; 35] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -117,6 +118,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (disks::TESTS_WITH_EXT4, disks::obstacle_to_ext4),
         (faults::CORRUPTING_TESTS, faults::obstacle),
         (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
+        (first_contact::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
         (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),

@@ -36,7 +36,7 @@ impl Machines {
             side(&lab, Host::A, Rights::All),
             side(&lab, Host::B, Rights::All),
         );
-        let sshd = Sshd::in_folder(&here.home(), &there.home());
+        let sshd = Sshd::in_folder(&here.home(), &there.home(), &there.files());
         let ssh = sshd.client();
         let sshd = Process::spawn(sshd.command(|program| there.command(program)));
         sshd.await_stderr(Sshd::READY);

@@ -1,20 +1,25 @@
 //! Paths of the `nicstripe` command and of cargo's folders.
 
 use std::{
-    env::current_exe,
+    env::{self, current_exe},
     path::{Path, PathBuf},
     sync::LazyLock,
 };
 
-/// Returns the path of the `nicstripe` command. Cargo builds the command in the directory above the
-/// tests and benches.
+/// Returns the path of the `nicstripe` command: that of the variable [`PROGRAM`], for tests of an
+/// installed package, otherwise the one that cargo builds in the directory above the tests and
+/// benches.
 pub fn program() -> &'static str {
     static PATH: LazyLock<String> = LazyLock::new(|| {
-        let path = profile_folder().join("nicstripe");
+        let given = env::var_os(PROGRAM).map(PathBuf::from);
+        let path = given.unwrap_or_else(|| profile_folder().join("nicstripe"));
         path.into_os_string().into_string().unwrap()
     });
     &PATH
 }
+
+/// Variable with the path of the program to test.
+const PROGRAM: &str = "NICSTRIPE_TEST_PROGRAM";
 
 /// Returns cargo's folder for large temporary files: `target/tmp`.
 pub(crate) fn temporary_folder() -> PathBuf {

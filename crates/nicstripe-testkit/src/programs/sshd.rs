@@ -35,9 +35,9 @@ impl Sshd {
         Some(format!("{missing} is not installed"))
     }
 
-    /// Makes the keys and settings in `folder`. Programs that ssh starts have `nicstripe_home`, and
-    /// find this project's program by its name.
-    pub fn in_folder(folder: &Path, nicstripe_home: &Path) -> Self {
+    /// Makes the keys and settings in `folder`. Programs that ssh starts have `nicstripe_home`, the
+    /// user's home directory `home`, and find this project's program by its name.
+    pub fn in_folder(folder: &Path, nicstripe_home: &Path, home: &Path) -> Self {
         for name in ["host", "user"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -51,10 +51,11 @@ impl Sshd {
         let programs = fs::canonicalize(program()).unwrap();
         let config = format!(
             "HostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PermitRootLogin prohibit-password\nSetEnv NICSTRIPE_HOME={1} PATH={2}:/usr/bin:/bin\n",
+             PermitRootLogin prohibit-password\nSetEnv NICSTRIPE_HOME={1} PATH={2}:/usr/bin:/bin HOME={3}\n",
             folder.display(),
             nicstripe_home.display(),
             programs.parent().unwrap().display(),
+            home.display(),
         );
         fs::write(folder.join("config"), config).unwrap();
         fs::set_permissions(folder.join("user"), fs::Permissions::from_mode(0o600)).unwrap();

@@ -250,7 +250,8 @@ fn sshd(scene: &Scene<'_>) -> Result<(Sshd, Server)> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let sshd = Sshd::in_folder(&folder, scene.place.home(Host::B).config());
+    let home = scene.place.home(Host::B);
+    let sshd = Sshd::in_folder(&folder, home.config(), &scene.place.files(Host::B));
     let server = Server {
         host: Host::B,
         command: sshd.command(|program| scene.lab.command(Host::B, program)),
