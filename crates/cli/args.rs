@@ -80,9 +80,12 @@ fn print_help(subcommand: &str) -> Result<(), Failure> {
 const FIRST_STEPS: &str = "\
 First steps:
   nicstripe demo                        try it on this machine, no setup
-  nicstripe key                         on both machines: print the line to exchange
-  nicstripe trust add LINE --name NAME  on both machines: trust the other's line
-  nicstripe serve --root DIR            on one machine: start the daemon
+  nicstripe cp FILE USER@HOST:          copy a file, introduced by ssh, no setup
+  nicstripe receive                     without ssh, one copy: shows a code,
+  nicstripe send FILE CODE              for the other machine
+  nicstripe pair                        without ssh, to stay: shows a code,
+  nicstripe pair CODE                   for the other machine; then, on one of them:
+  nicstripe serve --root DIR            start the daemon
   nicstripe cp FILE HOST:               on the other: copy a file
   nicstripe links HOST                  show which cables a copy uses, and why
   nicstripe bench HOST                  measure the cables and find the bottleneck

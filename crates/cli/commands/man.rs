@@ -256,7 +256,8 @@ const EXIT_CODES: [(bool, u8, &str); 10] = [
 /// Examples for manual pages whose help text has none. Each line has the name of the page, spaces,
 /// and the row of its section.
 const EXAMPLES_OF: &str = "\
-nicstripe                nicstripe key  on both machines: print the line to exchange
+nicstripe                nicstripe cp disk.img alice@nas:  introduced by ssh
+nicstripe                nicstripe pair  on one machine, nicstripe pair CODE on the other
 nicstripe                nicstripe serve --root /srv/files  on one machine
 nicstripe                nicstripe cp disk.img nas:  on the other
 nicstripe-demo           nicstripe demo  copy over 2 and then 4 virtual cables
