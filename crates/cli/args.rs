@@ -5,7 +5,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, receive,
-        routes, send, serve, service, ssh_server, trust,
+        routes, send, serve, service, ssh_server, status, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     Service(service::Service),
     Cp(Box<cp::Cp>),
+    Status(status::Status),
     Receive(receive::Receive),
     Send(send::Send),
     Dial(dial::Dial),
@@ -54,6 +55,7 @@ impl Command {
             Self::Service(service) => service.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Status(status) => status.run(terminal),
             Self::Receive(receive) => receive.run(terminal),
             Self::Send(send) => send.run(terminal),
             Self::Dial(dial) => dial.run(terminal),

@@ -48,7 +48,6 @@ get pull download fetch: to receive: nicstripe cp HOST:FILE .
 sync mirror: to make HOST:DIR like SRC: nicstripe cp -a --delete SRC/ HOST:DIR
 ls list dir: to list what a daemon has: nicstripe cp -rn HOST: .
 mkdir: directories are made by the copy: nicstripe cp --mkpath FILE HOST:DIR/
-status: nicstripe links HOST shows the cables, nicstripe trust list the peers; the daemon's numbers: nicstripe serve --metrics ADDR:PORT
 daemon server start listen: to start the daemon: nicstripe serve DIR
 version: nicstripe --version
 ping: nicstripe links HOST

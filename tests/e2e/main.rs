@@ -35,6 +35,7 @@ mod single;
 mod sources;
 mod ssh;
 mod start;
+mod status;
 mod trees;
 mod trees_changed;
 mod trees_chosen;

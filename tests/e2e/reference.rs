@@ -31,11 +31,12 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &["demo"],
         &["key"],
         &["pair"],
         &["receive"],
+        &["status"],
         &["service", "install"],
         &["send"],
         &["trust", "add"],

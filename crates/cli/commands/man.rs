@@ -268,6 +268,7 @@ nicstripe-pair           nicstripe pair nas.example 7-crossover-violin  without 
 nicstripe-receive        nicstripe receive  show a code, and write what comes to this directory
 nicstripe-receive        nicstripe receive --yes /srv/in  without asking
 nicstripe-send           nicstripe send photos disk.img 7-crossover-violin
+nicstripe-status         nicstripe status
 nicstripe-trust          nicstripe trust list  print the trusted peers and their rights
 nicstripe-trust-add      nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas
 nicstripe-trust-add      nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  grant read access only

@@ -18,4 +18,5 @@ pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod ssh_server;
+pub(crate) mod status;
 pub(crate) mod trust;

@@ -308,7 +308,10 @@ pub use self::{
             unreachable::{Attempt, CableSearch, Unreachable},
         },
         event::{Awaited, Event, LinkName, LinkProgress, LinkState, Progress},
-        metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
+        metrics::{
+            Direction, Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
+            RunningTransfer,
+        },
     },
     text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},

@@ -45,7 +45,7 @@ use std::{
     fs, io,
     os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError},
 };
 
 use nicstripe::{Client, Event, Kind, Report, TreeOptions, routes::RouteKeeper};
@@ -61,6 +61,7 @@ use self::{
     tree_arguments::TreeArguments,
     watch::{start, watch},
 };
+use super::status;
 use crate::{
     connect::{
         location::{Location, RemotePath, is_pipe},
@@ -68,7 +69,8 @@ use crate::{
     },
     failure::Failure,
     output::{logging, terminal::Terminal},
-    process::{runtime, signals::Signals, streams},
+    places,
+    process::{presence::Presence, runtime, signals::Signals, streams},
     text::{invocation::Invocation, link_text},
 };
 
@@ -148,6 +150,7 @@ impl Cp {
             check_target(&plan)?;
             Ok(Ends::of(self, &plan.kind, is_directory))
         });
+        let _presence = self.presence(show);
         let result = match expanded {
             Ok(ends) => {
                 show.begin(&plan.kind);
@@ -161,6 +164,22 @@ impl Cp {
         let is_complete = result.as_ref().is_ok_and(|(report, _)| is_whole(report));
         signals.finish(connected.close_as(is_complete)).await;
         result
+    }
+
+    /// Opens the socket for `nicstripe status`, unless this copy shall leave nothing.
+    fn presence(&self, show: &Show) -> Option<Presence> {
+        let home = places::home().ok().filter(|home| home.state().is_dir())?;
+        if self.offering.is_some() {
+            return None;
+        }
+        let (command, last) = (
+            Invocation::of_this_process().typed(),
+            show.last_progress.clone(),
+        );
+        Presence::announce(&home, move || {
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            status::of_copy(&command, last.as_deref())
+        })
     }
 
     /// Makes remote paths relative to what names begin at: absolute ones to the directory that the

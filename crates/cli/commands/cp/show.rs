@@ -1,8 +1,12 @@
 //! Output of a running copy, for users and for programs.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use nicstripe::{EntryOutcome, Event, Name, Report};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     arguments::{OutputArgs, Progress},
@@ -99,7 +103,12 @@ pub(crate) struct Show {
     /// start.
     sized: bool,
     started_at: Instant,
+    /// Last progress as JSON, for `nicstripe status`.
+    pub(super) last_progress: LastProgress,
 }
+
+/// Last progress of a copy as JSON; `None` before the first.
+pub(super) type LastProgress = Arc<Mutex<Option<Box<RawValue>>>>;
 
 impl Show {
     /// Starts the output of a copy. `start` is the first event of the JSON stream.
@@ -120,6 +129,7 @@ impl Show {
             printed: Ok(()),
             sized: true,
             started_at: Instant::now(),
+            last_progress: LastProgress::default(),
         }
     }
 
@@ -140,6 +150,14 @@ impl Show {
     pub(crate) fn on_event(&mut self, event: &Event) {
         if let Some(stream) = &mut self.stream {
             stream.write(event::fields(event, self.sized));
+        }
+        if let Event::Progress(_) = event
+            && let Some(Ok(progress)) = event::fields(event, self.sized).as_ref().map(to_raw_value)
+        {
+            *self
+                .last_progress
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(progress);
         }
         if let Event::Entry { name, outcome } = event {
             return self.list(name, outcome);

@@ -42,7 +42,10 @@ use self::{
     service_manager::{ServiceManager, status_line},
     settings::Settings,
 };
-use super::trust::{name_of, rights};
+use super::{
+    status,
+    trust::{name_of, rights},
+};
 use crate::text::shown;
 use crate::{
     failure::{Failure, exit::Stop, panics},
@@ -53,6 +56,7 @@ use crate::{
     },
     places,
     process::{
+        presence::Presence,
         runtime,
         signals::{Signalled, Signals},
     },
@@ -115,6 +119,10 @@ fn check(settings: &Settings, home: &Home) -> Result<(), Failure> {
 struct Started {
     daemon: Daemon,
     metrics: Option<TcpListener>,
+    /// Served directory, for display.
+    root: String,
+    /// Fingerprint of the daemon's key.
+    key: String,
 }
 
 async fn start(
@@ -183,7 +191,12 @@ async fn start(
     listening(daemon.addresses())
         .into_iter()
         .for_each(|line| terminal.say(line));
-    Ok(Started { daemon, metrics })
+    Ok(Started {
+        daemon,
+        metrics,
+        root: shown,
+        key: key.fingerprint(),
+    })
 }
 
 /// Settings, log filter and handle of a running daemon, which the signal handlers use.
@@ -200,6 +213,10 @@ impl Service<'_> {
     /// Serves until the daemon fails or a signal ends it.
     async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
         let mut manager = ServiceManager::find();
+        let (daemon, root, key) = (self.daemon.clone(), started.root, started.key);
+        let _presence = Presence::announce(self.home, move || {
+            status::of_daemon(&root, &key, &daemon.sessions())
+        });
         let endpoint = started
             .metrics
             .map(|listener| tokio::spawn(endpoint::serve(listener, self.daemon.clone())));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{limits::Limits, shared::Shared};
-use crate::report::metrics::Metrics;
+use crate::report::metrics::{Metrics, RunningSession};
 
 /// Handle to a daemon's metrics and limits. Clones refer to the same daemon, which may have ended.
 #[derive(Debug, Clone)]
@@ -25,6 +25,19 @@ impl DaemonHandle {
         metrics.greetings = self.shared.gate.waiting() as u64;
         metrics.buffer_bytes = self.shared.buffers.bytes_in_use();
         metrics
+    }
+
+    /// Returns the sessions that exist, oldest first, as of the last second. Blocks no session.
+    ///
+    /// ```no_run
+    /// # fn example(handle: nicstripe::DaemonHandle) {
+    /// for session in handle.sessions() {
+    ///     println!("{}: {} links", session.peer, session.links.len());
+    /// }
+    /// # }
+    /// ```
+    pub fn sessions(&self) -> Vec<RunningSession> {
+        self.shared.meters.sessions()
     }
 
     /// Returns the current resource limits.

@@ -4,10 +4,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use nicstripe_proto::PathLoss;
+use nicstripe_proto::{BitRate, PathLoss};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::event::LinkState;
+use super::event::{LinkName, LinkState};
 
 /// Metrics of a daemon: totals since its start, and current values.
 ///
@@ -175,10 +175,56 @@ impl JobCounts {
 /// Identifier of a session in the metrics.
 pub(crate) type MeterId = u64;
 
-#[derive(Debug, Clone, Copy, Default)]
+/// Session of a daemon, as of the last second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningSession {
+    /// Name of the peer in the list of peers, or the fingerprint of its key.
+    pub peer: String,
+    /// Time since the session began.
+    pub since: Duration,
+    /// Links of the session.
+    pub links: Vec<RunningLink>,
+    /// Running transfers. A tree is one, without its standalone files.
+    pub transfers: Vec<RunningTransfer>,
+}
+
+/// Link of a [`RunningSession`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningLink {
+    /// Interfaces and addresses of the link.
+    pub link: LinkName,
+    /// State of the link.
+    pub state: LinkState,
+    /// Payload received in the last second or so.
+    pub received: BitRate,
+    /// Payload sent in the last second or so.
+    pub sent: BitRate,
+}
+
+/// Transfer of a [`RunningSession`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningTransfer {
+    /// Name of the file or tree, escaped.
+    pub name: String,
+    /// Direction, as seen by the daemon.
+    pub direction: Direction,
+    /// Time since its start.
+    pub since: Duration,
+    /// Bytes that have arrived, or were there before.
+    pub bytes: u64,
+    /// Size in bytes; `None` if unknown.
+    pub size: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Live {
     pub(crate) paths: PathCounts,
     pub(crate) transfers: u64,
+    /// `None` until the first report.
+    pub(crate) session: Option<RunningSession>,
 }
 
 impl Meters {
@@ -237,6 +283,13 @@ impl Meters {
         MutexGuard::map(self.0.lock(), |state| &mut state.totals)
     }
 
+    /// Returns the sessions, oldest first.
+    pub(crate) fn sessions(&self) -> Vec<RunningSession> {
+        let state = self.0.lock();
+        let sessions = state.live.values();
+        sessions.filter_map(|live| live.session.clone()).collect()
+    }
+
     /// Returns a snapshot of the sessions' metrics. The daemon fills in its own values, which are
     /// zero here.
     pub(crate) fn read(&self) -> Metrics {
@@ -288,6 +341,7 @@ mod tests {
             Live {
                 paths,
                 transfers: 1,
+                session: None,
             },
             &moved,
             3,
@@ -297,6 +351,7 @@ mod tests {
             Live {
                 paths,
                 transfers: 1,
+                session: None,
             },
             &moved,
             0,

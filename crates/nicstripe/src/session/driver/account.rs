@@ -16,7 +16,10 @@ use super::Driver;
 use crate::{
     report::{
         error::Error,
-        metrics::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts, loss_word},
+        metrics::{
+            Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts, RunningLink,
+            RunningSession, RunningTransfer, loss_word,
+        },
     },
     session::{serve::Serve, waiters::Outcome},
     text::logged::{logged, logged_error},
@@ -345,6 +348,8 @@ impl Driver {
         };
         let mut paths = PathCounts::default();
         let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
+        let mut links = Vec::new();
+        let interval = clock::now() - account.reported_at;
         for connection in self.connections.values_mut() {
             if !connection.retired {
                 paths.count(&connection.state);
@@ -353,14 +358,39 @@ impl Driver {
             account.moved.received += bytes.received;
             account.moved.sent += bytes.sent;
             moved.push((connection.plan.interface.clone(), bytes));
+            if !connection.retired {
+                links.push(RunningLink {
+                    link: connection.plan.link(),
+                    state: connection.state.clone(),
+                    received: BitRate::from_bytes_over(bytes.received, interval),
+                    sent: BitRate::from_bytes_over(bytes.sent, interval),
+                });
+            }
         }
         let running = account.jobs.keys();
         let running = running.map(|transfer| self.session.stats(*transfer).repeated_bytes);
         let repeated = account.repeated_bytes + running.sum::<u64>();
         let new = repeated.saturating_sub(account.reported_bytes);
+        let jobs = account.jobs.iter().filter(|(_, job)| !job.is_entry);
+        let transfers = jobs.map(|(transfer, job)| {
+            let stats = self.session.stats(*transfer);
+            RunningTransfer {
+                name: job.name.clone(),
+                direction: job.direction,
+                since: clock::now() - job.started_at,
+                bytes: stats.resumed_bytes + stats.delivered_bytes,
+                size: Some(stats.size).filter(|size| *size > 0),
+            }
+        });
         let live = Live {
             paths,
             transfers: account.jobs.len() as u64,
+            session: Some(RunningSession {
+                peer: account.peer.clone(),
+                since: clock::now() - account.started_at,
+                links,
+                transfers: transfers.collect(),
+            }),
         };
         account.meters.report(account.meter, live, &moved, new);
         account.reported_bytes = account.reported_bytes.max(repeated);

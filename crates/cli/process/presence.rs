@@ -1,0 +1,122 @@
+//! Socket of a running daemon or copy, by which `nicstripe status` asks what it does.
+//!
+//! Each process has a socket of its own in the state directory, which only its user may enter, and
+//! answers a connection with one line of JSON.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    os::unix::{
+        fs::DirBuilderExt as _,
+        net::{UnixListener as StdListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nicstripe::trust::Home;
+use tokio::{io::AsyncWriteExt as _, net::UnixListener, task::JoinHandle};
+
+use crate::output::json::Object;
+
+/// Socket of this process. Dropping it removes the socket.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl Presence {
+    /// Opens the socket, and answers each connection by `answer`. Returns `None` if that cannot be
+    /// done: the process works without.
+    pub(crate) fn announce(
+        home: &Home,
+        answer: impl Fn() -> Object + Send + Sync + 'static,
+    ) -> Option<Self> {
+        match open(&folder(home)) {
+            Ok((listener, path)) => Some(Self {
+                path,
+                task: tokio::spawn(serve(listener, answer)),
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "no socket for nicstripe status");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn open(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    if !folder.is_dir() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+    }
+    let path = folder.join(format!("{}.sock", std::process::id()));
+    // An earlier process that was killed may have had this number.
+    let _ = fs::remove_file(&path);
+    let listener = StdListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    Ok((UnixListener::from_std(listener)?, path))
+}
+
+async fn serve(listener: UnixListener, answer: impl Fn() -> Object) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let answer = answer().with("pid", std::process::id());
+        if let Ok(line) = serde_json::to_vec(&answer) {
+            // One line fits into the socket's buffer, or its reader waits for the rest.
+            let _ = tokio::time::timeout(PATIENCE, stream.write_all(&line)).await;
+        }
+    }
+}
+
+/// Asks each process that runs with these directories. Removes the sockets of those that have been
+/// killed.
+pub(crate) fn ask_all(home: &Home) -> Vec<serde_json::Value> {
+    let entries = fs::read_dir(folder(home)).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    let sockets = paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "sock"));
+    sockets.filter_map(|path| ask(path)).collect()
+}
+
+fn ask(path: &Path) -> Option<serde_json::Value> {
+    let stream = match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let _ = fs::remove_file(path);
+            return None;
+        }
+        stream => stream.ok()?,
+    };
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut text = Vec::new();
+    stream.take(MOST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn folder(home: &Home) -> PathBuf {
+    home.state().join("run")
+}
+
+/// Time for one process to answer, and for a reader to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum length of an answer in bytes.
+const MOST: u64 = 4 << 20;
