@@ -263,7 +263,7 @@ struct Progress {
     terminal: Terminal,
     since: Instant,
     size: u64,
-    /// Time and bytes of the last look, and the rate since the one before.
+    /// Time and bytes of the last measurement of the rate.
     last: (Instant, u64),
 }
 
@@ -289,30 +289,26 @@ impl Progress {
 
     fn draw(&mut self, metrics: &Metrics) {
         let Some(bar) = &self.bar else { return };
-        let received = metrics
+        let received: u64 = metrics
             .interfaces
             .values()
             .map(|interface| interface.received)
             .sum();
         let (at, before) = self.last;
-        let seconds = at.elapsed().as_secs_f64();
-        if seconds < LEAST_INTERVAL.as_secs_f64() {
+        bar.set_position(received.min(self.size));
+        if at.elapsed() < LEAST_INTERVAL {
             return;
         }
-        let bits = 8.0 * u64::saturating_sub(received, before) as f64 / seconds;
+        let rate = BitRate::from_bytes_over(u64::saturating_sub(received, before), at.elapsed());
         self.last = (Instant::now(), received);
-        bar.set_position(received.min(self.size));
-        bar.set_message(format!(
-            "{:>9}  {:>10}",
-            Size(received),
-            Speed(BitRate(bits as u64))
-        ));
+        bar.set_message(format!("{:>9}  {:>10}", Size(received), Speed(rate)));
     }
 
     /// Removes the bar; returns the time since the start.
     fn end(&mut self) -> Duration {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
+            self.terminal.clear_bars();
             self.terminal.leave_bars();
         }
         self.since.elapsed()
@@ -321,8 +317,8 @@ impl Progress {
 
 const BAR: &str = "{percent:>3} % {wide_bar:.green/white.dim} {msg:22!}";
 
-/// Least time between two measurements of the rate.
-const LEAST_INTERVAL: Duration = Duration::from_millis(400);
+/// Least time between two measurements of the rate. The daemon counts once a second.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1900);
 
 /// Buffer size of a pipe for the answer, in bytes.
 const LINE: usize = 4096;
