@@ -7,7 +7,7 @@ use std::{
     fs,
     io::{self, Read as _},
     os::unix::{
-        fs::DirBuilderExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _},
         net::{UnixListener as StdListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -15,6 +15,7 @@ use std::{
 };
 
 use nicstripe::trust::Home;
+use rustix::process::geteuid;
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, task::JoinHandle};
 
 use crate::output::json::Object;
@@ -83,21 +84,24 @@ async fn serve(listener: UnixListener, answer: impl Fn() -> Object) {
 }
 
 /// Asks each process that runs with these directories. Removes the sockets of those that have been
-/// killed.
+/// killed, unless the directory is another user's, who could make a link of it.
 pub(crate) fn ask_all(home: &Home) -> Vec<serde_json::Value> {
+    let is_own = fs::metadata(folder(home)).is_ok_and(|found| found.uid() == geteuid().as_raw());
     let entries = fs::read_dir(folder(home)).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.sort();
     let sockets = paths
         .iter()
         .filter(|path| path.extension().is_some_and(|end| end == "sock"));
-    sockets.filter_map(|path| ask(path)).collect()
+    sockets.filter_map(|path| ask(path, is_own)).collect()
 }
 
-fn ask(path: &Path) -> Option<serde_json::Value> {
+fn ask(path: &Path, cleans: bool) -> Option<serde_json::Value> {
     let stream = match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let _ = fs::remove_file(path);
+            if cleans {
+                let _ = fs::remove_file(path);
+            }
             return None;
         }
         stream => stream.ok()?,
