@@ -178,6 +178,27 @@ fn what_exists_is_not_replaced() {
 }
 
 #[test]
+fn the_directory_of_the_keys_is_received_by_nobody() {
+    let (from, to) = (Side::here(), Side::here());
+    // The directory above has that of the keys, which is called home.
+    from.make_dir("home");
+    from.write("home/peers", "mine");
+    from.write("other", "bytes");
+    let receiver = Receiver::start(&to, &["--yes", ".."]);
+    receiver.send(&from, &["home"]).finish().expect(5);
+    receiver
+        .process
+        .finish()
+        .expect(12)
+        .error(&["the directory of this machine's keys"]);
+    assert!(!to.peers_file().exists());
+    let receiver = Receiver::start(&to, &["--yes", ".."]);
+    receiver.send(&from, &["other"]).finish().expect(0);
+    receiver.process.finish().expect(0);
+    assert_eq!(to.read("../other"), b"bytes");
+}
+
+#[test]
 fn what_cannot_be_sent_is_told_before_a_code_is_spent() {
     let side = Side::here();
     side.write("a", "bytes");

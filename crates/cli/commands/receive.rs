@@ -94,7 +94,7 @@ impl Receive {
         show(&invitation, &options, "nicstripe send FILE...", terminal)?;
         let mut paired = invitation.wait().await.map_err(failed)?;
         let offered = paired.offered().await.map_err(failed)?;
-        if let Err(error) = check(&offered) {
+        if let Err(error) = check(&offered, dir) {
             paired.decline().await;
             return Err(error);
         }
@@ -151,7 +151,6 @@ impl Receive {
         let builder = builder
             .root(dir.to_owned())
             .inbox(items.iter().map(|item| item.name.clone()))
-            .protect_home(places::home()?)
             .route_keeper(routes.into());
         let daemon = bound(builder, None).await?;
         let serving = Serving {
@@ -199,7 +198,7 @@ fn sender(paired: &Paired) -> String {
 }
 
 /// Refuses an offer that cannot be what it says.
-fn check(offered: &Offered) -> Result<(), Failure> {
+fn check(offered: &Offered, dir: &Path) -> Result<(), Failure> {
     if !offered.called.is_same_version() {
         return Err(
             Odd("it speaks another protocol version: update nicstripe there or here").into(),
@@ -210,8 +209,15 @@ fn check(offered: &Offered) -> Result<(), Failure> {
         let parsed = Name::new([item.name.as_slice()]);
         parsed.is_err() || !names.insert(item.name.clone())
     };
-    match offered.items.is_empty() || offered.items.iter().any(is_odd) {
-        true => Err(Odd("its list of files is malformed").into()),
+    if offered.items.is_empty() || offered.items.iter().any(is_odd) {
+        return Err(Odd("its list of files is malformed").into());
+    }
+    let home = places::home()?;
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let own = [real(home.config()), real(home.state())];
+    let leads_there = |item: &Item| own.iter().any(|own| own.starts_with(path_of(item, dir)));
+    match offered.items.iter().any(leads_there) {
+        true => Err(Odd("it would write to the directory of this machine's keys").into()),
         false => Ok(()),
     }
 }
