@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, receive,
+        bench, completions, cp, demo, dial, discover, forward, key, links, ls, man, pair, receive,
         routes, send, serve, ssh_server, trust,
     },
     failure::Failure,
@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Pair(pair::Pair),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
+    Ls(ls::Ls),
     Receive(receive::Receive),
     Send(send::Send),
     Dial(dial::Dial),
@@ -52,6 +53,7 @@ impl Command {
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Ls(ls) => ls.run(terminal),
             Self::Receive(receive) => receive.run(terminal),
             Self::Send(send) => send.run(terminal),
             Self::Dial(dial) => dial.run(terminal),
@@ -82,6 +84,7 @@ First steps:
   nicstripe trust add LINE --name NAME  on both machines: trust the other's line
   nicstripe serve --root DIR            on one machine: start the daemon
   nicstripe cp FILE HOST:               on the other: copy a file
+  nicstripe ls HOST:                    list the files there
   nicstripe links HOST                  show which cables a copy uses, and why
   nicstripe bench HOST                  measure the cables and find the bottleneck
 

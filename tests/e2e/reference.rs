@@ -31,7 +31,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 19] = [
         &["demo"],
         &["key"],
         &["pair"],
@@ -42,6 +42,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["serve"],
         &["serve", "restic"],
         &["cp"],
+        &["ls"],
         &["bench"],
         &["bench", "list"],
         &["bench", "compare"],
@@ -133,6 +134,7 @@ fn completions_offer_the_names_of_trusted_machines() {
         ("bash", bash("nicstripe cp nas :", 3), &[]),
         ("bash", bash("nicstripe cp nas : n", 4), &[]),
         ("bash", bash("nicstripe cp 'nas\\:'", 2), &[]),
+        ("bash", bash("nicstripe ls n", 2), &["nas:"]),
         ("bash", bash("nicstripe serve restic n", 3), &["nas:"]),
         ("bash", bash("nicstripe trust remove n", 3), &["nas"]),
         ("fish", fish("nicstripe cp n"), &["nas:", "notes.txt"]),

@@ -80,7 +80,7 @@ _nicstripe_and_peers() {
         return
     fi
     case "${COMP_WORDS[1]}" in
-        cp) end=":" ;;
+        cp|ls) end=":" ;;
         bench|dial|forward|links) ;;
         serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
         trust) [[ ${COMP_WORDS[2]} == remove && ${COMP_CWORD} -gt 2 ]] || return ;;
@@ -108,6 +108,7 @@ end
 function __nicstripe_places
     __nicstripe_peers | string replace -r '$' ':'
 end
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand ls" -f -a "(__nicstripe_places)" -d 'trusted machine'
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand cp" -a "(__nicstripe_places)" -d 'trusted machine'
 for sub in bench dial forward links
     complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
@@ -154,7 +155,7 @@ mod tests {
     fn peers_are_offered_where_one_goes() {
         let zsh = script_of(Shell::Zsh);
         assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 5, "{zsh}");
-        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 2, "{zsh}");
+        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 3, "{zsh}");
         assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }
 }
