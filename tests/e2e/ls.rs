@@ -4,10 +4,10 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::Path,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use nicstripe_testkit::{Outcome, pair::Pair, text};
+use nicstripe_testkit::{Outcome, Process, pair::Pair, text};
 use serde_json::Value;
 
 /// Two machines, and files at the daemon.
@@ -195,6 +195,81 @@ fn a_peer_that_may_only_read_lists_its_own_directory() {
     let pair = Pair::serving(&["--read-only"], "read-only");
     pair.server.write("a", b"a");
     assert_eq!(ls(&pair, &["nas:"]).expect(0).stdout, "a\n");
+}
+
+/// Requests completions of remote paths from bash. The names are those of a hostile machine.
+#[test]
+fn remote_paths_are_completed_and_no_part_of_a_name_is_run() {
+    let pair = pair();
+    pair.server.write("photos/a b", b"");
+    pair.server.write("photos/$(touch owned)", b"");
+    pair.server.write("photos/x';touch owned;'", b"");
+    pair.server.write("photos/two\nlines", b"");
+    let port = pair.daemon.port.to_string();
+    // Without links, a client on one machine finds the daemon at an address where it was before.
+    await_address(&pair);
+    let complete = |words: &[&str]| {
+        let words = [&["ls", "--complete", "--"], words].concat();
+        pair.client.run(words).expect(0).stdout
+    };
+    assert_eq!(complete(&["nas:ph", "cp", "-P", &port]), "photos/\n");
+    assert_eq!(
+        complete(&["'nas:photos/a b'", "cp", "-P", &port]),
+        "photos/a b\n"
+    );
+    for nothing in [
+        "me@nas:ph",
+        "127.0.1.2:ph",
+        "nas",
+        "ph",
+        "./nas:ph",
+        "'nas:ph",
+    ] {
+        assert_eq!(complete(&[nothing, "-P", &port]), "", "{nothing}");
+    }
+    assert_eq!(complete(&["nas:ph", "-P", "1"]), "");
+    let script = pair.client.run(["completions", "bash"]).expect(0).stdout;
+    pair.client.write("script.bash", script);
+    let program = Path::new(env!("CARGO_BIN_EXE_nicstripe"));
+    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+    let bash = |words: &str, cursor: usize| {
+        let run = format!(
+            "COMP_WORDS=(nicstripe {words}); COMP_CWORD={cursor}; _nicstripe_and_peers nicstripe x"
+        );
+        // As the shell does with the completed line.
+        let script = format!(
+            "source script.bash; {run}; for reply in \"${{COMPREPLY[@]}}\"; do eval \"printf '%s\\n' ${{reply}}\"; done"
+        );
+        let mut command = pair.client.command("bash");
+        command.env("PATH", &path).args(["-c", &script]);
+        Process::spawn(command).finish().expect(0).stdout
+    };
+    assert_eq!(bash(&format!("cp -P {port} nas : ph"), 6), "photos/\n");
+    assert_eq!(
+        bash(&format!("ls -P {port} nas :"), 5),
+        "linked\nnotes.txt\nphotos/\n"
+    );
+    assert_eq!(
+        bash(&format!("ls -P {port} nas : photos/"), 6),
+        "photos/$(touch owned)\nphotos/2024/\nphotos/a b\nphotos/a.jpg\nphotos/b.jpg\nphotos/x';touch owned;'\n"
+    );
+    assert_eq!(
+        bash(&format!(r"ls -P {port} nas : 'photos/a\ '"), 6),
+        "photos/a b\n"
+    );
+    // What follows the colon is a port there.
+    assert_eq!(bash(&format!("dial -P {port} nas : ph"), 6), "");
+    assert!(!pair.client.has("owned"));
+}
+
+/// Waits until the client has recorded the daemon's address, at most 10 s. It does so in the
+/// background.
+fn await_address(pair: &Pair) {
+    let begun = Instant::now();
+    while !pair.client.home().join("addresses").exists() {
+        ls(pair, &["nas:"]).expect(0);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
 }
 
 /// The daemon sends at most 4096 names a page.

@@ -43,7 +43,7 @@ pub(super) fn groups(paths: &[OsString]) -> Result<Vec<Group>, Failure> {
 }
 
 /// Returns an argument with a colon after a host alone, and the place that it names.
-fn remote(typed: &OsStr) -> Result<(OsString, Remote), Failure> {
+pub(super) fn remote(typed: &OsStr) -> Result<(OsString, Remote), Failure> {
     let with_colon = match Location::parse(typed)? {
         Location::Remote(remote) => return Ok((typed.to_owned(), remote)),
         Location::Local(_) if is_host(typed) => {

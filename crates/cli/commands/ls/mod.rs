@@ -3,10 +3,12 @@
 //! - [`find`]: the arguments, and the files and directories that they mean
 //! - [`show`]: output, as lines or as JSON, entry by entry
 //! - [`error`]: errors of arguments
+//! - [`complete`]: names for the completions of shells
 //!
 //! A large directory is neither collected nor sorted here: the daemon sends its names page by page in
 //! byte order, and each page is printed when it arrives.
 
+mod complete;
 mod error;
 mod find;
 mod show;
@@ -56,6 +58,11 @@ pub(crate) struct Ls {
     #[arg(long)]
     json: bool,
 
+    /// Print paths that continue the first word, for completions; the other words are those of the
+    /// command line
+    #[arg(long, hide = true, conflicts_with = "json")]
+    complete: bool,
+
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
@@ -84,6 +91,10 @@ struct Wishes {
 impl Ls {
     /// Lists what the arguments mean, and prints it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        if self.complete {
+            complete::print(&self.paths, self.links);
+            return Ok(());
+        }
         let mut show = Show::new(self.wishes, self.json);
         let mut failed = Vec::new();
         let listed = self.list(terminal, &mut show, &mut failed);
