@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, forward, key, links, man, pair, receive,
+        bench, completions, cp, demo, dial, discover, forward, key, links, ls, man, pair, receive,
         routes, send, serve, service, ssh_server, status, trust,
     },
     failure::Failure,
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     Service(service::Service),
     Cp(Box<cp::Cp>),
+    Ls(ls::Ls),
     Status(status::Status),
     Receive(receive::Receive),
     Send(send::Send),
@@ -55,6 +56,7 @@ impl Command {
             Self::Service(service) => service.run(terminal),
             Self::Cp(cp) if cp.asks_for_help() => print_help("cp"),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Ls(ls) => ls.run(terminal),
             Self::Status(status) => status.run(terminal),
             Self::Receive(receive) => receive.run(terminal),
             Self::Send(send) => send.run(terminal),
@@ -89,6 +91,7 @@ First steps:
   nicstripe pair CODE                   for the other machine; then, on one of them:
   nicstripe serve --root DIR            start the daemon
   nicstripe cp FILE HOST:               on the other: copy a file
+  nicstripe ls HOST:                    list the files there
   nicstripe links HOST                  show which cables a copy uses, and why
   nicstripe bench HOST                  measure the cables and find the bottleneck
 

@@ -30,6 +30,7 @@ fn answer_to(error: &Error, invocation: &Invocation) -> Option<&'static str> {
             let typed = word(ContextKind::InvalidSubcommand)?;
             answer_in(COMMANDS, typed).filter(|_| invocation.is_of(typed))
         }
+        ErrorKind::MissingRequiredArgument if invocation.is_of("ls") => Some(NO_MACHINE),
         ErrorKind::UnknownArgument => {
             let typed = word(ContextKind::InvalidArg)?;
             OPTIONS
@@ -46,7 +47,7 @@ const COMMANDS: &str = "\
 push put upload copy: to send: nicstripe cp FILE HOST:
 get pull download fetch: to receive: nicstripe cp HOST:FILE .
 sync mirror: to make HOST:DIR like SRC: nicstripe cp -a --delete SRC/ HOST:DIR
-ls list dir: to list what a daemon has: nicstripe cp -rn HOST: .
+list dir: to list what a machine has: nicstripe ls HOST:
 mkdir: directories are made by the copy: nicstripe cp --mkpath FILE HOST:DIR/
 daemon server start listen: to start the daemon: nicstripe serve DIR
 version: nicstripe --version
@@ -69,6 +70,8 @@ const OPTIONS: &[(&str, &str)] = &[
         "-d --daemon -D: for a service of systemd see `nicstripe man serve`; by hand: nicstripe serve &",
     ),
 ];
+
+const NO_MACHINE: &str = "name a machine: nicstripe ls HOST: lists what it serves; machines on the cables: nicstripe discover";
 
 const ONE_DIRECTORY: &str =
     "a daemon serves one directory; give peers their own with root=DIR in the list of peers";
@@ -105,6 +108,7 @@ mod tests {
             (&["bench", "-c", "nas"][..], "nicstripe bench HOST"),
             (&["bench", "-s"], "nicstripe serve"),
             (&["serve", "a", "b"], "one directory"),
+            (&["ls", "-l"], "nicstripe ls HOST:"),
             (&["cp", "--interface", "eth1", "a", "nas:"], "--link"),
         ] {
             let said = said(words).unwrap_or_else(|| panic!("{words:?}"));

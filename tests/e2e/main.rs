@@ -19,6 +19,7 @@ mod hostile;
 mod interruptions;
 mod links;
 mod logs;
+mod ls;
 mod memory;
 mod metrics;
 mod mistakes;

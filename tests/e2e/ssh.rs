@@ -122,6 +122,12 @@ fn one_command_copies_there_and_back_and_leaves_nothing() {
     );
     piped.finish().expect(0);
     assert_eq!(machines.there.read("piped"), bytes);
+    let listed = machines.run(&["ls", "me@nas", "me@nas:a"]).expect(0);
+    assert_eq!(listed.stdout, "me@nas:a\n\nme@nas:\na\npiped\n", "{listed}");
+    let home = machines.there.files();
+    let above = format!("me@nas:{}/a", home.display());
+    let listed = machines.run(&["ls", &above]).expect(0);
+    assert_eq!(listed.stdout, format!("{above}\n"));
     let listed = machines.run(&["links", "me@nas"]).expect(0);
     assert!(listed.stdout.contains("lo → lo"), "{listed}");
     machines.expect_nothing_left(Duration::from_secs(2));

@@ -5,11 +5,13 @@ use std::{
     fs::OpenOptions,
     io::Write,
     os::unix::fs::{PermissionsExt as _, symlink},
+    time::{Duration, Instant},
 };
 
 use nicstripe_testkit::{
     Daemon, Process, Side, content, is_same,
     pair::{LOOPBACK, MIB, Pair},
+    text,
 };
 
 #[test]
@@ -74,6 +76,77 @@ fn a_changed_key_is_said_and_replaced_by_the_command_in_the_hint() {
     pair.cp(&["f", "127.0.0.1:"]).expect(0);
     let listed = pair.client.run(["trust", "list"]).expect(0).stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");
+}
+
+#[test]
+fn the_list_tells_when_and_from_where_a_peer_was_last_seen() {
+    let pair = Pair::new();
+    let list = |side: &Side| side.run(["trust", "list"]).expect(0);
+    for side in [&pair.client, &pair.server] {
+        let listed = list(side).stdout;
+        assert!(
+            listed.contains("  never seen  nicstripe-ed25519 "),
+            "{listed}"
+        );
+    }
+    pair.client.write("f", content(MIB));
+    // Slow enough for the client to write its file, which it does in the background.
+    pair.cp(&["--bwlimit", "1M", "f", "nas:"]).expect(0);
+    await_seen(&pair.client, "seen just now from 127.0.1.2 on lo");
+    await_seen(&pair.server, "seen just now from 127.0.0.");
+    let json = ["trust", "list", "--json"];
+    let document = pair.server.run(json).expect(0).document_of("trust-list");
+    let peer = &document["peers"][0];
+    assert_eq!(
+        (text(peer, "name"), text(peer, "access")),
+        ("laptop", "full")
+    );
+    assert_eq!(text(&peer["seen"], "interface"), "lo");
+    // The file of others, and garbage.
+    let file = pair.server.home().join("sightings");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let listed = list(&pair.server);
+    assert!(
+        !listed.stdout.contains("seen") && listed.stdout.contains("laptop"),
+        "{listed}"
+    );
+    assert_eq!(listed.stderr.lines().count(), 1, "{listed}");
+    listed.labelled("warning: ", &["sightings", "chmod"]);
+    let document = pair.server.run(json).expect(0).document_of("trust-list");
+    assert!(
+        text(&document, "seen_error").contains("sightings"),
+        "{document:#}"
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&file, "garbage\n").unwrap();
+    let listed = list(&pair.server);
+    assert!(
+        listed.stdout.contains("never seen") && listed.stderr.is_empty(),
+        "{listed}"
+    );
+    // No session fails because of it.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    pair.client.write("g", "g");
+    pair.cp(&["g", "nas:"]).expect(0);
+    pair.server
+        .write_guarded(pair.server.peers_file(), "garbage\n");
+    let failed = pair.server.run(json);
+    let code = failed.status.code().unwrap();
+    assert_eq!(failed.document_of("trust-list")["exit_code"], code);
+}
+
+/// Waits until the list has this text, at most 10 s.
+fn await_seen(side: &Side, part: &str) {
+    let begun = Instant::now();
+    loop {
+        let listed = side.run(["trust", "list"]).expect(0).stdout;
+        if listed.contains(part) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{listed}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Completions {
 fn script(shell: Shell, program: &mut Command) -> String {
     let mut script = Vec::new();
     generate(shell, program, "nicstripe", &mut script);
-    let script = String::from_utf8_lossy(&script);
+    let script = without_hidden(&String::from_utf8_lossy(&script));
     match shell {
         Shell::Bash => {
             script.replace(
@@ -35,7 +35,7 @@ fn script(shell: Shell, program: &mut Command) -> String {
                 "complete -F _nicstripe_and_peers ",
             ) + BASH
         }
-        Shell::Fish => script.into_owned() + FISH,
+        Shell::Fish => script + FISH,
         Shell::Zsh => {
             let lines: Vec<String> = script.lines().map(with_peers).collect();
             let (functions, end) = lines.split_at(
@@ -46,8 +46,20 @@ fn script(shell: Shell, program: &mut Command) -> String {
             );
             [&functions.join("\n"), ZSH, &end.join("\n"), "\n"].concat()
         }
-        _ => script.into_owned(),
+        _ => script,
     }
+}
+
+/// Removes the option that only scripts use. clap_complete offers hidden options as well.
+fn without_hidden(script: &str) -> String {
+    let is_of_it = |line: &&str| {
+        let is_list = line.trim_start().starts_with("opts=");
+        !is_list && (line.contains("--complete") || line.contains("-l complete "))
+    };
+    let kept = script.lines().filter(|line| !is_of_it(line));
+    kept.flat_map(|line| [line, "\n"])
+        .collect::<String>()
+        .replace(" --complete ", " ")
 }
 
 /// Changes a line of the zsh script to complete peer names, or `peer:path`, if it defines an
@@ -68,19 +80,42 @@ fn with_peers(line: &str) -> String {
 }
 
 const BASH: &str = r#"
+_nicstripe_paths() {
+    local cur="${COMP_WORDS[COMP_CWORD]}" before="" word name
+    case "${COMP_WORDS[1]}" in
+        cp|ls) ;;
+        serve) [[ ${COMP_WORDS[2]} == restic ]] || return ;;
+        *) return ;;
+    esac
+    if [[ ${cur} == : ]]; then
+        word="${COMP_WORDS[COMP_CWORD-1]}:"
+    elif [[ ${cur} == *:* ]]; then
+        word="${cur}"
+        before="${cur%%:*}:"
+    else
+        word="${COMP_WORDS[COMP_CWORD-2]}:${cur}"
+    fi
+    while IFS= read -r name; do
+        # Quoted, so that the shell runs no part of a name.
+        printf -v name '%q' "${name}"
+        COMPREPLY+=("${before}${name}")
+    done < <(nicstripe ls --complete -- "${word}" "${COMP_WORDS[@]}" 2>/dev/null </dev/null)
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} != */ ]] || compopt -o nospace 2>/dev/null
+}
 _nicstripe_and_peers() {
     _nicstripe "$@"
     local cur="${COMP_WORDS[COMP_CWORD]}" end="" name
     local -a names=()
     [[ ${cur} == -* || ${COMP_CWORD} -lt 2 ]] && return
-    # Names at the peer are not known here. Bash splits words at a colon.
+    # Bash splits words at a colon, unless COMP_WORDBREAKS has none.
     if [[ ${cur} == *:* || ${COMP_WORDS[COMP_CWORD-1]} == : ]]; then
         COMPREPLY=()
         compopt +o default +o bashdefault 2>/dev/null
+        _nicstripe_paths
         return
     fi
     case "${COMP_WORDS[1]}" in
-        cp) end=":" ;;
+        cp|ls) end=":" ;;
         bench|dial|forward|links) ;;
         serve) [[ ${COMP_WORDS[2]} == restic && ${COMP_CWORD} -gt 2 ]] || return; end=":" ;;
         trust) [[ ${COMP_WORDS[2]} == remove && ${COMP_CWORD} -gt 2 ]] || return ;;
@@ -105,9 +140,19 @@ const FISH: &str = r#"
 function __nicstripe_peers
     nicstripe trust list --names 2>/dev/null
 end
+# fish quotes what it inserts.
 function __nicstripe_places
-    __nicstripe_peers | string replace -r '$' ':'
+    set -l word (commandline -ct)
+    if string match -q '*:*' -- $word
+        set -l host (string split -m 1 : -- $word)[1]
+        for name in (nicstripe ls --complete -- $word (commandline -opc) 2>/dev/null </dev/null)
+            echo "$host:$name"
+        end
+    else
+        __nicstripe_peers | string replace -r '$' ':'
+    end
 end
+complete -c nicstripe -n "__fish_nicstripe_using_subcommand ls" -f -a "(__nicstripe_places)" -d 'trusted machine'
 complete -c nicstripe -n "__fish_nicstripe_using_subcommand cp" -a "(__nicstripe_places)" -d 'trusted machine'
 for sub in bench dial forward links
     complete -c nicstripe -n "__fish_nicstripe_using_subcommand $sub" -f -a "(__nicstripe_peers)" -d 'trusted machine'
@@ -121,7 +166,16 @@ _nicstripe_peers() {
     local -a names=(${(f)"$(nicstripe trust list --names 2>/dev/null)"})
     compadd -a names
 }
+# zsh quotes what compadd adds.
 _nicstripe_places() {
+    if [[ ${PREFIX} == *:* && ${PREFIX%%:*} != */* ]]; then
+        # The words that _arguments passes have no options before this one.
+        local -a typed=(${(z)LBUFFER})
+        local -a paths=(${(f)"$(nicstripe ls --complete -- "${PREFIX}" "${typed[@]}" 2>/dev/null </dev/null)"})
+        compset -P 1 '*:'
+        compadd -S '' -a paths
+        return
+    fi
     local -a names=(${(f)"$(nicstripe trust list --names 2>/dev/null)"})
     compadd -S '' -- ${^names}:
     _files
@@ -151,10 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn the_option_of_the_scripts_is_not_offered() {
+        for shell in Shell::value_variants() {
+            let mut script = Vec::new();
+            generate(*shell, &mut args::Args::command(), "nicstripe", &mut script);
+            let script = without_hidden(&String::from_utf8_lossy(&script));
+            assert!(
+                !script.contains("--complete") && !script.contains("-l complete"),
+                "{shell}"
+            );
+            assert!(
+                script.contains("exclude-link") && script.contains("completions"),
+                "{shell}"
+            );
+        }
+    }
+
+    #[test]
     fn peers_are_offered_where_one_goes() {
         let zsh = script_of(Shell::Zsh);
         assert_eq!(zsh.matches(":_nicstripe_peers'").count(), 5, "{zsh}");
-        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 2, "{zsh}");
+        assert_eq!(zsh.matches(":_nicstripe_places'").count(), 3, "{zsh}");
         assert!(script_of(Shell::Bash).contains("complete -F _nicstripe_and_peers"));
     }
 }

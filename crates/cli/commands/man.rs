@@ -283,6 +283,9 @@ nicstripe-serve          nicstripe serve --root /srv/files --read-only --interfa
 nicstripe-serve-restic   restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init
 nicstripe-serve-restic   nicstripe serve restic --addr localhost:8000 nas:backup/laptop  print the variable for restic
 nicstripe-ssh-server     nicstripe ssh-server --root /srv/backup --append-only  as command= in ~/.ssh/authorized_keys
+nicstripe-ls             nicstripe ls -lh nas:photos  sizes and times of one directory
+nicstripe-ls             nicstripe ls 'nas:photos/*.jpg'  expand a pattern there
+nicstripe-ls             nicstripe ls me@nas:/srv  by ssh, as cp does
 nicstripe-dial           ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable
 nicstripe-forward        nicstripe forward -L 8080:localhost:80 nas  reach its web server at localhost:8080
 nicstripe-forward        nicstripe forward -L 0:localhost:5432 nas  listen on any free port

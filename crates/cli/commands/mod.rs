@@ -9,6 +9,7 @@ pub(crate) mod discover;
 pub(crate) mod forward;
 pub(crate) mod key;
 pub(crate) mod links;
+pub(crate) mod ls;
 pub(crate) mod man;
 mod one_client;
 pub(crate) mod pair;

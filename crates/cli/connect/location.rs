@@ -176,6 +176,17 @@ pub(crate) fn shown_place(argument: &OsStr) -> String {
     }
 }
 
+/// Returns the parent directory of a typed remote name, with a trailing slash, or `host:` for the root.
+pub(crate) fn parent(typed: &OsStr) -> &OsStr {
+    let bytes = typed.as_bytes();
+    let name = bytes.strip_suffix(b"/").unwrap_or(bytes);
+    let end = name
+        .iter()
+        .rposition(|byte| matches!(byte, b'/' | b':'))
+        .map_or(0, |at| at + 1);
+    OsStr::from_bytes(&bytes[..end])
+}
+
 /// Returns true if an argument means standard input or output.
 pub(crate) fn is_pipe(argument: &OsStr) -> bool {
     matches!(argument.as_bytes(), b"-" | b"/dev/stdin" | b"/dev/stdout")

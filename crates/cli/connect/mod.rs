@@ -2,8 +2,10 @@
 
 pub(crate) mod arguments;
 pub(crate) mod by_code;
+pub(crate) mod globs;
 pub(crate) mod invitation;
 pub(crate) mod location;
+mod pattern;
 pub(crate) mod place;
 pub(crate) mod setup;
 pub(crate) mod ssh;

@@ -11,7 +11,7 @@ use std::{
 use nicstripe::{
     CancellationToken, Client, ClientBuilder, Error, Event, LinkState, SurveyedLink,
     bootstrap::{Introduction, Wishes},
-    trust::{AddressBook, DialTarget, Identity, Peers},
+    trust::{AddressBook, DialTarget, Identity, Peers, Sightings},
 };
 use tokio::sync::mpsc;
 
@@ -339,7 +339,8 @@ fn client(peers: Peers) -> Result<ClientBuilder, Failure> {
     Ok(Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
         .peers(peers)
-        .address_book(AddressBook::at(home.addresses_file())))
+        .address_book(AddressBook::at(home.addresses_file()))
+        .sightings(Sightings::at(home.sightings_file())))
 }
 
 /// Prints a message on standard error if the peer does not answer, or queues the session.

@@ -58,7 +58,7 @@ fn cores() -> usize {
 /// Returns the number of threads that a command starts besides the runtime's workers.
 ///
 /// The library has file threads, one that watches them, and one thread for deferred work. Name
-/// lookup, the address book, a tree and a pipe take one thread each. The number is checked before
+/// lookup, the record of addresses and sightings, a tree and a pipe take one thread each. The number is checked before
 /// the start: a runtime that cannot start its own threads panics, and its drop then waits forever
 /// for those it did start.
 fn others() -> usize {

@@ -117,6 +117,16 @@ impl Invocation {
         Self { words }.with_flag(flag)
     }
 
+    /// Returns the command line with each word that equals `word` replaced by `instead`.
+    pub(crate) fn with(&self, word: &OsStr, instead: &OsStr) -> String {
+        let mut words = self.words.clone();
+        words
+            .iter_mut()
+            .filter(|known| *known == word)
+            .for_each(|known| *known = instead.to_owned());
+        join(&words)
+    }
+
     /// Returns the command line without a long option that has this value; `None` if it is absent.
     pub(crate) fn without_value(&self, option: &str, value: &str) -> Option<String> {
         let glued = format!("{option}={value}");

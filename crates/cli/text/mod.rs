@@ -2,6 +2,7 @@
 //! crate.
 
 pub(crate) mod answers;
+pub(crate) mod date;
 pub(crate) mod invocation;
 pub(crate) mod link_text;
 pub(crate) mod quantity;

@@ -24,6 +24,7 @@ mod revocation;
 mod rights;
 mod roots;
 mod running;
+mod seen;
 mod service;
 mod shared;
 mod shares;

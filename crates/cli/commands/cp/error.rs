@@ -85,12 +85,6 @@ pub(crate) enum PlanError {
         "--delete cannot be used with several SRC if one ends in a slash: it would delete files of the others"
     )]
     DeleteContent,
-    /// A pattern in a remote source matches no name.
-    #[error("no file on the daemon matches \"{0}\"")]
-    NoMatch(String),
-    /// A pattern in a remote source matches more names than one request may contain.
-    #[error("more than 1,024 names match \"{0}\"")]
-    ManyMatches(String),
     /// A pattern of `--include` or `--exclude` is invalid.
     #[error("invalid pattern \"{}\" of --include or --exclude", shown(.0))]
     Pattern(String),
@@ -123,8 +117,7 @@ impl CommandError for PlanError {
             | Self::NotADirectory(_)
             | Self::Socket(_)
             | Self::Dangling(_)
-            | Self::RemoteDirectory(_)
-            | Self::NoMatch(_) => Exit::Files,
+            | Self::RemoteDirectory(_) => Exit::Files,
             _ => Exit::Usage,
         }
     }
@@ -156,9 +149,6 @@ impl CommandError for PlanError {
                 "to copy only what matches: --exclude '*' --include '*/' --include {}",
                 quoted(pattern)
             ),
-            Self::ManyMatches(_) => {
-                "copy the directory with -r and filters: --exclude '*' --include 'PATTERN'".into()
-            }
             _ => return None,
         })
     }

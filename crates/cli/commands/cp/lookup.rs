@@ -1,11 +1,13 @@
 //! Command that lists remote names, for the hint after a missing source.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
-
 use clap::Parser;
 
 use super::arguments::Cp;
-use crate::{connect::location::Location, failure::Failure, text::invocation::Invocation};
+use crate::{
+    connect::location::{Location, parent},
+    failure::Failure,
+    text::invocation::Invocation,
+};
 
 /// Returns one line of advice on a failure of the command `invocation`. For a missing remote source
 /// it is the command that lists the existing ones.
@@ -45,17 +47,6 @@ fn listing(invocation: &Invocation) -> Option<String> {
 struct CommandLine {
     #[command(flatten)]
     cp: Cp,
-}
-
-/// Returns the parent directory of a typed source, with a trailing slash, or `host:` for the root.
-fn parent(source: &OsStr) -> &OsStr {
-    let bytes = source.as_bytes();
-    let name = bytes.strip_suffix(b"/").unwrap_or(bytes);
-    let end = name
-        .iter()
-        .rposition(|byte| matches!(byte, b'/' | b':'))
-        .map_or(0, |at| at + 1);
-    OsStr::from_bytes(&bytes[..end])
 }
 
 #[cfg(test)]

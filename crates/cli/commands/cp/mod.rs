@@ -23,7 +23,6 @@ mod listing;
 pub(crate) mod lists;
 mod lookup;
 mod outlet;
-mod pattern;
 mod plan;
 mod shortfall;
 mod show;

@@ -30,7 +30,7 @@ use std::{
 use nicstripe::{
     CancellationToken, Daemon, DaemonHandle,
     routes::RouteKeeper,
-    trust::{Access, Home, Identity, PeerOptions, Peers},
+    trust::{Access, Home, Identity, PeerOptions, Peers, Sightings},
 };
 use tokio::net::TcpListener;
 
@@ -145,6 +145,7 @@ async fn start(
         .identity(identity)
         .peers_file(home.peers_file())
         .protect_home(home.clone())
+        .sightings(Sightings::at(home.sightings_file()))
         .root(root.clone())
         .port(settings.port)
         .listen(listen)

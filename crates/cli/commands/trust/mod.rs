@@ -1,5 +1,6 @@
 //! `nicstripe trust`: adds, lists and removes trusted peers.
 
+mod list;
 pub(crate) mod reader;
 
 use clap::{Args, Subcommand};
@@ -15,10 +16,7 @@ use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::{stdout, terminal::Terminal},
     places,
-    text::{
-        invocation::{Invocation, quoted},
-        table::left_aligned,
-    },
+    text::invocation::{Invocation, quoted},
 };
 
 /// Manage trusted peers: only listed keys are accepted, as client and as daemon
@@ -49,11 +47,17 @@ enum Action {
         #[arg(long, requires = "name")]
         replace: bool,
     },
-    /// Print the trusted peers, one per line: name, fingerprint, rights, key
+    /// Print the trusted peers, one per line: name, fingerprint, rights, when and from where they
+    /// were last seen, key
     List {
         /// Print only names, and only those that need no shell quotes: for completions
         #[arg(long)]
         names: bool,
+
+        /// Print one JSON document on standard output, also after a failure
+        /// (docs/schema/trust-list.schema.json)
+        #[arg(long, conflicts_with = "names")]
+        json: bool,
     },
     /// Remove a trusted peer
     Remove {
@@ -66,7 +70,11 @@ enum Action {
 impl Trust {
     /// Adds, lists or removes trusted peers in the peers file.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let path = places::home()?.peers_file();
+        if let Action::List { json: true, .. } = self.action {
+            return list::print_json();
+        }
+        let home = places::home()?;
+        let path = home.peers_file();
         match self.action {
             Action::Add {
                 line,
@@ -98,19 +106,13 @@ impl Trust {
                 terminal.say(describe(&added, &line.key, peer.as_ref()));
                 reader::tell(&path, terminal);
             }
-            Action::List { names: true } => {
+            Action::List { names: true, .. } => {
                 Peers::load(&path)?
                     .iter()
                     .filter_map(plain_name)
                     .try_for_each(stdout::line)?;
             }
-            Action::List { names: false } => {
-                let peers = Peers::load(&path)?;
-                table(&peers).into_iter().try_for_each(stdout::line)?;
-                if peers.iter().next().is_none() {
-                    terminal.say("no trusted peers yet: nicstripe trust add LINE, with the output of `nicstripe key` on the other machine");
-                }
-            }
+            Action::List { names: false, .. } => list::print(&home, terminal)?,
             Action::Remove { which } => {
                 let removed = Peers::edit(&path, |peers| peers.remove(&which.join(" ")))?;
                 terminal.say(format_args!(
@@ -226,19 +228,6 @@ fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
     }
 }
 
-fn table(peers: &Peers) -> Vec<String> {
-    let row = |peer: &Peer| {
-        let key = peer.key;
-        [
-            name_of(peer),
-            key.fingerprint(),
-            rights(&peer.options),
-            key.to_string(),
-        ]
-    };
-    left_aligned(&peers.iter().map(row).collect::<Vec<_>>())
-}
-
 /// Returns the peer's name, or a dash if it has none.
 pub(crate) fn name_of(peer: &Peer) -> String {
     shown_name(peer.name.as_ref())
@@ -327,17 +316,6 @@ mod tests {
         assert_eq!(
             said("read-only,dial=localhost:22,dial=web:80"),
             "may read, may connect to localhost:22 and web:80"
-        );
-    }
-
-    #[test]
-    fn the_list_is_aligned_and_ends_with_the_key() {
-        let mut peers = Peers::default();
-        peers.add(&KEY.parse().unwrap(), Some("nas")).unwrap();
-        let line = table(&peers).join("\n");
-        assert_eq!(
-            line,
-            format!("nas  AAEC-AwQF-BgcI  may read, write and replace  {KEY}")
         );
     }
 }

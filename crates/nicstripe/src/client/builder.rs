@@ -11,7 +11,7 @@ use crate::{
         route_keeper::RouteKeeper,
     },
     report::event::Event,
-    trust::{AddressBook, Identity, Peers},
+    trust::{AddressBook, Identity, Peers, Sightings},
 };
 
 /// Builder of a [`Client`](super::Client).
@@ -127,6 +127,18 @@ impl ClientBuilder {
     /// ```
     pub fn address_book(mut self, book: AddressBook) -> Self {
         self.session.address_book = Some(book);
+        self
+    }
+
+    /// Records in a file when and where the peer was seen. By default there is none.
+    ///
+    /// ```
+    /// use nicstripe::trust::Sightings;
+    /// let builder = nicstripe::Client::builder()
+    ///     .sightings(Sightings::at("/var/lib/backup-tool/sightings"));
+    /// ```
+    pub fn sightings(mut self, sightings: Sightings) -> Self {
+        self.session.sightings = Some(sightings);
         self
     }
 

@@ -18,6 +18,7 @@ use super::{
     refusals::Refusals,
     roots::{Own, Roots},
     running::Daemon,
+    seen::Seen,
     shared::Shared,
     trusted::{PeersFile, Trusted},
 };
@@ -33,7 +34,7 @@ use crate::{
     session::ChunkShares,
     storage::{Served, Storage, Stored},
     tree::allowance::MOST_OF_ALL,
-    trust::{self, Home, Identity, Peers, PublicKey},
+    trust::{self, Home, Identity, Peers, PublicKey, Sightings},
     tunnel::Resolver,
     wire::tls::{KeyFilter, ServerTls},
 };
@@ -57,6 +58,7 @@ pub struct DaemonBuilder {
     announce: bool,
     resume_as: Option<[u8; 32]>,
     inbox: Option<Vec<Vec<u8>>>,
+    sightings: Option<Sightings>,
     limits: Limits,
     #[cfg(feature = "bench")]
     pub(super) bench: nicstripe_bench::BenchLimits,
@@ -124,6 +126,18 @@ impl DaemonBuilder {
     /// ```
     pub fn peers_file(mut self, path: PathBuf) -> Self {
         self.trusted = Trusted::File(Arc::new(PeersFile::new(path)));
+        self
+    }
+
+    /// Records in a file when and from where each peer was last seen. By default there is none.
+    ///
+    /// ```
+    /// use nicstripe::trust::Sightings;
+    /// let builder = nicstripe::Daemon::builder()
+    ///     .sightings(Sightings::at("/var/lib/backup-tool/sightings"));
+    /// ```
+    pub fn sightings(mut self, sightings: Sightings) -> Self {
+        self.sightings = Some(sightings);
         self
     }
 
@@ -448,6 +462,7 @@ impl DaemonBuilder {
             routes: self.routes,
             resume_as: self.resume_as.map(PublicKey::from_bytes),
             inbox: self.inbox.map(Inbox::new),
+            seen: Arc::new(Seen::new(self.sightings)),
         };
         Ok(Daemon::new(Arc::new(shared), listeners, responder))
     }
@@ -475,6 +490,7 @@ impl Daemon {
             announce: false,
             resume_as: None,
             inbox: None,
+            sightings: None,
             limits: Limits::default(),
             #[cfg(feature = "bench")]
             bench: nicstripe_bench::BenchLimits::default(),

@@ -39,7 +39,7 @@ use crate::{
     },
     storage::Served,
     text::{logged::logged_error, shown_name},
-    trust::PublicKey,
+    trust::{PublicKey, Sighting},
     wire::{
         stream::{Greeted, Lease, StreamEnd},
         tls::{TlsError, TlsStream},
@@ -214,6 +214,13 @@ async fn greet(
         ..PathPlan::new(arrival, remote)
     };
     service.routes.on_arrival(remote.ip(), &plan.interface);
+    note_seen(
+        shared,
+        key,
+        remote,
+        &plan.interface,
+        hello.new.then_some(&handle),
+    );
     let _ = handle
         .inputs
         .send(Input::Connected {
@@ -223,6 +230,26 @@ async fn greet(
         })
         .await;
     Ok(())
+}
+
+/// Records that a peer was seen: at once, and at the end of a new session.
+fn note_seen(
+    shared: &Shared,
+    key: PublicKey,
+    remote: SocketAddr,
+    interface: &str,
+    new: Option<&SessionHandle>,
+) {
+    let seen = shared.seen.clone();
+    let sighting = Sighting::now(key, remote.ip(), interface);
+    if let Some(ended) = new.map(|session| session.ended.clone()) {
+        let (seen, interface) = (seen.clone(), interface.to_owned());
+        tokio::spawn(async move {
+            ended.cancelled().await;
+            seen.note(Sighting::now(key, remote.ip(), &interface));
+        });
+    }
+    seen.note(sighting);
 }
 
 /// Reason why a connection gets no session.

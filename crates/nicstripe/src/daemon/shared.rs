@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connections::Connections, gate::Gate, inbox::Inbox, limits::Limits, refusals::Refusals,
-    rights::Rights, roots::Roots, service::Service, trusted::Trusted,
+    rights::Rights, roots::Roots, seen::Seen, service::Service, trusted::Trusted,
 };
 use crate::{
     file::{BufferPool, IoPool, Quota},
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(super) resume_as: Option<PublicKey>,
     /// Names that peers may create, if they may do nothing else.
     pub(super) inbox: Option<Inbox>,
+    /// Record of when and from where peers connect.
+    pub(super) seen: Arc<Seen>,
 }
 
 /// Running session of a daemon.

@@ -232,6 +232,7 @@ impl ClientBuilder {
             gone: peer.gone.clone(),
         });
         self.session.address_book = None;
+        self.session.sightings = None;
         self.resume_as = Some(peer.resume_as);
         self.identity(peer.identity.clone())
             .peers(peers)

@@ -31,7 +31,7 @@ use crate::{
         unreachable::{Attempt, CableSearch, Unreachable},
     },
     session::PathPlan,
-    trust::{Identity, Peers, PublicKey, SeenAt},
+    trust::{Identity, Peers, PublicKey, SeenAt, Sighting},
 };
 
 /// Parameters of the first connection to a host.
@@ -294,18 +294,26 @@ impl Contact<'_> {
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
-    /// Stores the address at which a peer proved its key, in the background. If that fails, the
+    /// Stores when and at which address a peer proved its key, in the background. If that fails, the
     /// next client searches for the peer again.
     pub(crate) fn remember(&self, key: PublicKey, first: &PathPlan) {
-        let Some(book) = self.settings.address_book.clone() else {
+        let (book, sightings) = (
+            self.settings.address_book.clone(),
+            self.settings.sightings.clone(),
+        );
+        if book.is_none() && sightings.is_none() {
             return;
-        };
-        let seen = SeenAt {
+        }
+        let address = SeenAt {
             address: first.remote.ip(),
             interface: scope_of(first.remote).map(|_| first.interface.clone()),
         };
+        let sighting = Sighting::now(key, first.remote.ip(), &first.interface);
+        // One thread for both.
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = book.note(&key, seen) {
+            let noted = book.map_or(Ok(()), |book| book.note(&key, address));
+            let seen = sightings.map_or(Ok(()), |file| file.note(&[sighting]));
+            for error in [noted, seen].into_iter().filter_map(Result::err) {
                 tracing::debug!(error = %crate::text::chain(&error), "cannot store the peer's address");
             }
         });

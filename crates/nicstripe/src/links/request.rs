@@ -11,7 +11,7 @@ use super::local;
 use crate::{
     file::options::DEFAULT_PORT,
     report::event::Event,
-    trust::{AddressBook, PublicKey},
+    trust::{AddressBook, PublicKey, Sightings},
 };
 
 /// Link that a user names; as text `LOCAL[=REMOTE]`.
@@ -123,6 +123,7 @@ pub(crate) struct SessionSettings {
     pub(crate) family: Option<Family>,
     pub(crate) socket_buffer: Option<u64>,
     pub(crate) address_book: Option<AddressBook>,
+    pub(crate) sightings: Option<Sightings>,
     /// Peer that a trusted channel has introduced; `None` to find the host by its name.
     pub(crate) introduced: Option<Introduced>,
     /// Channel for events while the client waits for the daemon.
@@ -143,6 +144,7 @@ impl Default for SessionSettings {
             family: None,
             socket_buffer: None,
             address_book: None,
+            sightings: None,
             introduced: None,
             events: None,
             queues: true,

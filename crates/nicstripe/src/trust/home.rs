@@ -214,6 +214,12 @@ impl Home {
         self.state.join("addresses")
     }
 
+    /// Returns the path of the file with the time and address at which each peer was last seen; for
+    /// [`Sightings`](super::Sightings).
+    pub fn sightings_file(&self) -> PathBuf {
+        self.state.join("sightings")
+    }
+
     /// Returns the path of the daemon's settings file, which need not exist.
     pub fn config_file(&self) -> PathBuf {
         let default = || self.config.join(CONFIG_FILE);

@@ -15,6 +15,7 @@ mod peer;
 mod peers;
 mod private_group;
 pub(crate) mod random;
+mod sightings;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
@@ -26,3 +27,5 @@ pub use identity::{Identity, IdentityError};
 pub use key::{KeyError, PublicKey, PublicLine};
 pub use peer::{Access, DialTarget, LineError, Peer, PeerName, PeerOptions};
 pub use peers::{Added, LineProblem, Peers, PeersError};
+pub(crate) use sightings::PAUSE;
+pub use sightings::{Sighting, Sightings};

@@ -1,0 +1,180 @@
+//! Output of `ls`: lines, or one JSON document, both written entry by entry.
+
+use std::fmt::Write as _;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use nicstripe::{Kind, Name, Stat};
+
+use super::Wishes;
+use crate::{
+    connect::location::Remote,
+    failure::Failure,
+    output::{
+        json::{Object, outcome},
+        stdout,
+    },
+    text::{date::Date, quantity::Size},
+};
+
+/// File or directory to print.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listed<'a> {
+    pub(super) remote: &'a Remote,
+    pub(super) kind: Kind,
+    /// Metadata; `None` for the directory at which names begin.
+    pub(super) stat: Option<&'a Stat>,
+}
+
+/// Output in progress.
+#[derive(Debug)]
+pub(super) struct Show {
+    wishes: Wishes,
+    json: bool,
+    /// Text that is not written yet.
+    waiting: String,
+    /// True once an entry or a heading was printed.
+    has_begun: bool,
+}
+
+impl Show {
+    pub(super) fn new(wishes: Wishes, json: bool) -> Self {
+        Self {
+            wishes,
+            json,
+            waiting: match json {
+                true => format!(r#"{{"schema":"{SCHEMA}","entries":["#),
+                false => String::new(),
+            },
+            has_begun: false,
+        }
+    }
+
+    /// Prints an entry: with its whole place if it is an argument itself, otherwise with its name.
+    pub(super) fn entry(&mut self, listed: Listed<'_>, is_argument: bool) -> Result<(), Failure> {
+        match self.json {
+            true => {
+                let comma = if self.has_begun { "," } else { "" };
+                let _ = write!(self.waiting, "{comma}{}", json(&object(listed)));
+            }
+            false => {
+                let line = self.line(listed, is_argument);
+                self.waiting.push_str(&line);
+                self.waiting.push('\n');
+            }
+        }
+        self.has_begun = true;
+        match self.waiting.len() > MOST_WAITING {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Prints the heading of a directory.
+    pub(super) fn heading(&mut self, dir: &Remote) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let dir = dir.to_string();
+        let space = if self.has_begun { "\n" } else { "" };
+        let colon = if dir.ends_with(':') { "" } else { ":" };
+        let _ = writeln!(self.waiting, "{space}{dir}{colon}");
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Writes what was printed so far.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        let text = std::mem::take(&mut self.waiting);
+        match text.is_empty() {
+            true => Ok(()),
+            false => stdout::bytes(text.as_bytes()),
+        }
+    }
+
+    /// Prints the end of the output.
+    pub(super) fn finish(
+        mut self,
+        failure: Option<&Failure>,
+        hint: Option<String>,
+    ) -> Result<(), Failure> {
+        if self.json {
+            let details = failure.map(Failure::details).unwrap_or_default();
+            let end = json(
+                &outcome(failure, hint)
+                    .with("failures", Some(details).filter(|lines| !lines.is_empty())),
+            );
+            let _ = writeln!(self.waiting, "],{}", &end[1..]);
+        }
+        self.flush()
+    }
+
+    fn line(&self, listed: Listed<'_>, is_argument: bool) -> String {
+        let Listed { remote, kind, stat } = listed;
+        let mut name = match (is_argument, remote.path.name()) {
+            (false, Some(name)) => nicstripe::escaped(name.file_name()),
+            _ => remote.to_string(),
+        };
+        if kind == Kind::Dir && remote.path.name().is_some() {
+            name.push('/');
+        }
+        if !self.wishes.long {
+            return name;
+        }
+        let size = match stat {
+            Some(stat) if kind == Kind::File && self.wishes.human_readable => {
+                Size(stat.size).to_string()
+            }
+            Some(stat) if kind == Kind::File => stat.size.to_string(),
+            _ => UNKNOWN.to_owned(),
+        };
+        let width = if self.wishes.human_readable { 10 } else { 13 };
+        let modified = stat.map_or_else(
+            || UNKNOWN.to_owned(),
+            |stat| Date::of(stat.modified).to_string(),
+        );
+        format!("{:<5}  {size:>width$}  {modified:<17}  {name}", word(kind))
+    }
+}
+
+/// Returns the object of an entry, described in `docs/schema/ls.schema.json`.
+fn object(Listed { remote, kind, stat }: Listed<'_>) -> Object {
+    let slash: &[u8] = if remote.is_absolute { b"/" } else { b"" };
+    let components = remote.path.name().map(Name::components);
+    let inside = components.map(|components| components.collect::<Vec<_>>().join(&b'/'));
+    let exact = [slash, &inside.unwrap_or_default()].concat();
+    let path = nicstripe::escaped(&exact);
+    let path_base64 = (path.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
+    let of_file = stat.filter(|_| kind == Kind::File);
+    Object::default()
+        .with("host", remote.place.to_string())
+        .with("path", path)
+        .with("path_base64", path_base64)
+        .with("kind", word(kind))
+        .with("size", of_file.map(|stat| stat.size))
+        .with(
+            "modified",
+            stat.map(|stat| Date::of(stat.modified).rfc3339()),
+        )
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Dir => "dir",
+        _ => "other",
+    }
+}
+
+fn json(object: &Object) -> String {
+    // An object of strings, numbers and lists always has a JSON form.
+    serde_json::to_string(object).unwrap_or_else(|_| "{}".to_owned())
+}
+
+const UNKNOWN: &str = "-";
+
+/// Bytes of output that wait for a write: about a page of names.
+const MOST_WAITING: usize = 64 << 10;
+
+/// Name and version of the schema. The version is raised when a field is removed or changes its
+/// meaning, not for a new field.
+const SCHEMA: &str = "nicstripe-ls/1";
