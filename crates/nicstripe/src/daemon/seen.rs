@@ -41,7 +41,10 @@ impl Seen {
         if self.state.lock().pass(sighting, Instant::now()) {
             let seen = self.clone();
             tokio::task::spawn_blocking(move || {
-                while let Some(batch) = seen.state.lock().take() {
+                loop {
+                    // Unlocked before the file is written, which may take long.
+                    let batch = seen.state.lock().take();
+                    let Some(batch) = batch else { break };
                     if let Err(error) = file.note(&batch) {
                         tracing::debug!(error = %chain(&error), "cannot store when peers were seen");
                     }
@@ -77,6 +80,34 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::trust::{lock_folder_of, private_folder};
+
+    #[tokio::test]
+    async fn no_session_waits_for_a_file_that_takes_long_to_write() {
+        let folder = private_folder();
+        let path = folder.path().join("sightings");
+        let seen = Arc::new(Seen::new(Some(Sightings::at(&path))));
+        let note = |key: u8| {
+            let key = PublicKey::from_bytes([key; 32]);
+            seen.note(Sighting::now(key, "10.0.0.1".parse().unwrap(), "eth1"));
+        };
+        let lock = lock_folder_of(&path).unwrap();
+        note(1);
+        while !seen.state.lock().waiting.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // The writer waits for the lock of the folder.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let locked = seen.state.try_lock_for(Duration::from_secs(5));
+        assert!(locked.is_some(), "the writer holds the state");
+        drop(locked);
+        note(2);
+        drop(lock);
+        while seen.state.lock().is_writing {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(Sightings::at(&path).read().unwrap().len(), 2);
+    }
 
     #[test]
     fn one_sighting_a_peer_and_minute_is_passed_to_one_writer() {

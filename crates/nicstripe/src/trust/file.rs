@@ -131,7 +131,7 @@ pub(super) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), FileError
 /// Takes an exclusive lock on the folder of `path` until the returned file is closed. Waits for
 /// other holders, and creates the folder if it is missing. If `path` is a symbolic link, locks the
 /// folder of its target.
-pub(super) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
+pub(crate) fn lock_folder_of(path: &Path) -> Result<File, FileError> {
     let folder = make_folder(&resolved(path)?)?;
     let open = File::open(&folder).map_err(failed("open", &folder))?;
     rustix::fs::flock(&open, rustix::fs::FlockOperation::LockExclusive)

@@ -19,9 +19,9 @@ mod sightings;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
-#[cfg(test)]
-pub(crate) use file::private_folder;
 pub use file::{FileError, read_guarded};
+#[cfg(test)]
+pub(crate) use file::{lock_folder_of, private_folder};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};
 pub use key::{KeyError, PublicKey, PublicLine};
