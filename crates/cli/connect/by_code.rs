@@ -8,6 +8,7 @@ use std::{
 };
 
 use nicstripe::{
+    CancellationToken,
     bootstrap::{Call, Introduction, Wishes},
     invitation::{Consent, Item, JoinOptions, join},
     trust::Identity,
@@ -33,12 +34,13 @@ pub(crate) struct Offering {
 /// Connection on which the peer has agreed to the copy.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// Cancelled when the connection has ended: the peer has, or the cable of the connection.
+    pub(super) lost: CancellationToken,
     complete: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// Finds the peer and waits until its user agrees. `gone` of the introduction is cancelled when the
-/// peer closes the connection.
+/// Finds the peer and waits until its user agrees.
 pub(super) async fn open(offering: &Offering) -> Result<(Introduction, Held), Failure> {
     let identity = Identity::generate()?;
     let joined = join(&identity, offering.meeting.code, offering.options.clone()).await;
@@ -62,26 +64,32 @@ pub(super) async fn open(offering: &Offering) -> Result<(Introduction, Held), Fa
         .await
         .map_err(failed)?;
     let (complete, completed) = oneshot::channel();
-    let task = tokio::spawn(hold(consent, completed, peer.clone()));
-    Ok((peer, Held { complete, task }))
+    let lost = CancellationToken::new();
+    let task = tokio::spawn(hold(consent, completed, lost.clone()));
+    let held = Held {
+        lost,
+        complete,
+        task,
+    };
+    Ok((peer, held))
 }
 
 /// Keeps the connection open until the copy is complete or given up.
-async fn hold(mut consent: Consent, completed: oneshot::Receiver<()>, peer: Introduction) {
+async fn hold(mut consent: Consent, completed: oneshot::Receiver<()>, lost: CancellationToken) {
     tokio::select! {
         completed = completed => {
             if completed.is_ok() {
                 consent.complete().await;
             }
         }
-        _ = consent.ended() => peer.gone().cancel(),
+        _ = consent.ended() => lost.cancel(),
     }
 }
 
 impl Held {
     /// Closes the connection. Tells the peer first that the copy is complete, if it is.
     pub(super) async fn close(self, is_complete: bool) {
-        let Self { complete, task } = self;
+        let Self { complete, task, .. } = self;
         match is_complete {
             true => _ = complete.send(()),
             false => drop(complete),

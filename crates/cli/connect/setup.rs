@@ -222,11 +222,7 @@ async fn by_a_code(
             });
         }
     };
-    tokio::spawn(follow(
-        peer.gone(),
-        CancellationToken::new(),
-        client.clone(),
-    ));
+    tokio::spawn(follow(peer.gone(), held.lost.clone(), client.clone()));
     Ok(Connected {
         client,
         place: place.clone(),

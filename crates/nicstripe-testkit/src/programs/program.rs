@@ -6,7 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// Returns the path of the `nicstripe` command: that of the variable [`PROGRAM`], for tests of an
+/// Returns the path of the `nicstripe` command: that of `NICSTRIPE_TEST_PROGRAM`, for tests of an
 /// installed package, otherwise the one that cargo builds in the directory above the tests and
 /// benches.
 pub fn program() -> &'static str {
