@@ -144,7 +144,8 @@ fn a_copy_whose_sender_was_killed_resumes_with_a_new_code() {
 fn a_receiver_that_ends_ends_the_sender() {
     let (from, to) = (Side::here(), Side::here());
     from.write("a", content(24 << 20));
-    for (signal, code) in [(Signal::INT, 130), (Signal::KILL, -1)] {
+    // One that was killed may be one whose cable was pulled, for 10 s without any link.
+    for (signal, code, limit) in [(Signal::INT, 130, 10), (Signal::KILL, -1, 40)] {
         let receiver = Receiver::start(&to, &["--yes"]);
         let sending = receiver.send(&from, &["a", "--bwlimit=6M", "--json-stream"]);
         sending.await_bytes(1 << 20);
@@ -154,7 +155,7 @@ fn a_receiver_that_ends_ends_the_sender() {
         assert_eq!(ended.status.code().unwrap_or(-1), code);
         let sent = sending.finish();
         assert_ne!(sent.status.code(), Some(0), "{sent}");
-        assert!(begun.elapsed() < Duration::from_secs(15), "{sent}");
+        assert!(begun.elapsed() < Duration::from_secs(limit), "{sent}");
     }
 }
 
@@ -217,7 +218,7 @@ fn what_cannot_be_sent_is_told_before_a_code_is_spent() {
     side.run(["receive", "missing"])
         .expect(11)
         .error(&["missing"]);
-    let waiting = Receiver::start(&side, &["--timeout", "2s"]);
+    let waiting = Receiver::start(&side, &[]);
     side.run(["pair", &waiting.host, &waiting.code])
         .expect(5)
         .error(&["another purpose"])

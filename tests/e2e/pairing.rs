@@ -176,7 +176,7 @@ fn what_is_no_code_or_finds_nobody_says_what_to_do() {
     ] {
         here.run(words).expect(code).error(&[part]);
     }
-    let waiting = Inviter::start(&inviter, &["pair", "--timeout", "2s"]);
+    let waiting = Inviter::start(&inviter, &["pair", "--timeout", "8s"]);
     let other = if waiting.code.starts_with("7-") {
         "8"
     } else {
@@ -195,7 +195,7 @@ fn what_is_no_code_or_finds_nobody_says_what_to_do() {
         .process
         .finish()
         .expect(30)
-        .error(&["was not used within 2 s"]);
+        .error(&["was not used within 8 s"]);
     let waiting = Inviter::start(&inviter, &["pair"]);
     waiting.process.signal(Signal::INT);
     waiting.process.finish().expect(130);

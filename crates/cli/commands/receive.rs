@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use nicstripe::{
     BitRate, Metrics, Name, RoutePolicy,
     bootstrap::Serving,
-    invitation::{Invitation, Item, Offered, Paired, Purpose},
+    invitation::{CopyEnd, Invitation, Item, Offered, Paired, Purpose},
     routes::RouteKeeper,
     trust::{Access, Identity, PeerOptions},
 };
@@ -161,7 +161,7 @@ impl Receive {
         };
         let mut consent = paired.accept(&called, &serving).await.map_err(failed)?;
         let is_complete = Cell::new(false);
-        let closed = async { is_complete.set(consent.ended().await) };
+        let closed = async { is_complete.set(consent.ended().await == CopyEnd::Complete) };
         let mut progress = Progress::new(terminal, &items);
         let stopped = serve(daemon, closed, signals.stop(), |metrics| {
             progress.draw(metrics);
@@ -175,10 +175,13 @@ impl Receive {
                 terminal.say(outcome(&items, dir, &from, elapsed));
                 Ok(())
             }
-            (Some(stop), false) => Err(Failure::Interrupted {
-                stop,
-                resumable: true,
-            }),
+            (Some(stop), false) => {
+                consent.stop().await;
+                Err(Failure::Interrupted {
+                    stop,
+                    resumable: true,
+                })
+            }
             (None, false) => Err(Incomplete { from }.into()),
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use nicstripe::{
     CancellationToken,
     bootstrap::{Call, Introduction, Wishes},
-    invitation::{Consent, Item, JoinOptions, join},
+    invitation::{Consent, CopyEnd, Item, JoinOptions, join},
     trust::Identity,
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -34,7 +34,7 @@ pub(crate) struct Offering {
 /// Connection on which the peer has agreed to the copy.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Cancelled when the connection has ended: the peer has, or the cable of the connection.
+    /// Cancelled when the connection is lost: the peer was killed, or only its cable failed.
     pub(super) lost: CancellationToken,
     complete: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -65,7 +65,7 @@ pub(super) async fn open(offering: &Offering) -> Result<(Introduction, Held), Fa
         .map_err(failed)?;
     let (complete, completed) = oneshot::channel();
     let lost = CancellationToken::new();
-    let task = tokio::spawn(hold(consent, completed, lost.clone()));
+    let task = tokio::spawn(hold(consent, completed, peer.gone(), lost.clone()));
     let held = Held {
         lost,
         complete,
@@ -75,14 +75,22 @@ pub(super) async fn open(offering: &Offering) -> Result<(Introduction, Held), Fa
 }
 
 /// Keeps the connection open until the copy is complete or given up.
-async fn hold(mut consent: Consent, completed: oneshot::Receiver<()>, lost: CancellationToken) {
+async fn hold(
+    mut consent: Consent,
+    completed: oneshot::Receiver<()>,
+    gone: CancellationToken,
+    lost: CancellationToken,
+) {
     tokio::select! {
         completed = completed => {
             if completed.is_ok() {
                 consent.complete().await;
             }
         }
-        _ = consent.ended() => lost.cancel(),
+        ended = consent.ended() => match ended {
+            CopyEnd::Complete | CopyEnd::Stopped => gone.cancel(),
+            CopyEnd::Lost => lost.cancel(),
+        },
     }
 }
 

@@ -52,7 +52,7 @@ use self::channel::Channel;
 pub use self::{
     error::{FoundInviter, InvitationError},
     joining::{JoinOptions, join},
-    one_copy::{Consent, Offered},
+    one_copy::{Consent, CopyEnd, Offered},
     waiting::{Invitation, InvitationOptions},
 };
 use crate::trust::PublicKey;

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{
     super::bootstrap::{Call, Called, Introduction, Serving},
     LONGEST_INVITATION, Paired,
-    channel::Channel,
+    channel::{Channel, ChannelError},
     error::InvitationError,
     exchange::unexpected,
 };
@@ -29,6 +29,17 @@ pub struct Offered {
 #[derive(Debug)]
 pub struct Consent {
     channel: Channel,
+}
+
+/// How the connection of a [`Consent`] has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyEnd {
+    /// The peer's copy is complete.
+    Complete,
+    /// The peer has stopped.
+    Stopped,
+    /// The connection is lost: the peer was killed, or only the cable of this connection failed.
+    Lost,
 }
 
 impl Paired {
@@ -132,7 +143,7 @@ impl Paired {
     }
 }
 
-fn lost(address: SocketAddr, error: super::channel::ChannelError) -> InvitationError {
+fn lost(address: SocketAddr, error: ChannelError) -> InvitationError {
     InvitationError::from_channel(address, error)
 }
 
@@ -150,10 +161,18 @@ impl Consent {
         }
     }
 
-    /// Waits until the peer says that its copy is complete, or has gone. Returns true if it is
-    /// complete. Cancel safe.
-    pub async fn ended(&mut self) -> bool {
-        matches!(self.channel.receive().await, Ok(Message::Done(_)))
+    /// Tells the peer that this end stops, and closes the connection.
+    pub async fn stop(mut self) {
+        self.channel.refuse(Refusal::Stopped).await;
+    }
+
+    /// Waits for the end of the connection. Cancel safe.
+    pub async fn ended(&mut self) -> CopyEnd {
+        match self.channel.receive().await {
+            Ok(Message::Done(_)) => CopyEnd::Complete,
+            Ok(_) | Err(ChannelError::Closed) => CopyEnd::Stopped,
+            Err(_) => CopyEnd::Lost,
+        }
     }
 }
 

@@ -575,8 +575,9 @@ async fn an_offer_that_is_accepted_leads_to_a_daemon_for_this_copy() {
         .unwrap();
     let (peer, theirs) = soon(offering).await.unwrap().unwrap();
     assert_eq!(peer.port(), 7750);
-    soon(async { tokio::join!(theirs.complete(), ours.ended()) }).await;
-    assert!(!soon(ours.ended()).await, "the sender has gone");
+    let (_, ended) = soon(async { tokio::join!(theirs.complete(), ours.ended()) }).await;
+    assert_eq!(ended, CopyEnd::Complete);
+    assert_eq!(soon(ours.ended()).await, CopyEnd::Stopped);
 }
 
 #[tokio::test]
