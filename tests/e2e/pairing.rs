@@ -153,7 +153,20 @@ fn a_machine_that_cannot_store_the_key_leaves_no_trust_at_the_other() {
         .finish()
         .expect(5)
         .error(&["did not confirm"]);
-    assert_eq!((peers(&nas), peers(&laptop)), (String::new(), before));
+    assert_eq!(
+        (peers(&nas), peers(&laptop)),
+        (String::new(), before.clone())
+    );
+
+    // What a machine had before, it keeps.
+    nas.trust(&laptop, "mine", "read-only");
+    let had = peers(&nas);
+    let inviter = Inviter::start(&nas, &["pair", "--append-only", "--name", "other"]);
+    inviter
+        .join(&laptop, &inviter.code, &["--name", "nas"])
+        .expect(1);
+    inviter.process.finish().expect(5);
+    assert_eq!((peers(&nas), peers(&laptop)), (had, before));
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::{fs, path::PathBuf, time::Duration};
 use clap::Args;
 use nicstripe::{
     invitation::{Invitation, JoinOptions, Paired, Purpose, join},
-    trust::{Access, Added, Identity, LineError, PeerOptions, Peers, PublicLine},
+    trust::{
+        Access, Identity, LineError, Peer, PeerName, PeerOptions, Peers, PeersError, PublicKey,
+        PublicLine,
+    },
 };
 
 use super::trust::{check_name, reader, rights};
@@ -143,34 +146,24 @@ impl Pair {
         given: Option<PeerOptions>,
         terminal: &Terminal,
     ) -> Result<(), Failure> {
-        let path = places::home()?.peers_file();
         let (key, port) = (paired.key, paired.port);
         let line = PublicLine::new(key, &paired.host);
-        let stored = Peers::edit(&path, |peers| {
-            let added = peers.add(&line, self.name.as_deref())?;
-            if let Some(given) = given {
-                peers.set_options(&key, given)?;
-            }
-            Ok((added, peers.find(&key).cloned()))
+        let stored = Stored::new(places::home()?.peers_file(), &line, |peers| {
+            peers.add(&line, self.name.as_deref())?;
+            given.map_or(Ok(()), |given| peers.set_options(&key, given))
         });
-        let (added, peer) = match stored {
+        let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 paired.refuse().await;
                 return Err(error.into());
             }
         };
+        let peer = stored.peer.clone();
         let name = peer.as_ref().and_then(|peer| peer.name.clone());
         let name = name.map_or_else(String::new, |name| name.to_string());
-        let there = match paired.finish(&name).await {
-            Ok(there) => there,
-            Err(error) => {
-                if added == Added::New {
-                    Peers::edit(&path, |peers| peers.remove(&key.to_string()))?;
-                }
-                return Err(failed(error));
-            }
-        };
+        let there = paired.finish(&name).await.map_err(failed)?;
+        stored.keep();
         let rights = peer.map_or_else(String::new, |peer| rights(&peer.options));
         let name = match name.is_empty() {
             true => key.to_string(),
@@ -191,6 +184,68 @@ impl Pair {
             }
         });
         Ok(())
+    }
+}
+
+/// Change of the list of peers. Dropping it, also because the user interrupts, restores what the list
+/// had of the key, unless it is kept.
+struct Stored {
+    path: PathBuf,
+    key: PublicKey,
+    /// Peer as changed.
+    peer: Option<Peer>,
+    earlier: Option<Peer>,
+    is_kept: bool,
+}
+
+impl Stored {
+    fn new(
+        path: PathBuf,
+        line: &PublicLine,
+        change: impl FnOnce(&mut Peers) -> Result<(), PeersError>,
+    ) -> Result<Self, PeersError> {
+        let (earlier, peer) = Peers::edit(&path, |peers| {
+            let earlier = peers.find(&line.key).cloned();
+            change(peers)?;
+            Ok((earlier, peers.find(&line.key).cloned()))
+        })?;
+        Ok(Self {
+            path,
+            key: line.key,
+            peer,
+            earlier,
+            is_kept: false,
+        })
+    }
+
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+
+    fn restore(&self) -> Result<(), PeersError> {
+        Peers::edit(&self.path, |peers| {
+            peers.remove(&self.key.to_string())?;
+            let Some(earlier) = &self.earlier else {
+                return Ok(());
+            };
+            let name = earlier.name.as_ref().map(PeerName::as_str);
+            peers.add(&PublicLine::new(self.key, ""), name)?;
+            peers.set_options(&self.key, earlier.options.clone())
+        })
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        if !self.is_kept
+            && let Err(error) = self.restore()
+        {
+            Terminal::default().warning(&format!(
+                "the key {} is still in the list of peers: {}",
+                self.key.fingerprint(),
+                nicstripe::chain(&error)
+            ));
+        }
     }
 }
 
