@@ -176,6 +176,15 @@ fn what_exists_is_not_replaced() {
         "{received}"
     );
     assert_eq!(to.read("a"), b"old");
+
+    // Of the same size: it is not taken for the file of the sender.
+    from.write("a", "new");
+    let old = fs::File::options().write(true).open(to.path("a")).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let receiver = Receiver::start(&to, &["--yes"]);
+    receiver.send(&from, &["a"]).finish().expect(23);
+    receiver.process.finish().expect(30);
+    assert_eq!(to.read("a"), b"old");
 }
 
 #[test]

@@ -159,6 +159,8 @@ impl Receive {
             home: dir,
             homes: &[],
         };
+        let is_new = |item: &Item| fs::symlink_metadata(path_of(item, dir)).is_err();
+        let are_new = items.iter().all(is_new);
         let mut consent = paired.accept(&called, &serving).await.map_err(failed)?;
         let is_complete = Cell::new(false);
         let closed = async { is_complete.set(consent.ended().await == CopyEnd::Complete) };
@@ -168,8 +170,9 @@ impl Receive {
         })
         .await;
         let elapsed = progress.end();
-        // The cable of the invitation may be lost, and with it the sender's last word.
-        let is_complete = is_complete.get() || has_all(&items, dir);
+        // The cable of the invitation may be lost, and with it the sender's last word. What was there
+        // before says nothing of this copy.
+        let is_complete = is_complete.get() || (are_new && has_all(&items, dir));
         match (stopped?, is_complete) {
             (_, true) => {
                 terminal.say(outcome(&items, dir, &from, elapsed));
