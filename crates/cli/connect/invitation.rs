@@ -114,7 +114,14 @@ pub(crate) fn show(
     let addresses = invitation.addresses();
     let port = addresses.first().map(|listen| listen.address.port());
     let by_name = match port.filter(|port| *port != INVITATION_PORT) {
-        Some(port) => format!(" (without a common cable: {there} HOST:{port} {code})"),
+        Some(port) => {
+            let option = if options.purpose == Purpose::OneCopy {
+                "--host "
+            } else {
+                ""
+            };
+            format!(" (without a common cable: {there} {option}HOST:{port} {code})")
+        }
         None => String::new(),
     };
     terminal.say(format_args!(
@@ -153,7 +160,10 @@ impl CommandError for InvitationError {
 
     fn hint(&self, invocation: &Invocation) -> Option<String> {
         let (takes, shows) = match invocation.is_of("send") || invocation.is_of("receive") {
-            true => ("nicstripe send FILE... HOST CODE", "nicstripe receive"),
+            true => (
+                "nicstripe send --host HOST FILE... CODE",
+                "nicstripe receive",
+            ),
             false => ("nicstripe pair HOST CODE", "nicstripe pair"),
         };
         match self {

@@ -5,7 +5,7 @@ mod unit;
 
 use std::{
     env, fs, io,
-    os::unix::fs::{MetadataExt as _, chown},
+    os::unix::fs::{MetadataExt as _, lchown},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -203,7 +203,8 @@ fn make_root(root: &Path, user: &User, terminal: &Terminal) -> Result<(), Failur
     if !root.exists() {
         fs::create_dir_all(root).map_err(writing(root))?;
         let (uid, gid) = (Some(user.uid.as_raw()), Some(user.gid.as_raw()));
-        chown(root, uid, gid).map_err(writing(root))?;
+        // Of a link that another user has put there meanwhile, only the link.
+        lchown(root, uid, gid).map_err(writing(root))?;
         terminal.say(format_args!("made {}", shown(root)));
         return Ok(());
     }
