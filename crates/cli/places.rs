@@ -32,3 +32,6 @@ pub(crate) fn routes_dir(home: &Home) -> PathBuf {
         home.state().to_owned()
     }
 }
+
+/// Directory of keys, peers, settings and state of the service: `NICSTRIPE_HOME` in its unit.
+pub(crate) const SERVICE_HOME: &str = "/var/lib/nicstripe";

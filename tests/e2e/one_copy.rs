@@ -10,7 +10,9 @@ use std::{
 use nicstripe_testkit::{Process, Side, content, number};
 use rustix::process::Signal;
 
-/// Waiting receiver, and the words that name it on this machine.
+use crate::pairing::Inviter;
+
+/// Waiting receiver, and the pipe for the answer of its user.
 struct Receiver {
     process: Process,
     answer: ChildStdin,
@@ -23,16 +25,15 @@ impl Receiver {
         let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.arg("receive").args(words);
         let (process, answer) = Process::spawn_open(command);
-        let line = process.await_stderr("on the other machine, within ");
-        // Another test may have the port.
-        let port = line
-            .split_once("HOST:")
-            .map_or("7746", |(_, rest)| rest.split(' ').next().unwrap());
-        let code = process.await_stdout("-").trim_end().to_owned();
+        let Inviter {
+            process,
+            host,
+            code,
+        } = Inviter::of(process);
         Self {
-            host: format!("127.0.0.1:{port}"),
             process,
             answer,
+            host,
             code,
         }
     }

@@ -14,9 +14,12 @@ pub(crate) struct Inviter {
 }
 
 impl Inviter {
-    /// Starts a command that shows a code.
-    pub(crate) fn start(side: &Side, words: &[&str]) -> Self {
-        let process = side.start(words);
+    fn start(side: &Side, words: &[&str]) -> Self {
+        Self::of(side.start(words))
+    }
+
+    /// Reads the code that a process shows.
+    pub(crate) fn of(process: Process) -> Self {
         let line = process.await_stderr("on the other machine, within ");
         // Another test may have the port.
         let port = line

@@ -1,10 +1,10 @@
 //! `nicstripe pair`: two machines trust each other's keys by a short code.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf};
 
 use clap::Args;
 use nicstripe::{
-    invitation::{Invitation, JoinOptions, Paired, Purpose, join},
+    invitation::{Invitation, Paired, Purpose, join},
     trust::{
         Access, Identity, LineError, Peer, PeerName, PeerOptions, Peers, PeersError, PublicKey,
         PublicLine,
@@ -123,10 +123,9 @@ impl Pair {
         let port = reader::own_daemon();
         let met = match meeting {
             Some(meeting) => {
-                let options = JoinOptions {
-                    duration: self.invitation.timeout.unwrap_or(SEARCH),
-                    ..meeting.to_join(Purpose::Pair, port, &self.invitation.interface)
-                };
+                let interfaces = &self.invitation.interface;
+                let mut options = meeting.to_join(Purpose::Pair, port, interfaces);
+                options.duration = self.invitation.timeout.unwrap_or(options.duration);
                 join(identity, meeting.code, options).await
             }
             None => {
@@ -248,6 +247,3 @@ impl Drop for Stored {
         }
     }
 }
-
-/// Default duration of the search for the machine that shows a code.
-const SEARCH: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use crate::{
         stdout,
         terminal::Terminal,
     },
-    places,
+    places::{self, SERVICE_HOME},
     process::presence::ask_all,
     text::{
         quantity::{Clock, Size, Speed},
@@ -35,8 +35,8 @@ impl Status {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let home = places::home()?;
         let mut found = ask_all(&home);
-        if rustix::process::geteuid().is_root() && home.state() != Path::new(SERVICE) {
-            found.extend(ask_all(&Home::at(SERVICE)));
+        if rustix::process::geteuid().is_root() && home.state() != Path::new(SERVICE_HOME) {
+            found.extend(ask_all(&Home::at(SERVICE_HOME)));
         }
         if self.json {
             let document = Object::default()
@@ -49,7 +49,7 @@ impl Status {
         lines.into_iter().try_for_each(stdout::line)?;
         if found.is_empty() {
             terminal.say("no daemon and no copy of this user runs");
-            if Path::new(SERVICE).exists() && !rustix::process::geteuid().is_root() {
+            if Path::new(SERVICE_HOME).exists() && !rustix::process::geteuid().is_root() {
                 terminal.hint("the service is that of another user: sudo nicstripe status");
             }
         }
@@ -196,9 +196,6 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 fn text(value: &Value, field: &str) -> String {
     shown(value[field].as_str().unwrap_or("?"))
 }
-
-/// State directory of the service's unit.
-const SERVICE: &str = "/var/lib/nicstripe";
 
 /// Name and version of the schema.
 const SCHEMA: &str = "nicstripe-status/1";

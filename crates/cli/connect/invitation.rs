@@ -11,7 +11,10 @@ use nicstripe::invitation::{
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::terminal::Terminal,
-    text::{invocation::Invocation, quantity::parse_time},
+    text::{
+        invocation::Invocation,
+        quantity::{Limit, parse_time},
+    },
 };
 
 /// Options of both ends of an invitation.
@@ -107,10 +110,7 @@ pub(crate) fn show(
 ) -> Result<(), Failure> {
     let code = invitation.code().to_text();
     terminal.result(&code)?;
-    let limit = match options.lifetime.min(LONGEST_INVITATION).as_secs() {
-        seconds if seconds % 60 == 0 => format!("{} min", seconds / 60),
-        seconds => format!("{seconds} s"),
-    };
+    let limit = Limit(options.lifetime.min(LONGEST_INVITATION));
     let addresses = invitation.addresses();
     let port = addresses.first().map(|listen| listen.address.port());
     let by_name = match port.filter(|port| *port != INVITATION_PORT) {

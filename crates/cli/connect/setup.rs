@@ -23,7 +23,12 @@ use super::{
     ssh::{self, Channel, SshError},
     ssh_path::{Homes, leaves_home, located, user_of},
 };
-use crate::{failure::Failure, output::terminal::Terminal, places, text::shown};
+use crate::{
+    failure::Failure,
+    output::terminal::Terminal,
+    places,
+    text::{quantity::Limit, shown},
+};
 
 /// Client with a session, and the ssh connection that introduced the peer.
 #[derive(Debug)]
@@ -402,10 +407,7 @@ pub(crate) fn unreachable(event: &Event, on_interrupt: &str) -> Option<String> {
     let Some(patience) = patience else {
         return Some(format!("{host} does not answer{on}; still trying, ^C ends"));
     };
-    let limit = match patience.as_secs() {
-        seconds if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),
-        seconds => format!("{seconds} s"),
-    };
+    let limit = Limit(*patience);
     Some(format!(
         "{host} is unreachable{on}; trying for {limit}, {on_interrupt}"
     ))

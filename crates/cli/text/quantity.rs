@@ -133,6 +133,19 @@ impl fmt::Display for Clock {
     }
 }
 
+/// Limit of a wait, printed as `10 min` or `90 s`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit(pub(crate) Duration);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds if seconds >= 60 && seconds % 60 == 0 => write!(f, "{} min", seconds / 60),
+            seconds => write!(f, "{seconds} s"),
+        }
+    }
+}
+
 /// Splits `1.5G` into 1.5 and `G`. `None` unless the text begins with a decimal number.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text

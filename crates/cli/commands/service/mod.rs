@@ -19,6 +19,7 @@ use self::unit::Unit;
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::{stdout, terminal::Terminal},
+    places::SERVICE_HOME,
     text::{invocation::Invocation, shown},
 };
 
@@ -89,7 +90,7 @@ fn install(root: &Path, user: &str, terminal: &Terminal) -> Result<(), Failure> 
     ));
     tell_of_ports(terminal);
     terminal.say(format_args!(
-        "to pair with another machine: sudo -u {} NICSTRIPE_HOME={STATE} nicstripe pair",
+        "to pair with another machine: sudo -u {} NICSTRIPE_HOME={SERVICE_HOME} nicstripe pair",
         user.name
     ));
     Ok(())
@@ -152,7 +153,7 @@ fn remove(terminal: &Terminal) -> Result<(), Failure> {
     terminal.say(format_args!("removed {}", unit::path().display()));
     let root = unit::served(&text).map(|(root, _)| format!("{}, and ", shown(root)));
     terminal.say(format_args!(
-        "kept: {}keys, peers and settings in {STATE}",
+        "kept: {}keys, peers and settings in {SERVICE_HOME}",
         root.unwrap_or_default()
     ));
     Ok(())
@@ -188,7 +189,7 @@ fn found_or_made(name: &str) -> Result<User, Failure> {
         let options = [
             "--system",
             "--home-dir",
-            STATE,
+            SERVICE_HOME,
             "--shell",
             "/usr/sbin/nologin",
             USER,
@@ -330,6 +331,3 @@ impl CommandError for ServiceError {
 
 /// User of the packages' unit.
 const USER: &str = "nicstripe";
-
-/// Home of keys, peers and settings in the unit.
-const STATE: &str = "/var/lib/nicstripe";
