@@ -6,12 +6,11 @@ use clap::Args;
 use nicstripe::{
     invitation::{Invitation, Paired, Purpose, join},
     trust::{
-        Access, Identity, LineError, Peer, PeerName, PeerOptions, Peers, PeersError, PublicKey,
-        PublicLine,
+        Identity, LineError, Peer, PeerName, PeerOptions, Peers, PeersError, PublicKey, PublicLine,
     },
 };
 
-use super::trust::{check_name, reader, rights};
+use super::trust::{access, check_name, reader, rights};
 use crate::{
     connect::invitation::{InvitationArgs, Meeting, failed, show},
     failure::Failure,
@@ -93,14 +92,9 @@ impl Pair {
                 source,
             })?),
         };
-        let access = match (self.read_only, self.append_only) {
-            (true, _) => Access::ReadOnly,
-            (_, true) => Access::AppendOnly,
-            _ => Access::Full,
-        };
         let rights = PeerOptions {
             root,
-            access,
+            access: access(self.read_only, self.append_only),
             ..PeerOptions::unrestricted()
         };
         if rights == PeerOptions::unrestricted() {

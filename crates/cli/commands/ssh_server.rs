@@ -11,13 +11,16 @@ use nicstripe::{
     Daemon, DaemonBuilder, RoutePolicy,
     bootstrap::{BootstrapError, Called, MAX_LINE, Serving},
     routes::RouteKeeper,
-    trust::{Access, DialTarget, PeerOptions},
+    trust::{DialTarget, PeerOptions},
 };
 use nix::unistd::User;
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::one_client::{bound, port_of, serve};
+use super::{
+    one_client::{bound, port_of, serve},
+    trust::access,
+};
 use crate::{
     failure::{CommandError, Failure, exit::Exit},
     output::{logging, terminal::Terminal},
@@ -132,13 +135,8 @@ impl SshServer {
     }
 
     fn rights(&self, called: &Called) -> PeerOptions {
-        let access = match (self.read_only, self.append_only) {
-            (true, _) => Access::ReadOnly,
-            (_, true) => Access::AppendOnly,
-            _ => Access::Full,
-        };
         PeerOptions {
-            access,
+            access: access(self.read_only, self.append_only),
             special_modes: !self.is_restricted(),
             dial: match self.is_restricted() {
                 true => self.dial.clone(),

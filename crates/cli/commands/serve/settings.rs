@@ -14,6 +14,7 @@ use super::{
     listen::Listen,
 };
 use crate::{
+    commands::trust,
     connect::arguments::Routes,
     failure::Failure,
     output::logging::{LogFilter, LogFormat},
@@ -143,14 +144,12 @@ impl Settings {
 }
 
 fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
-    match (read_only, append_only) {
-        (true, true) => Err(Failure::Setting {
+    match read_only && append_only {
+        true => Err(Failure::Setting {
             key: "append-only",
             why: "cannot be combined with read-only".into(),
         }),
-        (true, false) => Ok(Access::ReadOnly),
-        (false, true) => Ok(Access::AppendOnly),
-        (false, false) => Ok(Access::Full),
+        false => Ok(trust::access(read_only, append_only)),
     }
 }
 

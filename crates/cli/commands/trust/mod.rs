@@ -135,6 +135,15 @@ fn plain_name(peer: &Peer) -> Option<&str> {
     (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
 }
 
+/// Returns the access that `--read-only` and `--append-only` leave.
+pub(crate) fn access(read_only: bool, append_only: bool) -> Access {
+    match (read_only, append_only) {
+        (true, _) => Access::ReadOnly,
+        (_, true) => Access::AppendOnly,
+        _ => Access::Full,
+    }
+}
+
 /// Rejects a name that nobody could type as HOST.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     match name.parse::<PeerName>() {
