@@ -1,8 +1,7 @@
-//! This machine: processor time, system, file systems, the limit on threads, signals, and
+//! This machine: processor time, file systems, the limit on threads, signals, and
 //! standard streams.
 
 pub(crate) mod cpu;
-pub(crate) mod facts;
 pub(crate) mod file_system;
 pub(crate) mod signals;
 pub(crate) mod streams;

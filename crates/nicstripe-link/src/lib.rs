@@ -19,7 +19,7 @@
 //! | query the kernel's route | [`route_to`], [`interface_for`] |
 //! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
 //! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
-//! | read host facts and CPU load | [`HostFacts`], [`boot_id`], [`CpuMeter`], [`interface_details`], [`file_system`] |
+//! | read facts about the machine and its CPU load | [`facts`], [`boot_id`], [`CpuMeter`], [`file_system`] |
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |
@@ -41,7 +41,6 @@ pub use crate::{
     },
     host::{
         cpu::{CpuMeter, CpuReading, CpuSpent},
-        facts::HostFacts,
         file_system::file_system,
         signals::{ignore_file_size_signal, is_signal_ignored},
         streams::was_closed_at_start,
@@ -81,6 +80,7 @@ pub use crate::{
     },
 };
 
+pub mod facts;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;

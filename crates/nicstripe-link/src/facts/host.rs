@@ -3,12 +3,16 @@
 use std::{fs::File, io::Read as _, path::Path};
 
 use rustix::{system::uname, thread::sched_getaffinity};
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::host::cpu::CpuMeter;
 
 /// Facts about one machine: host name, kernel, CPU and TCP settings. Unavailable facts are `None`.
 /// A text has at most 128 bytes and no control characters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostFacts {
     /// Host name of the machine.
     pub name: Option<String>,
@@ -28,9 +32,9 @@ pub struct HostFacts {
     /// bytes per packet.
     pub timestamps: Option<bool>,
     /// Maximum `SO_RCVBUF` in bytes (`net.core.rmem_max`).
-    pub receive_buffer_max: Option<u64>,
+    pub receive_buffer_max_bytes: Option<u64>,
     /// Maximum `SO_SNDBUF` in bytes (`net.core.wmem_max`).
-    pub send_buffer_max: Option<u64>,
+    pub send_buffer_max_bytes: Option<u64>,
     /// Lowest CPU quota of this process's control groups, in thousandths of a core; `None` without
     /// one.
     pub cpu_quota_millicores: Option<u64>,
@@ -60,8 +64,10 @@ impl HostFacts {
             timestamps: text("/proc/sys/net/ipv4/tcp_timestamps")
                 .and_then(|text| number(&text))
                 .map(|value| value != 0),
-            receive_buffer_max: text("/proc/sys/net/core/rmem_max").and_then(|text| number(&text)),
-            send_buffer_max: text("/proc/sys/net/core/wmem_max").and_then(|text| number(&text)),
+            receive_buffer_max_bytes: text("/proc/sys/net/core/rmem_max")
+                .and_then(|text| number(&text)),
+            send_buffer_max_bytes: text("/proc/sys/net/core/wmem_max")
+                .and_then(|text| number(&text)),
             cpu_quota_millicores: CpuMeter::find().quota_millicores(),
         }
     }
@@ -254,7 +260,9 @@ mod tests {
             "{facts:?}"
         );
         assert!(
-            facts.receive_buffer_max.is_none_or(|bytes| bytes > 1000),
+            facts
+                .receive_buffer_max_bytes
+                .is_none_or(|bytes| bytes > 1000),
             "{facts:?}"
         );
     }

@@ -1,0 +1,280 @@
+//! Facts about one network interface.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+/// Facts about one network interface.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceFacts {
+    /// Interface name, such as `eth0`.
+    pub name: String,
+    /// MTU of the interface in bytes.
+    pub mtu: Option<u32>,
+    /// Largest MTU that the driver accepts, in bytes.
+    pub mtu_max: Option<u32>,
+    /// Line rate of the interface in bit/s, or the rate of a slower shaper.
+    pub line_bps: Option<u64>,
+    /// Name of the kernel driver, such as `ixgbe`.
+    pub driver: Option<String>,
+    /// Version of the card's firmware.
+    pub firmware: Option<String>,
+    /// Duplex mode: `half` or `full`.
+    pub duplex: Option<String>,
+    /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
+    pub offloads: Option<Vec<String>>,
+    /// Kind of the interface, in lower case: `ethernet`, `veth`, `bridge`, `bond`, `vlan`,
+    /// `tunnel`, `wi-fi`, `loopback`, `vrf`, `other`.
+    pub kind: Option<String>,
+    /// True if the interface is enabled (`ip link set up`).
+    pub up: Option<bool>,
+    /// True if the interface has a carrier.
+    pub carrier: Option<bool>,
+    /// Hardware address, as six hexadecimal pairs with colons.
+    pub mac: Option<String>,
+    /// Addresses of the interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<AddressFacts>,
+    /// Name of the bridge or bond that has the interface as a port.
+    pub master: Option<String>,
+    /// Name of the interface below a VLAN or macvlan.
+    pub lower: Option<String>,
+    /// Negotiated line rate in Mbit/s. Virtual interfaces, whose drivers invent one, have none.
+    pub speed_mbps: Option<u32>,
+    /// Negotiation of rate and duplex mode.
+    pub modes: Option<LinkModes>,
+    /// Pause frames (IEEE 802.3x).
+    pub pause: Option<PauseFacts>,
+    /// Energy-efficient Ethernet (IEEE 802.3az).
+    pub eee: Option<EeeFacts>,
+    /// Rings of the card.
+    pub rings: Option<RingFacts>,
+    /// Queues of the card.
+    pub channels: Option<ChannelFacts>,
+    /// Delays of interrupts.
+    pub coalesce: Option<CoalesceFacts>,
+    /// Counters since the interface was created: those of `/sys/class/net/X/statistics`, and the
+    /// standard ones of ethtool (`pause.rx`, `pause.tx`, `mac.FrameCheckSequenceErrors`,
+    /// `mac.LateCollisions`, `ctrl.MACControlFramesReceived`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub statistics: BTreeMap<String, u64>,
+    /// Number of changes of the carrier since the interface was created; a flap is two.
+    pub carrier_changes: Option<u64>,
+    /// Buses from the card upwards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bus: Vec<BusHop>,
+    /// Memory node (NUMA) of the card.
+    pub numa_node: Option<u32>,
+    /// Interrupts of the card.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<InterruptFacts>,
+    /// True if a receive queue is distributed over several processors by software (`rps_cpus`).
+    pub rps: Option<bool>,
+    /// Number of receive queues.
+    pub receive_queues: Option<u32>,
+    /// Length of the send queue in packets.
+    pub send_queue_packets: Option<u32>,
+    /// Root queueing discipline.
+    pub qdisc: Option<QdiscFacts>,
+    /// Settings and members of a bond.
+    pub bond: Option<BondFacts>,
+    /// Effective `arp_ignore` (IPv4): the greater value of the interface and of `all`.
+    pub arp_ignore: Option<u8>,
+    /// Effective `arp_announce` (IPv4).
+    pub arp_announce: Option<u8>,
+    /// Effective `rp_filter` (IPv4): 0 off, 1 strict, 2 loose.
+    pub rp_filter: Option<u8>,
+}
+
+impl InterfaceFacts {
+    /// Returns a counter; `None` if it is unknown.
+    pub fn statistic(&self, name: &str) -> Option<u64> {
+        self.statistics.get(name).copied()
+    }
+
+    /// Returns true if the interface has an address on the same subnet as `address`; link-local
+    /// ones do not count.
+    pub fn is_on_link(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.covers(address))
+    }
+}
+
+/// An address of an interface with the length of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressFacts {
+    /// IP address.
+    pub ip: IpAddr,
+    /// Length of the prefix in bits.
+    pub prefix_len: u8,
+}
+
+impl AddressFacts {
+    /// Returns true if `other` is in this address's subnet. A link-local IPv6 prefix is no subnet:
+    /// every cable has it.
+    pub fn covers(&self, other: IpAddr) -> bool {
+        let same = |own: u128, other: u128, bits: u32| {
+            let host = bits.saturating_sub(self.prefix_len.into());
+            own.checked_shr(host).unwrap_or(0) == other.checked_shr(host).unwrap_or(0)
+        };
+        match (self.ip, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                same(own.to_bits().into(), other.to_bits().into(), 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                !own.is_unicast_link_local() && same(own.to_bits(), other.to_bits(), 128)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Rates and duplex modes that both ends of a cable can use, as ethtool names them, such as
+/// `1000baseT/Full`.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkModes {
+    /// True if the interface negotiates.
+    pub autoneg: Option<bool>,
+    /// Modes that the card supports.
+    pub supported: Option<Vec<String>>,
+    /// Modes that the interface offers.
+    pub advertised: Option<Vec<String>>,
+    /// Modes that the other end of the cable offers; empty if it does not negotiate.
+    pub partner: Option<Vec<String>>,
+}
+
+/// Use of pause frames.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PauseFacts {
+    /// True if the use is negotiated.
+    pub autoneg: Option<bool>,
+    /// True if the card stops when it is asked to.
+    pub rx: Option<bool>,
+    /// True if the card asks the other end to stop.
+    pub tx: Option<bool>,
+}
+
+/// State of energy-efficient Ethernet.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EeeFacts {
+    /// True if it is allowed at this end.
+    pub enabled: Option<bool>,
+    /// True if both ends agreed on it.
+    pub active: Option<bool>,
+}
+
+/// Sizes of a card's rings in packets.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RingFacts {
+    /// Size of the receive ring.
+    pub rx: Option<u32>,
+    /// Largest size of the receive ring.
+    pub rx_max: Option<u32>,
+    /// Size of the send ring.
+    pub tx: Option<u32>,
+    /// Largest size of the send ring.
+    pub tx_max: Option<u32>,
+}
+
+/// Numbers of a card's queues.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelFacts {
+    /// Queues that receive and send.
+    pub combined: Option<u32>,
+    /// Largest number of those.
+    pub combined_max: Option<u32>,
+    /// Queues that only receive.
+    pub rx: Option<u32>,
+    /// Largest number of those.
+    pub rx_max: Option<u32>,
+}
+
+/// Delays of a card's receive interrupts.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoalesceFacts {
+    /// Delay of an interrupt after a packet, in microseconds.
+    pub rx_usecs: Option<u32>,
+    /// Packets after which the interrupt is not delayed any longer.
+    pub rx_frames: Option<u32>,
+    /// True if the driver adapts the delay.
+    pub adaptive_rx: Option<bool>,
+}
+
+/// One device between a card and the processor.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BusHop {
+    /// Kind of the bus: `pci`, `usb`, `thunderbolt`, `virtio`, `platform` …
+    pub kind: String,
+    /// Address of the device on its bus, such as `0000:03:00.0` or `2-1.4`.
+    pub address: String,
+    /// Rate of a PCI Express lane in MT/s: 2500, 5000, 8000, 16000 …
+    pub lane_mts: Option<u32>,
+    /// Highest such rate that the device supports.
+    pub lane_max_mts: Option<u32>,
+    /// Lanes in use.
+    pub lanes: Option<u32>,
+    /// Lanes that the device has.
+    pub lanes_max: Option<u32>,
+    /// Rate of a USB device's port in Mbit/s: 12, 480, 5000 …
+    pub usb_mbps: Option<u32>,
+}
+
+/// One interrupt of a card.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterruptFacts {
+    /// Number of the interrupt.
+    pub irq: u32,
+    /// Number of times that each processor handled it since the start.
+    pub counts: Vec<u64>,
+    /// Processors that may handle it, as a list such as `0-3`.
+    pub affinity: Option<String>,
+}
+
+/// Root queueing discipline of an interface.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QdiscFacts {
+    /// Kind of the discipline, such as `fq_codel`.
+    pub kind: String,
+    /// Rate limit in bits per second of Ethernet frames, if it is known.
+    pub limit_bps: Option<u64>,
+    /// Burst of a token bucket in bytes.
+    pub burst_bytes: Option<u64>,
+    /// Queue of a token bucket in bytes.
+    pub queue_bytes: Option<u64>,
+    /// Packets that the discipline and its children dropped.
+    pub dropped: Option<u64>,
+}
+
+/// Settings and members of a bond.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BondFacts {
+    /// Mode, such as `802.3ad`.
+    pub mode: Option<String>,
+    /// Hash by which packets are distributed, such as `layer2`.
+    pub hash: Option<String>,
+    /// Names of the members.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+}
