@@ -1,0 +1,107 @@
+//! Examination of a case by all rules.
+
+use serde::Serialize;
+
+use crate::{
+    case::Case,
+    finding::{Finding, Severity},
+    rule::{Needs, Rule},
+    rules::RULES,
+};
+
+/// Result of an examination.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// Findings, the worst first.
+    pub findings: Vec<Finding>,
+    /// Findings that another finding explains.
+    pub silenced: Vec<Finding>,
+    /// Rules that found nothing.
+    pub clean: Vec<u8>,
+    /// Rules whose facts this system, or the peer, does not show.
+    pub not_visible: Vec<u8>,
+    /// Rules that need a peer or a bench.
+    pub not_examined: Vec<Examined>,
+}
+
+/// Rule that was not examined, and what it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Examined {
+    /// Number of the rule.
+    pub rule: u8,
+    /// What it needs.
+    pub needs: String,
+}
+
+impl Diagnosis {
+    /// Returns true if a finding costs rate, or is likely to.
+    pub fn is_ill(&self) -> bool {
+        self.findings
+            .iter()
+            .any(|finding| finding.severity <= Severity::Warning)
+    }
+}
+
+/// Applies all rules to a case, or only those in `only` if it is not empty.
+pub fn examine(case: &Case, only: &[u8]) -> Diagnosis {
+    let mut diagnosis = Diagnosis::default();
+    let is_wanted = |rule: &&Rule| only.is_empty() || only.contains(&rule.id);
+    for rule in RULES.iter().filter(is_wanted) {
+        if !rule.needs.are_met(case) {
+            diagnosis.not_examined.push(Examined {
+                rule: rule.id,
+                needs: rule.needs.to_string(),
+            });
+            continue;
+        }
+        let judgement = (rule.judge)(case);
+        match (judgement.known, judgement.findings.is_empty()) {
+            (0, _) if rule.needs == Needs::Bench => diagnosis.clean.push(rule.id),
+            (0, _) => diagnosis.not_visible.push(rule.id),
+            (_, true) => diagnosis.clean.push(rule.id),
+            (_, false) => {
+                let numbered = judgement.findings.into_iter().map(|finding| Finding {
+                    rule: rule.id,
+                    ..finding
+                });
+                diagnosis.findings.extend(numbered);
+            }
+        }
+    }
+    silence(&mut diagnosis);
+    diagnosis.findings.sort_by_key(rank);
+    diagnosis
+}
+
+/// Moves the findings that others explain out of the way.
+fn silence(diagnosis: &mut Diagnosis) {
+    let all = std::mem::take(&mut diagnosis.findings);
+    let explains = |by: &Finding, finding: &Finding| {
+        let silences = crate::rule::rule(by.rule).is_some_and(|rule| rule.silences.contains(&finding.rule));
+        let touches = || {
+            by.subjects.is_empty()
+                || finding.subjects.is_empty()
+                || by
+                    .subjects
+                    .iter()
+                    .any(|one| finding.subjects.iter().any(|other| one.overlaps(other)))
+        };
+        // What is less severe, or less sure, explains nothing.
+        silences && by.severity <= Severity::Warning && touches()
+    };
+    let is_explained = |finding: &Finding| all.iter().any(|by| explains(by, finding));
+    let (silenced, findings): (Vec<_>, Vec<_>) =
+        all.iter().cloned().partition(|finding| is_explained(finding));
+    diagnosis.findings = findings;
+    diagnosis.silenced = silenced;
+}
+
+/// Returns the order of findings: severity, estimated loss, certainty, number of the rule.
+fn rank(finding: &Finding) -> impl Ord + use<> {
+    (
+        finding.severity,
+        std::cmp::Reverse(finding.lost_bps),
+        finding.confidence,
+        finding.rule,
+    )
+}

@@ -1,0 +1,212 @@
+//! What a rule found: sentence, evidence, remedy.
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::{Place, Side};
+
+/// Fault, or a remarkable state, that a rule found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Number of the rule.
+    pub rule: u8,
+    /// Severity of the finding.
+    pub severity: Severity,
+    /// Certainty of the finding.
+    pub confidence: Confidence,
+    /// Machines and interfaces that the finding is about.
+    pub subjects: Vec<Subject>,
+    /// Finding in one sentence.
+    pub sentence: String,
+    /// Facts from which the finding follows.
+    pub evidence: Vec<Evidence>,
+    /// Cure; absent if there is nothing to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
+    /// Estimated loss of rate in bit/s; absent if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_bps: Option<u64>,
+}
+
+/// Severity of a finding, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Costs rate or data now.
+    Bad,
+    /// Is likely to cost rate under load, or for other programs.
+    Warning,
+    /// Worth knowing; costs little or nothing.
+    Note,
+    /// For information; shown on request.
+    Info,
+}
+
+/// Certainty of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Follows from the facts.
+    Certain,
+    /// Explains the facts better than anything else.
+    Likely,
+    /// One of several explanations.
+    Possible,
+}
+
+/// Machine or interface that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Subject {
+    /// Machine.
+    pub side: Side,
+    /// Name of the interface; absent for the machine as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+impl Subject {
+    /// Returns true if the two are about the same: equal, or one is the whole machine of the other.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let same = match (&self.interface, &other.interface) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        self.side == other.side && same
+    }
+}
+
+impl From<Side> for Subject {
+    fn from(side: Side) -> Self {
+        Self {
+            side,
+            interface: None,
+        }
+    }
+}
+
+impl From<&Place<'_>> for Subject {
+    fn from(place: &Place<'_>) -> Self {
+        (place.side, &*place.interface.name).into()
+    }
+}
+
+impl From<(Side, &str)> for Subject {
+    fn from((side, interface): (Side, &str)) -> Self {
+        Self {
+            side,
+            interface: Some(interface.to_owned()),
+        }
+    }
+}
+
+/// Fact with its value and the place where it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// Name of the fact, such as `speed of eth1`.
+    pub fact: String,
+    /// Value with its unit.
+    pub value: String,
+    /// Place where it was read, such as `ethtool eth1`.
+    pub from: String,
+}
+
+/// Cure of a finding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// Advice in one sentence.
+    pub advice: String,
+    /// Commands to run as root.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Command>,
+    /// Commands that restore the present state, for root.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undo: Vec<Command>,
+}
+
+/// Command for a shell, and the machine where to type it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// Machine where to type it.
+    pub side: Side,
+    /// Command line for a POSIX shell.
+    pub line: String,
+}
+
+impl Finding {
+    /// Creates a finding with the sentence. [`examine`](crate::examine) adds the rule's number.
+    pub(crate) fn new(severity: Severity, sentence: impl Into<String>) -> Self {
+        Self {
+            rule: 0,
+            severity,
+            confidence: Confidence::Certain,
+            subjects: Vec::new(),
+            sentence: sentence.into(),
+            evidence: Vec::new(),
+            remedy: None,
+            lost_bps: None,
+        }
+    }
+
+    pub(crate) fn about(mut self, subject: impl Into<Subject>) -> Self {
+        self.subjects.push(subject.into());
+        self
+    }
+
+    pub(crate) fn likely(mut self) -> Self {
+        self.confidence = Confidence::Likely;
+        self
+    }
+
+    pub(crate) fn possible(mut self) -> Self {
+        self.confidence = Confidence::Possible;
+        self
+    }
+
+    pub(crate) fn proof(
+        mut self,
+        fact: impl Into<String>,
+        value: impl ToString,
+        from: impl Into<String>,
+    ) -> Self {
+        self.evidence.push(Evidence {
+            fact: fact.into(),
+            value: value.to_string(),
+            from: from.into(),
+        });
+        self
+    }
+
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.remedy.get_or_insert_default().advice = advice.into();
+        self
+    }
+
+    /// Adds a command to the remedy, and the command that undoes it.
+    pub(crate) fn run(
+        mut self,
+        side: Side,
+        line: impl Into<String>,
+        undo: Option<String>,
+    ) -> Self {
+        let remedy = self.remedy.get_or_insert_default();
+        let line = line.into();
+        remedy.commands.push(Command { side, line });
+        remedy
+            .undo
+            .extend(undo.map(|line| Command { side, line }));
+        self
+    }
+
+    pub(crate) fn costs(mut self, bps: Option<u64>) -> Self {
+        self.lost_bps = bps;
+        self
+    }
+}
+
+/// Returns a name as a word of a POSIX shell, quoted if a shell would take it for more.
+pub(crate) fn word(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@-/+=,".contains(c);
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}

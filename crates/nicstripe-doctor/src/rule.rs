@@ -1,0 +1,119 @@
+//! The entry of a rule.
+
+use std::fmt;
+
+use crate::{case::Case, finding::Finding, rules::RULES};
+
+/// Rule: what it looks at, when it speaks and why, and its judge.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// Number by which users and reports refer to the rule. Never reused.
+    pub id: u8,
+    /// Title, a noun phrase.
+    pub title: &'static str,
+    /// What the rule needs to be judged.
+    pub needs: Needs,
+    /// Where the facts are read.
+    pub reads: &'static str,
+    /// Values from which on the rule speaks.
+    pub threshold: &'static str,
+    /// Source of the threshold.
+    pub source: &'static str,
+    /// What it means and why it costs rate, for a user who never heard of it.
+    pub meaning: &'static str,
+    /// Old public report in which this was found; empty if there is none.
+    pub story: &'static str,
+    /// What looks alike, and why the rule is silent then.
+    pub lookalike: &'static str,
+    /// Rules whose findings about the same interface this rule's finding explains.
+    pub silences: &'static [u8],
+    /// Judge of the rule.
+    pub(crate) judge: fn(&Case) -> Judgement,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule {} ({})", self.id, self.title)
+    }
+}
+
+/// What a rule needs to be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Facts about a machine.
+    Machine,
+    /// Facts about both machines.
+    Both,
+    /// Links to a peer.
+    Links,
+    /// A bench.
+    Bench,
+}
+
+impl Needs {
+    /// Returns true if the case has it.
+    pub(crate) fn are_met(self, case: &Case) -> bool {
+        match self {
+            Self::Machine => true,
+            Self::Both => case.there.is_some(),
+            Self::Links => !case.links.is_empty(),
+            Self::Bench => case.bench.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Machine => "this machine",
+            Self::Both => "both machines",
+            Self::Links => "a peer",
+            Self::Bench => "--bench",
+        })
+    }
+}
+
+/// Returns the rule of this number.
+pub fn rule(id: u8) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.id == id)
+}
+
+/// What a rule saw of one thing: nothing wrong, or a finding. `None` instead of it means that a
+/// fact is unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Seen {
+    Fine,
+    Found(Box<Finding>),
+}
+
+impl From<Finding> for Seen {
+    fn from(finding: Finding) -> Self {
+        Self::Found(Box::new(finding))
+    }
+}
+
+impl From<Option<Finding>> for Seen {
+    fn from(finding: Option<Finding>) -> Self {
+        finding.map_or(Self::Fine, Self::from)
+    }
+}
+
+/// Result of a rule: what it found, and the number of things of which it knew enough.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Judgement {
+    pub(crate) known: usize,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl FromIterator<Option<Seen>> for Judgement {
+    fn from_iter<I: IntoIterator<Item = Option<Seen>>>(all: I) -> Self {
+        let mut judgement = Self::default();
+        for seen in all.into_iter().flatten() {
+            judgement.known += 1;
+            if let Seen::Found(finding) = seen {
+                judgement.findings.push(*finding);
+            }
+        }
+        judgement
+    }
+}
