@@ -132,6 +132,7 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
         driver: found.driver,
         duplex: found.duplex,
         offloads: found.offloads,
+        ..InterfaceFacts::default()
     }
 }
 
@@ -186,6 +187,7 @@ pub(crate) fn host(facts: &BenchFacts) -> HostFacts {
         receive_buffer_max_bytes: facts.receive_buffer_max,
         send_buffer_max_bytes: facts.send_buffer_max,
         cpu_quota_millicores: facts.cpu_quota_millicores,
+        timestamps: facts.timestamps,
     }
 }
 

@@ -5,6 +5,7 @@
 //! `docs/schema/nicstripe-bench-report-1.json` describes the document, and a test validates written
 //! reports against it.
 
+pub use nicstripe_link::facts::{HostFacts, InterfaceFacts};
 use nicstripe_proto::{
     BitRate,
     theory::{IpVersion, Theory},
@@ -145,41 +146,6 @@ impl Phase {
     }
 }
 
-/// Hardware and system settings of one machine, as visible from nicstripe's process.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// Host name of the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Name and version of the operating system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub os: Option<String>,
-    /// Kernel release, as reported by uname(2).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<String>,
-    /// Model name of the processor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Number of logical processors available to the process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cores: Option<u32>,
-    /// Nominal or current processor frequency in MHz.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_mhz: Option<u32>,
-    /// Default TCP congestion control, such as `cubic`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub congestion: Option<String>,
-    /// Largest receive buffer that a socket can request (`rmem_max`), in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receive_buffer_max_bytes: Option<u64>,
-    /// Largest send buffer that a socket can request (`wmem_max`), in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub send_buffer_max_bytes: Option<u64>,
-    /// CPU quota of the control group, in thousandths of one core; absent without a quota.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_quota_millicores: Option<u64>,
-}
-
 /// Link between two machines: one interface of the client and one of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchLink {
@@ -201,28 +167,6 @@ pub struct BenchLink {
     /// True if a check found that packets arrive at the interface they were sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
-}
-
-/// Properties of one network interface.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct InterfaceFacts {
-    /// Interface name, such as `eth0`.
-    pub name: String,
-    /// MTU of the interface in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    /// Line rate of the interface in bit/s, or the rate of a slower shaper.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line_bps: Option<u64>,
-    /// Name of the kernel driver, such as `ixgbe`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub driver: Option<String>,
-    /// Duplex mode: `half` or `full`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duplex: Option<String>,
-    /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offloads: Option<Vec<String>>,
 }
 
 /// Inputs of a link's theoretical goodput: `line × (mtu − ip − tcp) / (mtu + 38 + 4·vlan)`.

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use nicstripe_link::{
-    CpuMeter, CpuReading, HostFacts, Interface, InterfaceIndex, counters, interface_details,
+    CpuMeter, CpuReading, Interface, InterfaceIndex, counters, facts::HostFacts, interface_details,
     interfaces,
 };
 use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES, MAX_FACTS};
@@ -89,8 +89,8 @@ pub fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
         cores: host.cores,
         cpu_mhz: host.cpu_mhz,
         congestion: host.congestion,
-        receive_buffer_max: host.receive_buffer_max,
-        send_buffer_max: host.send_buffer_max,
+        receive_buffer_max: host.receive_buffer_max_bytes,
+        send_buffer_max: host.send_buffer_max_bytes,
         cpu_quota_millicores: host.cpu_quota_millicores,
         interfaces: names
             .take(MAX_FACTS.0)

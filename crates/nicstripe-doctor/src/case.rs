@@ -41,7 +41,9 @@ impl From<Facts> for Machine {
 }
 
 /// One of the two machines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// This machine.
@@ -167,7 +169,9 @@ impl Case {
     }
 
     /// Returns the links of the bench with their summaries.
-    pub(crate) fn measured(&self) -> impl Iterator<Item = (&BenchReport, &BenchLink, &LinkSummary)> {
+    pub(crate) fn measured(
+        &self,
+    ) -> impl Iterator<Item = (&BenchReport, &BenchLink, &LinkSummary)> {
         self.bench.iter().flat_map(|report| {
             report.links.iter().filter_map(move |link| {
                 let mut summaries = report.summary.links.iter();
@@ -237,7 +241,8 @@ impl Machine {
 
 /// Returns true if the interface is a network card with a cable: neither virtual nor wireless.
 fn is_card(interface: &InterfaceFacts) -> bool {
-    interface.kind.as_deref() == Some("ethernet") && interface.driver.as_deref() != Some("virtio_net")
+    interface.kind.as_deref() == Some("ethernet")
+        && interface.driver.as_deref() != Some("virtio_net")
 }
 
 /// Returns the sender's and the receiver's side of a direction of a bench.

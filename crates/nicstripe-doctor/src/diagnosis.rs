@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     case::Case,
     finding::{Finding, Severity},
-    rule::{Needs, Rule},
+    rule::{Rule, rule},
     rules::RULES,
 };
 
@@ -55,18 +55,16 @@ pub fn examine(case: &Case, only: &[u8]) -> Diagnosis {
             continue;
         }
         let judgement = (rule.judge)(case);
-        match (judgement.known, judgement.findings.is_empty()) {
-            (0, _) if rule.needs == Needs::Bench => diagnosis.clean.push(rule.id),
-            (0, _) => diagnosis.not_visible.push(rule.id),
-            (_, true) => diagnosis.clean.push(rule.id),
-            (_, false) => {
-                let numbered = judgement.findings.into_iter().map(|finding| Finding {
-                    rule: rule.id,
-                    ..finding
-                });
-                diagnosis.findings.extend(numbered);
-            }
+        if judgement.known == 0 && judgement.unknown > 0 {
+            diagnosis.not_visible.push(rule.id);
+        } else if judgement.findings.is_empty() {
+            diagnosis.clean.push(rule.id);
         }
+        let numbered = judgement.findings.into_iter().map(|finding| Finding {
+            rule: rule.id,
+            ..finding
+        });
+        diagnosis.findings.extend(numbered);
     }
     silence(&mut diagnosis);
     diagnosis.findings.sort_by_key(rank);
@@ -77,7 +75,7 @@ pub fn examine(case: &Case, only: &[u8]) -> Diagnosis {
 fn silence(diagnosis: &mut Diagnosis) {
     let all = std::mem::take(&mut diagnosis.findings);
     let explains = |by: &Finding, finding: &Finding| {
-        let silences = crate::rule::rule(by.rule).is_some_and(|rule| rule.silences.contains(&finding.rule));
+        let silences = rule(by.rule).is_some_and(|rule| rule.silences.contains(&finding.rule));
         let touches = || {
             by.subjects.is_empty()
                 || finding.subjects.is_empty()
@@ -90,8 +88,10 @@ fn silence(diagnosis: &mut Diagnosis) {
         silences && by.severity <= Severity::Warning && touches()
     };
     let is_explained = |finding: &Finding| all.iter().any(|by| explains(by, finding));
-    let (silenced, findings): (Vec<_>, Vec<_>) =
-        all.iter().cloned().partition(|finding| is_explained(finding));
+    let (silenced, findings): (Vec<_>, Vec<_>) = all
+        .iter()
+        .cloned()
+        .partition(|finding| is_explained(finding));
     diagnosis.findings = findings;
     diagnosis.silenced = silenced;
 }

@@ -181,18 +181,11 @@ impl Finding {
     }
 
     /// Adds a command to the remedy, and the command that undoes it.
-    pub(crate) fn run(
-        mut self,
-        side: Side,
-        line: impl Into<String>,
-        undo: Option<String>,
-    ) -> Self {
+    pub(crate) fn run(mut self, side: Side, line: impl Into<String>, undo: Option<String>) -> Self {
         let remedy = self.remedy.get_or_insert_default();
         let line = line.into();
         remedy.commands.push(Command { side, line });
-        remedy
-            .undo
-            .extend(undo.map(|line| Command { side, line }));
+        remedy.undo.extend(undo.map(|line| Command { side, line }));
         self
     }
 

@@ -98,20 +98,25 @@ impl From<Option<Finding>> for Seen {
     }
 }
 
-/// Result of a rule: what it found, and the number of things of which it knew enough.
+/// Result of a rule: what it found, and the number of things that it judged and could not judge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) known: usize,
+    pub(crate) unknown: usize,
     pub(crate) findings: Vec<Finding>,
 }
 
 impl FromIterator<Option<Seen>> for Judgement {
     fn from_iter<I: IntoIterator<Item = Option<Seen>>>(all: I) -> Self {
         let mut judgement = Self::default();
-        for seen in all.into_iter().flatten() {
-            judgement.known += 1;
-            if let Seen::Found(finding) = seen {
-                judgement.findings.push(*finding);
+        for seen in all {
+            match seen {
+                None => judgement.unknown += 1,
+                Some(Seen::Fine) => judgement.known += 1,
+                Some(Seen::Found(finding)) => {
+                    judgement.known += 1;
+                    judgement.findings.push(*finding);
+                }
             }
         }
         judgement

@@ -1,6 +1,9 @@
 //! Facts about one network interface.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -26,6 +29,8 @@ pub struct InterfaceFacts {
     pub duplex: Option<String>,
     /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
     pub offloads: Option<Vec<String>>,
+    /// Offloads that the driver can switch on, by the same names.
+    pub offloads_possible: Option<Vec<String>>,
     /// Kind of the interface, in lower case: `ethernet`, `veth`, `bridge`, `bond`, `vlan`,
     /// `tunnel`, `wi-fi`, `loopback`, `vrf`, `other`.
     pub kind: Option<String>,
@@ -112,6 +117,28 @@ pub struct AddressFacts {
 }
 
 impl AddressFacts {
+    /// Returns the subnet as text, such as `10.1.0.0/24`; `None` for a link-local IPv6 address, whose
+    /// prefix every cable has, and for a single address.
+    pub fn subnet(&self) -> Option<String> {
+        let (bits, len) = match self.ip {
+            IpAddr::V4(ip) => (u128::from(ip.to_bits()), 32),
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => return None,
+            IpAddr::V6(ip) => (ip.to_bits(), 128),
+        };
+        let host = u32::checked_sub(len, self.prefix_len.into())?;
+        let network = bits
+            .checked_shr(host)
+            .unwrap_or(0)
+            .checked_shl(host)
+            .unwrap_or(0);
+        let network: IpAddr = match self.ip {
+            // The value has 32 bits.
+            IpAddr::V4(_) => Ipv4Addr::from_bits(network as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(network).into(),
+        };
+        (host > 0).then(|| format!("{network}/{}", self.prefix_len))
+    }
+
     /// Returns true if `other` is in this address's subnet. A link-local IPv6 prefix is no subnet:
     /// every cable has it.
     pub fn covers(&self, other: IpAddr) -> bool {

@@ -1,0 +1,394 @@
+//! Rules about addresses, and which cable packets take.
+
+use std::collections::BTreeMap;
+
+use nicstripe_link::facts::InterfaceFacts;
+
+use super::listed;
+use crate::{
+    case::{Case, LinkFacts, LinkState, Place, Side},
+    finding::{Finding, Severity, word},
+    rule::{Judgement, Needs, Rule, Seen},
+};
+
+pub(super) const ONE_SUBNET: Rule = Rule {
+    id: 1,
+    title: "Two cards in one subnet",
+    needs: Needs::Machine,
+    reads: "addresses and prefixes of the interfaces; the route of the kernel to the peer (`ip route get`)",
+    threshold: "two interfaces of one machine, each with its own cable, have addresses in one subnet",
+    source: "measured: sockets bound to the source address alone sent 525 of 525 MB by the first card; ip-route(8)",
+    meaning: "The kernel sends everything for a subnet by the first route that matches. A second cable in the same subnet idles, unless a program binds its sockets to the interface, as nicstripe does, or a host route leads over it.",
+    story: "b: two gigabit cards reached 89 MB/s together, as one alone; with a host route for the second card 170 MB/s",
+    lookalike: "two cards in different subnets; ports of one bridge or bond, which have no addresses of their own; a VLAN on the card; IPv6 link-local addresses",
+    silences: &[2],
+    judge: |case| {
+        let seen = |side| {
+            let machine = case.machine(side)?;
+            let groups = subnets(&machine.facts.interfaces);
+            let shared = groups.into_values().find(|group| group.len() > 1)?;
+            Some(one_subnet(case, side, &shared))
+        };
+        let fine = || {
+            let mut interfaces = case.interfaces();
+            interfaces.any(|place| !place.interface.addresses.is_empty())
+        };
+        let found: Vec<_> = [Side::Here, Side::There]
+            .into_iter()
+            .filter_map(seen)
+            .collect();
+        if found.is_empty() {
+            return [fine().then_some(Seen::Fine)].into_iter().collect();
+        }
+        found
+            .into_iter()
+            .map(|finding| Some(finding.into()))
+            .collect()
+    },
+};
+
+/// Returns the interfaces that use a cable of their own, by the subnet of their first IPv4 address
+/// or global IPv6 address.
+fn subnets(interfaces: &[InterfaceFacts]) -> BTreeMap<String, Vec<&InterfaceFacts>> {
+    let mut groups: BTreeMap<String, Vec<&InterfaceFacts>> = BTreeMap::new();
+    for interface in interfaces.iter().filter(|one| has_own_cable(one)) {
+        for address in &interface.addresses {
+            let Some(subnet) = address.subnet() else {
+                continue;
+            };
+            let group = groups.entry(subnet).or_default();
+            if !group.iter().any(|known| known.name == interface.name) {
+                group.push(interface);
+            }
+        }
+    }
+    groups
+}
+
+fn has_own_cable(interface: &InterfaceFacts) -> bool {
+    let has_cable = matches!(
+        interface.kind.as_deref(),
+        Some("ethernet" | "veth" | "bond" | "bridge")
+    );
+    has_cable && interface.carrier != Some(false) && interface.up != Some(false)
+}
+
+fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
+    let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
+    let links: Vec<&LinkFacts> = case
+        .links
+        .iter()
+        .filter(|link| end(link, side).is_some_and(|name| names.contains(&name)))
+        .collect();
+    let all_work =
+        links.len() >= names.len() && links.iter().all(|link| link.state == LinkState::Verified);
+    let severity = if all_work {
+        Severity::Note
+    } else {
+        Severity::Warning
+    };
+    let on = match case.there {
+        None => String::new(),
+        Some(_) => format!(" on {}", case.name(side)),
+    };
+    let sentence = match all_work {
+        true => format!(
+            "{}{on} are in one subnet: nicstripe uses each cable, other programs only the first",
+            listed(&names)
+        ),
+        false => format!(
+            "{}{on} are in one subnet: without a host route everything leaves by {}",
+            listed(&names),
+            names[0]
+        ),
+    };
+    let mut finding = Finding::new(severity, sentence)
+        .advise("Give each cable a subnet of its own; or add a host route for each further cable at both ends");
+    for interface in group {
+        let addresses: Vec<String> = interface
+            .addresses
+            .iter()
+            .map(|address| format!("{}/{}", address.ip, address.prefix_len))
+            .collect();
+        finding = finding.about((side, &*interface.name)).proof(
+            format!("addresses of {}", interface.name),
+            addresses.join(", "),
+            "ip address",
+        );
+    }
+    // A host route needs the address of the other end of the cable.
+    for link in links.iter().skip(1) {
+        let (Some(name), Some(remote)) = (end(link, side), address(link, side)) else {
+            continue;
+        };
+        let route = format!("{remote} dev {}", word(name));
+        finding = finding.run(
+            side,
+            format!("ip route add {route} scope link"),
+            Some(format!("ip route del {route}")),
+        );
+    }
+    finding
+}
+
+/// Returns the name of a link's interface on this side.
+fn end(link: &LinkFacts, side: Side) -> Option<&str> {
+    match side {
+        Side::Here => Some(&link.here),
+        Side::There => link.there.as_deref(),
+    }
+}
+
+/// Returns the address at the other end of a link, as this side sees it.
+fn address(link: &LinkFacts, side: Side) -> Option<std::net::IpAddr> {
+    match side {
+        Side::Here => link.remote,
+        Side::There => link.local,
+    }
+    .filter(std::net::IpAddr::is_ipv4)
+}
+
+pub(super) const ARP_FLUX: Rule = Rule {
+    id: 2,
+    title: "Answers on the wrong card (ARP flux)",
+    needs: Needs::Machine,
+    reads: "`arp_ignore` and `arp_announce` of interfaces in one subnet; the interface at which connections arrive",
+    threshold: "two interfaces in one subnet and `arp_ignore` 0; certain if a connection arrived at another interface than meant",
+    source: "Documentation/networking/ip-sysctl.rst of Linux (arp_ignore, arp_announce)",
+    meaning: "By default Linux answers ARP requests for any of its addresses on any card. The other machine then learns the wrong card for an address, and two cables become one.",
+    story: "",
+    lookalike: "one subnet with `arp_ignore` 1 or more; crossed cables in separate subnets (rule 12)",
+    silences: &[1],
+    judge: |case| {
+        let side_of_fault = |side| {
+            let machine = case.machine(side)?;
+            let groups = subnets(&machine.facts.interfaces);
+            let shared = groups.into_values().find(|group| group.len() > 1);
+            let Some(shared) = shared else {
+                return Some(Seen::Fine);
+            };
+            let loose: Option<Vec<_>> = shared
+                .iter()
+                .map(|one| Some((one, one.arp_ignore?)))
+                .collect();
+            let loose = loose?;
+            Some(match loose.iter().any(|(_, value)| *value == 0) {
+                true => flux(case, side, &shared).into(),
+                false => Seen::Fine,
+            })
+        };
+        [Side::Here, Side::There]
+            .map(side_of_fault)
+            .into_iter()
+            .collect()
+    },
+};
+
+fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
+    let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
+    let strayed = case.links.iter().find(|link| {
+        link.state == LinkState::Misdirected
+            && end(link, side).is_some_and(|name| names.contains(&name))
+    });
+    let severity = match strayed {
+        Some(_) => Severity::Bad,
+        None => Severity::Warning,
+    };
+    let who = case.name(side);
+    let sentence = format!(
+        "{who} answers ARP for {} on any of these cables (ARP flux)",
+        listed(&names)
+    );
+    let mut finding = Finding::new(severity, sentence).advise(
+        "Give each cable a subnet of its own; or let each card answer only for its own addresses, at both ends",
+    );
+    if let Some(LinkFacts {
+        here,
+        there: Some(there),
+        arrived: Some(arrived),
+        ..
+    }) = strayed
+    {
+        finding = finding.proof(
+            format!("connection {here} → {there}"),
+            format!("arrived at {arrived}"),
+            "the peer",
+        );
+    } else {
+        finding = finding.likely();
+    }
+    for interface in group {
+        let name = &*interface.name;
+        finding = finding.about((side, name));
+        for (key, value, target) in [
+            ("arp_ignore", interface.arp_ignore, 1),
+            ("arp_announce", interface.arp_announce, 2),
+        ] {
+            let Some(value) = value.filter(|value| *value < target) else {
+                continue;
+            };
+            let path = setting_of(name, key);
+            finding = finding
+                .proof(format!("{key} of {name}"), value, "sysctl")
+                .run(
+                    side,
+                    format!("sysctl -w {path}={target}"),
+                    Some(format!("sysctl -w {path}={value}")),
+                );
+        }
+    }
+    for name in names {
+        finding = finding.run(side, format!("ip neigh flush dev {}", word(name)), None);
+    }
+    finding
+}
+
+/// Returns the path of an interface's setting for sysctl(8). Slashes replace the dots if the name
+/// contains a dot, which would act as a separator.
+fn setting_of(interface: &str, key: &str) -> String {
+    let separator = if interface.contains('.') { "/" } else { "." };
+    word(&["net", "ipv4", "conf", interface, key].join(separator))
+}
+
+pub(super) const CROSSED: Rule = Rule {
+    id: 12,
+    title: "Cables crossed, or to another machine",
+    needs: Needs::Links,
+    reads: "interface of the peer at which each connection arrives; key of the machine that answers",
+    threshold: "a connection in a subnet with one card at each end arrives at another card; or another machine answers",
+    source: "the peer names the arrival interface in the authenticated handshake",
+    meaning: "The addresses say that two cards are joined, but the cable leads elsewhere. Packets for one address then travel by another cable, or reach another machine.",
+    story: "",
+    lookalike: "several cards in one subnet, where ARP flux misleads packets (rule 2)",
+    silences: &[14],
+    judge: |case| {
+        let seen = |link: &LinkFacts| {
+            let there = link.there.as_deref()?;
+            let finding = match link.state {
+                LinkState::Misdirected if !is_shared(case, link) => {
+                    let arrived = link.arrived.as_deref()?;
+                    let sentence = format!(
+                        "{} is plugged into {arrived} of {}, not into {there}",
+                        link.here,
+                        case.name(Side::There)
+                    );
+                    Finding::new(Severity::Bad, sentence)
+                        .about((Side::Here, &*link.here))
+                        .about((Side::There, there))
+                        .proof(
+                            format!("connection {} → {there}", link.here),
+                            format!("arrived at {arrived}"),
+                            "the peer",
+                        )
+                        .advise("Swap the two cables at one end, or exchange the addresses")
+                }
+                LinkState::Stranger => {
+                    let sentence = format!(
+                        "another machine than {} answers on the cable of {}",
+                        case.name(Side::There),
+                        link.here
+                    );
+                    Finding::new(Severity::Bad, sentence)
+                        .about((Side::Here, &*link.here))
+                        .proof(
+                            format!("key of the machine behind {}", link.here),
+                            "not the peer's",
+                            "TLS handshake",
+                        )
+                        .advise("Follow the cable, or correct the address")
+                }
+                LinkState::Untried => return None,
+                _ => return Some(Seen::Fine),
+            };
+            Some(finding.into())
+        };
+        case.links.iter().map(seen).collect()
+    },
+};
+
+/// Returns true if several cards of one end are in the subnet of the link.
+fn is_shared(case: &Case, link: &LinkFacts) -> bool {
+    let in_shared = |side| {
+        let machine = case.machine(side)?;
+        let name = end(link, side)?;
+        let groups = subnets(&machine.facts.interfaces);
+        let of = |group: &Vec<&InterfaceFacts>| {
+            group.len() > 1 && group.iter().any(|one| one.name == name)
+        };
+        groups.values().any(of).then_some(())
+    };
+    [Side::Here, Side::There]
+        .into_iter()
+        .any(|side| in_shared(side).is_some())
+}
+
+pub(super) const FIREWALL: Rule = Rule {
+    id: 14,
+    title: "Port closed on one cable",
+    needs: Needs::Links,
+    reads: "outcome of the connection over each link; neighbour table",
+    threshold: "no connection over a link whose peer answers ARP, while another link works",
+    source: "nftables(8): a rule may name an interface",
+    meaning: "The cable is good and the machine is there, but its firewall lets the port through on some cards only. The copy uses the others.",
+    story: "",
+    lookalike: "a cable that leads nowhere: its peer answers no ARP; a port closed on all links, which every program reports",
+    silences: &[],
+    judge: |case| {
+        let works = case.links.iter().any(|link| link.state.works());
+        let seen = |link: &LinkFacts| {
+            if !matches!(link.state, LinkState::Silent | LinkState::Rejected) {
+                return Some(Seen::Fine);
+            }
+            if !works || !(link.neighbour? || link.state == LinkState::Rejected) {
+                return Some(Seen::Fine);
+            }
+            let (remote, there) = (link.remote?, link.there.as_deref()?);
+            let port = link.port?;
+            let what = match link.state {
+                LinkState::Rejected => "rejects connections",
+                _ => "does not answer",
+            };
+            let sentence = format!(
+                "port {port} of {} {what} at {remote} ({there}) only: a firewall there",
+                case.name(Side::There)
+            );
+            let rule = format!("inet filter input iifname \"{there}\" tcp dport {port} accept");
+            let finding = Finding::new(Severity::Bad, sentence)
+                .likely()
+                .about((Side::Here, &*link.here))
+                .about((Side::There, there))
+                .proof(format!("connection {} → {there}", link.here), what, "connect(2)")
+                .proof(format!("neighbour {remote}"), "answers ARP", "ip neigh")
+                .advise(format!("Admit TCP port {port} on {there}, with the tool that manages the firewall there"))
+                .run(
+                    Side::There,
+                    format!("nft 'insert rule {rule} comment \"nicstripe-doctor\"'"),
+                    Some(
+                        "nft -a list chain inet filter input | awk '/nicstripe-doctor/ {print $NF}' | xargs -r -n1 nft delete rule inet filter input handle".into(),
+                    ),
+                );
+            Some(finding.into())
+        };
+        case.links.iter().map(seen).collect()
+    },
+};
+
+impl Place<'_> {
+    /// Returns the interface's name for sentences.
+    pub(super) fn label(&self, case: &Case) -> String {
+        case.label(self.side, &self.interface.name)
+    }
+
+    /// Returns the interface's name as a word of a shell.
+    pub(super) fn word(&self) -> String {
+        word(&self.interface.name)
+    }
+}
+
+/// Collects what was seen of single things.
+pub(super) fn each<T>(
+    all: impl Iterator<Item = T>,
+    seen: impl FnMut(T) -> Option<Seen>,
+) -> Judgement {
+    all.map(seen).collect()
+}

@@ -1,0 +1,364 @@
+//! Rules about buses between the cards and the processor.
+
+use std::collections::BTreeMap;
+
+use nicstripe_link::facts::BusHop;
+use nicstripe_proto::BitRate;
+
+use super::{addressing::each, line, listed};
+use crate::{
+    case::{Case, Place, Side},
+    finding::{Finding, Severity},
+    rule::{Needs, Rule, Seen},
+};
+
+pub(super) const SHARED: Rule = Rule {
+    id: 4,
+    title: "Cables that share a bottleneck",
+    needs: Needs::Bench,
+    reads: "goodput of each link alone and of all together",
+    threshold: "together less than 95 % of the sum of each alone (note), less than 85 % (bad)",
+    source: "measured: repeats agree within 1 %; a shared limit of 1200 Mbit/s gave 0.61",
+    meaning: "Each cable is fast alone, and together they are not: something that all of them use is full, such as a bus, a USB hub, a switch's uplink, or a processor.",
+    story: "a: two gigabit cards on one PCI bus carried 56, 86, then 125 MB/s",
+    lookalike: "one slow link in the set, which is slow alone as well; a full processor core (rule 7)",
+    silences: &[],
+    judge: |case| {
+        let report = case.bench.iter();
+        each(report, |report| {
+            let scaling = report.summary.scaling?;
+            let limited = report.summary.limiter == Some(nicstripe_bench::Limiter::Cpu);
+            if scaling >= GOOD_SCALING || limited || report.links.len() < 2 {
+                return Some(Seen::Fine);
+            }
+            let severity = if scaling < BAD_SCALING {
+                Severity::Bad
+            } else {
+                Severity::Note
+            };
+            let names: Vec<&str> = report
+                .links
+                .iter()
+                .map(|link| &*link.ends.client.name)
+                .collect();
+            let alone: u64 = report
+                .summary
+                .links
+                .iter()
+                .filter_map(|link| Some(link.alone?.median_bps))
+                .sum();
+            let together = report.summary.together?.median_bps;
+            let sentence = format!(
+                "{} share a bottleneck: {} together instead of {}",
+                listed(&names),
+                BitRate(together),
+                BitRate(alone)
+            );
+            let mut finding = Finding::new(severity, sentence)
+                .costs(Some(alone.saturating_sub(together)))
+                .proof("sum of each alone", BitRate(alone), "bench")
+                .proof("all together", BitRate(together), "bench")
+                .proof("scaling", format!("{scaling:.2}"), "bench")
+                .advise("Move one card to another slot, USB port or switch, and measure again");
+            for link in &report.links {
+                finding = finding
+                    .about((Side::Here, &*link.ends.client.name))
+                    .about((Side::There, &*link.ends.daemon.name));
+            }
+            Some(finding.into())
+        })
+    },
+};
+
+/// Scaling below which a shared bottleneck is noted: repeats on shaped links agree within 1 %, and
+/// acknowledgements of the other direction take up to 3 %.
+const GOOD_SCALING: f64 = 0.95;
+/// Scaling below which it costs more than noise may.
+const BAD_SCALING: f64 = 0.85;
+
+pub(super) const PCIE: Rule = Rule {
+    id: 5,
+    title: "PCI path too narrow",
+    needs: Needs::Machine,
+    reads: "`current_link_speed` and `current_link_width` of each device from the card upwards in /sys",
+    threshold: "line rates of all cards behind a device exceed 83 % of its lanes' data rate; conventional PCI counts 1064 Mbit/s",
+    source: "PCI Express base specification (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s); 83 %: packet headers with 128 bytes of payload; 32 bit × 33 MHz",
+    meaning: "Every byte crosses the card's slot. If the slot, or a port that several cards share, carries less than the cables, that is the limit, whatever the cables are.",
+    story: "a: two cards in one machine shared a PCI bus of 133 MB/s, and 125 MB/s was all that came",
+    lookalike: "a card with fewer lanes than it has, which are enough for its cables; saving power, lanes run slower while idle",
+    silences: &[4, 7, 22, 23],
+    judge: |case| {
+        let sides = [Side::Here, Side::There];
+        sides
+            .into_iter()
+            .flat_map(|side| narrow_hops(case, side))
+            .collect()
+    },
+};
+
+fn narrow_hops(case: &Case, side: Side) -> Vec<Option<Seen>> {
+    let mut hops: BTreeMap<String, (Option<u64>, &BusHop, Vec<Place<'_>>)> = BTreeMap::new();
+    for place in case.live_cards().filter(|place| place.side == side) {
+        let pci = place.interface.bus.iter().filter(|hop| hop.kind == "pci");
+        for (position, hop) in pci.enumerate() {
+            let (key, capacity) = match (pci_express(hop), position) {
+                (None, 0) if is_conventional(hop) => (bus_of(&hop.address), Some(CONVENTIONAL_BPS)),
+                (capacity, _) => (hop.address.clone(), capacity),
+            };
+            hops.entry(key)
+                .or_insert((capacity, hop, Vec::new()))
+                .2
+                .push(place);
+        }
+    }
+    let mut seen: Vec<Option<Seen>> = Vec::new();
+    let mut told: Vec<String> = Vec::new();
+    // The hop with the least is told, not every one above it.
+    let mut all: Vec<_> = hops.into_values().collect();
+    all.sort_by_key(|(capacity, ..)| *capacity);
+    for (capacity, hop, places) in all {
+        let Some(capacity) = capacity else {
+            continue;
+        };
+        let rates: Option<Vec<u64>> = places.iter().map(Place::speed_bps).collect();
+        let Some(rates) = rates else {
+            seen.push(None);
+            continue;
+        };
+        let needed: u64 = rates.iter().sum();
+        let usable = (capacity as f64 * PCI_PAYLOAD) as u64;
+        let names: Vec<String> = places
+            .iter()
+            .map(|place| place.interface.name.clone())
+            .collect();
+        if needed <= usable || names.iter().all(|name| told.contains(name)) {
+            seen.push(Some(Seen::Fine));
+            continue;
+        }
+        told.extend(names.iter().cloned());
+        seen.push(Some(narrow(case, hop, &places, usable, needed).into()));
+    }
+    seen
+}
+
+fn narrow(case: &Case, hop: &BusHop, places: &[Place<'_>], usable: u64, needed: u64) -> Finding {
+    let names: Vec<String> = places.iter().map(|place| place.label(case)).collect();
+    let what = match (hop.lanes, hop.lane_mts) {
+        (Some(lanes), Some(mts)) => format!("PCIe {} x{lanes}", generation(mts)),
+        _ => "a conventional PCI bus".into(),
+    };
+    let verb = if names.len() > 1 { "share" } else { "has" };
+    let sentence = format!(
+        "{} {verb} {what}: about {} for {}",
+        listed(&names),
+        BitRate(usable),
+        BitRate(needed)
+    );
+    let trained_low = hop.lanes < hop.lanes_max && hop.lanes.is_some();
+    let advice = match trained_low {
+        true => "Reseat the card; try another slot: it trained fewer lanes than it has",
+        false => "Move a card to another slot",
+    };
+    let mut finding = Finding::new(Severity::Bad, sentence)
+        .costs(Some(needed.saturating_sub(usable)))
+        .advise(advice);
+    for place in places {
+        finding = finding.about(place).proof(
+            format!("rate of {}", place.interface.name),
+            line(place.interface.speed_mbps.unwrap_or_default()),
+            "ethtool",
+        );
+    }
+    let from = format!("/sys/bus/pci/devices/{}", hop.address);
+    if let (Some(lanes), Some(mts)) = (hop.lanes, hop.lane_mts) {
+        let max = hop
+            .lanes_max
+            .map_or_else(String::new, |max| format!(" of {max}"));
+        finding = finding
+            .proof("lanes", format!("{lanes}{max}"), from.clone())
+            .proof(
+                "rate of a lane",
+                format!("{} GT/s", f64::from(mts) / 1000.0),
+                from,
+            );
+    } else {
+        finding = finding
+            .likely()
+            .proof("link of the device", "none: not PCI Express", from);
+    }
+    finding
+}
+
+/// Returns the data rate of a PCI Express device's lanes; `None` if it is unknown.
+fn pci_express(hop: &BusHop) -> Option<u64> {
+    let (mts, lanes) = (u64::from(hop.lane_mts?), u64::from(hop.lanes?));
+    let bits = mts * 1_000_000 * lanes;
+    Some(if mts <= 5000 {
+        bits / 10 * 8
+    } else {
+        bits / 130 * 128
+    })
+}
+
+/// Returns true if a card without lanes is on a bus of its own, not a part of the chipset.
+fn is_conventional(hop: &BusHop) -> bool {
+    hop.lanes.is_none() && hop.lanes_max.is_none() && !bus_of(&hop.address).ends_with(":00")
+}
+
+/// Returns domain and bus of an address such as `0000:03:00.0`.
+fn bus_of(address: &str) -> String {
+    address
+        .rsplit_once(':')
+        .map_or(address, |(bus, _)| bus)
+        .to_owned()
+}
+
+fn generation(mts: u32) -> String {
+    match mts {
+        2500 => "gen1".into(),
+        5000 => "gen2".into(),
+        8000 => "gen3".into(),
+        16000 => "gen4".into(),
+        32000 => "gen5".into(),
+        64000 => "gen6".into(),
+        other => format!("{} GT/s", f64::from(other) / 1000.0),
+    }
+}
+
+/// Part of the data rate that is payload, with 128 bytes a packet and flow control.
+const PCI_PAYLOAD: f64 = 0.83;
+/// Rate of conventional PCI with 32 bits at 33 MHz, in bit/s.
+const CONVENTIONAL_BPS: u64 = 1_064_000_000;
+
+pub(super) const USB: Rule = Rule {
+    id: 8,
+    title: "USB port too slow",
+    needs: Needs::Machine,
+    reads: "`speed` of the adapter and of the hubs above it in /sys",
+    threshold: "rate of the USB port below 1.6 × the line rates of all adapters behind it",
+    source: "USB 2.0 carries about 350 of 480 Mbit/s, USB 3.0 about 3.2 of 5 Gbit/s (8b/10b and protocol)",
+    meaning: "The adapter is in a USB 2 socket, behind a USB 2 hub or cable, or several share one. The bus is the limit, not the cable.",
+    story: "",
+    lookalike: "a gigabit adapter in a USB 3 port",
+    silences: &[4, 7, 22, 23],
+    judge: |case| {
+        let mut hops: BTreeMap<(Side, &str), (u32, Vec<Place<'_>>)> = BTreeMap::new();
+        for place in case.live_cards() {
+            for hop in place.interface.bus.iter().filter(|hop| hop.kind == "usb") {
+                if let Some(mbps) = hop.usb_mbps {
+                    let entry = hops.entry((place.side, &hop.address));
+                    entry.or_insert((mbps, Vec::new())).1.push(place);
+                }
+            }
+        }
+        let mut all: Vec<_> = hops.into_iter().collect();
+        all.sort_by_key(|(_, (mbps, places))| (*mbps, std::cmp::Reverse(places.len())));
+        let mut told: Vec<(Side, String)> = Vec::new();
+        let mut judged: Vec<Option<Seen>> = Vec::new();
+        for ((side, address), (mbps, places)) in all {
+            let rates: Option<Vec<u32>> = places
+                .iter()
+                .map(|place| place.interface.speed_mbps)
+                .collect();
+            let Some(rates) = rates else {
+                judged.push(None);
+                continue;
+            };
+            let needed: u32 = rates.iter().sum();
+            let is_told = places
+                .iter()
+                .all(|place| told.contains(&(side, place.interface.name.clone())));
+            if f64::from(mbps) >= USB_NEED * f64::from(needed) || is_told {
+                judged.push(Some(Seen::Fine));
+                continue;
+            }
+            told.extend(
+                places
+                    .iter()
+                    .map(|place| (side, place.interface.name.clone())),
+            );
+            judged.push(Some(slow_port(case, address, mbps, needed, &places).into()));
+        }
+        judged.into_iter().collect()
+    },
+};
+
+fn slow_port(case: &Case, address: &str, mbps: u32, needed: u32, places: &[Place<'_>]) -> Finding {
+    let names: Vec<String> = places.iter().map(|place| place.label(case)).collect();
+    let usable = u64::from(mbps) * 1_000_000 / 100 * if mbps <= 480 { 73 } else { 64 };
+    let verb = if names.len() > 1 { "share" } else { "is at" };
+    let sentence = format!(
+        "{} {verb} a USB port of {}: about {} for {}",
+        listed(&names),
+        line(mbps),
+        BitRate(usable),
+        line(needed)
+    );
+    let lost = (u64::from(needed) * 1_000_000).saturating_sub(usable);
+    let finding = Finding::new(Severity::Bad, sentence)
+        .costs(Some(lost))
+        .proof(format!("rate of USB device {address}"), line(mbps), format!("/sys/bus/usb/devices/{address}/speed"))
+        .advise("Use a USB 3 socket (blue or marked SS) with a USB 3 cable, directly at the machine; one adapter a port");
+    places.iter().fold(finding, |finding, place| {
+        finding.about(place).proof(
+            format!("rate of {}", place.interface.name),
+            line(place.interface.speed_mbps.unwrap_or_default()),
+            "ethtool",
+        )
+    })
+}
+
+/// Ratio of a USB port's rate to the line rate that it can carry.
+const USB_NEED: f64 = 1.6;
+
+pub(super) const NUMA: Rule = Rule {
+    id: 29,
+    title: "Cards far from the processor",
+    needs: Needs::Machine,
+    reads: "`numa_node` of the cards in /sys; number of memory nodes",
+    threshold: "more than one memory node, and cards of more than 10 Gbit/s on one of them",
+    source: "Documentation/networking/scaling.rst of Linux; below 10 Gbit/s the links between sockets are far from full",
+    meaning: "A card belongs to one socket. A program on another socket fetches every byte through the link between the sockets.",
+    story: "",
+    lookalike: "one socket; slow cards",
+    silences: &[],
+    judge: |case| {
+        each(case.machines(), |(side, machine)| {
+            let nodes = machine.facts.processors.numa_nodes?;
+            let mut by_node: BTreeMap<u32, (u64, Vec<Place<'_>>)> = BTreeMap::new();
+            for place in case.live_cards().filter(|place| place.side == side) {
+                if let (Some(node), Some(speed)) = (place.interface.numa_node, place.speed_bps()) {
+                    let entry = by_node.entry(node).or_default();
+                    entry.0 += speed;
+                    entry.1.push(place);
+                }
+            }
+            let fastest = by_node.into_iter().max_by_key(|(_, (rate, _))| *rate);
+            let Some((node, (rate, places))) =
+                fastest.filter(|(_, (rate, _))| *rate > FAST && nodes > 1)
+            else {
+                return Some(Seen::Fine);
+            };
+            let names: Vec<String> = places.iter().map(|place| place.label(case)).collect();
+            let belong = if names.len() > 1 { "belong" } else { "belongs" };
+            let sentence = format!(
+                "{} {belong} to memory node {node} of {nodes}: run the program there",
+                listed(&names)
+            );
+            let finding = Finding::new(Severity::Note, sentence)
+                .possible()
+                .proof("line rates on the node", BitRate(rate), "ethtool")
+                .proof("memory nodes", nodes, "/sys/devices/system/node")
+                .advise(format!(
+                    "Start the program with `numactl --cpunodebind={node} --membind={node}`"
+                ));
+            let finding = places
+                .iter()
+                .fold(finding, |finding, place| finding.about(place));
+            Some(finding.into())
+        })
+    },
+};
+
+/// Rate above which the way between sockets matters, in bit/s.
+const FAST: u64 = 10_000_000_000;

@@ -1,0 +1,399 @@
+//! Rules about processors and the work that packets cost them.
+
+use nicstripe_bench::{CpuUse, Ends, Limiter, Phase};
+
+use super::{addressing::each, listed};
+use crate::{
+    case::{Case, Machine, Place, Side},
+    finding::{Finding, Severity},
+    rule::{Needs, Rule, Seen},
+};
+
+pub(super) const FULL_CORE: Rule = Rule {
+    id: 7,
+    title: "One processor core full",
+    needs: Needs::Bench,
+    reads: "busiest core under load (/proc/stat), at both ends",
+    threshold: "busy for 90 % of the time or more, while the links carry less than 97 % of theory",
+    source: "limiter of nicstripe-bench; Documentation/networking/scaling.rst of Linux",
+    meaning: "All packets of a card's queue are handled by one core. If that core is full, the cable waits, however many cores idle.",
+    story: "a, c, d: processors were the limit of gigabit cards; a rule of thumb was 1 MHz for each Mbit/s",
+    lookalike: "full cables with a busy core; a control group's quota (rule 41)",
+    silences: &[4, 22, 23],
+    judge: |case| {
+        let report = case.bench.as_ref();
+        each([Side::Here, Side::There].into_iter(), |side| {
+            let report = report?;
+            let worst = worst_core(report.runs.iter().map(|run| &run.cpu), side)?;
+            let is_limit = report.summary.limiter == Some(Limiter::Cpu);
+            if worst < FULL || !is_limit || is_throttled(case, side) {
+                return Some(Seen::Fine);
+            }
+            let sentence = format!(
+                "one core of {} is {worst:.0} % busy, and the cables are not full",
+                case.name(side)
+            );
+            let together = report.summary.together.map(|rate| rate.median_bps);
+            let lost = together
+                .zip(report.summary.theory_bps)
+                .map(|(rate, theory)| theory.saturating_sub(rate));
+            Some(
+                Finding::new(Severity::Bad, sentence)
+                    .about(side)
+                    .costs(lost)
+                    .proof("busiest core", format!("{worst:.0} %"), "/proc/stat")
+                    .advise("Distribute interrupts over the cores (rule 28), switch offloads on (rule 27), use jumbo frames (rule 39), end other programs")
+                    .into(),
+            )
+        })
+    },
+};
+
+/// Returns the median of the busiest core's load in percent, over the loads of all links.
+fn worst_core<'a>(runs: impl Iterator<Item = &'a Ends<Option<CpuUse>>>, side: Side) -> Option<f64> {
+    let mut loads: Vec<f64> = runs
+        .filter_map(|cpu| of(cpu, side)?.worst_core_pct)
+        .collect();
+    loads.sort_by(f64::total_cmp);
+    loads.get(loads.len() / 2).copied()
+}
+
+fn of(cpu: &Ends<Option<CpuUse>>, side: Side) -> Option<CpuUse> {
+    match side {
+        Side::Here => cpu.client,
+        Side::There => cpu.daemon,
+    }
+}
+
+/// Load of a core that counts as full, in percent.
+const FULL: f64 = 90.0;
+
+/// Returns true if a quota stopped the bench for more than 5 % of the time.
+fn is_throttled(case: &Case, side: Side) -> bool {
+    let runs = case.bench.iter().flat_map(|report| &report.runs);
+    let loaded = runs.filter(|run| run.phase != Phase::Idle);
+    let throttled = |run: &nicstripe_bench::Run| {
+        let stopped = of(&run.cpu, side)?.throttled_us?;
+        Some(stopped as f64 > THROTTLED * run.window_us as f64)
+    };
+    loaded.filter_map(throttled).any(|throttled| throttled)
+}
+
+/// Part of the time for which a quota may stop the bench: it does so briefly when a load begins.
+const THROTTLED: f64 = 0.05;
+
+pub(super) const QUOTA: Rule = Rule {
+    id: 41,
+    title: "Processor quota of a container",
+    needs: Needs::Machine,
+    reads: "`cpu.max` and `cpu.stat` of the process's control groups; throttled time under load",
+    threshold: "a quota that has stopped this process; bad if it did so for more than 5 % of a load",
+    source: "Documentation/admin-guide/cgroup-v2.rst of Linux; measured: a quota took 28.7 to 6.4 Gbit/s",
+    meaning: "A container or service may use only a part of the processors, and the kernel stops it for the rest of each period. Settings that a container does not show are unknown, not bad.",
+    story: "",
+    lookalike: "a quota that was never reached",
+    silences: &[4, 7, 22, 23],
+    judge: |case| {
+        each(case.machines(), |(side, machine)| {
+            let facts = &machine.facts;
+            let under_load = is_throttled(case, side);
+            let Some(quota) = facts.host.cpu_quota_millicores else {
+                // Without a quota nothing is to be told; without this fact neither.
+                let is_known = facts.host.cores.is_some() && !under_load;
+                return is_known.then_some(Seen::Fine);
+            };
+            let periods = facts.processors.throttled_periods.unwrap_or(0);
+            if periods == 0 && !under_load {
+                return Some(Seen::Fine);
+            }
+            let severity = if under_load {
+                Severity::Bad
+            } else {
+                Severity::Warning
+            };
+            let cores = quota as f64 / 1000.0;
+            let sentence = format!(
+                "a control group limits nicstripe on {} to {cores:.2} cores, and it was stopped for that",
+                case.name(side)
+            );
+            Some(
+                Finding::new(severity, sentence)
+                    .about(side)
+                    .proof("quota", format!("{cores:.2} cores"), "cpu.max")
+                    .proof("periods in which it was stopped", periods, "cpu.stat")
+                    .advise("Raise the quota: CPUQuota= of a systemd unit, --cpus of a container")
+                    .into(),
+            )
+        })
+    },
+};
+
+pub(super) const OFFLOADS: Rule = Rule {
+    id: 27,
+    title: "Offloads switched off",
+    needs: Needs::Machine,
+    reads: "features of each card (ethtool -k), and which of them the driver can switch",
+    threshold: "tso, gso, gro, sg or a checksum is off, and can be switched on",
+    source: "Documentation/networking/segmentation-offloads.rst of Linux: one call of the stack for up to 64 KiB instead of 1448 bytes",
+    meaning: "Without them the processor handles each packet of 1448 bytes by itself, some thirty times the work.",
+    story: "",
+    lookalike: "features that the card does not have (`off [fixed]`); bridges and bonds, which take those of their ports",
+    silences: &[],
+    judge: |case| {
+        each(case.live_cards(), |place| {
+            let on = place.interface.offloads.as_ref()?;
+            let possible = place.interface.offloads_possible.as_ref();
+            let is_off = |name: &&str| {
+                let can = match possible {
+                    Some(possible) => possible.iter().any(|one| one == *name),
+                    // Linux does these two by itself, on any card.
+                    None => matches!(*name, "gso" | "gro"),
+                };
+                can && !on.iter().any(|one| one == *name)
+            };
+            let off: Vec<&str> = OFFLOAD_NAMES.into_iter().filter(is_off).collect();
+            if off.is_empty() {
+                return Some(Seen::Fine);
+            }
+            let sentence = format!(
+                "{} {} off on {}: more work for each byte",
+                listed(&off),
+                if off.len() > 1 { "are" } else { "is" },
+                place.label(case)
+            );
+            let name = place.word();
+            let switched = |to: &str| {
+                let words: Vec<String> = off
+                    .iter()
+                    .map(|name| format!("{} {to}", option(name)))
+                    .collect();
+                format!("ethtool -K {name} {}", words.join(" "))
+            };
+            Some(
+                Finding::new(Severity::Warning, sentence)
+                    .about(&place)
+                    .proof(
+                        format!("offloads of {}", place.interface.name),
+                        format!("{} off", off.join(", ")),
+                        "ethtool -k",
+                    )
+                    .advise("Switch them on, unless a bug of the driver is why they are off")
+                    .run(place.side, switched("on"), Some(switched("off")))
+                    .into(),
+            )
+        })
+    },
+};
+
+const OFFLOAD_NAMES: [&str; 6] = ["tso", "gso", "gro", "sg", "tx-checksum", "rx-checksum"];
+
+/// Returns the word by which ethtool switches an offload.
+fn option(offload: &str) -> &str {
+    match offload {
+        "tx-checksum" => "tx",
+        "rx-checksum" => "rx",
+        other => other,
+    }
+}
+
+pub(super) const INTERRUPTS: Rule = Rule {
+    id: 28,
+    title: "All interrupts on one core",
+    needs: Needs::Bench,
+    reads: "/proc/interrupts before and after the load, `rps_cpus`, irqbalance",
+    threshold: "more than 80 % of the cards' interrupts on one of several cores, and a full core (rule 7)",
+    source: "Documentation/networking/scaling.rst of Linux",
+    meaning: "The cards ask one core only to handle their packets. The others idle while it is full.",
+    story: "",
+    lookalike: "interrupts on one core that is not full; queues distributed by software (RPS)",
+    silences: &[7],
+    judge: |case| {
+        each(case.machines(), |(side, machine)| {
+            let report = case.bench.as_ref()?;
+            let counts = interrupts_under_load(machine)?;
+            let total: u64 = counts.iter().sum();
+            let (core, most) = counts
+                .iter()
+                .copied()
+                .enumerate()
+                .max_by_key(|(_, count)| *count)?;
+            let is_full = worst_core(report.runs.iter().map(|run| &run.cpu), side)
+                .is_some_and(|worst| worst >= FULL)
+                && report.summary.limiter == Some(Limiter::Cpu);
+            let one_sided =
+                total > 1000 && most as f64 > ONE_SIDED * total as f64 && counts.len() > 1;
+            if !is_full || !one_sided {
+                return Some(Seen::Fine);
+            }
+            let sentence = format!(
+                "core {core} of {} handles {:.0} % of the cards' interrupts, and is full",
+                case.name(side),
+                most as f64 * 100.0 / total as f64
+            );
+            let mut finding = Finding::new(Severity::Bad, sentence)
+            .about(side)
+            .proof(format!("interrupts on core {core}"), format!("{most} of {total}"), "/proc/interrupts")
+            .advise("Run irqbalance; give each card's interrupt a core of its own; distribute a card with one queue by software (RPS)");
+            let cores = counts.len();
+            let cards = case.live_cards().filter(|place| place.side == side);
+            for (position, place) in cards.enumerate() {
+                finding = spread(finding, &place, position, cores);
+            }
+            Some(finding.into())
+        })
+    },
+};
+
+/// Adds the commands that give the first interrupt of a card a core of its own.
+fn spread(finding: Finding, place: &Place<'_>, position: usize, cores: usize) -> Finding {
+    let Some(interrupt) = place
+        .interface
+        .interrupts
+        .iter()
+        .max_by_key(|one| one.counts.iter().sum::<u64>())
+    else {
+        return finding;
+    };
+    let path = format!("/proc/irq/{}/smp_affinity_list", interrupt.irq);
+    let core = position % cores.max(1);
+    finding.run(
+        place.side,
+        format!("echo {core} > {path}"),
+        interrupt
+            .affinity
+            .as_ref()
+            .map(|old| format!("echo {old} > {path}")),
+    )
+}
+
+/// Returns the interrupts of all cards under load, for each core.
+fn interrupts_under_load(machine: &Machine) -> Option<Vec<u64>> {
+    let after = machine.loaded.as_ref()?;
+    let mut sums: Vec<u64> = Vec::new();
+    for interface in &machine.facts.interfaces {
+        let Some(later) = after.interface(&interface.name) else {
+            continue;
+        };
+        for interrupt in &interface.interrupts {
+            let Some(now) = later.interrupts.iter().find(|one| one.irq == interrupt.irq) else {
+                continue;
+            };
+            sums.resize(sums.len().max(now.counts.len()), 0);
+            for (core, (now, then)) in now.counts.iter().zip(&interrupt.counts).enumerate() {
+                sums[core] = sums[core].saturating_add(now.saturating_sub(*then));
+            }
+        }
+    }
+    (!sums.is_empty()).then_some(sums)
+}
+
+/// Part of the interrupts on one core that counts as one-sided.
+const ONE_SIDED: f64 = 0.8;
+
+pub(super) const SLOW_MODE: Rule = Rule {
+    id: 30,
+    title: "Processor kept slow",
+    needs: Needs::Machine,
+    reads: "cpufreq governor, driver and limits; thermal throttling; power supply",
+    threshold: "governor powersave with a driver that then stays at the lowest rate; a limit below 60 % of the highest rate; on battery (note); throttled by heat under load",
+    source: "Documentation/admin-guide/pm/cpufreq.rst of Linux: powersave is the lowest rate; intel_pstate and amd-pstate name their normal mode so",
+    meaning: "The processor runs far below its rate. Encryption and packets then cost more time than the cable.",
+    story: "",
+    lookalike: "powersave of intel_pstate or amd-pstate, which is their default and scales; a low rate of an idle machine",
+    silences: &[],
+    judge: |case| {
+        each(case.machines(), |(side, machine)| {
+            let facts = &machine.facts.processors;
+            let hot = machine.loaded.as_ref().and_then(|after| {
+                let grown = after
+                    .processors
+                    .thermal_throttles?
+                    .checked_sub(facts.thermal_throttles?)?;
+                (grown > 0).then_some(grown)
+            });
+            let is_scaling = facts
+                .frequency_driver
+                .as_deref()
+                .is_some_and(|driver| SCALING_POWERSAVE.contains(&driver));
+            let is_slow = facts.frequency_driver.is_some()
+                && !is_scaling
+                && facts.governors.iter().any(|name| name == "powersave");
+            let limit = facts
+                .mhz_limit
+                .zip(facts.mhz_max)
+                .filter(|(limit, max)| f64::from(*limit) < LIMITED * f64::from(*max));
+            let who = case.name(side);
+            let finding = if let Some(grown) = hot {
+                Finding::new(
+                    Severity::Bad,
+                    format!(
+                        "the processor of {who} became too hot and slowed down during the bench"
+                    ),
+                )
+                .proof(
+                    "thermal throttling events",
+                    format!("+{grown}"),
+                    "/sys/devices/system/cpu",
+                )
+                .advise("Clean the fans; give the machine air")
+            } else if is_slow {
+                let now = facts
+                    .mhz_now
+                    .map_or_else(String::new, |mhz| format!(" at {mhz} MHz"));
+                Finding::new(
+                    Severity::Warning,
+                    format!("the processor of {who} stays slow{now}: governor powersave"),
+                )
+                .proof(
+                    "governor",
+                    "powersave",
+                    "/sys/devices/system/cpu/cpu0/cpufreq",
+                )
+                .proof(
+                    "driver",
+                    facts.frequency_driver.as_deref().unwrap_or_default(),
+                    "/sys/devices/system/cpu/cpu0/cpufreq",
+                )
+                .advise("Use another governor")
+                .run(
+                    side,
+                    "cpupower frequency-set -g performance",
+                    Some("cpupower frequency-set -g powersave".into()),
+                )
+            } else if let Some((limit, max)) = limit {
+                Finding::new(
+                    Severity::Warning,
+                    format!("the processor of {who} is limited to {limit} of {max} MHz"),
+                )
+                .proof(
+                    "highest rate allowed",
+                    format!("{limit} MHz"),
+                    "/sys/devices/system/cpu/cpu0/cpufreq",
+                )
+                .advise("Raise the limit")
+                .run(
+                    side,
+                    format!("cpupower frequency-set -u {max}MHz"),
+                    Some(format!("cpupower frequency-set -u {limit}MHz")),
+                )
+            } else if facts.on_battery == Some(true) {
+                Finding::new(
+                    Severity::Note,
+                    format!("{who} runs on battery, and saves power"),
+                )
+                .possible()
+                .proof("power supply", "battery", "/sys/class/power_supply")
+                .advise("Connect the power supply")
+            } else {
+                let is_known = facts.frequency_driver.is_some() || facts.on_battery.is_some();
+                return is_known.then_some(Seen::Fine);
+            };
+            Some(finding.about(side).into())
+        })
+    },
+};
+
+/// Drivers whose governor named powersave scales with the load.
+const SCALING_POWERSAVE: [&str; 4] = ["intel_pstate", "amd-pstate", "amd-pstate-epp", "amd_pstate"];
+/// Part of the highest rate below which a limit is told (picked by eye).
+const LIMITED: f64 = 0.6;

@@ -1,0 +1,283 @@
+//! Rules about queues in the card and in the kernel.
+
+use nicstripe_proto::BitRate;
+
+use super::{addressing::each, cable::is_frequent};
+use crate::{
+    case::{Case, Place},
+    finding::{Finding, Severity},
+    rule::{Needs, Rule, Seen},
+};
+
+pub(super) const RING: Rule = Rule {
+    id: 25,
+    title: "Receive ring too small",
+    needs: Needs::Machine,
+    reads: "`rx_missed_errors` and `rx_fifo_errors` of each card; ring sizes (ethtool -g)",
+    threshold: "grow under load; or at least 10, and more than 1 in 10⁶ frames since the start",
+    source: "Documentation/networking/statistics.rst of Linux (rx_missed_errors: no buffer of the host)",
+    meaning: "Packets arrived faster than the processor fetched them, and the card's queue was full.",
+    story: "",
+    lookalike: "damaged frames (rule 15); a few missed frames while the machine started",
+    silences: &[16],
+    judge: |case| {
+        each(case.live_cards(), |place| {
+            let counters = ["rx_missed_errors", "rx_fifo_errors"];
+            let known: Vec<(&str, u64)> = counters
+                .iter()
+                .filter_map(|name| Some((*name, place.interface.statistic(name)?)))
+                .collect();
+            let (counter, total) = *known.iter().max_by_key(|(_, count)| *count)?;
+            let frames = place.interface.statistic("rx_packets")?;
+            let name = place.label(case);
+            let grown = known
+                .iter()
+                .filter_map(|(name, _)| place.growth(name))
+                .max();
+            let finding = match grown {
+            Some(grown @ 1..) => Finding::new(Severity::Bad, format!("{name} dropped {grown} frames during the bench: its receive ring was full"))
+                .proof(counter, format!("+{grown}"), "/sys/class/net"),
+            _ if is_frequent(total, frames) => Finding::new(Severity::Warning, format!("{name} has dropped {total} frames since the start: its receive ring was full"))
+                .likely()
+                .proof(counter, total, "/sys/class/net")
+                .proof("frames received", frames, "/sys/class/net"),
+            _ => return Some(Seen::Fine),
+        };
+            Some(enlarge(finding.about(&place), &place).into())
+        })
+    },
+};
+
+fn enlarge(finding: Finding, place: &Place<'_>) -> Finding {
+    let rings = place.interface.rings.unwrap_or_default();
+    match (rings.rx, rings.rx_max) {
+        (Some(now), Some(max)) if now < max => {
+            let name = place.word();
+            finding
+                .proof("receive ring", format!("{now} of {max}"), "ethtool -g")
+                .advise("Enlarge the ring; look for a full core (rule 7)")
+                .run(
+                    place.side,
+                    format!("ethtool -G {name} rx {max}"),
+                    Some(format!("ethtool -G {name} rx {now}")),
+                )
+        }
+        _ => finding.advise("Look for a full core (rule 7): the ring cannot grow"),
+    }
+}
+
+pub(super) const BACKLOG: Rule = Rule {
+    id: 26,
+    title: "Kernel dropped packets before TCP",
+    needs: Needs::Machine,
+    reads: "/proc/net/softnet_stat, columns 2 (dropped) and 3 (squeezed)",
+    threshold: "drops grow under load (bad); any since the start (note)",
+    source: "net/core/net-procfs.c of Linux; netdata's alarms use the same counters",
+    meaning: "The queue between card and TCP was full (netdev_max_backlog), or the time to empty it ran out (netdev_budget).",
+    story: "",
+    lookalike: "squeezed without drops, which only means that work was continued a moment later",
+    silences: &[16],
+    judge: |case| {
+        each(case.machines(), |(side, machine)| {
+            let total = *machine.facts.counters.get("softnet.dropped")?;
+            let who = case.name(side);
+            let finding = match machine.growth("softnet.dropped") {
+            Some(grown @ 1..) => Finding::new(Severity::Bad, format!("the kernel of {who} dropped {grown} packets before TCP saw them"))
+                .proof("dropped", format!("+{grown}"), "/proc/net/softnet_stat"),
+            _ if total > 0 => Finding::new(Severity::Note, format!("the kernel of {who} has dropped {total} packets before TCP saw them, since the start"))
+                .possible()
+                .proof("dropped", total, "/proc/net/softnet_stat"),
+            _ => return Some(Seen::Fine),
+        };
+            let finding = finding
+                .about(side)
+                .advise("Lengthen the queue; distribute the interrupts (rule 28)");
+            let name = "net.core.netdev_max_backlog";
+            Some(match machine.facts.setting(name) {
+                Some(old) => finding
+                    .run(
+                        side,
+                        format!("sysctl -w {name}={}", old.saturating_mul(10)),
+                        Some(format!("sysctl -w {name}={old}")),
+                    )
+                    .into(),
+                None => finding.into(),
+            })
+        })
+    },
+};
+
+pub(super) const SHAPER: Rule = Rule {
+    id: 31,
+    title: "Rate limiter on a card",
+    needs: Needs::Machine,
+    reads: "root queueing discipline (`tc qdisc`), its rate, and the line rate",
+    threshold: "a limit below 95 % of the line rate; any limit if the line rate is unknown",
+    source: "tc-tbf(8), tc-htb(8)",
+    meaning: "Somebody limited the card's rate, for a test perhaps, and left it.",
+    story: "",
+    lookalike: "fq, fq_codel and mq, which order packets and limit nothing; a limit at or above the line rate",
+    silences: &[3, 4, 16, 22, 32],
+    judge: |case| {
+        each(
+            case.interfaces()
+                .filter(|place| place.interface.carrier != Some(false)),
+            |place| {
+                let qdisc = place.interface.qdisc.as_ref()?;
+                let Some(limit) = qdisc.limit_bps else {
+                    return Some(Seen::Fine);
+                };
+                let line = place.speed_bps();
+                if line.is_some_and(|line| limit as f64 >= BELOW * line as f64) {
+                    return Some(Seen::Fine);
+                }
+                let sentence = format!(
+                    "{} is limited to {} by a {} shaper",
+                    place.label(case),
+                    BitRate(limit),
+                    qdisc.kind
+                );
+                let severity = if line.is_some() {
+                    Severity::Bad
+                } else {
+                    Severity::Warning
+                };
+                let name = place.word();
+                let mut finding = Finding::new(severity, sentence)
+                    .about(&place)
+                    .costs(line.map(|line| line.saturating_sub(limit)))
+                    .proof(
+                        format!("root qdisc of {}", place.interface.name),
+                        format!("{} {}", qdisc.kind, BitRate(limit)),
+                        "tc qdisc",
+                    );
+                if let Some(mbps) = place.interface.speed_mbps {
+                    finding = finding.proof("line rate", super::line(mbps), "ethtool");
+                }
+                let undo = match (&*qdisc.kind, qdisc.burst_bytes, qdisc.queue_bytes) {
+                    ("tbf", Some(burst), Some(queue)) => Some(format!(
+                        "tc qdisc replace dev {name} root tbf rate {limit}bit burst {burst} limit {queue}"
+                    )),
+                    _ => None,
+                };
+                let advice = match undo {
+                    Some(_) => "Remove it, if nobody needs it",
+                    None => {
+                        "Remove it, if nobody needs it; write down `tc -s qdisc` and `tc class` of the card before"
+                    }
+                };
+                Some(
+                    finding
+                        .advise(advice)
+                        .run(place.side, format!("tc qdisc del dev {name} root"), undo)
+                        .into(),
+                )
+            },
+        )
+    },
+};
+
+/// Part of the line rate below which a limit costs.
+const BELOW: f64 = 0.95;
+
+pub(super) const SEND_QUEUE: Rule = Rule {
+    id: 32,
+    title: "Send queue drops packets",
+    needs: Needs::Bench,
+    reads: "drops of the root queueing discipline before and after the load",
+    threshold: "more than 1 in 10⁴ packets sent",
+    source: "tc(8); TCP's small queues (tcp_limit_output_bytes) keep local drops near zero",
+    meaning: "The machine's own queue to the card overflowed. TCP takes that for a loss.",
+    story: "",
+    lookalike: "a shaper, which drops by design (rule 31)",
+    silences: &[16],
+    judge: |case| {
+        each(case.interfaces(), |place| {
+            let after = place
+                .machine
+                .loaded
+                .as_ref()?
+                .interface(&place.interface.name)?;
+            let grown = after
+                .qdisc
+                .as_ref()?
+                .dropped?
+                .checked_sub(place.interface.qdisc.as_ref()?.dropped?)?;
+            let sent = place.growth("tx_packets")?;
+            if grown == 0 || grown < sent / 10_000 {
+                return Some(Seen::Fine);
+            }
+            let kind = &*place.interface.qdisc.as_ref()?.kind;
+            let sentence = format!(
+                "the send queue of {} dropped {grown} packets during the bench",
+                place.label(case)
+            );
+            let name = place.word();
+            let finding = Finding::new(Severity::Warning, sentence)
+                .about(&place)
+                .proof(
+                    format!("drops of {kind}"),
+                    format!("+{grown}"),
+                    "tc -s qdisc",
+                )
+                .advise("Use a discipline that knows flows");
+            let simple = matches!(kind, "pfifo" | "pfifo_fast" | "bfifo");
+            Some(match simple {
+                true => finding
+                    .run(
+                        place.side,
+                        format!("tc qdisc replace dev {name} root fq_codel"),
+                        Some(format!("tc qdisc replace dev {name} root {kind}")),
+                    )
+                    .into(),
+                false => finding.into(),
+            })
+        })
+    },
+};
+
+pub(super) const OTHER_TRAFFIC: Rule = Rule {
+    id: 37,
+    title: "Other traffic on the cable",
+    needs: Needs::Machine,
+    reads: "bytes of each card over a short time without a load",
+    threshold: "more than 1 % of the line rate, and more than 1 Mbit/s",
+    source: "repeats of a bench agree within 1 %",
+    meaning: "Another program uses the cable. It takes its share from a copy, and makes measurements worthless.",
+    story: "",
+    lookalike: "a few packets of housekeeping",
+    silences: &[],
+    judge: |case| each(case.live_cards(), |place| other_traffic(case, &place)),
+};
+
+fn other_traffic(case: &Case, place: &Place<'_>) -> Option<Seen> {
+    let (later, micros) = place.machine.idle.as_ref()?;
+    let later = later.interface(&place.interface.name)?;
+    let bps = |name: &str| {
+        let grown = later
+            .statistic(name)?
+            .checked_sub(place.interface.statistic(name)?)?;
+        grown.saturating_mul(8_000_000).checked_div(*micros)
+    };
+    let (received, sent) = (bps("rx_bytes")?, bps("tx_bytes")?);
+    let line = place.speed_bps()?;
+    let most = received.max(sent);
+    if most < LITTLE || most < line / 100 {
+        return Some(Seen::Fine);
+    }
+    let sentence = format!(
+        "other programs use {} of {}",
+        BitRate(most),
+        place.label(case)
+    );
+    let finding = Finding::new(Severity::Warning, sentence)
+        .about(place)
+        .costs(Some(most))
+        .proof("received", BitRate(received), "/sys/class/net")
+        .proof("sent", BitRate(sent), "/sys/class/net")
+        .advise("Find the program with `ss -tinp`, and wait for its end");
+    Some(finding.into())
+}
+
+/// Rate of housekeeping, in bit/s.
+const LITTLE: u64 = 1_000_000;
