@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nicstripe_link::facts::Facts;
 use nicstripe_proto::{
     BitRate, Name, PathId,
     load::PingOrder,
@@ -37,6 +38,9 @@ pub trait Client: Clone + Send + Sync + 'static {
 
     /// Returns true if the daemon rejects the client, so that another attempt would fail as well.
     fn is_refusal(error: &Self::Error) -> bool;
+
+    /// Returns the facts about the daemon's machine; `None` if the daemon does not tell them.
+    fn facts(&self) -> impl Future<Output = Option<Facts>> + Send;
 
     /// Returns the client's session once its links are known.
     fn session(&self) -> impl Future<Output = Result<Self::Session, Self::Error>> + Send;

@@ -6,8 +6,7 @@ use nicstripe_proto::{
     PathId,
     load::PingOrder,
     message::{
-        BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder,
-        RunNumber, RunOrder,
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder,
     },
 };
 use tokio::sync::mpsc;
@@ -82,13 +81,13 @@ impl<C: Client> Control<C> {
     }
 
     /// Requests admission at the daemon and waits for it. Returns the granted duration and the
-    /// facts about the daemon's machine.
+    /// version of the daemon's program.
     pub(crate) async fn enter(
         &mut self,
         id: [u8; 16],
         seconds: u32,
         events: &mpsc::Sender<BenchEvent>,
-    ) -> Result<(Duration, BenchFacts), C::Error> {
+    ) -> Result<(Duration, String), C::Error> {
         self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await?;
         let mut admitted = None;
         // The wait in the queue is unbounded; the end of the session reports a lost daemon.
@@ -108,7 +107,7 @@ impl<C: Client> Control<C> {
                 }
                 (BenchBody::Facts(facts), _) => {
                     if let Some(time) = admitted {
-                        return Ok((time, facts));
+                        return Ok((time, facts.version));
                     }
                 }
                 _ => {}

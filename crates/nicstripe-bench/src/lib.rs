@@ -46,6 +46,6 @@ pub use self::{
     plan::{BenchPlan, DiskPlan},
     report::*,
     run::Runner,
-    sampler::{CpuSampler, InterfaceCounters, facts},
+    sampler::{CpuSampler, InterfaceCounters},
     summary::{conclude, summarise},
 };

@@ -1,11 +1,12 @@
 //! Links of a benchmark: each groups the paths between one pair of interfaces.
 
-use nicstripe_proto::{BitRate, PathId, message::BenchFacts, path::all_verified, theory::Theory};
+use nicstripe_link::facts::Facts;
+use nicstripe_proto::{BitRate, PathId, path::all_verified, theory::Theory};
 
 use crate::{
     client::BenchPath,
     figures::LoadedLink,
-    report::{BenchLink, Ends, HostFacts, InterfaceFacts, TheoryInputs},
+    report::{BenchLink, Ends, InterfaceFacts, TheoryInputs},
 };
 
 /// Links of a benchmark's session, with the paths of each.
@@ -17,7 +18,7 @@ pub(crate) struct Links {
 
 impl Links {
     /// Groups paths with the same pair of interfaces into links.
-    pub(crate) fn new(paths: &[BenchPath], client: &BenchFacts, daemon: &BenchFacts) -> Self {
+    pub(crate) fn new(paths: &[BenchPath], client: &Facts, daemon: &Facts) -> Self {
         let mut groups: Vec<Vec<&BenchPath>> = Vec::new();
         for path in paths {
             let is_its = |group: &&mut Vec<&BenchPath>| {
@@ -88,12 +89,7 @@ impl Links {
     }
 }
 
-fn link_of(
-    id: u32,
-    group: &[&BenchPath],
-    client: &BenchFacts,
-    daemon: &BenchFacts,
-) -> Option<BenchLink> {
+fn link_of(id: u32, group: &[&BenchPath], client: &Facts, daemon: &Facts) -> Option<BenchLink> {
     let first = group.first()?;
     let peer = first.peer_interface.clone().unwrap_or_default();
     let ends = Ends {
@@ -121,10 +117,9 @@ fn link_of(
     })
 }
 
-fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
-    let mut interfaces = facts.interfaces.iter();
-    let found = interfaces.find(|interface| interface.name == name);
-    let found = found.cloned().unwrap_or_default();
+/// Returns what the report has of an interface.
+fn interface(facts: &Facts, name: &str) -> InterfaceFacts {
+    let found = facts.interface(name).cloned().unwrap_or_default();
     InterfaceFacts {
         name: name.to_owned(),
         mtu: found.mtu,
@@ -141,8 +136,8 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
 fn theory(
     path: &BenchPath,
     ends: &Ends<InterfaceFacts>,
-    client: &BenchFacts,
-    daemon: &BenchFacts,
+    client: &Facts,
+    daemon: &Facts,
 ) -> Option<TheoryInputs> {
     let inputs = TheoryInputs {
         line_bps: 0,
@@ -152,7 +147,7 @@ fn theory(
             .min()
             .unwrap_or(1500),
         ip: if path.remote.is_ipv6() { 6 } else { 4 },
-        timestamps: client.timestamps != Some(false) && daemon.timestamps != Some(false),
+        timestamps: client.host.timestamps != Some(false) && daemon.host.timestamps != Some(false),
         vlan_tags: 0,
     };
     let line_of_shaper = |rate: BitRate| {
@@ -174,27 +169,8 @@ fn theory(
     })
 }
 
-/// Returns the facts of a machine as a struct of the report.
-pub(crate) fn host(facts: &BenchFacts) -> HostFacts {
-    HostFacts {
-        name: facts.name.clone(),
-        os: facts.os.clone(),
-        kernel: facts.kernel.clone(),
-        cpu: facts.cpu.clone(),
-        cores: facts.cores,
-        cpu_mhz: facts.cpu_mhz,
-        congestion: facts.congestion.clone(),
-        receive_buffer_max_bytes: facts.receive_buffer_max,
-        send_buffer_max_bytes: facts.send_buffer_max,
-        cpu_quota_millicores: facts.cpu_quota_millicores,
-        timestamps: facts.timestamps,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use nicstripe_proto::message::BenchInterface;
-
     use super::*;
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);
@@ -212,13 +188,13 @@ mod tests {
             path_mtu: None,
             verified: None,
         };
-        let facts = |name: &str| BenchFacts {
-            interfaces: vec![BenchInterface {
+        let facts = |name: &str| Facts {
+            interfaces: vec![InterfaceFacts {
                 name: name.into(),
                 mtu: Some(mtu),
-                ..BenchInterface::default()
+                ..InterfaceFacts::default()
             }],
-            ..BenchFacts::default()
+            ..Facts::default()
         };
         link_of(1, &[&path], &facts("eth0"), &facts("eth1")).unwrap()
     }

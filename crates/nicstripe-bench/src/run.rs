@@ -8,7 +8,8 @@ mod sweeps;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use nicstripe_proto::{BitRate, message::BenchFacts};
+use nicstripe_link::facts::Facts;
+use nicstripe_proto::BitRate;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,11 +17,10 @@ use crate::{
     client::{Client, Failure},
     control::{Control, Load},
     event::BenchEvent,
-    links::{Links, host},
+    links::Links,
     plan::BenchPlan,
     repeat::{Planned, Schedule},
     report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
-    sampler::facts,
     summary::conclude,
     window::SETTLING,
 };
@@ -143,17 +143,16 @@ impl<C: Client> Runner<C> {
     async fn measure(&mut self, control: &mut Option<Control<C>>) -> Result<(), C::Error> {
         let (talk, paths) = Control::begin(self.client.clone()).await?;
         let talk = control.insert(talk);
-        let (time, daemon) = talk
+        let (time, version) = talk
             .enter(self.id, self.expected_seconds(paths.len()), &self.events)
             .await?;
         let over = Instant::now() + time.saturating_sub(TIME_LEFT);
         self.deadline = Some(self.deadline.map_or(over, |deadline| deadline.min(over)));
-        let names = paths
-            .iter()
-            .map(|path| path.interface.clone())
-            .collect::<std::collections::BTreeSet<_>>();
-        let client = facts(names.into_iter());
-        self.meet(Links::new(&paths, &client, &daemon), &client, &daemon);
+        let here = tokio::task::spawn_blocking(Facts::of_this_machine);
+        let (here, there) = (here.await, self.client.facts().await);
+        // A panic of the reader leaves this machine unknown.
+        let (here, there) = (here.unwrap_or_default(), there.unwrap_or_default());
+        self.meet(Links::new(&paths, &here, &there), version, here, there);
         let _ = self.events.try_send(BenchEvent::Connected {
             links: self.report.links.clone(),
         });
@@ -162,11 +161,11 @@ impl<C: Client> Runner<C> {
         disk::measure(self, talk).await
     }
 
-    fn meet(&mut self, links: Links, client: &BenchFacts, daemon: &BenchFacts) {
-        self.report.versions.daemon.clone_from(&daemon.version);
+    fn meet(&mut self, links: Links, version: String, here: Facts, there: Facts) {
+        self.report.versions.daemon = version;
         self.report.hosts = Ends {
-            client: host(client),
-            daemon: host(daemon),
+            client: here.host,
+            daemon: there.host,
         };
         self.report.plan = self.plan.summary(links.streams());
         self.report.links.clone_from(&links.links);

@@ -1,13 +1,9 @@
-//! Local measurements for a benchmark: processor time, interface counters, and facts about the
-//! machine.
+//! Local measurements for a benchmark: processor time and interface counters.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use nicstripe_link::{
-    CpuMeter, CpuReading, Interface, InterfaceIndex, counters, facts::HostFacts, interface_details,
-    interfaces,
-};
-use nicstripe_proto::message::{BenchFacts, BenchInterface, CpuSample, MAX_CORES, MAX_FACTS};
+use nicstripe_link::{CpuMeter, CpuReading, InterfaceIndex, counters, interfaces};
+use nicstripe_proto::message::{CpuSample, MAX_CORES};
 
 /// Meter of the processor time since the start of a load.
 #[derive(Debug)]
@@ -75,76 +71,9 @@ impl InterfaceCounters {
     }
 }
 
-/// Returns the facts about this machine and the named interfaces. Takes some milliseconds, longer
-/// with a slow driver.
-pub fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
-    let listed = interfaces().unwrap_or_default();
-    let host = HostFacts::read();
-    BenchFacts {
-        version: env!("CARGO_PKG_VERSION").into(),
-        name: host.name,
-        os: host.os,
-        kernel: host.kernel,
-        cpu: host.cpu,
-        cores: host.cores,
-        cpu_mhz: host.cpu_mhz,
-        congestion: host.congestion,
-        receive_buffer_max: host.receive_buffer_max_bytes,
-        send_buffer_max: host.send_buffer_max_bytes,
-        cpu_quota_millicores: host.cpu_quota_millicores,
-        interfaces: names
-            .take(MAX_FACTS.0)
-            .map(|name| interface_of(name, &listed))
-            .collect(),
-        timestamps: host.timestamps,
-    }
-}
-
-fn interface_of(name: String, listed: &[Interface]) -> BenchInterface {
-    let Some(found) = listed.iter().find(|interface| interface.is_called(&name)) else {
-        return BenchInterface {
-            name,
-            ..BenchInterface::default()
-        };
-    };
-    let details = interface_details(&found.name);
-    let offloads = details
-        .offloads
-        .map(|names| names.into_iter().map(str::to_owned));
-    let rates = found.speed.into_iter().chain(found.egress_limit);
-    BenchInterface {
-        name,
-        driver: details.driver,
-        duplex: details.duplex.map(str::to_owned),
-        offloads: offloads.map(Iterator::collect),
-        mtu: Some(found.mtu),
-        line_bps: rates.map(|rate| rate.0).min(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use nicstripe_proto::message::BenchBody;
-
     use super::*;
-
-    #[test]
-    fn what_is_told_of_this_machine_is_within_the_bounds_of_the_protocol() {
-        let facts = facts(["lo", "nosuch0"].map(str::to_owned).into_iter());
-        assert!(
-            facts.name.is_some() && facts.kernel.is_some() && facts.cores.is_some(),
-            "{facts:?}"
-        );
-        assert_eq!(
-            facts
-                .interfaces
-                .iter()
-                .map(|interface| interface.mtu.is_some())
-                .collect::<Vec<_>>(),
-            [true, false]
-        );
-        assert!(BenchBody::Facts(facts).is_bounded());
-    }
 
     #[test]
     fn processor_time_only_rises() {

@@ -7,7 +7,7 @@
 //! Units are part of the names. In JSON, absent fields are unknown, and readers ignore fields that
 //! they do not know, so that the format can grow.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -53,6 +53,14 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Reads the facts of this machine.
+    pub fn of_this_machine() -> Self {
+        Self {
+            host: HostFacts::read(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the interface of this name.
     pub fn interface(&self, name: &str) -> Option<&InterfaceFacts> {
         self.interfaces.iter().find(|found| found.name == name)
@@ -115,3 +123,59 @@ pub struct DiskFacts {
     /// True if the disk has rotating platters, or its driver says so.
     pub rotational: Option<bool>,
 }
+
+/// Maximum length of the JSON text of [`Facts`], in bytes.
+pub const MAX_JSON: usize = 1 << 20;
+
+impl Facts {
+    /// Parses the JSON text of another machine's facts. Cuts lists that are longer than those of any
+    /// machine.
+    ///
+    /// # Errors
+    ///
+    /// The text is longer than [`MAX_JSON`], or no JSON of facts.
+    pub fn from_json(text: &[u8]) -> io::Result<Self> {
+        if text.len() > MAX_JSON {
+            let why = format!(
+                "facts of {} bytes exceed the limit of {MAX_JSON}",
+                text.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut facts: Self = serde_json::from_slice(text)?;
+        facts.interfaces.truncate(MOST_INTERFACES);
+        for interface in &mut facts.interfaces {
+            interface.addresses.truncate(MOST_OF_INTERFACE);
+            interface.bus.truncate(MOST_HOPS);
+            interface.interrupts.truncate(MOST_OF_INTERFACE);
+        }
+        facts.disks.truncate(MOST_OF_INTERFACE);
+        Ok(facts)
+    }
+
+    /// Returns the facts as JSON text of at most [`MAX_JSON`] bytes. Omits what takes most if they
+    /// are longer: first the interrupts, then the interfaces.
+    pub fn to_json(&self) -> Vec<u8> {
+        let text = |facts: &Self| serde_json::to_vec(facts).unwrap_or_default();
+        let mut json = text(self);
+        if json.len() > MAX_JSON {
+            let mut less = self.clone();
+            for interface in &mut less.interfaces {
+                interface.interrupts.clear();
+            }
+            json = text(&less);
+            if json.len() > MAX_JSON {
+                less.interfaces.clear();
+                json = text(&less);
+            }
+        }
+        json
+    }
+}
+
+/// Maximum number of interfaces.
+const MOST_INTERFACES: usize = 256;
+/// Maximum number of addresses, interrupts or disks.
+const MOST_OF_INTERFACE: usize = 256;
+/// Maximum number of buses between a card and the processor.
+const MOST_HOPS: usize = 16;

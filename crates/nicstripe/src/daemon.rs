@@ -11,6 +11,7 @@
 mod bench;
 mod builder;
 mod connections;
+mod facts;
 mod gate;
 mod greeting;
 mod handle;

@@ -322,6 +322,7 @@ fn changes(text: &str) {
             root: (!root.is_empty()).then(|| PathBuf::from(root)),
             access,
             no_bench: root.len() % 2 == 1,
+            no_facts: root.len() % 7 == 1,
             special_modes: root.len() % 5 == 1,
             dial: if root.len() % 3 == 0 {
                 vec!["localhost:22".parse().expect("a target")]

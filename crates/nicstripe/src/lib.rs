@@ -317,6 +317,7 @@ pub use self::{
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
 };
+pub use nicstripe_link::facts;
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,
     name::{escaped, printable},

@@ -221,7 +221,7 @@ impl Tape<'_> {
         } else {
             self.byte().into()
         };
-        let ask = match self.below(5) {
+        let ask = match self.below(6) {
             0 => AskKind::List {
                 dir: None,
                 after: self.is().then(|| vec![b'a' + self.byte() % 4]),
@@ -234,7 +234,10 @@ impl Tape<'_> {
                 to: name(),
                 replace: self.is(),
             },
-            _ => AskKind::MakeDir { name: name() },
+            4 => AskKind::MakeDir { name: name() },
+            _ => AskKind::Facts {
+                offset: self.number() as u32,
+            },
         };
         Ask { id, ask }
     }
@@ -245,7 +248,7 @@ impl Tape<'_> {
             size: self.number(),
             mtime: Timestamp::default(),
         };
-        match self.below(4) {
+        match self.below(5) {
             0 => {
                 let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
                 let entry = |tape: &mut Self| ObjectEntry {
@@ -259,6 +262,10 @@ impl Tape<'_> {
             }
             1 => AnswerKind::Stat { stat },
             2 => AnswerKind::Done,
+            3 => AnswerKind::Facts {
+                part: vec![b'{'; self.below(3) as usize],
+                more: self.is(),
+            },
             _ => AnswerKind::Failed {
                 code: FailCode::NotFound,
                 text: "it is not there".into(),

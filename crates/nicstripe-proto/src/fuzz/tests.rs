@@ -580,12 +580,6 @@ fn every_message() -> Vec<(&'static str, Message)> {
             "bench-facts",
             Message::Bench(BenchBody::Facts(BenchFacts {
                 version: "0.1.0".into(),
-                interfaces: vec![BenchInterface {
-                    name: "eth0".into(),
-                    offloads: Some(vec!["tso".into()]),
-                    ..BenchInterface::default()
-                }],
-                ..BenchFacts::default()
             })),
         ),
         (
@@ -639,6 +633,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("ask-make-dir", ask(AskKind::MakeDir { name: name("a/b") })),
+        ("ask-facts", ask(AskKind::Facts { offset: 0 })),
         (
             "answer-entries",
             answer(AnswerKind::Entries {
@@ -657,6 +652,13 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ),
         ("answer-stat", answer(AnswerKind::Stat { stat })),
         ("answer-done", answer(AnswerKind::Done)),
+        (
+            "answer-facts",
+            answer(AnswerKind::Facts {
+                part: b"{}".to_vec(),
+                more: false,
+            }),
+        ),
         (
             "answer-failed",
             answer(AnswerKind::Failed {

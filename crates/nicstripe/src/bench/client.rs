@@ -3,6 +3,7 @@
 use std::{path::Path, sync::atomic::AtomicBool};
 
 use nicstripe_bench::{BenchCommand, BenchPlan, Direction, Failure, Moved, Session};
+use nicstripe_link::facts::Facts;
 use nicstripe_proto::{BitRate, Name};
 
 use super::{Bench, packets::Packets};
@@ -63,6 +64,10 @@ impl nicstripe_bench::Client for BenchClient {
 
     fn is_refusal(error: &Error) -> bool {
         matches!(error, Error::Refused { .. } | Error::Full { .. })
+    }
+
+    async fn facts(&self) -> Option<Facts> {
+        self.0.facts().await.ok()
     }
 
     async fn session(&self) -> Result<SessionHandle, Error> {

@@ -329,9 +329,18 @@ impl Client {
     /// Sends a name request and waits for the answer. The daemon may still carry out the request if
     /// the call is dropped.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
+        self.ask_for(Feature::Names, ask).await
+    }
+
+    /// Sends a request of this feature and waits for the answer.
+    pub(super) async fn ask_for(
+        &self,
+        feature: Feature,
+        ask: AskKind,
+    ) -> Result<AnswerKind, Error> {
         let ended = || Error::ended(self.host(), "without an answer");
         let session = self.inner.session().await?;
-        session.peer.require(Feature::Names, self.host())?;
+        session.peer.require(feature, self.host())?;
         let (reply, answer) = oneshot::channel();
         if !session.handle.command(Command::Ask { ask, reply }).await {
             return Err(ended());
@@ -341,7 +350,7 @@ impl Client {
 
     /// Returns the error for an answer of the wrong kind. Does not occur in practice, because the
     /// session rejects such answers.
-    fn nonsense(&self) -> Error {
+    pub(super) fn nonsense(&self) -> Error {
         Error::ended(self.host(), "unexpected kind of answer")
     }
 }

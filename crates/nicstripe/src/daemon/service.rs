@@ -73,6 +73,10 @@ pub(crate) struct Service {
     pub(super) routes: Arc<PeerRoutes>,
     /// True if the peer may not run benchmarks.
     pub(super) no_bench: bool,
+    /// True if the peer may not know facts about this machine.
+    pub(super) no_facts: bool,
+    /// JSON text of the facts of which the peer has requested the first part.
+    pub(super) told_facts: Mutex<Vec<u8>>,
     /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     pub(super) special_modes: bool,
     /// Targets to which the peer may open tunnels.
@@ -107,6 +111,8 @@ impl Service {
                 interfaces.flat_map(|interface| &interface.addresses),
             )),
             no_bench: options.no_bench,
+            no_facts: options.no_facts,
+            told_facts: Mutex::default(),
             special_modes: options.special_modes,
             dial: options.dial.clone(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
@@ -385,6 +391,9 @@ impl Serve for Service {
             AskKind::Remove { name } => self.remove(name).map(done),
             AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
             AskKind::MakeDir { name } => self.make_dir(name).map(done),
+            AskKind::Facts { offset } => self
+                .facts(*offset)
+                .map(|(part, more)| AnswerKind::Facts { part, more }),
         };
         answered.unwrap_or_else(|error| AnswerKind::Failed {
             code: error.code,

@@ -37,6 +37,8 @@ pub struct PeerOptions {
     pub rate: Option<BitRate>,
     /// `no-bench`: denies [bench](crate::Client::bench).
     pub no_bench: bool,
+    /// `no-facts`: denies [facts](crate::Client::facts) about this machine.
+    pub no_facts: bool,
     /// `special-modes`: allows the peer to set set-user-ID and set-group-ID bits on files it
     /// writes. If the daemon runs as root, also file capabilities and other root-only attributes.
     pub special_modes: bool,
@@ -209,9 +211,10 @@ impl fmt::Display for PeerOptions {
             .rate
             .map(|rate| format!("{RATE}={}", rate.bits_per_second()));
         let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
+        let no_facts = self.no_facts.then(|| NO_FACTS.to_owned());
         let special_modes = self.special_modes.then(|| SPECIAL_MODES.to_owned());
         let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
-        let words: Vec<String> = [root, access, rate, no_bench, special_modes]
+        let words: Vec<String> = [root, access, rate, no_bench, no_facts, special_modes]
             .into_iter()
             .flatten()
             .chain(dial)
@@ -257,6 +260,7 @@ impl PeerOptions {
             access: Access::Full,
             rate: None,
             no_bench: false,
+            no_facts: false,
             special_modes: false,
             dial: Vec::new(),
         }
@@ -270,6 +274,7 @@ impl PeerOptions {
             access,
             rate,
             no_bench,
+            no_facts,
             special_modes,
             dial,
         } = self;
@@ -277,6 +282,7 @@ impl PeerOptions {
             && *access <= others.access
             && rate.is_none_or(|rate| others.rate.is_some_and(|others| rate >= others))
             && (!no_bench || others.no_bench)
+            && (!no_facts || others.no_facts)
             && (*special_modes || !others.special_modes)
             && others.dial.iter().all(|target| dial.contains(target))
     }
@@ -288,6 +294,7 @@ impl PeerOptions {
             (READ_ONLY, None) => self.restrict(Access::ReadOnly)?,
             (APPEND_ONLY, None) => self.restrict(Access::AppendOnly)?,
             (NO_BENCH, None) => self.no_bench = true,
+            (NO_FACTS, None) => self.no_facts = true,
             (SPECIAL_MODES, None) => self.special_modes = true,
             (DIAL, Some(value)) => self.allow_dial(unquote(value)?.parse()?)?,
             _ => {
@@ -489,6 +496,7 @@ const READ_ONLY: &str = "read-only";
 const APPEND_ONLY: &str = "append-only";
 const RATE: &str = "rate";
 const NO_BENCH: &str = "no-bench";
+const NO_FACTS: &str = "no-facts";
 const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
 /// Maximum length of a peer name in bytes: fits the longest host name (picked by eye).
@@ -523,6 +531,8 @@ mod tests {
             ("rate=2M", "rate=1M", true),
             ("no-bench", "", false),
             ("no-bench", "no-bench", true),
+            ("no-facts", "", false),
+            ("no-facts", "no-facts", true),
             ("dial=a:1", "dial=a:1,dial=b:2", false),
             ("dial=a:1,dial=b:2", "dial=b:2", true),
         ];
@@ -580,7 +590,7 @@ mod tests {
         for (line, said) in [
             (
                 "read-olny KEY",
-                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, special-modes or dial=HOST:PORT",
+                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, no-facts, special-modes or dial=HOST:PORT",
             ),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),

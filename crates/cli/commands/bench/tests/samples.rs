@@ -380,6 +380,7 @@ fn link(cable: &Cable, id: u32) -> BenchLink {
                 .map(str::to_owned)
                 .into(),
         ),
+        ..InterfaceFacts::default()
     };
     BenchLink {
         id,
@@ -420,7 +421,7 @@ fn host(name: &str, cpu: &str, cores: u32) -> HostFacts {
         congestion: Some("cubic".into()),
         receive_buffer_max_bytes: Some(4 << 20),
         send_buffer_max_bytes: Some(4 << 20),
-        cpu_quota_millicores: None,
+        ..HostFacts::default()
     }
 }
 

@@ -119,74 +119,14 @@ pub enum BenchRefusal {
     ShuttingDown,
 }
 
-/// Facts about a machine, as visible to the process. Used only for display in reports.
+/// First words of a daemon that has admitted a client. Facts about its machine are requested by
+/// [`AskKind::Facts`](super::AskKind::Facts).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchFacts {
     /// Version of nicstripe on this machine.
     #[n(0)]
     pub version: String,
-    /// Host name of the machine; `None` if unknown.
-    #[n(1)]
-    pub name: Option<String>,
-    /// Name of the Linux distribution, or of the kernel if the distribution is unknown; `None` if
-    /// both are unknown.
-    #[n(2)]
-    pub os: Option<String>,
-    /// Release of the running kernel; `None` if unknown.
-    #[n(3)]
-    pub kernel: Option<String>,
-    /// Model name of the processor; `None` if unknown.
-    #[n(4)]
-    pub cpu: Option<String>,
-    /// Number of logical processors available to the process; `None` if unknown.
-    #[n(5)]
-    pub cores: Option<u32>,
-    /// Processor frequency in MHz; `None` if unknown.
-    #[n(6)]
-    pub cpu_mhz: Option<u32>,
-    /// Default TCP congestion control algorithm of the machine; `None` if unknown.
-    #[n(7)]
-    pub congestion: Option<String>,
-    /// Maximum receive buffer that a socket may request, in bytes; `None` if unknown.
-    #[n(8)]
-    pub receive_buffer_max: Option<u64>,
-    /// Maximum send buffer that a socket may request, in bytes; `None` if unknown.
-    #[n(9)]
-    pub send_buffer_max: Option<u64>,
-    /// CPU quota of the control group, in thousandths of a core; `None` without a quota.
-    #[n(10)]
-    pub cpu_quota_millicores: Option<u64>,
-    /// Properties of the machine's interfaces that are not in [`Welcome`](super::Welcome).
-    #[n(11)]
-    pub interfaces: Vec<BenchInterface>,
-    /// True if TCP timestamps are enabled; `None` if unknown.
-    #[n(12)]
-    pub timestamps: Option<bool>,
-}
-
-/// Properties of an interface, for the report.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct BenchInterface {
-    /// Name of the interface.
-    #[n(0)]
-    pub name: String,
-    /// Name of the kernel driver; `None` if unknown.
-    #[n(1)]
-    pub driver: Option<String>,
-    /// Duplex mode: `half` or `full`; `None` if unknown.
-    #[n(2)]
-    pub duplex: Option<String>,
-    /// Names of the active offloads, such as segmentation offload; `None` if unknown.
-    #[n(3)]
-    pub offloads: Option<Vec<String>>,
-    /// MTU of the interface in bytes; `None` if unknown.
-    #[n(4)]
-    pub mtu: Option<u32>,
-    /// Line rate in bit/s, or the rate of a traffic shaper if that is lower; `None` if unknown.
-    #[n(5)]
-    pub line_bps: Option<u64>,
 }
 
 /// Parameters of one benchmark run.
@@ -228,9 +168,8 @@ pub(crate) const MAX_SOCKET_BUFFER: u64 = 1 << 30;
 /// Maximum number of processors in one sample. A machine omits further processors.
 pub const MAX_CORES: usize = 512;
 
-/// Maximum number of interfaces in [`BenchFacts`], and maximum length of each of the texts in
-/// bytes.
-pub const MAX_FACTS: (usize, usize) = (64, 256);
+/// Maximum length of a text of a benchmark message in bytes.
+pub const MAX_LETTERS: usize = 256;
 
 impl RunOrder {
     /// Returns true if paths, intervals and sizes are within the protocol's limits and no path
@@ -438,51 +377,18 @@ impl BenchBody {
 
     /// Returns true if all lists and texts are within the protocol's limits.
     pub fn is_bounded(&self) -> bool {
-        let (most, letters) = MAX_FACTS;
         match self {
             Self::Run(order) => order.is_valid(),
             Self::Sample(sample) => {
                 let cores = sample.cpu.as_ref().map_or(0, |cpu| cpu.cores_us.len());
                 sample.paths.len() <= usize::from(LAST_PATH.0) + 1 && cores <= MAX_CORES
             }
-            Self::Facts(facts) => {
-                let BenchFacts {
-                    version,
-                    name,
-                    os,
-                    kernel,
-                    cpu,
-                    congestion,
-                    interfaces,
-                    ..
-                } = facts;
-                let mut texts = [name, os, kernel, cpu, congestion]
-                    .into_iter()
-                    .flatten()
-                    .chain([version]);
-                interfaces.len() <= most
-                    && texts.all(|text| text.len() <= letters)
-                    && interfaces.iter().all(BenchInterface::is_bounded)
-            }
+            Self::Facts(facts) => facts.version.len() <= MAX_LETTERS,
             Self::DiskDone(done) => [&done.file_system, &done.error]
                 .into_iter()
                 .flatten()
-                .all(|text| text.len() <= letters),
+                .all(|text| text.len() <= MAX_LETTERS),
             _ => true,
         }
-    }
-}
-
-impl BenchInterface {
-    fn is_bounded(&self) -> bool {
-        let (most, letters) = MAX_FACTS;
-        let offloads = self.offloads.iter().flatten();
-        let mut texts = [&self.driver, &self.duplex]
-            .into_iter()
-            .flatten()
-            .chain([&self.name])
-            .chain(offloads);
-        texts.all(|text| text.len() <= letters)
-            && self.offloads.as_ref().map_or(0, Vec::len) <= most
     }
 }

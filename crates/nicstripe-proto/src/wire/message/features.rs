@@ -17,11 +17,13 @@ pub enum Feature {
     Tunnels = 2,
     /// Requests about names: list, stat, remove, rename and make a directory.
     Names = 3,
+    /// Request for facts about the machine.
+    Facts = 4,
 }
 
 impl Feature {
     /// All features of this version.
-    pub const ALL: [Self; 3] = [Self::Bench, Self::Tunnels, Self::Names];
+    pub const ALL: [Self; 4] = [Self::Bench, Self::Tunnels, Self::Names, Self::Facts];
 }
 
 impl fmt::Display for Feature {
@@ -30,6 +32,7 @@ impl fmt::Display for Feature {
             Self::Bench => "benchmarks",
             Self::Tunnels => "tunnels",
             Self::Names => "requests about names",
+            Self::Facts => "facts about the machine",
         })
     }
 }
@@ -87,8 +90,8 @@ mod tests {
     fn unknown_features_are_ignored() {
         let of = |bytes: &[u8]| -> Features { decode(bytes).unwrap() };
         let all: Features = Feature::ALL.into_iter().collect();
-        assert_eq!(minicbor::to_vec(all).unwrap(), [0x83, 1, 2, 3]);
-        assert_eq!(of(&[0x83, 1, 2, 3]), all);
+        assert_eq!(minicbor::to_vec(all).unwrap(), [0x84, 1, 2, 3, 4]);
+        assert_eq!(of(&[0x84, 1, 2, 3, 4]), all);
         let tunnels: Features = [Feature::Tunnels].into_iter().collect();
         // 0, 2, 99 and 2^64 - 1, in any order
         let odd = [&[0x84, 0x18, 99, 2, 0, 0x1b][..], &[0xff; 8]].concat();

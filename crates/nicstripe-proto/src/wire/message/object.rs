@@ -1,4 +1,5 @@
-//! Client's requests about files and directories under the daemon's root, and the daemon's answers.
+//! Client's requests about files and directories under the daemon's root, and about the daemon's
+//! machine, and the daemon's answers.
 
 use minicbor::{Decode, Encode};
 
@@ -76,6 +77,14 @@ pub enum AskKind {
         #[n(0)]
         name: Name,
     },
+    /// Reads facts about the daemon's machine, in parts. The answer is [`AnswerKind::Facts`].
+    #[n(5)]
+    Facts {
+        /// Offset of the part in bytes. At 0 the daemon reads the facts anew; the parts of a session
+        /// are those of its latest reading.
+        #[n(0)]
+        offset: u32,
+    },
 }
 
 /// Daemon's answer to an [`Ask`]. Body of [`crate::Message::Answer`].
@@ -125,6 +134,16 @@ pub enum AnswerKind {
         /// end that displays the text must escape it.
         #[n(1)]
         text: String,
+    },
+    /// Part of the facts about the daemon's machine, a JSON text.
+    #[n(4)]
+    Facts {
+        /// Bytes of the text, at most [`MOST_ANSWER`].
+        #[cbor(n(0), with = "minicbor::bytes")]
+        part: Vec<u8>,
+        /// True if the text has bytes after this part. Always false for an empty part.
+        #[n(1)]
+        more: bool,
     },
 }
 
@@ -232,6 +251,9 @@ impl AskKind {
                     && !(*more && entries.is_empty())
             }
             (Self::Stat { .. }, AnswerKind::Stat { .. }) => true,
+            (Self::Facts { .. }, AnswerKind::Facts { part, more }) => {
+                part.len() <= MOST_ANSWER && !(*more && part.is_empty())
+            }
             (
                 Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. },
                 AnswerKind::Done,

@@ -630,6 +630,10 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         ask(AskKind::MakeDir { name: name("a") }),
         "82 11 81 a2 0005 01 82 04 a1 00814161",
     );
+    pinned(
+        ask(AskKind::Facts { offset: 300 }),
+        "82 11 81 a2 0005 01 82 05 a1 0019012c",
+    );
     let stat = ObjectStat {
         kind: ObjectKind::Dir,
         size: 300,
@@ -654,6 +658,11 @@ fn what_is_said_of_names_is_pinned_byte_for_byte() {
         "82 12 81 a2 0005 01 82 01 a1 00 a3 0001 0119012c 02822002",
     );
     pinned(answer(AnswerKind::Done), "82 12 81 a2 0005 01 82 02 a0");
+    let facts = AnswerKind::Facts {
+        part: b"{}".to_vec(),
+        more: true,
+    };
+    pinned(answer(facts), "82 12 81 a2 0005 01 82 04 a2 00427b7d 01f5");
     let failed = AnswerKind::Failed {
         code: FailCode::NotFound,
         text: "no".into(),

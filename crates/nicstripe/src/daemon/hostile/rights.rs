@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::{name, wire::Wire, within};
 use crate::{
     CancellationToken, Daemon, DaemonHandle, FailCode,
+    facts::Facts,
     trust::{Identity, PublicLine, private_folder},
 };
 
@@ -201,8 +202,42 @@ async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn facts_are_told_in_order_and_not_to_a_peer_that_may_not_know_them() {
+    let facts = |offset| AskKind::Facts { offset };
+    let guarded = Guarded::new("").await;
+    let mut client = guarded.session(&guarded.client).await;
+    assert!(matches!(
+        asked(&mut client, facts(1)).await,
+        AnswerKind::Failed { .. }
+    ));
+    let AnswerKind::Facts { part, more: false } = asked(&mut client, facts(0)).await else {
+        panic!("facts of a small machine fit into one part");
+    };
+    let told = Facts::from_json(&part).unwrap();
+    assert!(
+        told.version.is_some() && told.host.cores.is_some(),
+        "{told:?}"
+    );
+    let guarded = Guarded::new("no-facts").await;
+    let mut client = guarded.session(&guarded.client).await;
+    assert!(matches!(
+        asked(&mut client, facts(0)).await,
+        AnswerKind::Failed {
+            code: FailCode::Refused,
+            ..
+        }
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_end_when_their_key_is_removed_or_its_rights_shrink_and_no_others() {
-    for options in [None, Some("read-only"), Some("no-bench"), Some("root=/")] {
+    for options in [
+        None,
+        Some("read-only"),
+        Some("no-bench"),
+        Some("no-facts"),
+        Some("root=/"),
+    ] {
         let guarded = Guarded::new("").await;
         let (mut client, mut other) = (
             guarded.session(&guarded.client).await,

@@ -126,7 +126,7 @@ impl Account {
     /// Logs the result of a name request that changes a name. Does not log read-only requests.
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
         let (what, name) = match ask {
-            AskKind::List { .. } | AskKind::Stat { .. } => return,
+            AskKind::List { .. } | AskKind::Stat { .. } | AskKind::Facts { .. } => return,
             AskKind::Remove { name } => ("remove", logged(name).to_string()),
             AskKind::Rename { from, to, .. } => {
                 ("rename", logged(format_args!("{from} -> {to}")).to_string())

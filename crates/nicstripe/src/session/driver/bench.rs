@@ -7,13 +7,13 @@ use std::{
 };
 
 use nicstripe_bench::{
-    BenchCommand, BenchNews, BenchPath, CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts,
+    BenchCommand, BenchNews, BenchPath, CpuSampler, InterfaceCounters, StopOnDrop, Ticket,
 };
 use nicstripe_proto::{
     PathId,
     message::{
-        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder,
-        MAX_FACTS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
+        BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, BenchSample, DiskDone,
+        DiskOrder, MAX_LETTERS, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
     },
 };
 use socket2::SockRef;
@@ -165,16 +165,9 @@ impl Driver {
         }
         if let BenchBody::Admitted(admitted) = body {
             self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
-            let names = self
-                .connections
-                .values()
-                .map(|connection| connection.plan.interface.clone())
-                .collect::<std::collections::BTreeSet<_>>();
-            let session = self.handle.clone();
-            // A network driver may be slow to answer.
-            self.jobs.pool.run(move || {
-                send_in_background(&session, BenchBody::Facts(facts(names.into_iter())));
-            });
+            let version = env!("CARGO_PKG_VERSION").into();
+            let facts = BenchBody::Facts(BenchFacts { version });
+            self.session.send_bench_message(facts);
         }
     }
 
@@ -344,7 +337,7 @@ impl Driver {
         let stopped = stop.flag();
         // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
-        let shortened = |text: &str| text[..boundary(text, MAX_FACTS.1)].to_owned();
+        let shortened = |text: &str| text[..boundary(text, MAX_LETTERS)].to_owned();
         self.jobs.pool.run(move || {
             let done = service
                 .work_for_bench(&order, &stopped)

@@ -1,0 +1,35 @@
+//! Facts about the daemon's machine.
+
+use nicstripe_link::facts::{Facts, MAX_JSON};
+use nicstripe_proto::message::{AnswerKind, AskKind, Feature};
+
+use super::Client;
+use crate::report::error::Error;
+
+impl Client {
+    /// Returns facts about the daemon's machine: processors, interfaces, kernel settings.
+    ///
+    /// The texts are the peer's: escape them before they reach a terminal.
+    ///
+    /// # Errors
+    ///
+    /// The daemon's peer line for this key has `no-facts`
+    /// ([`FailCode::Refused`](crate::FailCode::Refused)); the daemon does not know the request
+    /// ([`Error::Unsupported`]), or cannot be reached; its answer is no facts.
+    pub async fn facts(&self) -> Result<Facts, Error> {
+        let mut text = Vec::new();
+        loop {
+            // A text has at most `MAX_JSON` bytes.
+            let offset = text.len() as u32;
+            let ask = AskKind::Facts { offset };
+            let AnswerKind::Facts { part, more } = self.ask_for(Feature::Facts, ask).await? else {
+                return Err(self.nonsense());
+            };
+            text.extend_from_slice(&part);
+            if !more || text.len() > MAX_JSON {
+                break;
+            }
+        }
+        Facts::from_json(&text).map_err(|_| self.nonsense())
+    }
+}
