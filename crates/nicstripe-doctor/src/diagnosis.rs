@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     case::Case,
-    finding::{Finding, Severity},
+    finding::{Finding, Severity, Subject},
     rule::{Rule, rule},
     rules::RULES,
 };
@@ -67,33 +67,33 @@ pub fn examine(case: &Case, only: &[u8]) -> Diagnosis {
         diagnosis.findings.extend(numbered);
     }
     silence(&mut diagnosis);
-    diagnosis.findings.sort_by_key(rank);
     diagnosis
 }
 
-/// Moves the findings that others explain out of the way.
+/// Sorts the findings, the worst first, and moves those out of the way that others explain.
 fn silence(diagnosis: &mut Diagnosis) {
-    let all = std::mem::take(&mut diagnosis.findings);
-    let explains = |by: &Finding, finding: &Finding| {
-        let silences = rule(by.rule).is_some_and(|rule| rule.silences.contains(&finding.rule));
-        let touches = || {
-            by.subjects.is_empty()
-                || finding.subjects.is_empty()
-                || by
-                    .subjects
-                    .iter()
-                    .any(|one| finding.subjects.iter().any(|other| one.overlaps(other)))
-        };
-        // What is less severe, or less sure, explains nothing.
-        silences && by.severity <= Severity::Warning && touches()
+    let mut all = std::mem::take(&mut diagnosis.findings);
+    all.sort_by_key(rank);
+    // Of two that explain each other, the rule with the lower number speaks.
+    let yields = |finding: &Finding, by: &Finding| {
+        explains(by, finding) && !(explains(finding, by) && finding.rule < by.rule)
     };
-    let is_explained = |finding: &Finding| all.iter().any(|by| explains(by, finding));
-    let (silenced, findings): (Vec<_>, Vec<_>) = all
+    let is_explained = |finding: &Finding| all.iter().any(|by| yields(finding, by));
+    (diagnosis.silenced, diagnosis.findings) = all
         .iter()
         .cloned()
         .partition(|finding| is_explained(finding));
-    diagnosis.findings = findings;
-    diagnosis.silenced = silenced;
+}
+
+/// Returns true if a finding explains another one about the same interface or machine, which is not
+/// worse.
+fn explains(by: &Finding, finding: &Finding) -> bool {
+    let silences = rule(by.rule).is_some_and(|rule| rule.silences.contains(&finding.rule));
+    let touches = || {
+        let overlaps = |one: &Subject| finding.subjects.iter().any(|other| one.overlaps(other));
+        by.subjects.is_empty() || finding.subjects.is_empty() || by.subjects.iter().any(overlaps)
+    };
+    silences && by.severity <= finding.severity && touches()
 }
 
 /// Returns the order of findings: severity, estimated loss, certainty, number of the rule.

@@ -16,7 +16,7 @@
 //! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
 //! | read traffic counters and bond settings | [`counters`], [`Bond::streams`] |
 //! | diagnose several cables on one subnet | [`ipv4_setting`] |
-//! | query the kernel's route | [`route_to`], [`interface_for`] |
+//! | query the kernel's route and neighbours | [`route_to`], [`interface_for`], [`is_neighbour`] |
 //! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
 //! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
 //! | read facts about the machine and its CPU load | [`facts`], [`boot_id`], [`CpuMeter`], [`file_system`] |
@@ -63,6 +63,7 @@ pub use crate::{
         HostRoute, MAX_ROUTES, RouteError,
         lookup::{RouteTo, interface_for, route_to},
         manager::Routes,
+        neighbours::is_neighbour,
         policy::{Surroundings, may_install},
         refusal::Refusal,
     },

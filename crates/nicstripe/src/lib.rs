@@ -299,7 +299,7 @@ pub use self::{
     links::{
         listeners::ListenAddress,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
-        survey::{LinkReason, LinkSurvey, SurveyedLink},
+        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
     },
     report::{
         KernelView, Limit, LinkRemedy, LinkReport, Report, UnusedInterface,

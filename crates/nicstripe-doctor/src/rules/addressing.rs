@@ -19,7 +19,7 @@ pub(super) const ONE_SUBNET: Rule = Rule {
     threshold: "two interfaces of one machine, each with its own cable, have addresses in one subnet",
     source: "measured: sockets bound to the source address alone sent 525 of 525 MB by the first card; ip-route(8)",
     meaning: "The kernel sends everything for a subnet by the first route that matches. A second cable in the same subnet idles, unless a program binds its sockets to the interface, as nicstripe does, or a host route leads over it.",
-    story: "b: two gigabit cards reached 89 MB/s together, as one alone; with a host route for the second card 170 MB/s",
+    story: "b: one cable carried 89 Mbit/s; the second, in the same subnet, added nothing until a host route led over it, and then both carried 170",
     lookalike: "two cards in different subnets; ports of one bridge or bond, which have no addresses of their own; a VLAN on the card; IPv6 link-local addresses",
     silences: &[2],
     judge: |case| {
@@ -75,13 +75,8 @@ fn has_own_cable(interface: &InterfaceFacts) -> bool {
 
 fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
-    let links: Vec<&LinkFacts> = case
-        .links
-        .iter()
-        .filter(|link| end(link, side).is_some_and(|name| names.contains(&name)))
-        .collect();
-    let all_work =
-        links.len() >= names.len() && links.iter().all(|link| link.state == LinkState::Verified);
+    let links = links_of(case, side, group);
+    let all_work = do_all_work(&links, group);
     let severity = if all_work {
         Severity::Note
     } else {
@@ -129,6 +124,19 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
         );
     }
     finding
+}
+
+/// Returns the links that end at one of these interfaces.
+fn links_of<'a>(case: &'a Case, side: Side, group: &[&InterfaceFacts]) -> Vec<&'a LinkFacts> {
+    let ends_here = |link: &&LinkFacts| {
+        end(link, side).is_some_and(|name| group.iter().any(|one| one.name == name))
+    };
+    case.links.iter().filter(ends_here).collect()
+}
+
+/// Returns true if each interface has a link, and all arrive where they were meant to.
+fn do_all_work(links: &[&LinkFacts], group: &[&InterfaceFacts]) -> bool {
+    links.len() >= group.len() && links.iter().all(|link| link.state == LinkState::Verified)
 }
 
 /// Returns the name of a link's interface on this side.
@@ -186,12 +194,12 @@ pub(super) const ARP_FLUX: Rule = Rule {
 
 fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let names: Vec<&str> = group.iter().map(|one| &*one.name).collect();
-    let strayed = case.links.iter().find(|link| {
-        link.state == LinkState::Misdirected
-            && end(link, side).is_some_and(|name| names.contains(&name))
-    });
+    let links = links_of(case, side, group);
+    let mut strayed = links.iter();
+    let strayed = strayed.find(|link| link.state == LinkState::Misdirected);
     let severity = match strayed {
         Some(_) => Severity::Bad,
+        None if do_all_work(&links, group) => Severity::Note,
         None => Severity::Warning,
     };
     let who = case.name(side);

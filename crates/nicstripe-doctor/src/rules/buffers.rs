@@ -75,7 +75,7 @@ pub(super) const CEILING: Rule = Rule {
     threshold: "less than twice the bandwidth-delay product, or less than 256 KiB while the buffer is what limits",
     source: "RFC 6349 (bandwidth × delay); tcp(7): Linux counts its own overhead into the buffer; measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s on a direct cable",
     meaning: "TCP can have only a window of data on the way. If the window is smaller than rate × round trip, the sender waits for acknowledgements most of the time.",
-    story: "e: throughput rose with the window until 256 KiB, from 134 to 626 Mbit/s; a: buffers by bandwidth × delay",
+    story: "e: the rate rose with the window up to 256 KiB, from 134 to 626 Mbit/s; a: buffers by bandwidth × delay",
     lookalike: "a direct cable, on which the defaults are enough; a size that the program asked for (rule 20)",
     silences: &[22],
     judge: |case| {

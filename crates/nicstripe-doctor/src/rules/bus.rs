@@ -20,7 +20,7 @@ pub(super) const SHARED: Rule = Rule {
     threshold: "together less than 95 % of the sum of each alone (note), less than 85 % (bad)",
     source: "measured: repeats agree within 1 %; a shared limit of 1200 Mbit/s gave 0.61",
     meaning: "Each cable is fast alone, and together they are not: something that all of them use is full, such as a bus, a USB hub, a switch's uplink, or a processor.",
-    story: "a: two gigabit cards on one PCI bus carried 56, 86, then 125 MB/s",
+    story: "a: the PCI bus was the limit of the network",
     lookalike: "one slow link in the set, which is slow alone as well; a full processor core (rule 7)",
     silences: &[],
     judge: |case| {
@@ -84,7 +84,7 @@ pub(super) const PCIE: Rule = Rule {
     threshold: "line rates of all cards behind a device exceed 83 % of its lanes' data rate; conventional PCI counts 1064 Mbit/s",
     source: "PCI Express base specification (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s); 83 %: packet headers with 128 bytes of payload; 32 bit × 33 MHz",
     meaning: "Every byte crosses the card's slot. If the slot, or a port that several cards share, carries less than the cables, that is the limit, whatever the cables are.",
-    story: "a: two cards in one machine shared a PCI bus of 133 MB/s, and 125 MB/s was all that came",
+    story: "a: the network carried 56, 86 and 125 MB/s in turn; the PCI bus of 133 MB/s was the limit",
     lookalike: "a card with fewer lanes than it has, which are enough for its cables; saving power, lanes run slower while idle",
     silences: &[4, 7, 22, 23],
     judge: |case| {

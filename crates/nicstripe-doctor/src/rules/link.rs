@@ -151,7 +151,7 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
         modes.autoneg == Some(true) && modes.partner.as_ref().is_some_and(Vec::is_empty)
     });
     let why = match is_silent {
-        true => ": the other end does not negotiate, and believes full duplex perhaps",
+        true => ": the other end does not negotiate, and probably runs at full duplex",
         false => "",
     };
     let speed = interface
@@ -297,7 +297,7 @@ pub(super) const BLACK_HOLE: Rule = Rule {
     threshold: "frames of the MTU of both ends get no answer, frames of 1500 bytes do",
     source: "RFC 2923 (black holes); measured: 0.68 Mbit/s until TCP probes",
     meaning: "Both cards send large frames, and a switch between them drops these without a word. Small packets such as ping pass, large transfers stall. nicstripe falls back to small segments; other programs stall.",
-    story: "e: jumbo frames that one device of several did not carry",
+    story: "",
     lookalike: "different MTUs at the ends (rule 9), where TCP never sends a large frame",
     silences: &[9, 16, 22],
     judge: |case| {
@@ -582,7 +582,7 @@ pub(super) const UNPLUGGED: Rule = Rule {
     threshold: "enabled, and no carrier",
     source: "IEEE 802.3 clause 40: 1000BASE-T crosses its pairs by itself (auto-MDIX)",
     meaning: "No signal: no cable, no machine that is switched on at its far end, or a defect. A crossover cable is not needed: gigabit cards cross by themselves.",
-    story: "a: a crossover cable joined the two machines; today any cable does",
+    story: "a: the machines were joined directly; whether the cable must be crossed was a question then",
     lookalike: "a card that is switched off (`ip link set down`)",
     silences: &[],
     judge: |case| {

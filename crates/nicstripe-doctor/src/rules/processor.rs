@@ -137,19 +137,26 @@ pub(super) const OFFLOADS: Rule = Rule {
     source: "Documentation/networking/segmentation-offloads.rst of Linux: one call of the stack for up to 64 KiB instead of 1448 bytes",
     meaning: "Without them the processor handles each packet of 1448 bytes by itself, some thirty times the work.",
     story: "",
-    lookalike: "features that the card does not have (`off [fixed]`); bridges and bonds, which take those of their ports",
+    lookalike: "features that the card does not have (`off [fixed]`), or that its driver leaves off by itself; bridges and bonds, which take those of their ports",
     silences: &[],
     judge: |case| {
         each(case.live_cards(), |place| {
             let on = place.interface.offloads.as_ref()?;
             let possible = place.interface.offloads_possible.as_ref();
+            let has = |list: &[String], name: &str| list.iter().any(|one| one == name);
+            let driver = place.interface.driver.as_deref().unwrap_or_default();
             let is_off = |name: &&str| {
                 let can = match possible {
-                    Some(possible) => possible.iter().any(|one| one == *name),
+                    Some(possible) => has(possible, name),
                     // Linux does these two by itself, on any card.
                     None => matches!(*name, "gso" | "gro"),
                 };
-                can && !on.iter().any(|one| one == *name)
+                // The kernel switches segmentation off without scatter-gather.
+                let lacks = *name == "gso" && !has(on, "sg");
+                let chosen = CHOSEN_OFF
+                    .iter()
+                    .any(|(of, names)| *of == driver && names.contains(name));
+                can && !has(on, name) && !lacks && !chosen
             };
             let off: Vec<&str> = OFFLOAD_NAMES.into_iter().filter(is_off).collect();
             if off.is_empty() {
@@ -184,6 +191,16 @@ pub(super) const OFFLOADS: Rule = Rule {
         })
     },
 };
+
+/// Offloads that drivers leave off by themselves: r8169 before Linux 6.13 and for some chips
+/// (net-next b8bf38440ba9), e1000e for segmentation below 1000 Mb/s and for some chips, e1000 for
+/// received checksums.
+const CHOSEN_OFF: [(&str, &[&str]); 4] = [
+    ("r8169", &["tso", "sg", "tx-checksum"]),
+    ("e1000e", &["tso"]),
+    ("e1000", &["rx-checksum"]),
+    ("r8125", &["tso", "sg", "tx-checksum"]),
+];
 
 const OFFLOAD_NAMES: [&str; 6] = ["tso", "gso", "gro", "sg", "tx-checksum", "rx-checksum"];
 

@@ -34,6 +34,32 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Returns true if a machine has answered for an on-link address on this interface (ARP, neighbour
+/// discovery), false if none did, and `None` if the kernel has not asked lately.
+pub fn is_neighbour(interface: InterfaceIndex, address: IpAddr) -> Option<bool> {
+    let mut netlink = Netlink::route().ok()?;
+    let query = request(libc::RTM_GETNEIGH, address, interface);
+    netlink.query(&query, answered).ok().flatten().flatten()
+}
+
+/// Returns the outcome of the kernel's question; `None` for another message.
+fn answered(message: &Message<'_>) -> Option<Option<bool>> {
+    let (header, _) = message
+        .split(HEADER_LEN)
+        .filter(|_| message.kind == libc::RTM_NEWNEIGH)?;
+    let state = u16_at(header, 8)?;
+    const KNOWN: u16 = libc::NUD_REACHABLE
+        | libc::NUD_STALE
+        | libc::NUD_DELAY
+        | libc::NUD_PROBE
+        | libc::NUD_PERMANENT;
+    Some(if state & KNOWN != 0 {
+        Some(true)
+    } else {
+        (state & (libc::NUD_FAILED | libc::NUD_INCOMPLETE) != 0).then_some(false)
+    })
+}
+
 fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
     let mut header = [0; HEADER_LEN];
     header[0] = family(address);

@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use nicstripe_link::{Interface, InterfaceAddress, InterfaceName};
+use nicstripe_link::{Interface, InterfaceAddress, InterfaceIndex, InterfaceName, is_neighbour};
 use nicstripe_proto::{
     BitRate, PathId,
     message::{Idle, PeerInterface},
@@ -32,6 +32,8 @@ pub struct LinkSurvey {
     pub links: Vec<SurveyedLink>,
     /// Interfaces of both machines that no link uses.
     pub unused: Vec<UnusedInterface>,
+    /// Attempts to connect unused interfaces that failed.
+    pub failed: Vec<FailedLink>,
     /// Commands for an administrator that may make failed links work.
     pub remedies: Vec<LinkRemedy>,
     /// Theoretical goodput of all links together towards the peer; `None` unless it is known for
@@ -82,6 +84,35 @@ pub struct SurveyedLink {
     pub peer_members: Vec<String>,
     /// Destination of the local host route that the link needs; `None` if it needs none.
     pub route: Option<IpAddr>,
+}
+
+/// Attempt to connect two interfaces that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedLink {
+    /// Interfaces and addresses of the attempt.
+    pub link: LinkName,
+    /// Reason of the failure.
+    pub why: LinkFailure,
+    /// True if a machine answered for the peer's address on the cable (ARP, neighbour discovery);
+    /// `None` if unknown.
+    pub is_neighbour: Option<bool>,
+}
+
+/// Reason why an attempt to connect two interfaces failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkFailure {
+    /// No answer to the connection.
+    Silent,
+    /// The kernel needs a host route, which was not permitted.
+    Unrouted,
+    /// The connection arrived at this interface of the peer instead.
+    Misdirected {
+        /// Interface of the peer.
+        arrived: String,
+    },
+    /// Another machine answered.
+    Stranger,
 }
 
 /// Reason why the client chose a link.
@@ -157,6 +188,11 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
     LinkSurvey {
         expected: rates.filter(|_| !links.is_empty()).map(BitRate),
         remedies: remedies(&failures, &known.facts.local, &known.facts.remote),
+        failed: failures
+            .iter()
+            .filter(|(candidate, failure)| was_meant(candidate, failure))
+            .map(|(candidate, failure)| failed(candidate, failure))
+            .collect(),
         links,
         unused,
         is_probing: false,
@@ -304,6 +340,28 @@ fn unused(
         );
     }
     Some(unused)
+}
+
+fn failed(candidate: &Candidate, failure: &Failure) -> FailedLink {
+    let remote = candidate.remote.address;
+    let interface = InterfaceIndex(candidate.local.index);
+    FailedLink {
+        link: LinkName {
+            interface: candidate.local.interface.clone(),
+            peer_interface: Some(candidate.remote.interface.clone()),
+            local: Some(candidate.local.address),
+            remote,
+        },
+        why: match failure {
+            Failure::Unreachable => LinkFailure::Silent,
+            Failure::Unrouted => LinkFailure::Unrouted,
+            Failure::WrongInterface { arrived } => LinkFailure::Misdirected {
+                arrived: arrived.clone(),
+            },
+            Failure::Other => LinkFailure::Stranger,
+        },
+        is_neighbour: is_neighbour(interface, remote),
+    }
 }
 
 fn has_idle(side: &[PeerInterface]) -> bool {
