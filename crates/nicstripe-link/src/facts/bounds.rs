@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::facts::{
     Facts,
-    bus::MOST_HOPS,
-    disks::{DiskFacts, MOST_DISKS},
+    disks::DiskFacts,
     host::HostFacts,
     interface::{InterfaceFacts, LinkModes},
-    interrupts::{MOST_COUNTS, MOST_INTERRUPTS},
+    limits::{
+        MOST_ADDRESSES, MOST_COUNTS, MOST_DISKS, MOST_ENTRIES, MOST_HOPS, MOST_INTERFACES,
+        MOST_INTERRUPTS, MOST_TEXTS,
+    },
     processors::ProcessorFacts,
     text::plain,
 };
@@ -117,12 +119,3 @@ fn bound_map<V>(map: &mut BTreeMap<String, V>) {
         map.pop_last();
     }
 }
-
-/// Maximum number of interfaces in the facts (picked by eye).
-pub(crate) const MOST_INTERFACES: usize = 256;
-/// Maximum number of addresses of an interface in the facts (picked by eye).
-const MOST_ADDRESSES: usize = 256;
-/// Maximum number of texts in a list, such as the modes of a card; Linux 6.18 has 121.
-const MOST_TEXTS: usize = 128;
-/// Maximum number of settings, and of counters (picked by eye).
-const MOST_ENTRIES: usize = 256;

@@ -2,6 +2,7 @@
 
 use crate::facts::{
     interface::BusHop,
+    limits::MOST_HOPS,
     system::System,
     text::{is_numbered, last, number32, plain},
 };
@@ -100,8 +101,6 @@ const OTHER_BUSES: [&str; 6] = [
     "sdio",
     "mdio_bus",
 ];
-/// Maximum number of devices in the facts (picked by eye).
-pub(crate) const MOST_HOPS: usize = 16;
 /// Maximum number of directories between a card and `/sys/devices` (picked by eye).
 const MOST_LEVELS: usize = 64;
 

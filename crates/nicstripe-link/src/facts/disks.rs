@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::facts::{system::System, text::number};
+use crate::facts::{limits::MOST_DISKS, system::System, text::number};
 
 /// A disk.
 #[skip_serializing_none]
@@ -51,8 +51,6 @@ fn is_disk(name: &str) -> bool {
 const BLOCKS: &str = "/sys/block";
 /// Unit of a block device's size, whatever the disk's sectors are.
 const SECTOR: u64 = 512;
-/// Maximum number of disks in the facts (picked by eye).
-pub(crate) const MOST_DISKS: usize = 64;
 
 #[cfg(test)]
 mod tests {

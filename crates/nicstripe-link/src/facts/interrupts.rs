@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::facts::{
     interface::InterruptFacts,
+    limits::{MOST_COUNTS, MOST_INTERRUPTS},
     system::System,
     text::{is_numbered, number32, plain},
 };
@@ -118,11 +119,6 @@ pub(crate) fn parse(text: &str) {
     }
     let _ = table.of_interface("eth0");
 }
-
-/// Maximum number of interrupts of an interface in the facts (picked by eye).
-pub(crate) const MOST_INTERRUPTS: usize = 256;
-/// Maximum number of processors whose counts are in the facts (picked by eye).
-pub(crate) const MOST_COUNTS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

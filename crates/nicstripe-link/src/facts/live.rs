@@ -16,6 +16,7 @@ use crate::{
             AddressFacts, BondFacts, ChannelFacts, CoalesceFacts, EeeFacts, InterfaceFacts,
             LinkModes, PauseFacts, QdiscFacts, RingFacts,
         },
+        limits::MOST_INTERFACES,
         system::{MOST_BYTES, MOST_NAMES, System},
         text::plain,
     },
@@ -61,7 +62,7 @@ impl System for Live {
         let Ok(mut found) = interfaces() else {
             return Vec::new();
         };
-        found.truncate(crate::facts::bounds::MOST_INTERFACES);
+        found.truncate(MOST_INTERFACES);
         let mut answers = Answers::open();
         found
             .iter()

@@ -139,17 +139,22 @@ fn hypervisor(cpuinfo: &str, vendor: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns true if the process runs in a container, and false if it sees the kernel's threads.
-/// `None` if there is no sign of either.
+/// Returns true if the process runs in a container. `None` without a clear sign.
 fn in_container(system: &dyn System) -> Option<bool> {
     let marked = CONTAINER_MARKS
         .iter()
         .any(|path| system.read(path).is_some());
     let groups = system.read("/proc/self/cgroup").unwrap_or_default();
-    if marked || CONTAINER_GROUPS.iter().any(|name| groups.contains(name)) {
+    if CONTAINER_GROUPS.iter().any(|name| groups.contains(name)) {
         return Some(true);
     }
-    sees_all_processes(system).then_some(false)
+    match (marked, sees_all_processes(system)) {
+        (true, false) => Some(true),
+        (false, true) => Some(false),
+        // Either nothing is known, or the root file system of a virtual machine was made from a
+        // container's image.
+        (false, false) | (true, true) => None,
+    }
 }
 
 /// Returns true if `/proc` shows the processes of the whole machine: process 2 is the parent of the
@@ -181,7 +186,7 @@ pub(crate) fn parse(text: &str) {
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const SUPPLIES: &str = "/sys/class/power_supply";
-/// Maximum number of processors that are read, at four files each (picked by eye).
+/// Maximum number of processors that are read, at six files each (picked by eye).
 const MOST_CPUS: usize = 256;
 
 /// Files that container engines and systemd create in a container.

@@ -1,5 +1,7 @@
 //! Conversion of the kernel's texts.
 
+use crate::facts::limits::MOST_TEXT;
+
 /// Joins the words of a text into one line of at most 128 bytes without control characters; `None`
 /// if the line is empty.
 pub(crate) fn plain(text: &str) -> Option<String> {
@@ -47,9 +49,6 @@ pub(crate) fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
-
-/// Maximum length of a text in the facts, in bytes.
-pub(crate) const MOST_TEXT: usize = 128;
 
 #[cfg(test)]
 mod tests {

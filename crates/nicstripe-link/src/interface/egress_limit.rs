@@ -21,7 +21,7 @@ pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineR
 }
 
 /// Lists the root queueing disciplines of the namespace's interfaces, at the cost of a dump as in
-/// [`egress_limits`]. Disciplines without a queue (`noqueue`) are not listed.
+/// [`egress_limits`]. The kernel does not list the `noop` of an interface that was never up.
 pub(crate) fn root_disciplines(netlink: &mut Netlink) -> Vec<RootDiscipline> {
     dump(netlink, RootDiscipline::parse)
 }
