@@ -392,6 +392,28 @@ fn facts_survive_json_with_fields_of_a_newer_version() {
     );
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "writes files")]
+fn a_container_needs_a_clear_sign() {
+    let (mark, group, kernel) = (".dockerenv", "proc/self/cgroup", "proc/2/comm");
+    let (docker, threads) = ((group, "0::/docker/1f\n"), (kernel, "kthreadd\n"));
+    for (files, expected) in [
+        (&[][..], None),
+        (&[threads][..], Some(false)),
+        (&[(mark, "")][..], Some(true)),
+        (&[(mark, ""), threads][..], None),
+        (&[docker, threads][..], Some(true)),
+        (&[(group, "0::/user.slice\n")][..], None),
+    ] {
+        let tree = Tree(tempfile::tempdir().unwrap());
+        for (path, text) in files {
+            tree.write(path, text);
+        }
+        let facts = facts_of(tree.0.path());
+        assert_eq!(facts.processors.in_container, expected, "{files:?}");
+    }
+}
+
 /// Adds an unknown field to all objects except maps of settings and counters.
 fn add_unknown(json: &mut serde_json::Value) {
     match json {
