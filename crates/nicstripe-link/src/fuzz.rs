@@ -1,5 +1,5 @@
-//! Fuzzing entry points: kernel answers, files of `/proc`, `/sys` and resolvers, and messages
-//! between the program and the route helper.
+//! Fuzzing entry points: kernel answers, files of `/proc`, `/sys` and resolvers, facts about a
+//! machine, and messages between the program and the route helper.
 //!
 //! Called by `fuzz/fuzz_targets`, and by the tests below with every file of `fuzz/corpus`.
 
@@ -8,12 +8,14 @@ use std::path::Path;
 use nicstripe_netlink::{Attributes, Message, Messages};
 
 use crate::{
+    facts::{self, Facts},
     helper::protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
-    host::{cpu, facts, file_system},
+    host::{cpu, file_system},
     interface::{
         InterfaceIndex, counters,
         egress_limit::{Class, Limiter},
         enumerate::{AddressMessage, LinkMessage},
+        ethtool, ethtool_messages,
         name::InterfaceName,
         sysfs::device_type_of,
     },
@@ -100,6 +102,37 @@ pub fn routes(data: &[u8]) {
             assert!(read.is_none_or(|read| read.encode() == answer));
         }
         _ => ledger(bytes),
+    }
+}
+
+/// Parses fuzzer input as facts about a machine. The first byte selects the format: a text of
+/// `/proc` or `/sys`, an answer of a driver, a netlink datagram, or JSON of another machine.
+///
+/// # Panics
+///
+/// Panics if facts from JSON change when they are cut to their limits again, or are not the same
+/// after they were written and read.
+pub fn facts(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else {
+        return;
+    };
+    match kind % 4 {
+        0 => facts::parse(&String::from_utf8_lossy(bytes)),
+        1 => {
+            ethtool_messages::parse(bytes);
+            ethtool::parse(bytes);
+        }
+        2 => Messages::new(bytes).for_each(|message| facts::parse_message(&message)),
+        _ => {
+            let Ok(read) = serde_json::from_slice::<Facts>(bytes) else {
+                return;
+            };
+            let bounded = read.bounded();
+            assert_eq!(bounded.clone().bounded(), bounded);
+            let written = serde_json::to_vec(&bounded).expect("facts are plain data");
+            let again = serde_json::from_slice::<Facts>(&written).expect("written facts are read");
+            assert_eq!(again, bounded);
+        }
     }
 }
 
@@ -280,6 +313,63 @@ mod tests {
                 ("stat", with(3, b"17 (a) S) b) S 1 1 1 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0")),
                 ("resolv-conf", with(3, b"# a\nnameserver 10.0.0.1\nnameserver fe80::1%eth0\nnameserver\nsearch x\n")),
                 ("uevent", with(3, b"DEVTYPE=wlan\nINTERFACE=wlan0\nIFINDEX=3\n")),
+            ],
+        );
+    }
+
+    #[test]
+    fn facts_corpus() {
+        let with = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
+        let text = |text: &str| with(0, text.as_bytes());
+        let answer = ethtool_messages::tests::statistics_answer();
+        let json = |text: &str| with(3, text.as_bytes());
+        let full = r#"{"host":{"name":"a\u001b","cores":4},"settings":{"net.ipv4.tcp_rmem":"4096\t1\t2"},
+            "interfaces":[{"name":"eth0","addresses":[{"ip":"fe80::1","prefix_len":64}],"statistics":{"rx_errors":1},
+            "bus":[{"kind":"pci","address":"0000:03:00.0","lanes":1}],"interrupts":[{"irq":9,"counts":[1]}],
+            "modes":{"supported":["1000baseT/Full"]},"new":[]}],"disks":[{"name":"sda"}]}"#;
+        assert!(serde_json::from_str::<Facts>(full).is_ok());
+        replay(
+            "facts",
+            facts,
+            vec![
+                (
+                    "interrupts",
+                    text("  CPU0 CPU2\n 24: 10 11 PCI-MSI 1-edge eth0-rx-0\n NMI: 1 2 x\n"),
+                ),
+                (
+                    "interrupts-of-a-cpu-too-high",
+                    text("  CPU99999999999\n 24: 10 x\n"),
+                ),
+                (
+                    "netstat",
+                    text("TcpExt: PruneCalled ListenDrops\nTcpExt: 3 4\n"),
+                ),
+                (
+                    "softnet",
+                    text(
+                        "0000d3a8 00000002 0000000a\nffffffffffffffff ffffffffffffffff ffffffffffffffff\n",
+                    ),
+                ),
+                (
+                    "bond",
+                    text(
+                        "Bonding Mode: IEEE 802.3ad Dynamic link aggregation\nTransmit Hash Policy: layer2 (0)\nSlave Interface: eth0\n",
+                    ),
+                ),
+                ("lane", text("8.0 GT/s PCIe\n")),
+                ("list", text("0-4294967295,0-1")),
+                ("uevent", text("DEVTYPE=vlan\nINTERFACE=eth0.7\n")),
+                (
+                    "cpuinfo",
+                    text("processor : 0\nflags : fpu hypervisor\ncpu MHz : 1e999\n"),
+                ),
+                ("statistics", with(1, &answer)),
+                ("statistics-cut", with(1, &answer[..answer.len() - 5])),
+                ("limiters", with(2, &limiters())),
+                ("link", with(2, &link(b"eth0\0", b"bond\0", b"enp1s0\0"))),
+                ("json", json(full)),
+                ("json-deep", json(&"[".repeat(300))),
+                ("json-empty", json("{}")),
             ],
         );
     }

@@ -1,7 +1,7 @@
 //! Interfaces as the kernel reports them, and the rule that selects those used by default.
 //!
 //! `enumerate` lists them and `events` follows their changes, both over netlink; `egress_limit`,
-//! `line_rate`, `ethtool` and `sysfs` add what those messages lack. `sysctls` reads the settings
+//! `line_rate`, `ethtool`, `ethtool_messages` and `sysfs` add what those messages lack. `sysctls` reads the settings
 //! that matter with several cables in one subnet.
 
 use std::{fmt, net::IpAddr};
@@ -22,7 +22,10 @@ pub(crate) mod counters;
 pub(crate) mod egress_limit;
 pub(crate) mod enumerate;
 pub(crate) mod ethtool;
+pub(crate) mod ethtool_messages;
+pub(crate) mod ethtool_modes;
 pub(crate) mod events;
+pub(crate) mod genl;
 mod line_rate;
 pub(crate) mod name;
 pub(crate) mod sysctls;

@@ -19,7 +19,8 @@
 //! | query the kernel's route and neighbours | [`route_to`], [`interface_for`], [`is_neighbour`] |
 //! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
 //! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
-//! | read facts about the machine and its CPU load | [`facts`], [`boot_id`], [`CpuMeter`], [`file_system`] |
+//! | read facts about this or a recorded machine | [`facts`], [`boot_id`], [`file_system`] |
+//! | measure the CPU load | [`CpuMeter`] |
 //! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
 //! | check the thread limit | [`check_threads`] |
 //! | read and set signal dispositions | [`is_signal_ignored`], [`ignore_file_size_signal`] |

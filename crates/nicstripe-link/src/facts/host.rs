@@ -1,12 +1,13 @@
-//! Facts about the machine that an unprivileged process can read.
+//! Names and limits of a machine.
 
-use std::{fs::File, io::Read as _, path::Path};
-
-use rustix::{system::uname, thread::sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::host::cpu::CpuMeter;
+use crate::facts::{
+    live::Live,
+    system::System,
+    text::{list_len, number, plain},
+};
 
 /// Facts about one machine: host name, kernel, CPU and TCP settings. Unavailable facts are `None`.
 /// A text has at most 128 bytes and no control characters.
@@ -22,7 +23,8 @@ pub struct HostFacts {
     pub kernel: Option<String>,
     /// CPU model; on a small board, the board model.
     pub cpu: Option<String>,
-    /// Number of logical CPUs in the calling thread's affinity mask.
+    /// Number of logical CPUs in the calling thread's affinity mask; of a recorded machine, those
+    /// that are online.
     pub cores: Option<u32>,
     /// CPU frequency in MHz: the nominal one, otherwise the current one, otherwise the maximum.
     pub cpu_mhz: Option<u32>,
@@ -43,65 +45,44 @@ pub struct HostFacts {
 impl HostFacts {
     /// Reads the facts of this machine. Needs no privileges and takes about a millisecond.
     pub fn read() -> Self {
-        let names = uname();
-        let shown = |text: &std::ffi::CStr| plain(&text.to_string_lossy());
-        let cpuinfo = text("/proc/cpuinfo").unwrap_or_default();
+        Self::of(&Live)
+    }
+
+    /// Reads the facts of a machine.
+    pub(crate) fn of(system: &dyn System) -> Self {
+        let told = system.host();
+        let cpuinfo = system.read("/proc/cpuinfo").unwrap_or_default();
+        let setting = |name: &str| system.read(&format!("/proc/sys/{name}"));
+        let number_of = |name| number(&setting(name)?);
+        let text_of = |name| plain(&setting(name)?);
+        let os = |path: &&str| os_name(&system.read(path)?);
         Self {
-            name: shown(names.nodename()),
-            os: OS_FILES
-                .iter()
-                .find_map(|path| os_name(&text(path)?))
-                .or_else(|| shown(names.sysname())),
-            kernel: shown(names.release()),
+            name: told.name.or_else(|| text_of("kernel/hostname")),
+            os: OS_FILES.iter().find_map(os).or(told.os),
+            kernel: told.kernel.or_else(|| text_of("kernel/osrelease")),
             cpu: model(&cpuinfo),
-            cores: sched_getaffinity(None)
-                .ok()
-                .map(|set| set.count())
-                .filter(|count| *count > 0),
-            cpu_mhz: megahertz(|file| text(Path::new(FREQUENCIES).join(file)), &cpuinfo),
-            congestion: text("/proc/sys/net/ipv4/tcp_congestion_control")
-                .and_then(|text| plain(&text)),
-            timestamps: text("/proc/sys/net/ipv4/tcp_timestamps")
-                .and_then(|text| number(&text))
-                .map(|value| value != 0),
-            receive_buffer_max_bytes: text("/proc/sys/net/core/rmem_max")
-                .and_then(|text| number(&text)),
-            send_buffer_max_bytes: text("/proc/sys/net/core/wmem_max")
-                .and_then(|text| number(&text)),
-            cpu_quota_millicores: CpuMeter::find().quota_millicores(),
+            cores: told.cores.or_else(|| cores(system, &cpuinfo)),
+            cpu_mhz: megahertz(
+                |file| system.read(&format!("{FREQUENCIES}/{file}")),
+                &cpuinfo,
+            ),
+            congestion: text_of("net/ipv4/tcp_congestion_control"),
+            timestamps: number_of("net/ipv4/tcp_timestamps").map(|value| value != 0),
+            receive_buffer_max_bytes: number_of("net/core/rmem_max"),
+            send_buffer_max_bytes: number_of("net/core/wmem_max"),
+            cpu_quota_millicores: told.cpu_quota_millicores,
         }
     }
 }
 
-/// Reads the first 64 KiB of a file as text. On a large machine they contain only the first entries
-/// of `/proc/cpuinfo`, which is enough.
-fn text(path: impl AsRef<Path>) -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(MOST_BYTES)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Joins the words of a text into one line of at most 128 bytes without control characters; `None`
-/// if the line is empty.
-fn plain(text: &str) -> Option<String> {
-    let words = text
-        .split(|c: char| c.is_control() || c.is_whitespace())
-        .filter(|word| !word.is_empty());
-    let line = words.collect::<Vec<_>>().join(" ");
-    let end = (0..=MOST_TEXT.min(line.len()))
-        .rev()
-        .find(|end| line.is_char_boundary(*end))
-        .unwrap_or(0);
-    let line = line[..end].to_owned();
-    (!line.is_empty()).then_some(line)
-}
-
-fn number(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
+/// Returns the number of processors that are online.
+fn cores(system: &dyn System, cpuinfo: &str) -> Option<u32> {
+    let online = system.read("/sys/devices/system/cpu/online");
+    let listed = || {
+        let lines = cpuinfo.lines().filter(|line| line.starts_with("processor"));
+        u32::try_from(lines.count()).ok().filter(|count| *count > 0)
+    };
+    online.and_then(|text| list_len(&text)).or_else(listed)
 }
 
 /// Returns the distribution's name from the text of os-release(5).
@@ -158,20 +139,12 @@ fn megahertz(cpufreq: impl Fn(&str) -> Option<String>, cpuinfo: &str) -> Option<
 /// Runs all parsers of this module on one text, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
-    let _ = (
-        os_name(text),
-        model(text),
-        plain(text).is_none_or(|line| line.len() <= MOST_TEXT),
-    );
+    let _ = (os_name(text), model(text));
     let _ = megahertz(|_| Some(text.to_owned()), text);
 }
 
 const OS_FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 const FREQUENCIES: &str = "/sys/devices/system/cpu/cpu0/cpufreq";
-/// Maximum length of a file that is read, in bytes. Covers the first CPUs of any `/proc/cpuinfo`. A
-/// board's model is at the end of the file, but those files are short.
-const MOST_BYTES: u64 = 64 << 10;
-const MOST_TEXT: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -235,16 +208,6 @@ mod tests {
         );
         assert_eq!(os_name("ID=x\nNAME=Alpine\n").as_deref(), Some("Alpine"));
         assert_eq!(os_name("ID=x\n"), None);
-    }
-
-    #[test]
-    fn texts_are_one_line_and_not_long() {
-        assert_eq!(
-            plain(" a\tb\n\x1b[31mc\u{7f} "),
-            Some("a b [31mc".to_owned())
-        );
-        assert_eq!(plain("\n"), None);
-        assert_eq!(plain(&"é".repeat(100)).unwrap().len(), MOST_TEXT);
     }
 
     #[test]

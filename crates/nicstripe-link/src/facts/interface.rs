@@ -13,6 +13,8 @@ use serde_with::skip_serializing_none;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterfaceFacts {
+    /// Index by which the kernel identifies the interface.
+    pub index: Option<u32>,
     /// Interface name, such as `eth0`.
     pub name: String,
     /// MTU of the interface in bytes.
@@ -170,8 +172,11 @@ pub struct LinkModes {
     pub supported: Option<Vec<String>>,
     /// Modes that the interface offers.
     pub advertised: Option<Vec<String>>,
-    /// Modes that the other end of the cable offers; empty if it does not negotiate.
+    /// Modes that the other end of the cable offers, with those that the card detected without
+    /// negotiation. Absent if there are none or the driver does not report them.
     pub partner: Option<Vec<String>>,
+    /// True if the other end of the cable negotiates. Only known together with its modes.
+    pub partner_autoneg: Option<bool>,
 }
 
 /// Use of pause frames.

@@ -57,6 +57,16 @@ impl CpuMeter {
     pub(crate) fn quota_millicores(&self) -> Option<u64> {
         self.groups.iter().filter_map(|group| quota_of(group)).min()
     }
+
+    /// Returns the number of periods in which the quota of a control group stopped this process:
+    /// the greatest of all its groups. `None` if no group counts them.
+    pub(crate) fn throttled_periods(&self) -> Option<u64> {
+        let stat = |group: &PathBuf| fs::read_to_string(group.join("cpu.stat")).ok();
+        let groups = self.groups.iter();
+        groups
+            .filter_map(|group| throttled_periods(&stat(group)?))
+            .max()
+    }
 }
 
 /// Cumulative CPU times of the machine, the process and its control groups. Only the difference of
@@ -309,6 +319,12 @@ fn throttled(text: &str) -> Option<Duration> {
     })
 }
 
+/// Parses the number of throttled periods in `cpu.stat` of either cgroup version.
+fn throttled_periods(text: &str) -> Option<u64> {
+    let value = |line: &str| line.strip_prefix("nr_throttled ")?.trim().parse().ok();
+    text.lines().find_map(value)
+}
+
 /// Returns the quota of a control group, whose files differ between the cgroup versions.
 fn quota_of(group: &Path) -> Option<u64> {
     let text = |file| fs::read_to_string(group.join(file)).ok();
@@ -348,6 +364,7 @@ pub(crate) fn parse(text: &str) {
     let (first, second) = text.split_once("\n\n").unwrap_or((text, text));
     let _ = group(first, second);
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
+    let _ = throttled_periods(text);
 }
 
 /// Maximum number of cores in a reading: the largest `CONFIG_NR_CPUS` of x86-64.

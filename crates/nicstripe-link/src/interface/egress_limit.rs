@@ -13,22 +13,102 @@ use crate::interface::{InterfaceIndex, LineRate};
 /// multicast group of change listeners (`qdisc_notify`, net/sched/sch_api.c). The dump includes
 /// each queue of each interface, so call this only if [`is_limiter`] is true for an interface.
 pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
-    let limiters = netlink
-        .dump(
-            &Request::new(libc::RTM_GETQDISC, &[0; TC_LEN]),
-            Limiter::parse,
-        )
-        .unwrap_or_default();
+    let limiters = dump(netlink, Limiter::parse);
     limiters
         .into_iter()
         .filter_map(|limiter| limiter.limit(netlink))
         .collect()
 }
 
+/// Lists the root queueing disciplines of the namespace's interfaces, at the cost of a dump as in
+/// [`egress_limits`]. The kernel does not list the `noop` of an interface that was never up.
+pub(crate) fn root_disciplines(netlink: &mut Netlink) -> Vec<RootDiscipline> {
+    dump(netlink, RootDiscipline::parse)
+}
+
+fn dump<T>(netlink: &mut Netlink, parse: impl FnMut(&Message<'_>) -> Option<T>) -> Vec<T> {
+    netlink
+        .dump(&Request::new(libc::RTM_GETQDISC, &[0; TC_LEN]), parse)
+        .unwrap_or_default()
+}
+
 /// Returns true if [`egress_limits`] supports this kind of queueing discipline: tbf or htb
 /// (`TCA_KIND`, `IFLA_QDISC`).
 pub(crate) fn is_limiter(kind: &[u8]) -> bool {
     matches!(until_nul(kind), TBF | HTB)
+}
+
+/// Returns header and attributes of a message about a root queueing discipline.
+fn root<'a>(message: &Message<'a>) -> Option<(&'a [u8], Attributes<'a>)> {
+    if message.kind != libc::RTM_NEWQDISC {
+        return None;
+    }
+    let (header, attributes) = message.split(TC_LEN)?;
+    (u32_at(header, TC_PARENT)? == TC_H_ROOT).then_some((header, attributes))
+}
+
+/// Root queueing discipline of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RootDiscipline {
+    pub(crate) interface: InterfaceIndex,
+    /// Packets that the discipline dropped since it was installed.
+    pub(crate) dropped: Option<u64>,
+    pub(crate) bucket: Option<TokenBucket>,
+}
+
+impl RootDiscipline {
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
+        let (header, attributes) = root(message)?;
+        let statistics = Attributes::new(attributes.find(TCA_STATS2).unwrap_or_default());
+        // struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits (u32 each).
+        let dropped = statistics
+            .find(TCA_STATS_QUEUE)
+            .and_then(|queue| u32_at(queue, 8));
+        let kind = until_nul(attributes.find(libc::TCA_KIND)?);
+        let options = Attributes::new(attributes.find(libc::TCA_OPTIONS).unwrap_or_default());
+        Some(Self {
+            interface: InterfaceIndex(u32_at(header, TC_INDEX)?),
+            dropped: dropped.map(u64::from),
+            bucket: (kind == TBF).then(|| TokenBucket::parse(options)).flatten(),
+        })
+    }
+}
+
+/// Bucket and queue of a tbf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenBucket {
+    rate: ByteRate,
+    /// Time in which the rate fills the bucket, in the ticks of `/proc/net/psched`.
+    ticks: u32,
+    /// Length of the queue in bytes.
+    pub(crate) queue_bytes: u32,
+}
+
+impl TokenBucket {
+    fn parse(options: Attributes<'_>) -> Option<Self> {
+        // struct tc_tbf_qopt, as in `tbf_rate`.
+        let parameters = options.find(TCA_TBF_PARMS)?;
+        Some(Self {
+            rate: ByteRate::read(parameters, 0, options.find(TCA_TBF_RATE64))?,
+            queue_bytes: u32_at(parameters, 2 * RATESPEC_LEN)?,
+            ticks: u32_at(parameters, 2 * RATESPEC_LEN + 4)?,
+        })
+    }
+
+    /// Returns the size of the bucket in bytes, at most one tick's bytes too small.
+    pub(crate) fn burst_bytes(&self, tick_nanoseconds: u64) -> Option<u64> {
+        let nanoseconds = u128::from(self.ticks) * u128::from(tick_nanoseconds);
+        let bytes = nanoseconds.checked_mul(self.rate.0.into())? / 1_000_000_000;
+        u64::try_from(bytes).ok()
+    }
+}
+
+/// Returns the length of the traffic control's tick in nanoseconds, from the text of
+/// `/proc/net/psched`: nanoseconds per microsecond, nanoseconds per tick, and clock resolutions, in
+/// hexadecimal (`psched_show`, net/sched/sch_api.c).
+pub(crate) fn tick_nanoseconds(psched: &str) -> Option<u64> {
+    let tick = psched.split_whitespace().nth(1)?;
+    u64::from_str_radix(tick, 16).ok().filter(|tick| *tick > 0)
 }
 
 /// Root queueing discipline that limits the rate of an interface.
@@ -40,13 +120,10 @@ pub(crate) enum Limiter {
 
 impl Limiter {
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
-        if message.kind != libc::RTM_NEWQDISC {
-            return None;
-        }
-        let (header, attributes) = message.split(TC_LEN)?;
+        let (header, attributes) = root(message)?;
         // With a size table the kernel counts lengths other than the frame lengths, such as those
         // of ATM cells.
-        if u32_at(header, TC_PARENT)? != TC_H_ROOT || attributes.find(libc::TCA_STAB).is_some() {
+        if attributes.find(libc::TCA_STAB).is_some() {
             return None;
         }
         let interface = InterfaceIndex(u32_at(header, TC_INDEX)?);
@@ -254,6 +331,11 @@ const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TCA_HTB_OFFLOAD: u16 = 9;
+
+// include/uapi/linux/rtnetlink.h
+const TCA_STATS2: u16 = 7;
+// include/uapi/linux/gen_stats.h
+const TCA_STATS_QUEUE: u16 = 3;
 
 #[cfg(test)]
 mod tests;

@@ -405,7 +405,7 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
 pub(crate) const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
-const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 /// Length of `struct ifinfomsg` in bytes: family, pad, type (u16), index (i32), flags (u32), change
 /// (u32).
 pub(crate) const IFINFO_LEN: usize = 16;

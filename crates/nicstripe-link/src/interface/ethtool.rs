@@ -1,10 +1,11 @@
-//! Interface details that only ethtool reports: driver, duplex mode, and TCP offloads.
+//! Interface details from ethtool's ioctl: driver, firmware, duplex mode, and TCP offloads.
 //!
-//! Uses `SIOCETHTOOL` (linux/ethtool.h) instead of ethtool's netlink family. The netlink family
-//! does not report the driver, and for offloads it requires a table of names.
+//! Ethtool's netlink family (`ethtool_messages`) does not report the driver, and for offloads it
+//! requires a table of names (linux/ethtool.h, `SIOCETHTOOL`).
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -29,28 +30,50 @@ pub struct InterfaceDetails {
 /// Queries the ethtool details of an interface in the calling thread's network namespace, with
 /// about ten system calls. Needs no privileges.
 pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
-    let Ok(socket) = socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    ) else {
+    let Ok(socket) = IoctlSocket::open() else {
         return InterfaceDetails::default();
     };
-    let ask = |command| ask(&socket, interface, command).ok();
-    let states = OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(command)?)?)));
-    let is_any_known = states.iter().any(Option::is_some);
     InterfaceDetails {
-        driver: ask(ETHTOOL_GDRVINFO).and_then(|answer| driver(&answer)),
-        duplex: ask(ETHTOOL_GSET).and_then(|answer| duplex(&answer)),
-        offloads: is_any_known.then(|| {
-            states
-                .into_iter()
-                .flatten()
-                .filter(|(_, on)| *on)
-                .map(|(name, _)| name)
-                .collect()
-        }),
+        driver: socket.driver(interface).name,
+        duplex: socket.duplex(interface),
+        offloads: socket.offloads(interface),
+    }
+}
+
+/// Socket for ethtool commands, in the calling thread's network namespace.
+pub(crate) struct IoctlSocket(OwnedFd);
+
+impl IoctlSocket {
+    pub(crate) fn open() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok(Self(socket))
+    }
+
+    pub(crate) fn driver(&self, interface: &InterfaceName) -> Driver {
+        ask(&self.0, interface, ETHTOOL_GDRVINFO)
+            .map(|answer| Driver::parse(&answer))
+            .unwrap_or_default()
+    }
+
+    /// Queries the duplex mode, `half` or `full`.
+    pub(crate) fn duplex(&self, interface: &InterfaceName) -> Option<&'static str> {
+        duplex(&ask(&self.0, interface, ETHTOOL_GSET).ok()?)
+    }
+
+    /// Queries the enabled offloads of [`OFFLOADS`]; `None` if none of them is known.
+    pub(crate) fn offloads(&self, interface: &InterfaceName) -> Option<Vec<&'static str>> {
+        let states = OFFLOADS.map(|(name, command)| {
+            let answer = ask(&self.0, interface, command).ok()?;
+            Some((name, is_on(&answer)?))
+        });
+        let is_any_known = states.iter().any(Option::is_some);
+        let enabled = states.into_iter().flatten().filter(|(_, on)| *on);
+        is_any_known.then(|| enabled.map(|(name, _)| name).collect())
     }
 }
 
@@ -81,13 +104,30 @@ fn ask(socket: &OwnedFd, interface: &InterfaceName, command: u32) -> io::Result<
 #[repr(C, align(4))]
 struct Aligned(Answer);
 
-/// Parses the driver name of an `ethtool_drvinfo`.
-fn driver(answer: &[u8]) -> Option<String> {
-    let name: String = text(answer.get(4..36)?)
-        .chars()
-        .filter(|c| !c.is_control())
-        .collect();
-    (!name.is_empty()).then_some(name)
+/// Driver of an interface and version of the card's firmware.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Driver {
+    pub(crate) name: Option<String>,
+    pub(crate) firmware: Option<String>,
+}
+
+impl Driver {
+    /// Parses an `ethtool_drvinfo`: command (u32), driver, version and firmware version (32 bytes
+    /// each).
+    fn parse(answer: &[u8]) -> Self {
+        let shown = |range| {
+            let name: String = text(answer.get::<Range<usize>>(range)?)
+                .chars()
+                .filter(|c| !c.is_control())
+                .collect();
+            (!name.is_empty()).then_some(name)
+        };
+        Self {
+            name: shown(4..36),
+            // Drivers without a firmware write this.
+            firmware: shown(68..100).filter(|version| version != "N/A"),
+        }
+    }
 }
 
 /// Parses the duplex mode of an `ethtool_cmd`; 255 is "unknown".
@@ -102,6 +142,12 @@ fn duplex(answer: &[u8]) -> Option<&'static str> {
 /// Parses an `ethtool_value`: true if the offload is on.
 fn is_on(answer: &[u8]) -> Option<bool> {
     u32_at(answer, 4).map(|value| value != 0)
+}
+
+/// Runs all parsers of this module on one answer, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn parse(answer: &[u8]) {
+    let _ = (Driver::parse(answer), duplex(answer), is_on(answer));
 }
 
 /// Name and command of each reported offload, in the order of the report. Answered by a `struct
@@ -130,17 +176,22 @@ mod tests {
     fn answers_are_read_where_the_kernel_puts_them() {
         let mut answer = [0; ANSWER_LEN];
         answer[4..14].copy_from_slice(b"virtio_net");
-        assert_eq!(driver(&answer).as_deref(), Some("virtio_net"));
+        answer[68..71].copy_from_slice(b"N/A");
+        let card = Driver {
+            name: Some("virtio_net".to_owned()),
+            firmware: None,
+        };
+        assert_eq!(Driver::parse(&answer), card);
+        answer[68..72].copy_from_slice(b"1.67");
+        assert_eq!(Driver::parse(&answer).firmware.as_deref(), Some("1.67"));
         assert_eq!(duplex(&answer), Some("half"));
         answer[14] = 1;
         assert_eq!(duplex(&answer), Some("full"));
         answer[14] = 0xff;
         assert_eq!(duplex(&answer), None);
-        assert_eq!(driver(&[0; ANSWER_LEN]), None);
-        assert_eq!(
-            (driver(&[1; 8]), duplex(&[1; 8]), is_on(&[1; 7])),
-            (None, None, None)
-        );
+        assert_eq!(Driver::parse(&[0; ANSWER_LEN]), Driver::default());
+        assert_eq!(Driver::parse(&[1; 8]), Driver::default());
+        assert_eq!((duplex(&[1; 8]), is_on(&[1; 7])), (None, None));
         assert_eq!(is_on(&[0x1e, 0, 0, 0, 0, 0, 0, 0]), Some(false));
     }
 

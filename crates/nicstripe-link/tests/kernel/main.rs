@@ -19,6 +19,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 mod events;
+mod facts;
 mod helper;
 mod interfaces;
 mod lab;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let lists = [
         interfaces::TESTS,
         qdiscs::TESTS,
+        facts::TESTS,
         sockets::TESTS,
         routes::TESTS,
         helper::TESTS,

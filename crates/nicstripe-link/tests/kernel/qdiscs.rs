@@ -208,8 +208,8 @@ const ROOT: TcHandle = TcHandle::ROOT;
 /// Handle `1:` of a queueing discipline.
 const ONE: TcHandle = TcHandle { major: 1, minor: 0 };
 
-const BURST_BYTES: u32 = 262_144;
-const QUEUE_BYTES: u32 = 4_194_304;
+pub(crate) const BURST_BYTES: u32 = 262_144;
+pub(crate) const QUEUE_BYTES: u32 = 4_194_304;
 
 // include/uapi/linux/pkt_sched.h
 const RATESPEC_LEN: usize = 12;

@@ -222,6 +222,7 @@ fn the_tightest_quota_and_the_longest_wait_count() {
         groups: vec![inner, tree.path().to_owned()],
     };
     assert_eq!(meter.quota_millicores(), Some(1500));
+    assert_eq!(meter.throttled_periods(), Some(2));
     let before = meter.read();
     fs::write(
         tree.path().join("cpu.stat"),

@@ -297,3 +297,56 @@ mod recorded {
         14000100000000000000000000000000000000001800030000000000000000000000000000000000000000002c000300000000000000000000000000\
         00000000000000000000000000000000000000000000000000000000";
 }
+
+/// Returns the message about a tbf of 984,396 kbit/s with a burst of 256 KiB, as Linux 6.18 sends
+/// it.
+fn tbf(parent: u32) -> Vec<u8> {
+    use nicstripe_netlink::push_attribute;
+    let mut parameters = vec![0; 36];
+    parameters[8..12].copy_from_slice(&123_049_500_u32.to_ne_bytes());
+    parameters[24..28].copy_from_slice(&2_723_134_u32.to_ne_bytes());
+    parameters[28..32].copy_from_slice(&33_288_u32.to_ne_bytes());
+    let (mut options, mut statistics) = (Vec::new(), Vec::new());
+    push_attribute(&mut options, TCA_TBF_PARMS, &parameters);
+    let queue = [0, 0, 17, 0, 5_u32].map(u32::to_ne_bytes).concat();
+    push_attribute(&mut statistics, TCA_STATS_QUEUE, &queue);
+    let header = [0, 3, 0x1_0000, parent, 0].map(u32::to_ne_bytes).concat();
+    Request::new(libc::RTM_NEWQDISC, &header)
+        .attribute(libc::TCA_KIND, b"tbf\0")
+        .attribute(libc::TCA_OPTIONS, &options)
+        .attribute(TCA_STATS2, &statistics)
+        .encode(0, 1)
+}
+
+fn root_of(bytes: &[u8]) -> Option<RootDiscipline> {
+    RootDiscipline::parse(&nicstripe_netlink::Messages::new(bytes).next()?)
+}
+
+#[test]
+fn a_token_bucket_has_a_burst_a_queue_and_drops() {
+    let root = root_of(&tbf(TC_H_ROOT)).unwrap();
+    assert_eq!(
+        (root.interface, root.dropped),
+        (InterfaceIndex(3), Some(17))
+    );
+    let bucket = root.bucket.unwrap();
+    assert_eq!(bucket.queue_bytes, 2_723_134);
+    // 33,288 ticks of 64 ns at 123,049,500 byte/s; 256 KiB were asked for.
+    assert_eq!(bucket.burst_bytes(64), Some(262_148));
+    assert_eq!(root_of(&tbf(1)), None, "not the root");
+    let whole = tbf(TC_H_ROOT);
+    for len in 0..whole.len() {
+        let _ = root_of(&whole[..len]);
+    }
+}
+
+#[test]
+fn the_tick_is_the_second_number() {
+    assert_eq!(
+        tick_nanoseconds("000003e8 00000040 000f4240 3b9aca00\n"),
+        Some(64)
+    );
+    for broken in ["", "000003e8", "000003e8 0", "1 x"] {
+        assert_eq!(tick_nanoseconds(broken), None, "{broken:?}");
+    }
+}

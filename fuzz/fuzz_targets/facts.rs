@@ -1,0 +1,2 @@
+#![no_main]
+nicstripe_fuzz::target!(nicstripe_link::fuzz::facts);
