@@ -4,8 +4,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        bench, completions, cp, demo, dial, discover, forward, key, links, ls, man, pair, receive,
-        routes, send, serve, service, ssh_server, status, trust,
+        bench, completions, cp, demo, dial, discover, doctor, forward, key, links, ls, man, pair,
+        receive, routes, send, serve, service, ssh_server, status, trust,
     },
     failure::Failure,
     output::{stdout, terminal::Terminal},
@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Forward(forward::Forward),
     Links(links::Links),
     Bench(Box<bench::Bench>),
+    Doctor(Box<doctor::Doctor>),
     Discover(discover::Discover),
     Routes(routes::RoutesArgs),
     SshServer(ssh_server::SshServer),
@@ -64,6 +65,7 @@ impl Command {
             Self::Forward(forward) => forward.run(terminal),
             Self::Links(links) => links.run(terminal),
             Self::Bench(bench) => bench.run(terminal),
+            Self::Doctor(doctor) => doctor.run(terminal),
             Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
             Self::SshServer(server) => server.run(terminal),
@@ -94,6 +96,7 @@ First steps:
   nicstripe ls HOST:                    list the files there
   nicstripe links HOST                  show which cables a copy uses, and why
   nicstripe bench HOST                  measure the cables and find the bottleneck
+  nicstripe doctor HOST                 find out why they carry less than they could
 
 Environment:
   NICSTRIPE_HOME  directory of the key, the trusted peers and all state [default: nicstripe

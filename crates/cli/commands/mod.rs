@@ -6,6 +6,7 @@ pub(crate) mod cp;
 pub(crate) mod demo;
 pub(crate) mod dial;
 pub(crate) mod discover;
+pub(crate) mod doctor;
 pub(crate) mod forward;
 pub(crate) mod key;
 pub(crate) mod links;

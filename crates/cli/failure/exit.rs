@@ -35,6 +35,8 @@ pub(crate) enum Exit {
     Digest = 40,
     /// A bench was slower than its baseline or its minimum rate.
     Slower = 41,
+    /// `doctor` found a fault.
+    Found = 42,
     /// SIGINT: 128 + 2, as shells report it.
     Interrupted = 130,
     /// SIGTERM or SIGHUP: 128 + 15 for both.

@@ -1,5 +1,6 @@
-//! Standard output, standard error, JSON and the log.
+//! Standard output, standard error, JSON, the log, and files that are read and written whole.
 
+pub(crate) mod files;
 pub(crate) mod json;
 pub(crate) mod logging;
 pub(crate) mod screen;

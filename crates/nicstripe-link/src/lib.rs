@@ -53,7 +53,6 @@ pub use crate::{
         bond::Bond,
         counters::{Counters, counters},
         enumerate::{InterfacesError, interfaces},
-        ethtool::{InterfaceDetails, interface_details},
         events::{Change, Changes},
         name::{InterfaceName, InvalidName, MacAddress},
         sysctls::ipv4_setting,

@@ -238,7 +238,7 @@ impl From<Sweep> for SweepKind {
 }
 
 /// Parses `FILE[=NAME]`. Splits at the last equals sign, since the file name may contain others.
-fn parse_disk(text: &str) -> Result<DiskPlan, String> {
+pub(crate) fn parse_disk(text: &str) -> Result<DiskPlan, String> {
     let (source, name) = text.rsplit_once('=').unzip();
     let name = name.map(|name| Name::parse(name.as_bytes())).transpose();
     let name = name.map_err(|error| error.to_string())?;

@@ -11,13 +11,13 @@ use nicstripe::{
 };
 
 use super::{
-    files,
     outcome::BenchError,
     reading::{Reading, limiter_text, short_id},
     unit::{RateUnit, bytes_a_second, percent},
 };
 use crate::{
     failure::Failure,
+    output::files,
     text::{known, shown, table::aligned},
 };
 

@@ -5,11 +5,10 @@
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
 //! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
-//! - [`history`], [`stored`], [`files`]: stored reports, their commands and file access
+//! - [`history`], [`stored`]: stored reports, and their commands
 
 pub(crate) mod arguments;
 mod bars;
-mod files;
 mod history;
 mod html;
 mod live;

@@ -11,7 +11,6 @@ use nicstripe::{
 
 use super::{
     arguments::Measure,
-    files,
     history::History,
     html,
     outcome::{self, BenchError},
@@ -24,7 +23,7 @@ use crate::{
         setup::{self, Connected, Needs},
     },
     failure::{Failure, exit::Stop},
-    output::{logging, terminal::Terminal},
+    output::{files, logging, terminal::Terminal},
     places,
     process::{
         runtime,

@@ -227,6 +227,7 @@ impl Answers {
             });
         }
         facts.statistics.extend(ethtool.statistics(index));
+        facts.offloads_possible = ethtool.possible_offloads(index).map(owned);
         facts.eee = ethtool.eee(index).map(|eee| EeeFacts {
             enabled: eee.enabled,
             active: eee.active,

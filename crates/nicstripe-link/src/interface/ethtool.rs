@@ -14,32 +14,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::interface::name::InterfaceName;
 
-/// Details of an interface that ethtool reports. A field is `None` if the driver does not report it
-/// or the system denies access.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InterfaceDetails {
-    /// Name of the driver, such as `e1000e`.
-    pub driver: Option<String>,
-    /// Duplex mode of the link, `half` or `full`. Virtual drivers report an arbitrary one.
-    pub duplex: Option<&'static str>,
-    /// Enabled offloads among `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
-    /// order.
-    pub offloads: Option<Vec<&'static str>>,
-}
-
-/// Queries the ethtool details of an interface in the calling thread's network namespace, with
-/// about ten system calls. Needs no privileges.
-pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
-    let Ok(socket) = IoctlSocket::open() else {
-        return InterfaceDetails::default();
-    };
-    InterfaceDetails {
-        driver: socket.driver(interface).name,
-        duplex: socket.duplex(interface),
-        offloads: socket.offloads(interface),
-    }
-}
-
 /// Socket for ethtool commands, in the calling thread's network namespace.
 pub(crate) struct IoctlSocket(OwnedFd);
 
@@ -198,17 +172,14 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn loopback_has_offloads_and_nobody_has_none() {
-        let loopback = interface_details(&"lo".parse().unwrap());
+        let socket = IoctlSocket::open().unwrap();
+        let offloads = socket.offloads(&"lo".parse().unwrap());
         assert!(
-            loopback
-                .offloads
-                .is_none_or(|offloads| offloads.contains(&"tso")),
+            offloads.is_none_or(|offloads| offloads.contains(&"tso")),
             "loopback cuts nothing"
         );
-        assert_eq!(loopback.duplex, None);
-        assert_eq!(
-            interface_details(&"nosuch0".parse().unwrap()),
-            InterfaceDetails::default()
-        );
+        let nobody = "nosuch0".parse().unwrap();
+        assert_eq!(socket.offloads(&nobody), None);
+        assert_eq!(socket.driver(&nobody), Driver::default());
     }
 }

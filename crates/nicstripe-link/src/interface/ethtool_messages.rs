@@ -8,7 +8,7 @@
 
 use std::io;
 
-use nicstripe_netlink::{Attributes, attribute, push_attribute, u8_at, u32_at, u64_at};
+use nicstripe_netlink::{Attributes, attribute, push_attribute, text, u8_at, u32_at, u64_at};
 
 use crate::interface::{
     InterfaceIndex,
@@ -47,6 +47,23 @@ impl Ethtool {
 
     pub(crate) fn coalesce(&mut self, interface: InterfaceIndex) -> Option<Coalesce> {
         self.query(ETHTOOL_MSG_COALESCE_GET, interface, Coalesce::parse)
+    }
+
+    /// Queries the offloads that can be switched, by the names of
+    /// [`InterfaceFacts::offloads`](crate::facts::InterfaceFacts::offloads).
+    pub(crate) fn possible_offloads(
+        &mut self,
+        interface: InterfaceIndex,
+    ) -> Option<Vec<&'static str>> {
+        // The numbers of features differ between kernels, so this bitset is read by names.
+        let request = self
+            .0
+            .request(ETHTOOL_MSG_FEATURES_GET)
+            .attribute(NLA_F_NESTED | ETHTOOL_A_HEADER, &header(interface, 0));
+        let answer = self
+            .0
+            .query(&request, |answer| Some(possible_offloads(answer)));
+        answer.ok().flatten().flatten()
     }
 
     /// Queries the standard statistics of a card, by names such as `mac.LateCollisions`.
@@ -240,6 +257,37 @@ impl Coalesce {
     }
 }
 
+/// Parses the offloads that can be switched; `None` if the answer has none of these features.
+pub(crate) fn possible_offloads(answer: Attributes<'_>) -> Option<Vec<&'static str>> {
+    let bitset = Attributes::new(answer.find(ETHTOOL_A_FEATURES_HW)?);
+    let is_whole = bitset.find(ETHTOOL_A_BITSET_NOMASK).is_some();
+    let bits = Attributes::new(bitset.find(ETHTOOL_A_BITSET_BITS)?);
+    let mut found = Vec::new();
+    for (_, bit) in bits.filter(|(kind, _)| *kind == ETHTOOL_A_BITSET_BITS_BIT) {
+        let bit = Attributes::new(bit);
+        let is_set = is_whole || bit.find(ETHTOOL_A_BITSET_BIT_VALUE).is_some();
+        let name = bit.find(ETHTOOL_A_BITSET_BIT_NAME).map(text);
+        let offload = name.filter(|_| is_set).and_then(|name| offload(&name));
+        if let Some(offload) = offload.filter(|offload| !found.contains(offload)) {
+            found.push(offload);
+        }
+    }
+    Some(found)
+}
+
+/// Returns the short name of a feature (net/ethtool/common.c, `netdev_features_strings`).
+fn offload(feature: &str) -> Option<&'static str> {
+    Some(match feature {
+        "tx-tcp-segmentation" => "tso",
+        "tx-generic-segmentation" => "gso",
+        "rx-gro" => "gro",
+        "tx-scatter-gather" => "sg",
+        "rx-checksum" => "rx-checksum",
+        "tx-checksum-ipv4" | "tx-checksum-ip-generic" => "tx-checksum",
+        _ => return None,
+    })
+}
+
 /// Parses the standard statistics of a card. The kernel omits those that its driver does not count.
 pub(crate) fn statistics(answer: Attributes<'_>) -> Vec<(String, u64)> {
     answer
@@ -290,6 +338,7 @@ pub(crate) fn parse(bytes: &[u8]) {
     let _ = (Eee::parse(answer), Rings::parse(answer));
     let _ = (Channels::parse(answer), Coalesce::parse(answer));
     assert!(statistics(answer).len() <= bytes.len() / 4);
+    assert!(possible_offloads(answer).is_none_or(|names| names.len() <= 6));
 }
 
 /// Prefix and counter names of each group of standard statistics, by their numbers
@@ -334,6 +383,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 const ETHTOOL_MSG_LINKMODES_GET: u8 = 4;
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
 const ETHTOOL_MSG_RINGS_GET: u8 = 15;
 const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
 const ETHTOOL_MSG_COALESCE_GET: u8 = 19;
@@ -350,8 +400,14 @@ const ETHTOOL_FLAG_STATS: u32 = 4;
 
 const ETHTOOL_A_BITSET_NOMASK: u16 = 1;
 const ETHTOOL_A_BITSET_SIZE: u16 = 2;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_VALUE: u16 = 4;
 const ETHTOOL_A_BITSET_MASK: u16 = 5;
+const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
+
+const ETHTOOL_A_FEATURES_HW: u16 = 2;
 
 const ETHTOOL_A_LINKMODES_AUTONEG: u16 = 2;
 const ETHTOOL_A_LINKMODES_OURS: u16 = 3;

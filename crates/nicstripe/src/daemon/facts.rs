@@ -43,5 +43,5 @@ impl Service {
 }
 
 fn failed(kind: io::ErrorKind, why: &str) -> FileError {
-    FileError::new("tell", &"facts", io::Error::new(kind, why))
+    FileError::new("tell", "facts", io::Error::new(kind, why))
 }

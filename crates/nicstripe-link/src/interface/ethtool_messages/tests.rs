@@ -186,3 +186,28 @@ fn loopback_answers_nothing_and_no_query_fails() {
         assert_eq!(ethtool.statistics(interface), []);
     }
 }
+
+#[test]
+fn offloads_that_can_be_switched_are_read_by_name() {
+    let bit = |name: &[u8], set: bool| {
+        let mut bit = attributes(&[(1, &words(&[7])), (2, name)]);
+        if set {
+            push_attribute(&mut bit, 3, &[]);
+        }
+        bit
+    };
+    let bits = attributes(&[
+        (1, &bit(b"tx-tcp-segmentation\0", true)),
+        (1, &bit(b"rx-gro\0", false)),
+        (1, &bit(b"tx-checksum-ipv4\0", true)),
+        (1, &bit(b"tx-checksum-ip-generic\0", true)),
+        (1, &bit(b"rx-vlan-hw-parse\0", true)),
+    ]);
+    let answer = attributes(&[(2, &attributes(&[(2, &words(&[64])), (3, &bits)]))]);
+    let found = possible_offloads(Attributes::new(&answer));
+    assert_eq!(found, Some(vec!["tso", "tx-checksum"]));
+    let whole = attributes(&[(2, &attributes(&[(1, &[]), (3, &bits)]))]);
+    let found = possible_offloads(Attributes::new(&whole));
+    assert_eq!(found, Some(vec!["tso", "gro", "tx-checksum"]));
+    assert_eq!(possible_offloads(Attributes::new(&answer[..8])), None);
+}

@@ -1,4 +1,4 @@
-//! Reads and atomic writes of report files.
+//! Reads and atomic writes of reports and snapshots.
 
 use std::{
     fs::{self, Permissions},
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// `/dev/stdout`, is written to.
 ///
 /// The mode is 0666 without the umask, so that a metrics collector can read the file.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write(path, bytes).map_err(|source| Failure::Write {
         path: path.to_owned(),
         source,
@@ -23,7 +23,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 /// Checks that a report can be written to `path`. Called before the measurement, which takes
 /// minutes.
-pub(super) fn check(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::Write {
         path: path.to_owned(),
         source,
@@ -86,12 +86,12 @@ fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
 }
 
 /// Reads a file. A file larger than `most` bytes is an error.
-pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > most {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("{size} bytes exceed the size of a bench report"),
+            format!("{size} bytes exceed the limit of {most}"),
         ));
     }
     fs::read(path)

@@ -1,0 +1,38 @@
+//! The diagnosis as a JSON document, described in `docs/schema/doctor.schema.json`.
+
+use nicstripe_doctor::{Case, Diagnosis, Finding, rule};
+
+use crate::output::json::Object;
+
+/// Returns the document of `nicstripe doctor --json`.
+pub(super) fn of(case: &Case, diagnosis: &Diagnosis) -> Object {
+    let names = std::iter::once(&case.here).chain(&case.there);
+    let names: Vec<&str> = names
+        .map(|machine| machine.facts.host.name.as_deref().unwrap_or_default())
+        .collect();
+    Object::default()
+        .with("schema", SCHEMA)
+        .with("machines", names)
+        .with("measured", case.bench.is_some())
+        .list("findings", &diagnosis.findings, finding)
+        .list("silenced", &diagnosis.silenced, finding)
+        .with("clean", &diagnosis.clean)
+        .with("not_visible", &diagnosis.not_visible)
+        .with("not_examined", &diagnosis.not_examined)
+        .with("links", Some(&case.links).filter(|links| !links.is_empty()))
+}
+
+fn finding(finding: &Finding) -> Object {
+    Object::default()
+        .with("rule", finding.rule)
+        .with("title", rule(finding.rule).map(|rule| rule.title))
+        .with("severity", finding.severity)
+        .with("confidence", finding.confidence)
+        .with("subjects", &finding.subjects)
+        .with("sentence", &finding.sentence)
+        .with("evidence", &finding.evidence)
+        .with("remedy", &finding.remedy)
+        .with("lost_bps", finding.lost_bps)
+}
+
+const SCHEMA: &str = "nicstripe-doctor/1";

@@ -1,0 +1,149 @@
+//! `nicstripe doctor`: names what slows the links, with evidence and the cure.
+//!
+//! - [`gather`]: facts about both machines, the links and a bench
+//! - [`show`], [`picture`], [`document`]: the diagnosis on a screen and as JSON
+//! - [`explain`]: one rule in full
+
+mod document;
+mod explain;
+mod gather;
+mod picture;
+mod show;
+mod snapshots;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use nicstripe_doctor::{Case, Diagnosis, Finding, Severity, Snapshot, examine, rule};
+
+use crate::{
+    commands::bench::arguments::parse_disk,
+    connect::{arguments::LinkArgs, place::Place},
+    failure::{CommandError, Failure, exit::Exit},
+    output::{json::print_document, logging, terminal::Terminal},
+};
+
+/// Find out why the cables carry less than they could: the cause, the evidence, the cure
+///
+/// Without HOST it examines this machine; with HOST both ends and the links between them; with
+/// --bench it also measures them. Changes nothing. Commands that it prints are for root.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("link", |link| link.help("Examine only this link; may be repeated")),
+    after_help = EXIT_CODES
+)]
+pub(crate) struct Doctor {
+    /// Machine that runs `nicstripe serve`, by name or address; or USER@HOST for ssh
+    #[arg(value_name = "HOST")]
+    host: Option<Place>,
+
+    /// Load the links for some seconds each, for what shows only under load
+    #[arg(long, requires = "host")]
+    bench: bool,
+
+    /// With a copy of FILE to the peer's disk, which is then discarded; implies --bench
+    #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk, requires = "host")]
+    disk: Option<nicstripe::bench::DiskPlan>,
+
+    /// Examine only this rule; may be repeated
+    #[arg(long, value_name = "N", value_parser = parse_rule)]
+    rule: Vec<u8>,
+
+    /// Explain a rule: what it means, why, and its source
+    #[arg(long, value_name = "N", value_parser = parse_rule, exclusive = true)]
+    explain: Option<u8>,
+
+    /// Show everything: all findings in full, also those that are only for information
+    #[arg(short, long)]
+    all: bool,
+
+    /// Print one JSON document on standard output (docs/schema/doctor.schema.json)
+    #[arg(long)]
+    json: bool,
+
+    /// Write all facts to FILE, with names and addresses replaced
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
+    /// List the facts instead of judging them, as a snapshot has them
+    #[arg(long)]
+    show: bool,
+
+    /// Judge a snapshot; given twice, the second is of the peer
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "root", "snapshot"])]
+    from: Vec<PathBuf>,
+
+    /// Read this machine's /sys and /proc below DIR, for a copy of another machine's
+    #[arg(long, value_name = "DIR", conflicts_with = "host")]
+    root: Option<PathBuf>,
+
+    #[command(flatten)]
+    links: LinkArgs,
+}
+
+impl Doctor {
+    /// Examines the machines, and prints the diagnosis.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        if let Some(id) = self.explain {
+            return explain::print(id);
+        }
+        logging::start(terminal)?;
+        self.links.check()?;
+        let case = match self.from.as_slice() {
+            [] => gather::case(&self, terminal)?,
+            files => snapshots::read(files)?,
+        };
+        let snapshot = || Snapshot::of(&case);
+        if let Some(path) = &self.snapshot {
+            snapshots::write(path, &snapshot())?;
+        }
+        if self.show {
+            return snapshots::show(&snapshot());
+        }
+        let diagnosis = examine(&case, &self.rule);
+        match self.json {
+            true => print_document(&document::of(&case, &diagnosis))?,
+            false => show::print(&case, &diagnosis, self.all || !self.rule.is_empty())?,
+        }
+        match faults(&diagnosis) {
+            0 => Ok(()),
+            count => Err(Found { count }.into()),
+        }
+    }
+}
+
+/// Returns the number of findings that cost rate, or are likely to.
+fn faults(diagnosis: &Diagnosis) -> usize {
+    let is_fault = |finding: &&Finding| finding.severity <= Severity::Warning;
+    diagnosis.findings.iter().filter(is_fault).count()
+}
+
+/// Doctor found faults.
+#[derive(Debug, thiserror::Error)]
+#[error("{count} {} found", if *count == 1 { "fault" } else { "faults" })]
+struct Found {
+    count: usize,
+}
+
+impl CommandError for Found {
+    fn exit(&self) -> Exit {
+        Exit::Found
+    }
+}
+
+fn parse_rule(text: &str) -> Result<u8, String> {
+    let id = text.parse().ok().filter(|id| rule(*id).is_some());
+    let last = nicstripe_doctor::RULES.len();
+    id.ok_or_else(|| format!("not a rule: expected 1 to {last}"))
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   no fault found
+  42  a fault was found: BAD or WARN
+  others as for cp";
+
+/// Returns true if the facts of the case name any cable.
+fn has_links(case: &Case) -> bool {
+    !case.links.is_empty()
+}
