@@ -51,11 +51,13 @@ fn commands_are_told_from_prompts_comments_and_output() {
 }
 
 /// Documents whose commands are checked.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "CONTRIBUTING.md",
     "docs/MANUAL.md",
     "docs/FIRST-CONTACT.md",
+    "docs/FIVE-REPORTS.md",
+    "docs/RULES.md",
     "docs/EMBEDDING.md",
     "docs/SECURITY.md",
     "docs/BENCHMARKS.md",

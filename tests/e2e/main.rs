@@ -13,6 +13,7 @@ mod config;
 mod copies;
 mod crowds;
 mod deltas;
+mod doctor;
 mod example_backup;
 mod examples;
 mod hostile;

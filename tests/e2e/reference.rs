@@ -33,7 +33,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         options.contains("--bwlimit") && options.contains("--read-only"),
         "{options:?}"
     );
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 22] = [
         &["demo"],
         &["key"],
         &["pair"],
@@ -48,6 +48,7 @@ fn help_and_manual_mention_every_option_that_is_completed() {
         &["cp"],
         &["ls"],
         &["bench"],
+        &["doctor"],
         &["bench", "list"],
         &["bench", "compare"],
         &["routes", "list"],

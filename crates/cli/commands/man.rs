@@ -291,6 +291,10 @@ nicstripe-forward        nicstripe forward -L 8080:localhost:80 nas  reach its w
 nicstripe-forward        nicstripe forward -L 0:localhost:5432 nas  listen on any free port
 nicstripe-links          nicstripe links  list interfaces that can be links
 nicstripe-links          nicstripe links nas  show which of them a copy would use, and why
+nicstripe-doctor         nicstripe doctor  examine this machine
+nicstripe-doctor         nicstripe doctor nas --bench  both ends and the cables, under load
+nicstripe-doctor         nicstripe doctor --explain 8  what rule 8 means, and its source
+nicstripe-doctor         nicstripe doctor --from nas.json  judge a snapshot of another machine
 nicstripe-discover       nicstripe discover  list daemons on the cables
 nicstripe-routes         nicstripe routes list  list installed host routes
 nicstripe-routes-list    nicstripe routes list

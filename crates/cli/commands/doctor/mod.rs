@@ -50,7 +50,7 @@ pub(crate) struct Doctor {
     rule: Vec<u8>,
 
     /// Explain a rule: what it means, why, and its source
-    #[arg(long, value_name = "N", value_parser = parse_rule, exclusive = true)]
+    #[arg(long, value_name = "N", value_parser = parse_rule)]
     explain: Option<u8>,
 
     /// Show everything: all findings in full, also those that are only for information

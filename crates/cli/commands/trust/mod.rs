@@ -32,7 +32,7 @@ enum Action {
     ///
     /// Takes effect at once, without a restart of the daemon. Options before the key, separated by
     /// commas, restrict the rights of that machine here: read-only, append-only, root=DIR,
-    /// rate=RATE (bits per second, with K, M or G), no-bench, special-modes; dial=HOST:PORT, which
+    /// rate=RATE (bits per second, with K, M or G), no-bench, no-facts, special-modes; dial=HOST:PORT, which
     /// may be repeated, lets it connect to that service from here (nicstripe dial).
     Add {
         /// Output of `nicstripe key` on the other machine, as one argument or several

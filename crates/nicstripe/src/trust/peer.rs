@@ -334,7 +334,7 @@ pub enum LineError {
     Key(#[from] KeyError),
     /// The line has an unknown option.
     #[error(
-        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {NO_FACTS}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
     )]
     Option {
         /// Option as written, shortened and escaped.
