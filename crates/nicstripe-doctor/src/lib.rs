@@ -16,6 +16,7 @@ mod case;
 mod diagnosis;
 mod finding;
 mod page;
+mod report;
 mod rule;
 mod rules;
 mod snapshot;

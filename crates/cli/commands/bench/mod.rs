@@ -4,7 +4,7 @@
 //! - [`session`]: one bench from connecting to the exit code
 //! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
 //! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
-//! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
+//! - [`swept`], [`unit`], [`outcome`]: sweeps in [`table`], units, exit code
 //! - [`history`], [`stored`]: stored reports, and their commands
 
 pub(crate) mod arguments;
@@ -15,7 +15,6 @@ mod live;
 mod outcome;
 mod prom;
 mod reading;
-mod remedy;
 mod session;
 mod show;
 mod stored;

@@ -13,7 +13,10 @@ use super::{
     swept,
     unit::{bytes_a_second, milliseconds, percent, time},
 };
-use crate::text::{known, link_text, quantity::Size, shown, table::aligned_rows};
+use crate::{
+    commands::doctor::quote,
+    text::{known, link_text, quantity::Size, shown, table::aligned_rows},
+};
 
 /// Line of the printed report, with its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let verdict = report.baseline.as_ref().map(|baseline| baseline.verdict);
     let compared = reading.compared().zip(verdict);
     lines.extend(compared.map(|(text, verdict)| Line::of(text, Mood::of_verdict(verdict))));
+    let cause = quote::of_report(report);
+    lines.extend(cause.map(|cause| Line::of(format!("cause: {cause}"), Mood::Bad)));
     let sentence = printable(report.summary.sentence.as_bytes());
     if !sentence.is_empty() {
         let mood = Mood::of_limiter(report.summary.limiter);

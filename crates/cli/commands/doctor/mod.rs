@@ -8,6 +8,7 @@ mod document;
 mod explain;
 mod gather;
 mod picture;
+pub(crate) mod quote;
 mod show;
 mod snapshots;
 

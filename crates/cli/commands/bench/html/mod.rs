@@ -18,14 +18,14 @@ use nicstripe::{
     bench::{BenchReport, Direction, Phase, Run, SweepKind},
     printable,
 };
+use nicstripe_doctor::{Case, Command, Finding, Severity, Side, examine};
 
 use self::svg::{Svg, escape};
 use super::{
     reading::{Mood, Reading, kind_text, phase_text},
-    remedy::{Remedy, remedies},
     unit::{bytes_a_second, milliseconds, percent, size},
 };
-use crate::text::shown;
+use crate::{commands::doctor::quote, text::shown};
 
 pub(crate) fn page(report: &BenchReport) -> String {
     let reading = Reading::of(report);
@@ -271,26 +271,48 @@ fn disks(reading: Reading<'_>) -> Option<String> {
     Some(section("Disk to disk", "", &figure(&drawing, &caption)))
 }
 
+/// Returns what `nicstripe doctor` finds in the report, and repeats that disagree.
 fn found(reading: Reading<'_>) -> Option<String> {
-    let items: String = remedies(reading).iter().map(item).collect();
+    let diagnosis = examine(&Case::of_report(reading.report), &[]);
+    let told = |finding: &&Finding| finding.severity < Severity::Info;
+    let mut items: String = diagnosis.findings.iter().filter(told).map(item).collect();
+    let unstable = reading.unstable();
+    if !unstable.is_empty() {
+        let _ = write!(
+            items,
+            "<li><b>The repeats disagree:</b> {}. Check for other load, and measure again without it.</li>",
+            escape(&unstable.join("; "))
+        );
+    }
     let list = format!("<ul>{items}</ul>");
     (!items.is_empty()).then(|| section("Findings and remedies", "", &list))
 }
 
-fn item(remedy: &Remedy) -> String {
-    let code = |command: &String| format!("<code>{}</code>", escape(command));
-    let commands: String = remedy.commands.iter().map(code).collect();
-    let undo = match remedy.undo.is_empty() {
-        true => String::new(),
-        false => format!(
-            "To undo:{}",
-            remedy.undo.iter().map(code).collect::<String>()
-        ),
+fn item(finding: &Finding) -> String {
+    let code = |command: &Command| {
+        let place = match command.side {
+            Side::Here => "",
+            Side::There => " (at the peer)",
+        };
+        format!("<code>{}</code>{place}", escape(&command.line))
+    };
+    let remedy = finding.remedy.as_ref();
+    let advice = remedy.map_or("", |remedy| &*remedy.advice);
+    let commands: String = remedy
+        .iter()
+        .flat_map(|one| &one.commands)
+        .map(code)
+        .collect();
+    let undo: String = remedy.iter().flat_map(|one| &one.undo).map(code).collect();
+    let undo = match undo.is_empty() {
+        true => undo,
+        false => format!("To undo:{undo}"),
     };
     format!(
-        "<li><b>{}</b> {}{commands}{undo}</li>",
-        escape(&remedy.found),
-        escape(&remedy.help)
+        "<li><b>{}</b> ({}). {}{commands}{undo}</li>",
+        escape(&finding.sentence),
+        quote::command(finding),
+        escape(advice)
     )
 }
 

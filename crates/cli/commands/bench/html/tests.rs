@@ -81,7 +81,7 @@ fn all_parts_are_there_that_were_measured_and_no_others() {
     );
     assert_eq!(
         parts(&samples::with_disk()),
-        format!("{links}|{cpu}|Disk to disk|Both machines|Raw")
+        format!("{links}|{cpu}|Disk to disk|Findings and remedies|Both machines|Raw")
     );
     assert_eq!(
         parts(&samples::partial()),
