@@ -1,9 +1,11 @@
-//! Fuzz target for the command-line parsers: typed arguments and list files.
+//! Fuzz targets of the command: typed arguments and list files, and snapshots of doctor.
 //!
-//! `fuzz/fuzz_targets` calls this function, and a unit test calls it with every file of
+//! `fuzz/fuzz_targets` calls these functions, and unit tests call them with every file of
 //! `fuzz/corpus`.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use nicstripe_doctor::{Diagnosis, Snapshot, examine};
 
 use crate::{
     commands::cp::lists::names_in,
@@ -81,6 +83,31 @@ fn quantities(text: &str) {
     let _ = parse_time(text);
 }
 
+/// Judges a snapshot, makes one of it again, and judges that.
+///
+/// Asserts that each command is a line of words for a shell, and that replacing names changes the
+/// number of findings of no rule about a setting.
+pub fn snapshots(data: &[u8]) {
+    let Ok(snapshot) = Snapshot::parse(&String::from_utf8_lossy(data)) else {
+        return;
+    };
+    let case = snapshot.into_case(None);
+    let diagnosis = examine(&case, &[]);
+    for finding in diagnosis.findings.iter().chain(&diagnosis.silenced) {
+        let remedy = finding.remedy.iter();
+        for command in remedy.flat_map(|remedy| remedy.commands.iter().chain(&remedy.undo)) {
+            assert!(shell_words::split(&command.line).is_ok(), "{command:?}");
+        }
+    }
+    let again = examine(&Snapshot::of(&case).into_case(None), &[]);
+    let settings = |diagnosis: &Diagnosis| {
+        let all = diagnosis.findings.iter().chain(&diagnosis.silenced);
+        all.filter(|finding| [33, 34, 42].contains(&finding.rule))
+            .count()
+    };
+    assert_eq!(settings(&diagnosis), settings(&again));
+}
+
 #[cfg(test)]
 mod tests {
     use nicstripe_testkit::replay;
@@ -117,5 +144,25 @@ mod tests {
             ("points", with(3, b"1.2.3")),
         ];
         replay("arguments", arguments, seeds);
+    }
+
+    #[test]
+    fn snapshots_corpus() {
+        let machine = r#"{"schema":"nicstripe-snapshot/1","machines":[{"host":{"name":"a'b\u001b"},
+            "settings":{"net.ipv4.tcp_sack":"0","net.netfilter.nf_conntrack_count":"9","net.netfilter.nf_conntrack_max":"9"},
+            "interfaces":[{"name":"e;h'","kind":"ethernet","speed_mbps":10,"duplex":"half","mtu":9014,"offloads":[],
+            "modes":{"autoneg":false,"supported":["1000baseT/Full"]},"qdisc":{"kind":"tbf","limit_bps":1},
+            "bus":[{"kind":"usb","address":"1-1","usb_mbps":12},{"kind":"pci","address":"0000:03:00.0","lanes":1,"lane_mts":2500}],
+            "addresses":[{"ip":"10.0.0.1","prefix_len":8},{"ip":"fe80::1","prefix_len":64}]}]},{}],
+            "links":[{"here":"e;h'","there":"x","local":"10.0.0.1","remote":"10.0.0.2","state":"misdirected","arrived":"y"}]}"#;
+        let odd = r#"{"schema":"nicstripe-snapshot/1","machines":[{"interfaces":[{"name":"","statistics":{"rx_packets":18446744073709551615},
+            "speed_mbps":4294967295,"addresses":[{"ip":"::1","prefix_len":255},{"ip":"1.1.1.1","prefix_len":99}]}]}]}"#;
+        assert!(Snapshot::parse(machine).is_ok() && Snapshot::parse(odd).is_ok());
+        let seeds = vec![
+            ("machine", machine.as_bytes().to_vec()),
+            ("odd-numbers", odd.as_bytes().to_vec()),
+            ("other-schema", br#"{"schema":"x","machines":[]}"#.to_vec()),
+        ];
+        replay("snapshots", snapshots, seeds);
     }
 }

@@ -157,6 +157,60 @@ fn rules_are_numbered_and_refer_to_rules() {
     }
 }
 
+/// Changes bytes, digits and lengths of each machine's file at random (seeded), `NICSTRIPE_MUTATIONS`
+/// times.
+#[test]
+fn no_changed_machine_panics() {
+    let count = std::env::var("NICSTRIPE_MUTATIONS").map_or(20, |text| text.parse().unwrap());
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |end: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % end.max(1)
+    };
+    let mut judged = 0;
+    for entry in fs::read_dir(folder().join("machines")).unwrap() {
+        let original = fs::read(entry.unwrap().path()).unwrap();
+        for _ in 0..count {
+            let mut text = original.clone();
+            for _ in 0..=below(4) {
+                let at = below(text.len());
+                match below(4) {
+                    0 => text[at] = b' ' + below(95) as u8,
+                    1 => {
+                        // Another number: 0, or one that overflows much.
+                        let number = [&b"0"[..], b"18446744073709551615", b"4294967295"][below(3)];
+                        let digits = text
+                            .iter()
+                            .enumerate()
+                            .skip(at)
+                            .find(|(_, byte)| byte.is_ascii_digit());
+                        if let Some((start, _)) = digits {
+                            let rest = &text[start..];
+                            let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                            text.splice(start..start + len, number.iter().copied());
+                        }
+                    }
+                    2 => drop(text.drain(at..(at + below(8)).min(text.len()))),
+                    _ => {
+                        let part = text[at..(at + below(40)).min(text.len())].to_vec();
+                        text.splice(at..at, part);
+                    }
+                }
+            }
+            let Ok(snapshot) = Snapshot::parse(&String::from_utf8_lossy(&text)) else {
+                continue;
+            };
+            judged += 1;
+            let case = snapshot.into_case(None);
+            examine(&case, &[]);
+            examine(&Snapshot::of(&case).into_case(None), &[]);
+        }
+    }
+    assert!(judged > 0);
+}
+
 fn diagnosis(name: &str) -> Diagnosis {
     let snapshot = Snapshot::parse(&read(&format!("machines/{name}")));
     let snapshot = snapshot.unwrap_or_else(|error| panic!("{name}: {error:?}"));

@@ -1,0 +1,2 @@
+#![no_main]
+nicstripe_fuzz::target!(nicstripe_cli::fuzz::snapshots);
