@@ -383,7 +383,7 @@ pub(super) const MEMORY: Rule = Rule {
         each(case.machines(), |(side, machine)| {
             let growth = |name: &str| machine.growth(&format!("TcpExt.{name}"));
             let (pressure, drops) = (growth("TCPMemoryPressures"), growth("TCPBacklogDrop"));
-            let total = pressure.unwrap_or(0) + drops.unwrap_or(0);
+            let total = pressure.unwrap_or(0).saturating_add(drops.unwrap_or(0));
             if pressure.is_none() && drops.is_none() {
                 return None;
             }

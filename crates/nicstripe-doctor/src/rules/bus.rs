@@ -46,7 +46,7 @@ pub(super) const SHARED: Rule = Rule {
                 .links
                 .iter()
                 .filter_map(|link| Some(link.alone?.median_bps))
-                .sum();
+                .fold(0, u64::saturating_add);
             let together = report.summary.together?.median_bps;
             let sentence = format!(
                 "{} share a bottleneck: {} together instead of {}",
@@ -192,7 +192,7 @@ fn narrow(case: &Case, hop: &BusHop, places: &[Place<'_>], usable: u64, needed: 
 /// Returns the data rate of a PCI Express device's lanes; `None` if it is unknown.
 fn pci_express(hop: &BusHop) -> Option<u64> {
     let (mts, lanes) = (u64::from(hop.lane_mts?), u64::from(hop.lanes?));
-    let bits = mts * 1_000_000 * lanes;
+    let bits = (mts * 1_000_000).saturating_mul(lanes);
     Some(if mts <= 5000 {
         bits / 10 * 8
     } else {
@@ -264,7 +264,9 @@ pub(super) const USB: Rule = Rule {
                 judged.push(None);
                 continue;
             };
-            let needed: u32 = rates.iter().sum();
+            let needed = rates
+                .iter()
+                .fold(0, |sum: u32, rate| sum.saturating_add(*rate));
             let is_told = places
                 .iter()
                 .all(|place| told.contains(&(side, place.interface.name.clone())));

@@ -98,7 +98,9 @@ pub(super) const LOSS: Rule = Rule {
                             let tcp = flow.tcp?;
                             Some((tcp.retransmitted_bytes?, tcp.sent_bytes?))
                         });
-                    let (again, sent) = counted.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+                    let (again, sent) = counted.fold((0, 0), |(a, b): (u64, u64), (c, d)| {
+                        (a.saturating_add(c), b.saturating_add(d))
+                    });
                     (sent > 0).then(|| (again as f64 / sent as f64, way))
                 });
             let (loss, way) = worst.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
@@ -259,7 +261,7 @@ pub(super) const EEE: Rule = Rule {
             let sent: u64 = sent
                 .filter(|flow| flow.link == link.id)
                 .filter_map(|flow| flow.tcp?.sent_bytes)
-                .sum();
+                .fold(0, u64::saturating_add);
             let lost = summary
                 .retransmitted_bytes
                 .is_some_and(|again| again as f64 > SOME_LOSS * sent as f64);

@@ -228,7 +228,9 @@ pub(super) const INTERRUPTS: Rule = Rule {
         each(case.machines(), |(side, machine)| {
             let report = case.bench.as_ref()?;
             let counts = interrupts_under_load(machine)?;
-            let total: u64 = counts.iter().sum();
+            let total = counts
+                .iter()
+                .fold(0, |sum: u64, count| sum.saturating_add(*count));
             let (core, most) = counts
                 .iter()
                 .copied()
@@ -267,7 +269,7 @@ fn spread(finding: Finding, place: &Place<'_>, position: usize, cores: usize) ->
         .interface
         .interrupts
         .iter()
-        .max_by_key(|one| one.counts.iter().sum::<u64>())
+        .max_by_key(|one| one.counts.iter().max().copied())
     else {
         return finding;
     };
