@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_bench::BenchReport;
-use nicstripe_link::facts::{AddressFacts, Facts};
+use nicstripe_link::facts::{AddressFacts, Facts, InterfaceFacts};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -22,12 +22,13 @@ pub struct Snapshot {
     pub schema: String,
     /// Facts about the machine where it was made, and about the peer.
     pub machines: Vec<Facts>,
-    /// Facts about the same machines some time later without a load, and that time in microseconds.
+    /// Facts about the same machines some time later without a load, and that time in microseconds;
+    /// null for a machine that was not read again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub idle: Vec<(Facts, u64)>,
-    /// Facts about the same machines after the bench.
+    pub idle: Vec<Option<(Facts, u64)>>,
+    /// Facts about the same machines after the bench; null for one that was not read again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub loaded: Vec<Facts>,
+    pub loaded: Vec<Option<Facts>>,
     /// Links that were tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFacts>,
@@ -81,26 +82,26 @@ impl Snapshot {
         let mut snapshot = Self {
             schema: SNAPSHOT_SCHEMA.into(),
             machines: machines().map(|machine| machine.facts.clone()).collect(),
-            idle: machines()
-                .filter_map(|machine| machine.idle.clone())
-                .collect(),
-            loaded: machines()
-                .filter_map(|machine| machine.loaded.clone())
-                .collect(),
+            idle: machines().map(|machine| machine.idle.clone()).collect(),
+            loaded: machines().map(|machine| machine.loaded.clone()).collect(),
             links: case.links.clone(),
             bench: case.bench.clone(),
         };
         let mut aliases = Aliases::default();
-        let all = snapshot.machines.len();
-        let lists = [
-            snapshot.machines.iter_mut().collect::<Vec<_>>(),
-            snapshot.idle.iter_mut().map(|(facts, _)| facts).collect(),
-            snapshot.loaded.iter_mut().collect(),
-        ];
-        for facts in lists.into_iter().filter(|list| list.len() == all) {
-            for (facts, name) in facts.into_iter().zip(["a", "b"]) {
+        let machines = snapshot.machines.iter_mut();
+        let idle = snapshot.idle.iter_mut();
+        let loaded = snapshot.loaded.iter_mut();
+        for (((facts, idle), loaded), name) in machines.zip(idle).zip(loaded).zip(["a", "b"]) {
+            let idle = idle.iter_mut().map(|(facts, _)| facts);
+            for facts in std::iter::once(facts).chain(idle).chain(loaded) {
                 aliases.replace_in(facts, name);
             }
+        }
+        if snapshot.idle.iter().all(Option::is_none) {
+            snapshot.idle.clear();
+        }
+        if snapshot.loaded.iter().all(Option::is_none) {
+            snapshot.loaded.clear();
         }
         for link in &mut snapshot.links {
             aliases.interface(&mut link.here);
@@ -123,23 +124,52 @@ impl Snapshot {
 
     /// Returns the case of a snapshot, or of two snapshots of one machine each.
     pub fn into_case(self, other: Option<Self>) -> Case {
-        let mut machines = self.machines.into_iter().map(Machine::from);
+        let Self {
+            machines,
+            idle,
+            loaded,
+            links,
+            bench,
+            ..
+        } = self;
+        let mut machines = read_again(machines, idle, loaded);
         let mut case = Case {
             here: machines.next().unwrap_or_default(),
             there: machines.next(),
-            links: self.links,
-            bench: self.bench,
+            links,
+            bench,
         };
         if let Some(other) = other {
-            case.there = other.machines.into_iter().next().map(Machine::from);
-        }
-        let ends = [Some(&mut case.here), case.there.as_mut()];
-        for (position, machine) in ends.into_iter().flatten().enumerate() {
-            machine.idle = self.idle.get(position).cloned();
-            machine.loaded = self.loaded.get(position).cloned();
+            let mut machine = read_again(other.machines, other.idle, other.loaded).next();
+            // Each file calls its machine `a`.
+            if let Some(machine) = &mut machine
+                && machine.facts.host.name == case.here.facts.host.name
+            {
+                machine.facts.host.name = Some("b".into());
+            }
+            case.there = machine;
         }
         case
     }
+}
+
+/// Returns machines with their later readings.
+fn read_again(
+    machines: Vec<Facts>,
+    idle: Vec<Option<(Facts, u64)>>,
+    loaded: Vec<Option<Facts>>,
+) -> impl Iterator<Item = Machine> {
+    let idle = idle.into_iter().chain(std::iter::repeat(None));
+    let loaded = loaded.into_iter().chain(std::iter::repeat(None));
+    machines
+        .into_iter()
+        .zip(idle)
+        .zip(loaded)
+        .map(|((facts, idle), loaded)| Machine {
+            facts,
+            idle,
+            loaded,
+        })
 }
 
 /// Replacements of names and addresses, each the same wherever it occurs.
@@ -157,29 +187,32 @@ impl Aliases {
             name.clone_into(own);
         }
         for interface in &mut facts.interfaces {
-            self.interface(&mut interface.name);
-            let others = [&mut interface.master, &mut interface.lower];
-            others
-                .into_iter()
-                .flatten()
-                .for_each(|name| self.interface(name));
-            let members = interface.bond.iter_mut().flat_map(|bond| &mut bond.members);
-            members.for_each(|name| self.interface(name));
-            if let Some(mac) = &mut interface.mac {
-                let number = self.macs.len();
-                let alias = self.macs.entry(mac.clone());
-                let alias = alias.or_insert_with(|| {
-                    format!(
-                        "02:00:00:00:{:02x}:{:02x}",
-                        number >> 8 & 0xff,
-                        number & 0xff
-                    )
-                });
-                mac.clone_from(alias);
-            }
-            for address in &mut interface.addresses {
-                address.ip = self.address(*address);
-            }
+            self.replace_in_interface(interface);
+        }
+    }
+
+    fn replace_in_interface(&mut self, interface: &mut InterfaceFacts) {
+        self.interface(&mut interface.name);
+        let others = [&mut interface.master, &mut interface.lower];
+        others
+            .into_iter()
+            .flatten()
+            .for_each(|name| self.interface(name));
+        let members = interface.bond.iter_mut().flat_map(|bond| &mut bond.members);
+        members.for_each(|name| self.interface(name));
+        if let Some(mac) = &mut interface.mac {
+            let number = self.macs.len();
+            let alias = self.macs.entry(mac.clone()).or_insert_with(|| {
+                format!(
+                    "02:00:00:00:{:02x}:{:02x}",
+                    number >> 8 & 0xff,
+                    number & 0xff
+                )
+            });
+            mac.clone_from(alias);
+        }
+        for address in &mut interface.addresses {
+            address.ip = self.address(*address);
         }
     }
 
@@ -197,7 +230,7 @@ impl Aliases {
         report.summary.sentence.clear();
         for link in &mut report.links {
             for end in [&mut link.ends.client, &mut link.ends.daemon] {
-                self.interface(&mut end.name);
+                self.replace_in_interface(end);
             }
             for text in [&mut link.addresses.client, &mut link.addresses.daemon] {
                 let known = text.parse().ok().map(|ip| self.known_address(ip));
@@ -253,11 +286,10 @@ fn alias(ip: IpAddr, subnet: u32, host: u32) -> IpAddr {
     }
 }
 
-/// Returns true for names that the kernel or systemd gives: a known prefix, and digits with the
-/// letters of a position.
+/// Returns true for names that the kernel or systemd gives: a known prefix, and digits, with the
+/// letters of a position between them.
 fn is_plain(name: &str) -> bool {
-    const PREFIXES: [&str; 14] = [
-        "lo",
+    const PREFIXES: [&str; 13] = [
         "eth",
         "en",
         "wl",
@@ -273,15 +305,19 @@ fn is_plain(name: &str) -> bool {
         "wg",
     ];
     let is_position = |rest: &str| {
-        let positional = |c: char| c.is_ascii_digit() || "pofsnvudibx.abc".contains(c);
-        rest.chars().all(positional) && rest.len() <= 12
+        // enp3s0f1np1, eno1, ens1d1, eth0.5: each letter belongs to a number.
+        let numbers = rest.split(|c: char| "pofsnudixv.".contains(c));
+        rest.ends_with(|c: char| c.is_ascii_digit())
+            && rest.len() <= 12
+            && numbers
+                .clone()
+                .all(|part| part.chars().all(|c| c.is_ascii_digit()))
+            && numbers.filter(|part| part.is_empty()).count() <= 2
     };
-    PREFIXES
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(is_position))
-        // A name of this form contains the MAC address.
-        && !name.starts_with("enx")
-        && !name.starts_with("wlx")
+    let is_of = |prefix: &&str| name.strip_prefix(prefix).is_some_and(is_position);
+    // A name such as enx020000000001 contains the MAC address.
+    let is_mac = name.starts_with("enx") || name.starts_with("wlx");
+    name == "lo" || (!is_mac && PREFIXES.iter().any(|prefix| is_of(&prefix)))
 }
 
 #[cfg(test)]

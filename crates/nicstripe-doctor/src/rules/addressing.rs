@@ -23,27 +23,24 @@ pub(super) const ONE_SUBNET: Rule = Rule {
     lookalike: "two cards in different subnets; ports of one bridge or bond, which have no addresses of their own; a VLAN on the card; IPv6 link-local addresses",
     silences: &[2],
     judge: |case| {
-        let seen = |side| {
-            let machine = case.machine(side)?;
-            let groups = subnets(&machine.facts.interfaces);
-            let shared = groups.into_values().find(|group| group.len() > 1)?;
-            Some(one_subnet(case, side, &shared))
+        let of = |side| {
+            let interfaces = case.machine(side).map(|machine| &*machine.facts.interfaces);
+            let groups = subnets(interfaces.unwrap_or_default());
+            let shared = groups.into_values().filter(|group| group.len() > 1);
+            shared
+                .map(move |group| one_subnet(case, side, &group))
+                .collect::<Vec<_>>()
         };
-        let fine = || {
-            let mut interfaces = case.interfaces();
-            interfaces.any(|place| !place.interface.addresses.is_empty())
-        };
-        let found: Vec<_> = [Side::Here, Side::There]
-            .into_iter()
-            .filter_map(seen)
-            .collect();
-        if found.is_empty() {
-            return [fine().then_some(Seen::Fine)].into_iter().collect();
+        let found: Vec<_> = [Side::Here, Side::There].into_iter().flat_map(of).collect();
+        let mut interfaces = case.interfaces();
+        let is_known = interfaces.any(|place| !place.interface.addresses.is_empty());
+        match found.is_empty() {
+            true => [is_known.then_some(Seen::Fine)].into_iter().collect(),
+            false => found
+                .into_iter()
+                .map(|finding| Some(finding.into()))
+                .collect(),
         }
-        found
-            .into_iter()
-            .map(|finding| Some(finding.into()))
-            .collect()
     },
 };
 
@@ -347,7 +344,8 @@ pub(super) const FIREWALL: Rule = Rule {
             if !matches!(link.state, LinkState::Silent | LinkState::Rejected) {
                 return Some(Seen::Fine);
             }
-            if !works || !(link.neighbour? || link.state == LinkState::Rejected) {
+            let answers = link.state == LinkState::Rejected || link.neighbour?;
+            if !works || !answers {
                 return Some(Seen::Fine);
             }
             let (remote, there) = (link.remote?, link.there.as_deref()?);
@@ -360,21 +358,27 @@ pub(super) const FIREWALL: Rule = Rule {
                 "port {port} of {} {what} at {remote} ({there}) only: a firewall there",
                 case.name(Side::There)
             );
-            let rule = format!("inet filter input iifname \"{there}\" tcp dport {port} accept");
-            let finding = Finding::new(Severity::Bad, sentence)
+            let mut finding = Finding::new(Severity::Bad, sentence)
                 .likely()
                 .about((Side::Here, &*link.here))
                 .about((Side::There, there))
                 .proof(format!("connection {} → {there}", link.here), what, "connect(2)")
-                .proof(format!("neighbour {remote}"), "answers ARP", "ip neigh")
-                .advise(format!("Admit TCP port {port} on {there}, with the tool that manages the firewall there"))
-                .run(
+                .advise(format!("Admit TCP port {port} on {there}, with the tool that manages the firewall there"));
+            if link.neighbour == Some(true) {
+                finding = finding.proof(format!("neighbour {remote}"), "answers ARP", "ip neigh");
+            }
+            // In nft's own syntax a name is no word of a shell.
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if there.chars().all(is_plain) {
+                let rule = format!("inet filter input iifname \"{there}\" tcp dport {port} accept");
+                finding = finding.run(
                     Side::There,
                     format!("nft 'insert rule {rule} comment \"nicstripe-doctor\"'"),
                     Some(
                         "nft -a list chain inet filter input | awk '/nicstripe-doctor/ {print $NF}' | xargs -r -n1 nft delete rule inet filter input handle".into(),
                     ),
                 );
+            }
             Some(finding.into())
         };
         case.links.iter().map(seen).collect()

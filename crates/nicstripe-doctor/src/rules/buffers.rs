@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nicstripe_bench::{BenchLink, BenchReport, Flow, Limiter, LinkSummary, Run, TcpUse};
+use nicstripe_bench::{BenchLink, BenchReport, Flow, Limiter, LinkSummary, Phase, Run, TcpUse};
 use nicstripe_proto::BitRate;
 
 use super::addressing::each;
 use crate::{
-    case::{Case, Side, sides},
+    case::{Case, Machine, Side, sides},
     finding::{Finding, Severity},
     rule::{Needs, Rule, Seen},
 };
@@ -17,7 +17,7 @@ pub(super) const CUT: Rule = Rule {
     title: "Socket buffer silently cut",
     needs: Needs::Bench,
     reads: "size asked for, and size that getsockopt returns; `net.core.rmem_max` and `wmem_max`",
-    threshold: "less than twice the size asked for, which Linux grants",
+    threshold: "less than twice the size asked for, which Linux grants; bad if the buffer is the limit",
     source: "socket(7): the kernel doubles the size, and cuts it to the maximum without an error",
     meaning: "A program that asks for more than the maximum gets the maximum, and is not told. A window that never grows is the result.",
     story: "a, e: buffers had to be set by hand, and the system's maximum first",
@@ -43,7 +43,16 @@ pub(super) const CUT: Rule = Rule {
                 "asked for socket buffers of {asked} bytes, the system grants {}",
                 got / 2
             );
-            let mut finding = Finding::new(Severity::Note, sentence)
+            let is_limit = matches!(
+                report.summary.limiter,
+                Some(Limiter::Window | Limiter::ReceiveBuffer | Limiter::SendBuffer)
+            );
+            let severity = if is_limit {
+                Severity::Bad
+            } else {
+                Severity::Note
+            };
+            let mut finding = Finding::new(severity, sentence)
                 .proof("size asked for", format!("{asked} bytes"), "plan")
                 .proof("size granted", format!("{} bytes", got / 2), "getsockopt")
                 .advise("Ask for no size: the kernel then chooses; or raise the maximum");
@@ -91,7 +100,11 @@ fn ceiling(
     link: &BenchLink,
     summary: &LinkSummary,
 ) -> Option<Seen> {
-    if report.plan.socket_buffer_bytes.is_some() {
+    let is_unscaled = |(_, machine): (Side, &Machine)| {
+        machine.facts.setting("net.ipv4.tcp_window_scaling") == Some(0)
+    };
+    // Rules 20 and 34 explain these.
+    if report.plan.socket_buffer_bytes.is_some() || case.machines().any(is_unscaled) {
         return Some(Seen::Fine);
     }
     let rate = link
@@ -129,10 +142,9 @@ fn ceiling(
         };
         is_known = true;
         if max < needed {
-            let old = facts.settings[name]
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ");
+            let numbers = (0..3).map(|index| facts.setting_at(name, index));
+            let old: Option<Vec<String>> =
+                numbers.map(|number| Some(number?.to_string())).collect();
             low.push((side, name, defaults, max, old));
         }
     }
@@ -172,7 +184,7 @@ fn ceiling(
         .proof("rate that the window allows", most, "window ÷ round trip")
         .advise("Raise the maximum; the kernel uses it only as far as needed");
     for (side, name, defaults, max, old) in low {
-        let target = needed.next_power_of_two();
+        let target = needed.checked_next_power_of_two().unwrap_or(needed);
         finding = finding
             .proof(
                 format!("maximum of {name} on {}", case.name(side)),
@@ -182,7 +194,7 @@ fn ceiling(
             .run(
                 side,
                 format!("sysctl -w {name}='{defaults} {target}'"),
-                Some(format!("sysctl -w {name}='{old}'")),
+                old.map(|old| format!("sysctl -w {name}='{}'", old.join(" "))),
             );
     }
     Some(finding.into())
@@ -294,14 +306,16 @@ fn lost(link: &BenchLink, summary: &LinkSummary) -> Option<u64> {
     Some(expected.saturating_sub(summary.together?.median_bps))
 }
 
-/// Returns the ratio of the sums of two times over all loads of a link.
+/// Returns the ratio of the sums of two times over the loads of all links, which the limiter is of.
 fn part_of(
     report: &BenchReport,
     link: u32,
     of: impl Fn(&Run, &Flow, &TcpUse) -> Option<(u64, u64)>,
 ) -> Option<f64> {
     let (mut above, mut below) = (0_u64, 0_u64);
-    for run in &report.runs {
+    let is_whole = |run: &&Run| !matches!(run.phase, Phase::Idle | Phase::Solo | Phase::Pair);
+    let has_whole = report.runs.iter().any(|run| is_whole(&run));
+    for run in report.runs.iter().filter(|run| is_whole(run) || !has_whole) {
         for flow in run.flows.iter().filter(|flow| flow.link == link) {
             if let Some((part, whole)) = flow.tcp.as_ref().and_then(|tcp| of(run, flow, tcp)) {
                 above = above.saturating_add(part);
@@ -372,7 +386,7 @@ pub(super) const MEMORY: Rule = Rule {
     id: 36,
     title: "Kernel short of network memory",
     needs: Needs::Bench,
-    reads: "PruneCalled, TCPRcvCollapsed, TCPMemoryPressures and TCPBacklogDrop of /proc/net/netstat",
+    reads: "TCPMemoryPressures and TCPBacklogDrop of /proc/net/netstat",
     threshold: "memory pressure or backlog drops grow under load",
     source: "ip-sysctl.rst of Linux (tcp_mem)",
     meaning: "The kernel's limit for all TCP buffers was reached: it drops data that has arrived, and the sender sends it again.",

@@ -26,7 +26,10 @@ pub(super) const SHARED: Rule = Rule {
     judge: |case| {
         let report = case.bench.iter();
         each(report, |report| {
-            let scaling = report.summary.scaling?;
+            let scaling = report
+                .summary
+                .scaling
+                .filter(|scaling| scaling.is_finite())?;
             let limited = report.summary.limiter == Some(nicstripe_bench::Limiter::Cpu);
             if scaling >= GOOD_SCALING || limited || report.links.len() < 2 {
                 return Some(Seen::Fine);
@@ -74,7 +77,7 @@ pub(super) const SHARED: Rule = Rule {
 /// acknowledgements of the other direction take up to 3 %.
 const GOOD_SCALING: f64 = 0.95;
 /// Scaling below which it costs more than noise may.
-const BAD_SCALING: f64 = 0.85;
+pub(super) const BAD_SCALING: f64 = 0.85;
 
 pub(super) const PCIE: Rule = Rule {
     id: 5,

@@ -1,8 +1,8 @@
 //! Rules about what happens to frames on the cable.
 
-use nicstripe_bench::Direction;
+use nicstripe_bench::{BenchReport, Direction};
 
-use super::{addressing::each, listed};
+use super::{addressing::each, bus::BAD_SCALING, listed};
 use crate::{
     case::{Case, Place, Side, sides},
     finding::{Finding, Severity},
@@ -145,7 +145,7 @@ pub(super) const LOSS: Rule = Rule {
 };
 
 /// Loss that is told: 0.1 % less 3 σ of 240,000 packets.
-const SOME_LOSS: f64 = 0.0008;
+pub(super) const SOME_LOSS: f64 = 0.0008;
 /// Loss that costs a tenth of the rate or more.
 const MUCH_LOSS: f64 = 0.01;
 
@@ -230,7 +230,7 @@ pub(super) const EEE: Rule = Rule {
     lookalike: "EEE that is active without loss or jitter, as on most machines",
     silences: &[16, 38],
     judge: |case| {
-        each(case.measured(), |(_, link, summary)| {
+        each(case.measured(), |(report, link, _)| {
             let ends = [
                 (Side::Here, &link.ends.client.name),
                 (Side::There, &link.ends.daemon.name),
@@ -253,18 +253,7 @@ pub(super) const EEE: Rule = Rule {
             let jitter = link
                 .rtt_idle
                 .is_some_and(|trips| trips.p99_us > JITTER * trips.p50_us);
-            let sent = case
-                .bench
-                .iter()
-                .flat_map(|report| &report.runs)
-                .flat_map(|run| &run.flows);
-            let sent: u64 = sent
-                .filter(|flow| flow.link == link.id)
-                .filter_map(|flow| flow.tcp?.sent_bytes)
-                .fold(0, u64::saturating_add);
-            let lost = summary
-                .retransmitted_bytes
-                .is_some_and(|again| again as f64 > SOME_LOSS * sent as f64);
+            let lost = loss(report, link.id).is_some_and(|lost| lost >= SOME_LOSS);
             if active.is_empty() || !(jitter || lost) {
                 return Some(Seen::Fine);
             }
@@ -311,7 +300,7 @@ pub(super) const PAUSE: Rule = Rule {
     title: "Pause frames",
     needs: Needs::Bench,
     reads: "pause frames received by the card (ethtool statistics)",
-    threshold: "grow under load, and all links together are below 95 % of the sum of each alone",
+    threshold: "grow under load, and all links together are below 95 % of the sum of each alone; bad below 85 %",
     source: "IEEE 802.3x: a pause frame stops the whole port, not one connection",
     meaning: "The switch asked the card to stop, because one of its other ports is full. One slow port behind a switch thus slows all cables through it.",
     story: "",
@@ -326,13 +315,17 @@ pub(super) const PAUSE: Rule = Rule {
             if grown == 0 || scaling.is_none_or(|scaling| scaling >= 0.95) {
                 return Some(Seen::Fine);
             }
+            let severity = match scaling {
+                Some(scaling) if scaling < BAD_SCALING => Severity::Bad,
+                _ => Severity::Warning,
+            };
             let sentence = format!(
                 "the switch asked {} to stop {grown} times during the bench",
                 place.label(case)
             );
             let name = place.word();
             Some(
-            Finding::new(Severity::Warning, sentence)
+            Finding::new(severity, sentence)
                 .likely()
                 .about(&place)
                 .proof("pause frames received", format!("+{grown}"), "ethtool -I -a")
@@ -421,3 +414,21 @@ const APART: f64 = 5.0;
 const VARIES: f64 = 0.25;
 /// Round trips from which on a deviation is believed.
 const ENOUGH: u64 = 20;
+
+/// Returns the bytes that TCP sent again on a link as a part of all it sent, in the worse direction.
+pub(super) fn loss(report: &BenchReport, link: u32) -> Option<f64> {
+    let of = |way| {
+        let flows = report.runs.iter().flat_map(|run| &run.flows);
+        let counted = flows.filter(|flow| flow.link == link && flow.way == way);
+        let counted = counted.filter_map(|flow| {
+            let tcp = flow.tcp?;
+            Some((tcp.retransmitted_bytes?, tcp.sent_bytes?))
+        });
+        let (again, sent) = counted.fold((0, 0), |(a, b): (u64, u64), (c, d)| {
+            (a.saturating_add(c), b.saturating_add(d))
+        });
+        (sent > 0).then(|| again as f64 / sent as f64)
+    };
+    let ways = [Direction::ToDaemon, Direction::ToClient];
+    ways.into_iter().filter_map(of).max_by(f64::total_cmp)
+}

@@ -5,7 +5,7 @@ use nicstripe_bench::SweepKind;
 use super::{addressing::each, line, listed};
 use crate::{
     case::{Case, LinkFacts, Place, Side},
-    finding::{Finding, Severity},
+    finding::{Finding, Severity, word},
     rule::{Needs, Rule, Seen},
 };
 
@@ -35,15 +35,15 @@ fn slow_link(case: &Case, place: &Place<'_>) -> Option<Seen> {
             .find(|(_, here, there)| [here, there].iter().any(|end| is_same(end, place)))?;
         best(there.interface.modes.as_ref()?.supported.as_deref()?)
     };
-    let (other, known) = match partner.filter(|modes| !modes.is_empty()) {
-        Some(modes) => (best(modes), true),
-        None => (at_peer(), true),
+    let other = match partner.filter(|modes| !modes.is_empty()) {
+        Some(modes) => best(modes),
+        None => at_peer(),
     };
     let name = place.label(case);
     let common = other.map_or(own, |other| own.min(other));
     let is_fallback = speed <= FAST_ETHERNET && own > FAST_ETHERNET;
     let finding = match other {
-        Some(_) if known && speed < common => Finding::new(
+        Some(_) if speed < common => Finding::new(
             Severity::Bad,
             format!("{name} runs at {}, both ends can do {common}", line(speed)),
         )
@@ -62,7 +62,6 @@ fn slow_link(case: &Case, place: &Place<'_>) -> Option<Seen> {
         )
         .likely()
         .advise("Change the cable, then the port at the other end"),
-        None if partner.is_none() && !is_fallback => return Some(Seen::Fine),
         _ => return Some(Seen::Fine),
     };
     let mut finding = finding
@@ -81,21 +80,7 @@ fn slow_link(case: &Case, place: &Place<'_>) -> Option<Seen> {
             "ethtool (partner)",
         );
     }
-    let forced = modes.is_some_and(|modes| modes.autoneg == Some(false));
-    if forced {
-        let name = place.word();
-        let duplex = place.interface.duplex.as_deref().unwrap_or("full");
-        finding = finding
-            .run(
-                place.side,
-                format!("ethtool -s {name} autoneg on"),
-                Some(format!(
-                    "ethtool -s {name} autoneg off speed {speed} duplex {duplex}"
-                )),
-            )
-            .advise("Let the card negotiate");
-    }
-    Some(finding.into())
+    Some(negotiate(finding, place).into())
 }
 
 fn is_same(one: &Place<'_>, other: &Place<'_>) -> bool {
@@ -158,7 +143,6 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
         .speed_mbps
         .map_or_else(String::new, |speed| format!(" at {}", line(speed)));
     let sentence = format!("{} runs at half duplex{speed}{why}", place.label(case));
-    let name = place.word();
     let mut finding = Finding::new(Severity::Bad, sentence).about(place).proof(
         format!("duplex mode of {}", interface.name),
         "half",
@@ -176,18 +160,26 @@ fn half_duplex(case: &Case, place: &Place<'_>) -> Option<Seen> {
             "ethtool (partner)",
         );
     }
-    finding = finding.advise("Let both ends negotiate");
-    if modes.is_some_and(|modes| modes.autoneg == Some(false)) {
-        let speed = interface.speed_mbps.unwrap_or(FAST_ETHERNET);
-        finding = finding.run(
-            place.side,
-            format!("ethtool -s {name} autoneg on"),
-            Some(format!(
-                "ethtool -s {name} autoneg off speed {speed} duplex half"
-            )),
-        );
+    let finding = finding.advise("Let both ends negotiate");
+    Some(negotiate(finding, place).into())
+}
+
+/// Adds the command that lets a card with a fixed mode negotiate, and the one that fixes it again.
+fn negotiate(finding: Finding, place: &Place<'_>) -> Finding {
+    let modes = place.interface.modes.as_ref();
+    if modes.is_none_or(|modes| modes.autoneg != Some(false)) {
+        return finding;
     }
-    Some(finding.into())
+    let name = place.word();
+    let known = place
+        .interface
+        .speed_mbps
+        .zip(place.interface.duplex.as_deref());
+    let undo = known.map(|(speed, duplex)| {
+        let duplex = word(duplex);
+        format!("ethtool -s {name} autoneg off speed {speed} duplex {duplex}")
+    });
+    finding.run(place.side, format!("ethtool -s {name} autoneg on"), undo)
 }
 
 /// Returns true if the interface is the end of a link whose other end has another duplex mode.
@@ -229,19 +221,7 @@ fn mismatch(case: &Case, here: &Place<'_>, there: &Place<'_>) -> Option<Seen> {
         )
         .advise("Let both ends negotiate: one end with a fixed mode is enough to cause this");
     for place in [here, there] {
-        let modes = place.interface.modes.as_ref();
-        if modes.is_some_and(|modes| modes.autoneg == Some(false)) {
-            let name = place.word();
-            let speed = place.interface.speed_mbps.unwrap_or(FAST_ETHERNET);
-            let duplex = place.interface.duplex.as_deref().unwrap_or("full");
-            finding = finding.run(
-                place.side,
-                format!("ethtool -s {name} autoneg on"),
-                Some(format!(
-                    "ethtool -s {name} autoneg off speed {speed} duplex {duplex}"
-                )),
-            );
-        }
+        finding = negotiate(finding, place);
     }
     Some(finding.into())
 }
@@ -418,7 +398,7 @@ pub(super) const BOND: Rule = Rule {
                         hash.map(|hash| {
                             format!(
                                 "ip link set dev {name} type bond xmit_hash_policy {}",
-                                hash.split(' ').next().unwrap_or(hash)
+                                word(hash.split(' ').next().unwrap_or(hash))
                             )
                         }),
                     );
@@ -473,7 +453,7 @@ pub(super) const JUMBO: Rule = Rule {
     id: 39,
     title: "Worth of jumbo frames",
     needs: Needs::Bench,
-    reads: "processor time per Gbit and goodput at MTU 1500 and at 9000 (`bench --mtu-sweep`)",
+    reads: "processor time per Gbit and goodput at MTU 1500 and at 9000 (`bench --sweep mtu`)",
     threshold: "less than 10 % of processor time saved: not worth it",
     source: "measured by the sweep; headers take 5.8 % at 1500 and 1.0 % at 9000 (nicstripe-proto::theory)",
     meaning: "Larger packets are fewer packets: less work for each byte, and 5 % less header. Both ends and every device between must agree.",
@@ -481,6 +461,10 @@ pub(super) const JUMBO: Rule = Rule {
     lookalike: "a link that is already at 9000",
     silences: &[],
     judge: |case| {
+        let is_large = |place: Place<'_>| place.interface.mtu.is_some_and(|mtu| mtu >= 9000);
+        if case.pairs().any(|(_, here, _)| is_large(here)) {
+            return std::iter::once(Some(Seen::Fine)).collect();
+        }
         let sweeps = case.bench.iter().flat_map(|report| &report.sweeps);
         each(
             sweeps.filter(|sweep| sweep.kind == SweepKind::Mtu),

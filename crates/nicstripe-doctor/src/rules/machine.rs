@@ -1,6 +1,11 @@
 //! Rules about disks, drivers and the two machines as a whole.
 
-use super::addressing::each;
+use nicstripe_bench::LinkSummary;
+
+use super::{
+    addressing::each,
+    cable::{SOME_LOSS, loss},
+};
 use crate::{
     case::{Side, sides},
     finding::{Finding, Severity},
@@ -17,7 +22,7 @@ pub(super) const DISK: Rule = Rule {
     meaning: "The cables carry more than the disk takes. More cables will not help.",
     story: "a: from 30 to 63 MB/s when both ends were RAM disks",
     lookalike: "a disk that is faster than the network",
-    silences: &[22, 23],
+    silences: &[],
     judge: |case| {
         each(case.bench.iter(), |report| {
             let Some(disk) = &report.disk else {
@@ -83,13 +88,18 @@ pub(super) const DRIVER: Rule = Rule {
     lookalike: "the same card without a symptom",
     silences: &[],
     judge: |case| {
-        each(case.measured(), |(_, link, summary)| {
+        each(case.measured(), |(report, link, summary)| {
             let ends = [
                 (Side::Here, &link.ends.client),
                 (Side::There, &link.ends.daemon),
             ];
-            let is_slow = summary.efficiency? < 0.9;
-            if !is_slow {
+            let lost = loss(report, link.id);
+            let is_lossy = lost.is_some_and(|lost| lost >= SOME_LOSS);
+            let is_slow = summary.efficiency.is_some_and(|part| part < SLOW);
+            if lost.is_none() && summary.efficiency.is_none() {
+                return None;
+            }
+            if !is_lossy && !is_slow {
                 return Some(Seen::Fine);
             }
             for (side, end) in ends {
@@ -116,11 +126,7 @@ pub(super) const DRIVER: Rule = Rule {
                             .possible()
                             .about(&place)
                             .proof("driver", trouble.driver, "ethtool -i")
-                            .proof(
-                                "efficiency of the link",
-                                format!("{:.0} %", summary.efficiency? * 100.0),
-                                "bench",
-                            )
+                            .proof("symptom", symptom(summary, lost), "bench")
                             .advise(trouble.advice)
                             .into(),
                     );
@@ -130,6 +136,18 @@ pub(super) const DRIVER: Rule = Rule {
         })
     },
 };
+
+/// Efficiency of a link below which it shows a symptom.
+const SLOW: f64 = 0.9;
+
+fn symptom(summary: &LinkSummary, lost: Option<f64>) -> String {
+    let efficiency = summary
+        .efficiency
+        .map(|part| format!("{:.0} % of theory", part * 100.0));
+    let lost = lost.map(|lost| format!("{:.2} % sent again", lost * 100.0));
+    let all: Vec<String> = efficiency.into_iter().chain(lost).collect();
+    all.join(", ")
+}
 
 struct Trouble {
     driver: &'static str,

@@ -5,7 +5,7 @@ use nicstripe_bench::{CpuUse, Ends, Limiter, Phase};
 use super::{addressing::each, listed};
 use crate::{
     case::{Case, Machine, Place, Side},
-    finding::{Finding, Severity},
+    finding::{Finding, Severity, word},
     rule::{Needs, Rule, Seen},
 };
 
@@ -217,7 +217,7 @@ pub(super) const INTERRUPTS: Rule = Rule {
     id: 28,
     title: "All interrupts on one core",
     needs: Needs::Bench,
-    reads: "/proc/interrupts before and after the load, `rps_cpus`, irqbalance",
+    reads: "/proc/interrupts before and after the load, `rps_cpus`",
     threshold: "more than 80 % of the cards' interrupts on one of several cores, and a full core (rule 7)",
     source: "Documentation/networking/scaling.rst of Linux",
     meaning: "The cards ask one core only to handle their packets. The others idle while it is full.",
@@ -227,6 +227,10 @@ pub(super) const INTERRUPTS: Rule = Rule {
     judge: |case| {
         each(case.machines(), |(side, machine)| {
             let report = case.bench.as_ref()?;
+            let mut cards = case.live_cards().filter(|place| place.side == side);
+            if cards.any(|place| place.interface.rps == Some(true)) {
+                return Some(Seen::Fine);
+            }
             let counts = interrupts_under_load(machine)?;
             let total = counts
                 .iter()
@@ -281,7 +285,7 @@ fn spread(finding: Finding, place: &Place<'_>, position: usize, cores: usize) ->
         interrupt
             .affinity
             .as_ref()
-            .map(|old| format!("echo {old} > {path}")),
+            .map(|old| format!("echo {} > {path}", word(old))),
     )
 }
 

@@ -32,10 +32,10 @@ pub(super) const RING: Rule = Rule {
             let name = place.label(case);
             let grown = known
                 .iter()
-                .filter_map(|(name, _)| place.growth(name))
-                .max();
+                .filter_map(|(name, _)| Some((*name, place.growth(name)?)))
+                .max_by_key(|(_, count)| *count);
             let finding = match grown {
-            Some(grown @ 1..) => Finding::new(Severity::Bad, format!("{name} dropped {grown} frames during the bench: its receive ring was full"))
+            Some((counter, grown @ 1..)) => Finding::new(Severity::Bad, format!("{name} dropped {grown} frames during the bench: its receive ring was full"))
                 .proof(counter, format!("+{grown}"), "/sys/class/net"),
             _ if is_frequent(total, frames) => Finding::new(Severity::Warning, format!("{name} has dropped {total} frames since the start: its receive ring was full"))
                 .likely()
@@ -204,7 +204,8 @@ pub(super) const SEND_QUEUE: Rule = Rule {
                 .dropped?
                 .checked_sub(place.interface.qdisc.as_ref()?.dropped?)?;
             let sent = place.growth("tx_packets")?;
-            if grown == 0 || grown < sent / 10_000 {
+            let is_shaper = place.interface.qdisc.as_ref()?.limit_bps.is_some();
+            if grown.saturating_mul(10_000) < sent || grown == 0 || is_shaper {
                 return Some(Seen::Fine);
             }
             let kind = &*place.interface.qdisc.as_ref()?.kind;

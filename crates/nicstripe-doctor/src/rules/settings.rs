@@ -70,7 +70,7 @@ pub(super) const TCP_FEATURES: Rule = Rule {
     meaning: "Without window scaling at most 64 KiB are on the way. Without selective acknowledgements one loss resends much. Timestamps measure the round trip.",
     story: "e: FreeBSD's rfc1323 had to be switched on before the window could grow",
     lookalike: "the defaults, which are on",
-    silences: &[21, 22],
+    silences: &[22],
     judge: |case| {
         let features = [
             (
