@@ -263,7 +263,7 @@ pub(super) const CROSSED: Rule = Rule {
     title: "Cables crossed, or to another machine",
     needs: Needs::Links,
     reads: "interface of the peer at which each connection arrives, and its addresses; key of the machine that answers",
-    threshold: "a connection in a subnet with one card at each end arrives at another card (bad); a link by IPv6 ends at another card than the one of its IPv4 subnet (warning); or another machine answers (bad)",
+    threshold: "a connection in a subnet with one card at each end arrives at another card (bad); a working link ends at another card than the one in its IPv4 subnet (warning); or another machine answers (bad)",
     source: "the peer names the arrival interface in the authenticated handshake",
     meaning: "The addresses say that two cards are joined, but the cable leads elsewhere. Packets for one address then travel by another cable, or reach another machine.",
     story: "",
@@ -335,7 +335,7 @@ fn elsewhere(case: &Case, link: &LinkFacts) -> Option<Finding> {
         .find(|one| is_in(one))?;
     let (from, to) = (here.label(case), there.label(case));
     let sentence = format!(
-        "{from} is plugged into {to}, but shares its subnet with {}: IPv4 does not pass",
+        "{from} is plugged into {to}, but its addresses are for {}: other programs do not pass",
         meant.name
     );
     Some(
