@@ -21,6 +21,8 @@ mod discovery;
 #[cfg(target_os = "linux")]
 mod disks;
 #[cfg(target_os = "linux")]
+mod doctor;
+#[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
 mod faults;
@@ -88,7 +90,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         trial::{Group, length, none},
     };
 
-    let groups: [Group; 35] = [
+    let groups: [Group; 38] = [
         (start::TESTS, none),
         (striping::TESTS, none),
         (links::TESTS, none),
@@ -110,6 +112,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (trees::TESTS, none),
         (tunnels::TESTS, none),
         (unreached::TESTS, none),
+        (doctor::TESTS, none),
         (contacts::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (choices::TESTS_WITH_IP, hosts::obstacle_to_ip),
         (disks::TESTS, disks::obstacle),
@@ -120,6 +123,8 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         (ssh::TESTS, nicstripe_testkit::Sshd::obstacle),
         (first_contact::TESTS, nicstripe_testkit::Sshd::obstacle),
         (stalls::TESTS, stalls::obstacle),
+        (doctor::TESTS_WITH_A_QUOTA, doctor::obstacle_to_quotas),
+        (doctor::TESTS_WITH_STRACE, doctor::obstacle_to_strace),
         (losses::LONG_TESTS, length),
         (faults::LONG_TESTS, length),
         (backups::LONG_TESTS, length),

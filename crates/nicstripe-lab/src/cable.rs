@@ -76,6 +76,7 @@ pub(crate) fn build(nets: &mut Nets, link: usize) -> Result<(), LabError> {
         }
         shape(net, &near, spec)?;
         net.set_up(&near, true)?;
+        shape_port(&mut nets.cables, &far, spec)?;
         if !spec.is_delayed() {
             let join = format_args!("put {} into {}", far.name, bridge.name);
             nets.cables
@@ -183,7 +184,8 @@ pub(crate) fn await_end(
 /// Removes all faults from the frames that this link delivers to the host `destination`.
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
-    unqueue(&mut nets.cables, &end)?;
+    let spec = nets.check(link)?;
+    shape_port(&mut nets.cables, &end, spec)?;
     // Keep the hooks, because a bus may use them.
     [Slot::Loss, Slot::Corruption, Slot::Tcp, Slot::Udp]
         .into_iter()
@@ -202,6 +204,17 @@ pub(crate) fn shape(net: &mut Net, end: &End, spec: LinkSpec) -> Result<(), LabE
             format_args!("put a queue on {}", end.name),
         ),
         Queue::None => unqueue(net, end),
+    }
+}
+
+/// Gives the middle's port `end` its own queue, which shapes if the spec says so.
+pub(crate) fn shape_port(cables: &mut Net, end: &End, spec: LinkSpec) -> Result<(), LabError> {
+    match spec.middle_shaping() {
+        Some(shaping) => cables.queue(
+            |handle| qdisc::tbf(end.index, handle, shaping),
+            format_args!("shape {}", end.name),
+        ),
+        None => unqueue(cables, end),
     }
 }
 

@@ -299,6 +299,9 @@ impl Lab {
         spec.check(link)?;
         for host in spec.hosts() {
             cable::shape(nets.host(host), &host_end(host, link), spec)?;
+            if spec.is_shaped_in_the_middle {
+                cable::shape_port(&mut nets.cables, &cable_end(host, link), spec)?;
+            }
         }
         nets.links[link] = spec;
         Ok(())

@@ -32,7 +32,7 @@
 //!   (The alternative, a tc redirect, needs `act_mirred` and a classifier, which small kernels
 //!   lack, and has no higher throughput.)
 //! - Each host shapes its own egress with tbf, at the rate at which full frames move as on a cable:
-//!   see [`LinkSpec`].
+//!   see [`LinkSpec`]. [`LinkSpec::shaped_in_the_middle`] hides the shaper from the hosts.
 //! - Link-local IPv6 addresses are usable at once: duplicate address detection is off.
 //! - Each cable is a separate subnet. The hosts' kernel settings are Debian's, independent of this
 //!   machine: cubic, `tcp_rmem` 4096 131072 6291456, `tcp_wmem` 4096 16384 4194304, `rp_filter` 0,
@@ -48,7 +48,7 @@
 //! | strict `rp_filter`, other ARP settings | [`LabBuilder::sysctl`], [`Lab::set_sysctl`] |
 //! | silently dropped jumbo frames | [`LinkSpec::with_middle_mtu`] |
 //! | a cable plugged in later | [`LinkSpec::unplugged`], [`Lab::heal`] |
-//! | address and interface changes | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
+//! | address and interface changes | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`], [`Lab::set_mtu`] |
 //! | random frame loss | [`Lab::lose`] |
 //! | a firewall that drops traffic to a port | [`Lab::block`] |
 //! | bit errors that TCP does not detect | [`Lab::corrupt`], [`Lab::corrupted`] |

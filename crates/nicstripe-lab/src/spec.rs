@@ -34,6 +34,7 @@ pub const MAX_LINKS_IN_ONE_SUBNET: usize = 10;
 /// | IPv4 addresses | one on each host | or none: [`bare`](Self::bare) |
 /// | hosts | both | or one: [`only_on`](Self::only_on) |
 /// | delay, each way | none | up to one second |
+/// | place of the shaper | the sending host | or the middle: [`shaped_in_the_middle`](Self::shaped_in_the_middle) |
 /// | initial state | plugged in | or not: [`unplugged`](Self::unplugged) |
 ///
 /// [`LabBuilder::build`](crate::LabBuilder::build) checks the bounds.
@@ -47,6 +48,8 @@ pub struct LinkSpec {
     pub(crate) is_bare: bool,
     /// True if the cable is unplugged when the lab is built.
     pub(crate) starts_unplugged: bool,
+    /// True if the middle shapes the frames, false if the sending host does.
+    pub(crate) is_shaped_in_the_middle: bool,
     delay: Duration,
 }
 
@@ -60,6 +63,7 @@ impl LinkSpec {
             only_on: None,
             is_bare: false,
             starts_unplugged: false,
+            is_shaped_in_the_middle: false,
             delay: Duration::ZERO,
         }
     }
@@ -123,6 +127,18 @@ impl LinkSpec {
     pub fn only_on(self, host: Host) -> Self {
         Self {
             only_on: Some(host),
+            ..self
+        }
+    }
+
+    /// Shapes the frames in the middle of the cable, so that the hosts see no shaper. The sender
+    /// then learns the rate only by the delay of its packets: the queue is longer than the window
+    /// of the hosts' connections, so nothing is lost.
+    ///
+    /// On [one subnet](crate::LabBuilder::one_subnet) the receiving interface's port shapes.
+    pub fn shaped_in_the_middle(self) -> Self {
+        Self {
+            is_shaped_in_the_middle: true,
             ..self
         }
     }
@@ -229,13 +245,23 @@ impl LinkSpec {
         }
     }
 
+    /// Returns the egress queue of a host's interface.
     pub(crate) fn queue(self) -> Queue {
-        match self.shaping() {
+        match self.shaping().filter(|_| !self.is_shaped_in_the_middle) {
             Some(shaping) => Queue::Shaped(shaping),
             // Without a queue, veth would report the middle port's drop to the sender.
             None if self.has_narrow_middle() => Queue::Plain,
             None => Queue::None,
         }
+    }
+
+    /// Returns the tbf parameters of the middle's ports; `None` if they do not shape.
+    pub(crate) fn middle_shaping(self) -> Option<Shaping> {
+        let shaping = self.shaping().filter(|_| self.is_shaped_in_the_middle)?;
+        Some(Shaping {
+            queue_bytes: shaping.queue_bytes.max(MIDDLE_QUEUE),
+            ..shaping
+        })
     }
 
     /// Returns the tbf parameters of this cable; `None` if unshaped.
@@ -290,6 +316,10 @@ const MAX_DELAY: Duration = Duration::from_secs(1);
 const UNSHAPED_BYTES_PER_SECOND: u64 = 1_250_000_000;
 /// Maximum number of bytes that a relay holds in one direction of a cable.
 const MAX_ROOM: usize = 256 << 20;
+
+/// Minimum queue of a middle port that shapes, in bytes: more than eight connections have in flight
+/// with the hosts' `tcp_wmem`.
+const MIDDLE_QUEUE: u32 = 64 << 20;
 
 /// Length of a VLAN tag in bytes, by which a frame may exceed a port's MTU; smaller than any valid
 /// MTU.
@@ -373,6 +403,17 @@ mod tests {
             "link 1: mtu of 65536 bytes is outside 1280 to 65535"
         );
         LinkSpec::unshaped().with_mtu(65535).check(0).unwrap();
+    }
+
+    #[test]
+    fn a_cable_is_shaped_at_its_hosts_or_in_its_middle() {
+        let at_hosts = LinkSpec::gigabit();
+        assert_eq!(at_hosts.middle_shaping(), None);
+        let between = at_hosts.shaped_in_the_middle();
+        assert_eq!(between.queue(), Queue::None);
+        let shaping = between.middle_shaping().unwrap();
+        assert_eq!(shaping.bytes_per_second, 123_049_414);
+        assert_eq!(shaping.queue_bytes, MIDDLE_QUEUE);
     }
 
     #[test]

@@ -259,8 +259,8 @@ pub(super) const CROSSED: Rule = Rule {
     id: 12,
     title: "Cables crossed, or to another machine",
     needs: Needs::Links,
-    reads: "interface of the peer at which each connection arrives; key of the machine that answers",
-    threshold: "a connection in a subnet with one card at each end arrives at another card; or another machine answers",
+    reads: "interface of the peer at which each connection arrives, and its addresses; key of the machine that answers",
+    threshold: "a connection in a subnet with one card at each end arrives at another card (bad); a working link ends at another card than the one in its IPv4 subnet (warning); or another machine answers (bad)",
     source: "the peer names the arrival interface in the authenticated handshake",
     meaning: "The addresses say that two cards are joined, but the cable leads elsewhere. Packets for one address then travel by another cable, or reach another machine.",
     story: "",
@@ -303,6 +303,7 @@ pub(super) const CROSSED: Rule = Rule {
                         .advise("Follow the cable, or correct the address")
                 }
                 LinkState::Untried => return None,
+                LinkState::Verified => return Some(elsewhere(case, link).into()),
                 _ => return Some(Seen::Fine),
             };
             Some(finding.into())
@@ -310,6 +311,51 @@ pub(super) const CROSSED: Rule = Rule {
         case.links.iter().map(seen).collect()
     },
 };
+
+/// Returns the finding about a link that works, if the IPv4 addresses say that its cable leads to
+/// another card of the peer.
+fn elsewhere(case: &Case, link: &LinkFacts) -> Option<Finding> {
+    let here = case.place(Side::Here, &link.here)?;
+    let there = case.place(Side::There, link.there.as_deref()?)?;
+    let ours = ipv4_subnets(here.interface);
+    let is_in = |other: &InterfaceFacts| {
+        let theirs = ipv4_subnets(other);
+        theirs.iter().any(|subnet| ours.contains(subnet))
+    };
+    // Without an address of its own, the card is no part of any plan.
+    if is_in(there.interface) || ipv4_subnets(there.interface).is_empty() || is_shared(case, link) {
+        return None;
+    }
+    let cards = there.machine.facts.interfaces.iter();
+    let meant = cards
+        .filter(|one| has_own_cable(one))
+        .find(|one| is_in(one))?;
+    let (from, to) = (here.label(case), there.label(case));
+    let sentence = format!(
+        "{from} is plugged into {to}, but its addresses are for {}: other programs do not pass",
+        meant.name
+    );
+    Some(
+        Finding::new(Severity::Warning, sentence)
+            .about(&here)
+            .about(&there)
+            .proof(format!("subnets of {from}"), listed(&ours), "ip address")
+            .proof(
+                format!("subnets of {to}"),
+                listed(&ipv4_subnets(there.interface)),
+                "ip address",
+            )
+            .advise("Swap the two cables at one end, or exchange the addresses"),
+    )
+}
+
+fn ipv4_subnets(interface: &InterfaceFacts) -> Vec<String> {
+    let addresses = interface.addresses.iter();
+    addresses
+        .filter(|address| address.ip.is_ipv4())
+        .filter_map(|address| address.subnet())
+        .collect()
+}
 
 /// Returns true if several cards of one end are in the subnet of the link.
 fn is_shared(case: &Case, link: &LinkFacts) -> bool {

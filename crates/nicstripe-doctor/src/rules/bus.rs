@@ -75,7 +75,7 @@ pub(super) const SHARED: Rule = Rule {
 
 /// Scaling below which a shared bottleneck is noted: repeats on shaped links agree within 1 %, and
 /// acknowledgements of the other direction take up to 3 %.
-const GOOD_SCALING: f64 = 0.95;
+pub(super) const GOOD_SCALING: f64 = 0.95;
 /// Scaling below which it costs more than noise may.
 pub(super) const BAD_SCALING: f64 = 0.85;
 

@@ -1,6 +1,6 @@
 //! Rules about processors and the work that packets cost them.
 
-use nicstripe_bench::{CpuUse, Ends, Limiter, Phase};
+use nicstripe_bench::{BenchReport, CpuUse, Ends, Limiter, Phase, Run};
 
 use super::{addressing::each, listed};
 use crate::{
@@ -14,19 +14,18 @@ pub(super) const FULL_CORE: Rule = Rule {
     title: "One processor core full",
     needs: Needs::Bench,
     reads: "busiest core under load (/proc/stat), at both ends",
-    threshold: "busy for 90 % of the time or more, while the links carry less than 97 % of theory",
+    threshold: "busy for 90 % of the time or more, while the links carry less than 97 % of theory; without a theory, nicstripe itself must use 0.7 cores",
     source: "limiter of nicstripe-bench; Documentation/networking/scaling.rst of Linux",
     meaning: "All packets of a card's queue are handled by one core. If that core is full, the cable waits, however many cores idle.",
     story: "a, c, d: processors were the limit of gigabit cards; a rule of thumb was 1 MHz for each Mbit/s",
-    lookalike: "full cables with a busy core; a control group's quota (rule 41)",
-    silences: &[4, 22, 23],
+    lookalike: "full cables with a busy core; cables of unknown rate while other programs use the core; a control group's quota (rule 41)",
+    silences: &[4, 22, 23, 35],
     judge: |case| {
         let report = case.bench.as_ref();
         each([Side::Here, Side::There].into_iter(), |side| {
             let report = report?;
-            let worst = worst_core(report.runs.iter().map(|run| &run.cpu), side)?;
-            let is_limit = report.summary.limiter == Some(Limiter::Cpu);
-            if worst < FULL || !is_limit || is_throttled(case, side) {
+            let worst = worst_core(report, side)?;
+            if !is_core_full(report, side) || is_throttled(case, side) {
                 return Some(Seen::Fine);
             }
             let sentence = format!(
@@ -49,10 +48,28 @@ pub(super) const FULL_CORE: Rule = Rule {
     },
 };
 
-/// Returns the median of the busiest core's load in percent, over the loads of all links.
-fn worst_core<'a>(runs: impl Iterator<Item = &'a Ends<Option<CpuUse>>>, side: Side) -> Option<f64> {
+/// Returns true if a full core of this side is what limits the links.
+///
+/// If the rate of the cables is unknown, they may be full as well. Then the core must be full of
+/// this bench.
+fn is_core_full(report: &BenchReport, side: Side) -> bool {
+    let is_full = worst_core(report, side).is_some_and(|worst| worst >= FULL);
+    let uses_it = |run: &Run| {
+        of(&run.cpu, side).is_some_and(|cpu| cpu.process_us as f64 >= OWN * run.window_us as f64)
+    };
+    let is_ours = || report.runs.iter().any(uses_it);
+    let is_limit = report.summary.limiter == Some(Limiter::Cpu);
+    is_full && is_limit && (report.summary.theory_bps.is_some() || is_ours())
+}
+
+/// Returns the median of the busiest core's load in percent, over the loads of all links, which the
+/// limiter is of; without those, over all loads.
+fn worst_core(report: &BenchReport, side: Side) -> Option<f64> {
+    let is_whole = |run: &&Run| matches!(run.phase, Phase::Together | Phase::Reverse | Phase::Both);
+    let has_whole = report.runs.iter().any(|run| is_whole(&run));
+    let runs = report.runs.iter().filter(|run| is_whole(run) || !has_whole);
     let mut loads: Vec<f64> = runs
-        .filter_map(|cpu| of(cpu, side)?.worst_core_pct)
+        .filter_map(|run| of(&run.cpu, side)?.worst_core_pct)
         .collect();
     loads.sort_by(f64::total_cmp);
     loads.get(loads.len() / 2).copied()
@@ -67,12 +84,15 @@ fn of(cpu: &Ends<Option<CpuUse>>, side: Side) -> Option<CpuUse> {
 
 /// Load of a core that counts as full, in percent.
 const FULL: f64 = 90.0;
+/// Cores that the process itself uses when its own work fills one; the limiter of nicstripe-bench
+/// has the same.
+const OWN: f64 = 0.7;
 
 /// Returns true if a quota stopped the bench for more than 5 % of the time.
 fn is_throttled(case: &Case, side: Side) -> bool {
     let runs = case.bench.iter().flat_map(|report| &report.runs);
     let loaded = runs.filter(|run| run.phase != Phase::Idle);
-    let throttled = |run: &nicstripe_bench::Run| {
+    let throttled = |run: &Run| {
         let stopped = of(&run.cpu, side)?.throttled_us?;
         Some(stopped as f64 > THROTTLED * run.window_us as f64)
     };
@@ -92,7 +112,7 @@ pub(super) const QUOTA: Rule = Rule {
     meaning: "A container or service may use only a part of the processors, and the kernel stops it for the rest of each period. Settings that a container does not show are unknown, not bad.",
     story: "",
     lookalike: "a quota that was never reached",
-    silences: &[4, 7, 22, 23],
+    silences: &[4, 7, 22, 23, 35],
     judge: |case| {
         each(case.machines(), |(side, machine)| {
             let facts = &machine.facts;
@@ -240,12 +260,9 @@ pub(super) const INTERRUPTS: Rule = Rule {
                 .copied()
                 .enumerate()
                 .max_by_key(|(_, count)| *count)?;
-            let is_full = worst_core(report.runs.iter().map(|run| &run.cpu), side)
-                .is_some_and(|worst| worst >= FULL)
-                && report.summary.limiter == Some(Limiter::Cpu);
             let one_sided =
                 total > 1000 && most as f64 > ONE_SIDED * total as f64 && counts.len() > 1;
-            if !is_full || !one_sided {
+            if !is_core_full(report, side) || !one_sided {
                 return Some(Seen::Fine);
             }
             let sentence = format!(

@@ -92,6 +92,10 @@ pub(crate) fn set_up(index: u32, up: bool) -> Request {
     Request::new(libc::RTM_SETLINK, &header_up(index, up))
 }
 
+pub(crate) fn set_mtu(index: u32, mtu: u32) -> Request {
+    Request::new(libc::RTM_SETLINK, &header(index)).attribute(libc::IFLA_MTU, &mtu.to_ne_bytes())
+}
+
 /// Returns the request that makes an interface send each packet as a separate frame, so that no
 /// frame is larger than its MTU.
 ///

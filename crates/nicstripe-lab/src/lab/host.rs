@@ -87,6 +87,24 @@ impl Lab {
         Ok(())
     }
 
+    /// Sets the MTU of a host's interface, like `ip link set mtu`. The cable and the other host stay
+    /// as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Invalid`]; [`LabError::Kernel`] also if the kernel
+    /// rejects the MTU.
+    pub fn set_mtu(&self, host: Host, link: usize, mtu: u32) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        nets.check_end(host, link)?;
+        let end = host_end(host, link);
+        nets.host(host).change(
+            message::set_mtu(end.index, mtu),
+            0,
+            format_args!("set the MTU of {} to {mtu}", end.name),
+        )
+    }
+
     /// Returns the link-local IPv6 address of a host's interface. Its scope is
     /// [`Lab::interface_index`].
     ///

@@ -134,6 +134,7 @@ impl Answers {
         let mut facts = facts_of(interface, all);
         let details = self.links.iter().find(|link| link.index == interface.index);
         facts.mtu_max = details.and_then(|link| link.mtu_max);
+        facts.carrier_changes = details.and_then(|link| link.carrier_changes);
         facts.qdisc = details.and_then(|link| self.qdisc(link, interface));
         if let Some(ioctl) = &self.ioctl {
             let driver = ioctl.driver(&interface.name);
@@ -325,6 +326,7 @@ struct LinkDetails {
     /// Kind of the root queueing discipline.
     qdisc: Option<String>,
     mtu_max: Option<u32>,
+    carrier_changes: Option<u64>,
 }
 
 impl LinkDetails {
@@ -343,6 +345,10 @@ impl LinkDetails {
                 .and_then(|kind| plain(&text(kind))),
             // 0 means that the driver has no limit of its own.
             mtu_max: mtu_max.filter(|mtu| *mtu > 0),
+            carrier_changes: attributes
+                .find(libc::IFLA_CARRIER_CHANGES)
+                .and_then(|value| u32_at(value, 0))
+                .map(u64::from),
         })
     }
 }
