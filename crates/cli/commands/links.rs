@@ -9,6 +9,7 @@ use nicstripe::{
 };
 
 use crate::{
+    commands::doctor::quote,
     connect::{
         arguments::LinkArgs,
         place::Place,
@@ -60,10 +61,11 @@ impl Links {
             };
         };
         let (peer, survey) = runtime::run(self.look(&host))?;
+        let port = self.links.port(host.port);
         let host = host.to_string();
         match self.json {
             true => print_document(&document(&host, &peer, &survey)),
-            false => print_survey(&host, &peer, &survey),
+            false => print_survey(&host, port, &peer, &survey),
         }
     }
 
@@ -84,7 +86,7 @@ struct Peer {
     name: Option<String>,
 }
 
-fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
+fn print_survey(host: &str, port: u16, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
     let name = peer.name.as_deref().unwrap_or(host);
     stdout::line(format_args!("{} ({})", shown(name), peer.key.fingerprint()))?;
     let heads = [
@@ -99,7 +101,8 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
         )
     };
     let title = (!survey.unused.is_empty()).then(|| "not used:".to_owned());
-    let remedies = link_text::remedies(&survey.remedies).into_iter();
+    let remedies = quote::remedies(survey, Some(port)).into_iter();
+    let causes = quote::of_survey(survey).into_iter();
     aligned(heads, survey.links.iter().map(row))
         .into_iter()
         .chain(
@@ -112,6 +115,7 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
         .chain(title)
         .chain(survey.unused.iter().map(unused))
         .chain(remedies.map(|remedy| format!("  remedy {remedy}")))
+        .chain(causes.map(|cause| format!("  doctor {cause}")))
         .try_for_each(stdout::line)?;
     let expected = survey.expected.map_or_else(
         || "expected rate unknown".to_owned(),

@@ -1,6 +1,6 @@
 //! Texts about links, shared by all commands.
 
-use nicstripe::{LinkName, LinkRemedy, LinkState};
+use nicstripe::{LinkName, LinkState};
 
 use super::shown;
 
@@ -35,25 +35,6 @@ pub(crate) fn narrow(through: u32) -> String {
     format!(
         "packets above {through} bytes are dropped on the path, and not used: enable jumbo frames on the switch, or set the MTU of both ends to {through}"
     )
-}
-
-/// Returns the commands that repair failed links, one line per machine.
-pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
-    let line = |remedy: &LinkRemedy| {
-        let machine = if remedy.is_peers {
-            "on the peer"
-        } else {
-            "here"
-        };
-        let commands = |commands: &[String]| shown(commands.join("; "));
-        let problem = shown(&remedy.problem);
-        format!(
-            "{machine} ({problem}), as root: {}; to undo: {}",
-            commands(&remedy.apply),
-            commands(&remedy.undo)
-        )
-    };
-    remedies.iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -317,7 +317,7 @@ fn is_plain(name: &str) -> bool {
     let is_of = |prefix: &&str| name.strip_prefix(prefix).is_some_and(is_position);
     // A name such as enx020000000001 contains the MAC address.
     let is_mac = name.starts_with("enx") || name.starts_with("wlx");
-    name == "lo" || (!is_mac && PREFIXES.iter().any(|prefix| is_of(&prefix)))
+    name == "lo" || (!is_mac && PREFIXES.iter().any(is_of))
 }
 
 #[cfg(test)]

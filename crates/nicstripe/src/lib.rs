@@ -299,10 +299,9 @@ pub use self::{
     links::{
         listeners::ListenAddress,
         request::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
-        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
     },
     report::{
-        KernelView, Limit, LinkRemedy, LinkReport, Report, UnusedInterface,
+        KernelView, Limit, LinkReport, Report, UnusedInterface,
         error::{
             Error,
             unreachable::{Attempt, CableSearch, Unreachable},
@@ -312,6 +311,7 @@ pub use self::{
             Direction, Histogram, InterfaceBytes, Metrics, PathCounts, RunningLink, RunningSession,
             RunningTransfer,
         },
+        survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
     },
     text::chain,
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},

@@ -3,12 +3,16 @@
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod metrics;
+pub(crate) mod survey;
 
 use std::{fmt, time::Duration};
 
 use nicstripe_proto::{BitRate, Digest};
 
-use self::event::{LinkName, LinkState};
+use self::{
+    event::{LinkName, LinkState},
+    survey::LinkSurvey,
+};
 use crate::tree::TreeReport;
 
 /// Report of a successful transfer: sizes, times, rates and the links used.
@@ -46,8 +50,8 @@ pub struct Report {
     /// Interfaces of both machines that could have a cable, and were no link at the end. Empty if
     /// the caller chose the links.
     pub unused: Vec<UnusedInterface>,
-    /// Commands for an administrator that make the failed interfaces usable.
-    pub remedies: Vec<LinkRemedy>,
+    /// Links between the machines at the end; `None` for single objects, and if the session has ended.
+    pub survey: Option<LinkSurvey>,
 }
 
 impl Report {
@@ -293,19 +297,6 @@ const SMALL_FILE: u64 = 256 * 1024;
 /// acknowledgement dominate shorter ones.
 const SMALL: Duration = Duration::from_millis(200);
 
-/// Misconfiguration that makes links in one subnet unusable, with the commands that repair it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkRemedy {
-    /// True if the peer's machine is misconfigured.
-    pub is_peers: bool,
-    /// Description of the misconfiguration in one sentence.
-    pub problem: String,
-    /// Commands to run as root on the misconfigured machine.
-    pub apply: Vec<String>,
-    /// Commands, also for root, that restore the previous settings.
-    pub undo: Vec<String>,
-}
-
 /// Interface that the session does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedInterface {
@@ -343,7 +334,7 @@ mod tests {
             links: vec![idle_link()],
             failed: Vec::new(),
             unused: Vec::new(),
-            remedies: Vec::new(),
+            survey: None,
         }
     }
 

@@ -226,7 +226,7 @@ fn moved(report: &Report) -> u64 {
 
 /// Returns true if connection setup and teardown dominate the time of the copy, so that its rate
 /// says little about the links.
-fn is_brief(report: &Report) -> bool {
+pub(super) fn is_brief(report: &Report) -> bool {
     report.limited_by == Limit::Latency || report.moving < BRIEF || moved(report) < SMALL
 }
 

@@ -62,6 +62,7 @@ use self::{
 };
 use super::status;
 use crate::{
+    commands::doctor::quote,
     connect::{
         location::{Location, RemotePath, is_pipe},
         setup::{self, Connected, Needs},
@@ -70,7 +71,7 @@ use crate::{
     output::{logging, terminal::Terminal},
     places,
     process::{presence::Presence, runtime, signals::Signals, streams},
-    text::{invocation::Invocation, link_text},
+    text::invocation::Invocation,
 };
 
 impl Cp {
@@ -368,17 +369,25 @@ fn print_summary(report: &Report, ends: &Ends, wishes: OutputArgs, terminal: &Te
     summary::warnings(report)
         .iter()
         .for_each(|warning| terminal.warning(warning));
-    link_text::remedies(&report.remedies)
-        .iter()
-        .for_each(|remedy| terminal.hint(remedy));
+    let survey = report.survey.iter();
+    survey
+        .flat_map(|survey| quote::remedies(survey, None))
+        .for_each(|remedy| terminal.hint(&remedy));
     if let Some(tree) = &report.tree {
         terminal.say(tree_summary::counts(tree, wishes.dry_run));
     }
     match wishes.dry_run {
         true => terminal.say("dry run: nothing was changed"),
-        false => closing::lines(report, ends)
-            .iter()
-            .for_each(|line| terminal.say(line)),
+        false => {
+            let lines = closing::lines(report, ends);
+            lines.iter().for_each(|line| terminal.say(line));
+            let cause = if closing::is_brief(report) {
+                None
+            } else {
+                quote::of_copy(report)
+            };
+            cause.iter().for_each(|cause| terminal.say(cause));
+        }
     }
 }
 

@@ -190,7 +190,7 @@ pub(crate) mod tests {
             links: vec![link_report("eth1"), link_report("eth2")],
             failed: Vec::new(),
             unused: Vec::new(),
-            remedies: Vec::new(),
+            survey: None,
         }
     }
 

@@ -89,7 +89,7 @@ async fn examined(
             idle: later_there.map(|later| (later, elapsed)),
             ..facts.into()
         }),
-        links: links(&survey, doctor.links.port(place.port)),
+        links: links(&survey, Some(doctor.links.port(place.port))),
         bench: None,
     };
     if doctor.bench || doctor.disk.is_some() {
@@ -147,7 +147,7 @@ fn load(phase: Phase, links: &[u32]) -> String {
 }
 
 /// Returns the links of a survey, those that work first.
-fn links(survey: &LinkSurvey, port: u16) -> Vec<LinkFacts> {
+pub(super) fn links(survey: &LinkSurvey, port: Option<u16>) -> Vec<LinkFacts> {
     let working = survey.links.iter().map(|link| LinkFacts {
         here: link.link.interface.clone(),
         there: link.link.peer_interface.clone(),
@@ -161,7 +161,7 @@ fn links(survey: &LinkSurvey, port: u16) -> Vec<LinkFacts> {
             _ => LinkState::Silent,
         },
         path_mtu: link.path_mtu,
-        port: Some(port),
+        port,
         ..LinkFacts::default()
     });
     let failed = survey.failed.iter().map(|failed| {
@@ -180,7 +180,7 @@ fn links(survey: &LinkSurvey, port: u16) -> Vec<LinkFacts> {
             state,
             arrived,
             neighbour: failed.is_neighbour,
-            port: Some(port),
+            port,
             ..LinkFacts::default()
         }
     });

@@ -109,7 +109,12 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
         );
     }
     // A host route needs the address of the other end of the cable.
-    for link in links.iter().skip(1) {
+    let has_failed = links.iter().any(|link| !link.state.works());
+    let wants = |(index, link): &(usize, &&LinkFacts)| match has_failed {
+        true => !link.state.works(),
+        false => *index > 0,
+    };
+    for (_, link) in links.iter().enumerate().filter(wants) {
         let (Some(name), Some(remote)) = (end(link, side), address(link, side)) else {
             continue;
         };
@@ -158,7 +163,7 @@ pub(super) const ARP_FLUX: Rule = Rule {
     title: "Answers on the wrong card (ARP flux)",
     needs: Needs::Machine,
     reads: "`arp_ignore` and `arp_announce` of interfaces in one subnet; the interface at which connections arrive",
-    threshold: "two interfaces in one subnet and `arp_ignore` 0; certain if a connection arrived at another interface than meant",
+    threshold: "two interfaces in one subnet and `arp_ignore` 0 (warning); a connection there gets no answer, or arrives at another interface than meant (bad)",
     source: "Documentation/networking/ip-sysctl.rst of Linux (arp_ignore, arp_announce)",
     meaning: "By default Linux answers ARP requests for any of its addresses on any card. The other machine then learns the wrong card for an address, and two cables become one.",
     story: "",
@@ -194,9 +199,15 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
     let links = links_of(case, side, group);
     let mut strayed = links.iter();
     let strayed = strayed.find(|link| link.state == LinkState::Misdirected);
+    // A strict filter drops packets as well, and a host route cures that (rule 1).
+    let is_strict = case
+        .interfaces()
+        .any(|place| place.interface.rp_filter == Some(1));
+    let is_silent = links.iter().any(|link| link.state == LinkState::Silent) && !is_strict;
     let severity = match strayed {
         Some(_) => Severity::Bad,
         None if do_all_work(&links, group) => Severity::Note,
+        None if is_silent => Severity::Bad,
         None => Severity::Warning,
     };
     let who = case.name(side);

@@ -36,11 +36,11 @@ use crate::{
     CancellationToken,
     client::{self, ClientBuilder, Entry, Stat},
     file::options::CopyOptions,
-    links::survey::LinkSurvey,
     report::{
         Report,
         error::Error,
         event::{Event, Progress},
+        survey::LinkSurvey,
     },
     tree::TreeOptions,
     trust::PublicKey,

@@ -18,8 +18,7 @@ use super::{
 };
 use crate::{
     file::options::CopyOptions,
-    links::survey::LinkSurvey,
-    report::error::Error,
+    report::{error::Error, survey::LinkSurvey},
     session::{
         Command,
         endpoint::{End, pipe},

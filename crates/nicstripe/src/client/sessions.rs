@@ -14,9 +14,8 @@ use crate::{
     links::{
         contact::Contact,
         establish::{LinkedSession, SessionRequest},
-        survey::LinkSurvey,
     },
-    report::{error::Error, event::Event},
+    report::{error::Error, event::Event, survey::LinkSurvey},
     session::{Command, Waiter, endpoint::End},
     trust::{Identity, Peers, PublicKey},
 };

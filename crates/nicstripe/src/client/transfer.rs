@@ -406,7 +406,7 @@ impl Run {
                     };
                     report.failed = of(|unused| unused.failed);
                     report.unused = of(|unused| unused.is_card);
-                    report.remedies = survey.remedies;
+                    report.survey = Some(survey);
                 }
                 Ok(report)
             }
@@ -491,7 +491,7 @@ impl Run {
             links,
             failed: Vec::new(),
             unused: Vec::new(),
-            remedies: Vec::new(),
+            survey: None,
         };
         report.limited_by = limit(&report, self.limit());
         report

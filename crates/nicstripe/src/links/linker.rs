@@ -24,10 +24,10 @@ use super::{
     probes::Probes,
     request::{MOST_STREAMS, RoutePolicy, SessionSettings},
     route_keeper::RouteKeeper,
-    survey::{self, LinkSurvey},
+    survey,
 };
 use crate::{
-    report::{error::Error, event::LinkState},
+    report::{error::Error, event::LinkState, survey::LinkSurvey},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle},
     wire::clock::sleep_until,
 };

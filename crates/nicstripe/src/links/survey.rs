@@ -1,11 +1,12 @@
-//! Survey of a session's links for display, with the reason for each decision.
+//! Makes the survey of a session's links, with the reason for each decision.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+use std::collections::{BTreeMap, BTreeSet};
+
+use nicstripe_link::{
+    Interface, InterfaceIndex,
+    facts::{AddressFacts, InterfaceFacts},
+    is_neighbour,
 };
-
-use nicstripe_link::{Interface, InterfaceAddress, InterfaceIndex, InterfaceName, is_neighbour};
 use nicstripe_proto::{
     BitRate, PathId,
     message::{Idle, PeerInterface},
@@ -19,119 +20,10 @@ use super::{
     route_keeper::{RouteFacts, needs_route},
 };
 use crate::report::{
-    LinkRemedy, UnusedInterface,
-    event::{LinkName, LinkState},
+    UnusedInterface,
+    event::LinkName,
+    survey::{FailedLink, LinkFailure, LinkReason, LinkSurvey, SurveyedLink},
 };
-
-mod remedy;
-
-/// Links between two machines, and the interfaces that no link uses.
-#[derive(Debug, Clone)]
-pub struct LinkSurvey {
-    /// Links that carry data or are being connected.
-    pub links: Vec<SurveyedLink>,
-    /// Interfaces of both machines that no link uses.
-    pub unused: Vec<UnusedInterface>,
-    /// Attempts to connect unused interfaces that failed.
-    pub failed: Vec<FailedLink>,
-    /// Commands for an administrator that may make failed links work.
-    pub remedies: Vec<LinkRemedy>,
-    /// Theoretical goodput of all links together towards the peer; `None` unless it is known for
-    /// each.
-    pub expected: Option<BitRate>,
-    /// True while probes run or announced paths are not yet connected.
-    pub(crate) is_probing: bool,
-}
-
-impl LinkSurvey {
-    /// Returns true if no probe is running and no announced path is still to be connected.
-    pub(crate) fn is_settled(&self) -> bool {
-        !self.is_probing
-            && self
-                .links
-                .iter()
-                .all(|link| link.state != LinkState::Connecting)
-    }
-}
-
-/// Link in a survey: its ends, state, rates and MTU.
-#[derive(Debug, Clone)]
-pub struct SurveyedLink {
-    /// Interfaces and addresses at both ends of the link.
-    pub link: LinkName,
-    /// Reason why the client chose this link.
-    pub reason: LinkReason,
-    /// Connection state of the link.
-    pub state: LinkState,
-    /// True if packets arrive at the intended interface of the peer; `None` if unknown or not
-    /// connected.
-    pub verified: Option<bool>,
-    /// Smaller of the interface MTUs at both ends of the link, in bytes.
-    pub mtu: u32,
-    /// Path MTU in bytes, if smaller than `mtu`.
-    pub path_mtu: Option<u32>,
-    /// Line rate of the local interface; `None` if unknown.
-    pub line_rate: Option<BitRate>,
-    /// Line rate of the peer's interface; `None` if unknown.
-    pub peer_line_rate: Option<BitRate>,
-    /// Theoretical goodput towards the peer; `None` if unknown.
-    pub theory: Option<BitRate>,
-    /// Number of TCP connections over this link.
-    pub streams: u32,
-    /// Member interfaces of the local interface if it is a bond; otherwise empty.
-    pub members: Vec<String>,
-    /// Member interfaces of the peer's interface if it is a bond; otherwise empty.
-    pub peer_members: Vec<String>,
-    /// Destination of the local host route that the link needs; `None` if it needs none.
-    pub route: Option<IpAddr>,
-}
-
-/// Attempt to connect two interfaces that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedLink {
-    /// Interfaces and addresses of the attempt.
-    pub link: LinkName,
-    /// Reason of the failure.
-    pub why: LinkFailure,
-    /// True if a machine answered for the peer's address on the cable (ARP, neighbour discovery);
-    /// `None` if unknown.
-    pub is_neighbour: Option<bool>,
-}
-
-/// Reason why an attempt to connect two interfaces failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LinkFailure {
-    /// No answer to the connection.
-    Silent,
-    /// The kernel needs a host route, which was not permitted.
-    Unrouted,
-    /// The connection arrived at this interface of the peer instead.
-    Misdirected {
-        /// Interface of the peer.
-        arrived: String,
-    },
-    /// Another machine answered.
-    Stranger,
-}
-
-/// Reason why the client chose a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LinkReason {
-    /// The user named the link.
-    Named,
-    /// The kernel routes the host's address over it, and no better pair was found.
-    Contact,
-    /// The two ends share an IPv4 subnet that no other link uses.
-    OwnSubnet,
-    /// The link-local IPv6 address of the peer answers over it.
-    LinkLocal,
-    /// The two ends share an IPv6 prefix that no other link uses.
-    OwnPrefix,
-    /// The two ends share a subnet with other links.
-    SharedSubnet,
-}
 
 impl From<Preference> for LinkReason {
     fn from(preference: Preference) -> Self {
@@ -187,7 +79,7 @@ pub(crate) fn of(known: &Known<'_>) -> LinkSurvey {
         .sum();
     LinkSurvey {
         expected: rates.filter(|_| !links.is_empty()).map(BitRate),
-        remedies: remedies(&failures, &known.facts.local, &known.facts.remote),
+        peer_interfaces: known.facts.remote.iter().map(facts).collect(),
         failed: failures
             .iter()
             .filter(|(candidate, failure)| was_meant(candidate, failure))
@@ -421,86 +313,23 @@ fn refine(unused: &mut UnusedInterface, interfaces: &[Interface], excluded: &[St
     }
 }
 
-/// Returns remedies for failed links in a subnet that both machines share on several interfaces.
-fn remedies(
-    failures: &[(&Candidate, &Failure)],
-    local: &[PeerInterface],
-    remote: &[PeerInterface],
-) -> Vec<LinkRemedy> {
-    let shared: Vec<_> = failures
-        .iter()
-        .filter(|(candidate, _)| candidate.preference == Preference::SharedSubnet)
-        .collect();
-    let is_strict = |side: &[PeerInterface]| {
-        side.iter().any(|interface| {
-            interface
-                .settings
-                .is_some_and(|settings| settings.rp_filter == 1)
-        })
-    };
-    let strayed = shared
-        .iter()
-        .any(|(_, failure)| matches!(failure, Failure::WrongInterface { .. }));
-    let mut found = Vec::new();
-    for (is_peers, side, other) in [(true, remote, local), (false, local, remote)] {
-        if strayed || (!shared.is_empty() && !is_strict(side)) {
-            found.extend(flux_remedy(is_peers, side, other));
-        } else if is_strict(side) {
-            found.extend(
-                shared
-                    .iter()
-                    .filter_map(|(candidate, _)| strict_remedy(is_peers, candidate)),
-            );
-        }
+/// Returns what the peer has told of an interface.
+fn facts(interface: &PeerInterface) -> InterfaceFacts {
+    let addresses = interface.addresses.iter().map(|address| AddressFacts {
+        ip: address.ip,
+        prefix_len: address.prefix_len,
+    });
+    let has_own_cable = interface.candidate && interface.card.is_none();
+    InterfaceFacts {
+        name: interface.name.clone(),
+        mtu: Some(interface.mtu),
+        kind: has_own_cable.then(|| "ethernet".to_owned()),
+        addresses: addresses.collect(),
+        arp_ignore: interface.settings.map(|settings| settings.arp_ignore),
+        arp_announce: interface.settings.map(|settings| settings.arp_announce),
+        rp_filter: interface.settings.map(|settings| settings.rp_filter),
+        ..InterfaceFacts::default()
     }
-    found
-}
-
-/// Returns the remedy for a machine that answers ARP requests for the addresses of all its
-/// interfaces on any of them (ARP flux).
-fn flux_remedy(
-    is_peers: bool,
-    side: &[PeerInterface],
-    other: &[PeerInterface],
-) -> Option<LinkRemedy> {
-    let shares = |interface: &&PeerInterface| {
-        interface.candidate
-            && other
-                .iter()
-                .any(|theirs| has_common_subnet(interface, theirs))
-    };
-    let sharing = side
-        .iter()
-        .filter(shares)
-        .filter_map(|interface| Some((plain_name(&interface.name)?, interface.settings?)));
-    remedy::arp_flux(is_peers, &sharing.collect::<Vec<_>>())
-}
-
-/// Returns the remedy for a machine whose strict reverse-path filtering drops a link's packets.
-fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
-    let (end, from) = if is_peers {
-        (&candidate.remote, &candidate.local)
-    } else {
-        (&candidate.local, &candidate.remote)
-    };
-    remedy::strict_path(is_peers, plain_name(&end.interface)?, from.address)
-}
-
-/// Parses an interface name for use in a shell command. Returns `None` if it contains shell syntax,
-/// since the peer may have chosen it.
-fn plain_name(name: &str) -> Option<InterfaceName> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (name.bytes().all(is_plain) && !name.starts_with('-')).then(|| name.parse().ok())?
-}
-
-fn has_common_subnet(ours: &PeerInterface, theirs: &PeerInterface) -> bool {
-    let pairs = ours
-        .addresses
-        .iter()
-        .flat_map(|our| theirs.addresses.iter().map(move |their| (our, their)));
-    pairs.into_iter().any(|(our, their)| {
-        our.ip.is_ipv4() && InterfaceAddress::new(our.ip, our.prefix_len).is_on_link(their.ip)
-    })
 }
 
 #[cfg(test)]

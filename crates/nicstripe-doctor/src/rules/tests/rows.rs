@@ -14,6 +14,10 @@ pub(super) type Row = (u8, &'static str, fn(&mut Case), &'static str);
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
+    (1, "a failed link beside a strict filter", |case| { one_subnet(case, 1); fail(case, LinkState::Silent) }, "1:warning 1:warning"),
+    (2, "a failed link without one", |case| { one_subnet(case, 0); fail(case, LinkState::Silent) }, "2:bad 2:bad"),
+    (2, "two subnets", |_| (), ""),
+
     (4, "two cables that carry 61 % of their sum share a bottleneck", |case| scale(case, 0.61), "4:bad"),
     (4, "a tenth less is noted", |case| scale(case, 0.9), "4:note"),
     (4, "noise", |case| scale(case, 0.96), ""),
@@ -402,4 +406,24 @@ fn drop_sent(case: &mut Case, packets: u64) {
 
 fn drive(case: &mut Case, driver: &str) {
     card(case, 0).driver = Some(driver.into());
+}
+
+/// Puts all interfaces into one subnet, with this `rp_filter` at both ends.
+fn one_subnet(case: &mut Case, rp_filter: u8) {
+    let machines = std::iter::once(&mut case.here).chain(&mut case.there);
+    for (end, machine) in machines.enumerate() {
+        for (index, interface) in machine.facts.interfaces.iter_mut().enumerate() {
+            interface.rp_filter = Some(rp_filter);
+            (interface.arp_ignore, interface.arp_announce) = (Some(0), Some(0));
+            if let Some(address) = interface.addresses.first_mut() {
+                let host = (index * 2 + end + 1) as u8;
+                (address.ip, address.prefix_len) = ([10, 9, 0, host].into(), 24);
+            }
+        }
+    }
+}
+
+/// Makes the attempt to connect the second link fail.
+fn fail(case: &mut Case, state: LinkState) {
+    case.links[1].state = state;
 }

@@ -10,6 +10,7 @@ fn a_message_tells_the_discipline_and_the_largest_mtu() {
         Request::new(libc::RTM_NEWLINK, &header)
             .attribute(libc::IFLA_QDISC, b"fq_codel\0")
             .attribute(libc::IFLA_MAX_MTU, &mtu.to_ne_bytes())
+            .attribute(libc::IFLA_CARRIER_CHANGES, &7_u32.to_ne_bytes())
             .encode(0, 1)
     };
     let read = |bytes: &[u8]| LinkDetails::parse(&Messages::new(bytes).next()?);
@@ -17,6 +18,7 @@ fn a_message_tells_the_discipline_and_the_largest_mtu() {
         index: InterfaceIndex(3),
         qdisc: Some("fq_codel".to_owned()),
         mtu_max: Some(9216),
+        carrier_changes: Some(7),
     };
     assert_eq!(read(&message(9216)), Some(expected));
     assert_eq!(read(&message(0)).unwrap().mtu_max, None);
