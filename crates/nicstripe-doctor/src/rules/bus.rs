@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use nicstripe_link::facts::BusHop;
 use nicstripe_proto::BitRate;
 
-use super::{addressing::each, line, listed};
+use super::{
+    addressing::each,
+    line, listed,
+    processor::{is_core_full, is_throttled},
+};
 use crate::{
     case::{Case, Place, Side},
     finding::{Finding, Severity},
@@ -27,7 +31,10 @@ pub(super) const SHARED: Rule = Rule {
         let report = case.bench.iter();
         each(report, |report| {
             let scaling = report.summary.scaling?;
-            let limited = report.summary.limiter == Some(nicstripe_bench::Limiter::Cpu);
+            let sides = [Side::Here, Side::There].into_iter();
+            let limited = sides
+                .filter(|side| case.machine(*side).is_some())
+                .any(|side| is_core_full(report, side) || is_throttled(case, side));
             if scaling >= GOOD_SCALING || limited || report.links.len() < 2 {
                 return Some(Seen::Fine);
             }

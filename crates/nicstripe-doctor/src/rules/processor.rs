@@ -52,7 +52,7 @@ pub(super) const FULL_CORE: Rule = Rule {
 ///
 /// If the rate of the cables is unknown, they may be full as well. Then the core must be full of
 /// this bench.
-fn is_core_full(report: &BenchReport, side: Side) -> bool {
+pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
     let cpu = || report.runs.iter().map(|run| &run.cpu);
     let is_full = worst_core(cpu(), side).is_some_and(|worst| worst >= FULL);
     let uses_it = |run: &Run| {
@@ -86,7 +86,7 @@ const FULL: f64 = 90.0;
 const OWN: f64 = 0.7;
 
 /// Returns true if a quota stopped the bench for more than 5 % of the time.
-fn is_throttled(case: &Case, side: Side) -> bool {
+pub(super) fn is_throttled(case: &Case, side: Side) -> bool {
     let runs = case.bench.iter().flat_map(|report| &report.runs);
     let loaded = runs.filter(|run| run.phase != Phase::Idle);
     let throttled = |run: &Run| {
