@@ -119,7 +119,11 @@ pub(super) const QUOTA: Rule = Rule {
                 let is_known = facts.host.cores.is_some() && !under_load;
                 return is_known.then_some(Seen::Fine);
             };
-            let periods = facts.processors.throttled_periods.unwrap_or(0);
+            let idle = machine.idle.as_ref().map(|(later, _)| later);
+            let readings = [Some(facts), idle, machine.loaded.as_ref()];
+            let periods = readings.into_iter().flatten();
+            let periods = periods.filter_map(|facts| facts.processors.throttled_periods);
+            let periods = periods.max().unwrap_or(0);
             if periods == 0 && !under_load {
                 return Some(Seen::Fine);
             }

@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{
     helper::{Stage, kill, wait_for_end},
-    lab::{Namespace, name},
+    lab::Namespace,
 };
 
 crate::tests![
