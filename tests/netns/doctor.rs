@@ -225,8 +225,8 @@ fn a_bus_that_two_cables_share_is_told_and_no_loss() {
 
 fn a_quota_of_the_daemon_is_told_and_no_slow_receiver() {
     let hosts = hosts(Lab::builder().link(LinkSpec::unshaped()));
-    // Enough for the heartbeats of a session under full load.
-    let quota = CpuQuota::new(200).unwrap();
+    // Far less than the cable takes, and enough for the answers to the bench.
+    let quota = CpuQuota::new(80).unwrap();
     quota.take(hosts.daemon.process.id()).unwrap();
     expect(&doctor(&hosts, &["--bench"]), "a quota", &["bad 41"]);
 }

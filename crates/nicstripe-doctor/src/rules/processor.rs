@@ -53,14 +53,18 @@ pub(super) const FULL_CORE: Rule = Rule {
 /// If the rate of the cables is unknown, they may be full as well. Then the core must be full of
 /// this bench.
 pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
-    let cpu = || report.runs.iter().map(|run| &run.cpu);
-    let is_full = worst_core(cpu(), side).is_some_and(|worst| worst >= FULL);
     let uses_it = |run: &Run| {
         of(&run.cpu, side).is_some_and(|cpu| cpu.process_us as f64 >= OWN * run.window_us as f64)
     };
     let is_ours = || report.runs.iter().any(uses_it);
     let is_limit = report.summary.limiter == Some(Limiter::Cpu);
-    is_full && is_limit && (report.summary.theory_bps.is_some() || is_ours())
+    has_full_core(report, side) && is_limit && (report.summary.theory_bps.is_some() || is_ours())
+}
+
+/// Returns true if a core of this side was full under load, of whatever program.
+pub(super) fn has_full_core(report: &BenchReport, side: Side) -> bool {
+    let cpu = report.runs.iter().map(|run| &run.cpu);
+    worst_core(cpu, side).is_some_and(|worst| worst >= FULL)
 }
 
 /// Returns the median of the busiest core's load in percent, over the loads of all links.
