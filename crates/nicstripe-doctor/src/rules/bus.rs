@@ -25,7 +25,7 @@ pub(super) const SHARED: Rule = Rule {
     source: "measured: repeats agree within 1 %; a shared limit of 1200 Mbit/s gave 0.61",
     meaning: "Each cable is fast alone, and together they are not: something that all of them use is full, such as a bus, a USB hub, a switch's uplink, or a processor.",
     story: "a: the PCI bus was the limit of the network",
-    lookalike: "one slow link in the set, which is slow alone as well; a full processor core (rule 7)",
+    lookalike: "one slow link in the set, which is slow alone as well; a link that loses packets when it is alone, whose rate is chance (rule 16); a full processor core (rule 7)",
     silences: &[],
     judge: |case| {
         let report = case.bench.iter();

@@ -85,7 +85,7 @@ pub(super) const LOSS: Rule = Rule {
     meaning: "Packets vanish on the way and TCP sends them again. Each loss makes it slow down.",
     story: "",
     lookalike: "a queue that overflows only while several links are loaded together (rule 4)",
-    silences: &[],
+    silences: &[4],
     judge: |case| {
         each(case.measured(), |(report, link, _)| {
             let is_shared = report
