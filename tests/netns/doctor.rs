@@ -20,7 +20,7 @@ use std::{
 use nicstripe_lab::{BitRate, CpuQuota, Direction, Host, Lab, LabBuilder, LinkSpec, Transport};
 use nicstripe_testkit::{
     Daemon, Outcome, Process, content, tests, text,
-    trial::{Test, is_installed},
+    trial::{Test, is_installed, length},
 };
 use serde_json::Value;
 
@@ -39,7 +39,8 @@ pub(crate) const TESTS: &[Test] = tests![
     a_bus_that_two_cables_share_is_told_and_no_loss,
 ];
 
-/// Tests that need control groups.
+/// Tests that need control groups and an idle machine: on a busy one other programs hold the daemon
+/// back more than its quota does.
 pub(crate) const TESTS_WITH_A_QUOTA: &[Test] =
     tests![a_quota_of_the_daemon_is_told_and_no_slow_receiver];
 
@@ -53,8 +54,8 @@ pub(crate) fn obstacle_to_strace() -> Option<String> {
 
 /// Returns the reason why [`TESTS_WITH_A_QUOTA`] cannot run; `None` if they can.
 pub(crate) fn obstacle_to_quotas() -> Option<String> {
-    let quota = CpuQuota::new(1000);
-    quota.err().map(|error| nicstripe::chain(&error))
+    let refused = || CpuQuota::new(1000).err();
+    length().or_else(|| refused().map(|error| nicstripe::chain(&error)))
 }
 
 /// Fault in a running lab whose second cable is `eth2`: its name, how it begins and ends, and the
@@ -191,9 +192,10 @@ fn a_carrier_that_is_lost_during_the_bench_is_told() {
 }
 
 fn windows_too_small_for_the_round_trip_are_told() {
-    let mut lab = Lab::builder().links([cable().with_delay(DELAY); 2]);
+    // Round trips vary by some milliseconds on a busy machine, which delays the relay.
+    let mut lab = Lab::builder().links([cable().with_delay(4 * DELAY); 2]);
     for host in Host::ALL {
-        // Carries 16 KiB each 10 ms: a third of the rate.
+        // Carries 16 KiB each 40 ms: a twelfth of the rate.
         for name in ["tcp_rmem", "tcp_wmem"] {
             lab = lab.sysctl(host, format!("net/ipv4/{name}"), "4096 16384 32768");
         }
@@ -223,10 +225,9 @@ fn a_bus_that_two_cables_share_is_told_and_no_loss() {
 }
 
 fn a_quota_of_the_daemon_is_told_and_no_slow_receiver() {
-    // More than a twentieth of a core carries.
-    let fast = LinkSpec::gigabit().shaped_in_the_middle();
-    let hosts = hosts(Lab::builder().links([fast; 2]));
-    let quota = CpuQuota::new(50).unwrap();
+    let hosts = hosts(Lab::builder().link(LinkSpec::unshaped()));
+    // Far less than the cable takes, and enough for the answers to the bench.
+    let quota = CpuQuota::new(80).unwrap();
     quota.take(hosts.daemon.process.id()).unwrap();
     expect(&doctor(&hosts, &["--bench"]), "a quota", &["bad 41"]);
 }
@@ -290,7 +291,7 @@ fn expect(outcome: &Outcome, fault: &str, expected: &[&str]) {
 /// Returns the findings that are more than information, as severity, rule and interfaces: `bad 16
 /// eth2`. Findings of one rule are one, because both ends and several cables may have it.
 fn findings(outcome: &Outcome) -> Vec<String> {
-    let document: Value = serde_json::from_str(&outcome.stdout).expect(&outcome.to_string());
+    let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let mut told: Vec<(String, BTreeSet<String>)> = Vec::new();
     for finding in document["findings"].as_array().unwrap() {
         let name = format!("{} {}", text(finding, "severity"), finding["rule"]);

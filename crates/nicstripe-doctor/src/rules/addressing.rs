@@ -282,7 +282,7 @@ pub(super) const CROSSED: Rule = Rule {
             let there = link.there.as_deref()?;
             let finding = match link.state {
                 LinkState::Misdirected if !is_shared(case, link) => {
-                    let arrived = link.arrived.as_deref()?;
+                    let arrived = link.arrived.as_deref().unwrap_or("another interface");
                     let sentence = format!(
                         "{} is plugged into {arrived} of {}, not into {there}",
                         link.here,

@@ -86,7 +86,7 @@ pub(super) const CEILING: Rule = Rule {
     meaning: "TCP can have only a window of data on the way. If the window is smaller than rate × round trip, the sender waits for acknowledgements most of the time.",
     story: "e: the rate rose with the window up to 256 KiB, from 134 to 626 Mbit/s; a: buffers by bandwidth × delay",
     lookalike: "a direct cable, on which the defaults are enough; a size that the program asked for (rule 20)",
-    silences: &[22],
+    silences: &[4, 22],
     judge: |case| {
         each(case.measured(), |(report, link, summary)| {
             ceiling(case, report, link, summary)

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use nicstripe_link::facts::BusHop;
 use nicstripe_proto::BitRate;
 
-use super::{addressing::each, line, listed};
+use super::{
+    addressing::each,
+    line, listed,
+    processor::{has_full_core, is_core_full, is_throttled},
+};
 use crate::{
     case::{Case, Place, Side},
     finding::{Finding, Severity},
@@ -17,11 +21,11 @@ pub(super) const SHARED: Rule = Rule {
     title: "Cables that share a bottleneck",
     needs: Needs::Bench,
     reads: "goodput of each link alone and of all together",
-    threshold: "together less than 95 % of the sum of each alone (note), less than 85 % (bad)",
+    threshold: "together less than 95 % of the sum of each alone while no core is full (note), less than 85 % (bad)",
     source: "measured: repeats agree within 1 %; a shared limit of 1200 Mbit/s gave 0.61",
     meaning: "Each cable is fast alone, and together they are not: something that all of them use is full, such as a bus, a USB hub, a switch's uplink, or a processor.",
     story: "a: the PCI bus was the limit of the network",
-    lookalike: "one slow link in the set, which is slow alone as well; a full processor core (rule 7)",
+    lookalike: "one slow link in the set, which is slow alone as well; a link that loses packets when it is alone, whose rate is chance (rule 16); a full processor core (rule 7)",
     silences: &[],
     judge: |case| {
         let report = case.bench.iter();
@@ -30,8 +34,14 @@ pub(super) const SHARED: Rule = Rule {
                 .summary
                 .scaling
                 .filter(|scaling| scaling.is_finite())?;
-            let limited = report.summary.limiter == Some(nicstripe_bench::Limiter::Cpu);
-            if scaling >= GOOD_SCALING || limited || report.links.len() < 2 {
+            let sides = || [Side::Here, Side::There].into_iter();
+            let limited = sides()
+                .filter(|side| case.machine(*side).is_some())
+                .any(|side| is_core_full(report, side) || is_throttled(case, side));
+            // Other programs that fill a core cost a measurement some per cent.
+            let is_busy = sides().any(|side| has_full_core(report, side));
+            let good = if is_busy { BAD_SCALING } else { GOOD_SCALING };
+            if scaling >= good || limited || report.links.len() < 2 {
                 return Some(Seen::Fine);
             }
             let severity = if scaling < BAD_SCALING {

@@ -52,14 +52,18 @@ pub(super) const FULL_CORE: Rule = Rule {
 ///
 /// If the rate of the cables is unknown, they may be full as well. Then the core must be full of
 /// this bench.
-fn is_core_full(report: &BenchReport, side: Side) -> bool {
-    let is_full = worst_core(report, side).is_some_and(|worst| worst >= FULL);
+pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
     let uses_it = |run: &Run| {
         of(&run.cpu, side).is_some_and(|cpu| cpu.process_us as f64 >= OWN * run.window_us as f64)
     };
     let is_ours = || report.runs.iter().any(uses_it);
     let is_limit = report.summary.limiter == Some(Limiter::Cpu);
-    is_full && is_limit && (report.summary.theory_bps.is_some() || is_ours())
+    has_full_core(report, side) && is_limit && (report.summary.theory_bps.is_some() || is_ours())
+}
+
+/// Returns true if a core of this side was full under load, of whatever program.
+pub(super) fn has_full_core(report: &BenchReport, side: Side) -> bool {
+    worst_core(report, side).is_some_and(|worst| worst >= FULL)
 }
 
 /// Returns the median of the busiest core's load in percent, over the loads of all links, which the
@@ -89,7 +93,7 @@ const FULL: f64 = 90.0;
 const OWN: f64 = 0.7;
 
 /// Returns true if a quota stopped the bench for more than 5 % of the time.
-fn is_throttled(case: &Case, side: Side) -> bool {
+pub(super) fn is_throttled(case: &Case, side: Side) -> bool {
     let runs = case.bench.iter().flat_map(|report| &report.runs);
     let loaded = runs.filter(|run| run.phase != Phase::Idle);
     let throttled = |run: &Run| {
@@ -122,7 +126,11 @@ pub(super) const QUOTA: Rule = Rule {
                 let is_known = facts.host.cores.is_some() && !under_load;
                 return is_known.then_some(Seen::Fine);
             };
-            let periods = facts.processors.throttled_periods.unwrap_or(0);
+            let idle = machine.idle.as_ref().map(|(later, _)| later);
+            let readings = [Some(facts), idle, machine.loaded.as_ref()];
+            let periods = readings.into_iter().flatten();
+            let periods = periods.filter_map(|facts| facts.processors.throttled_periods);
+            let periods = periods.max().unwrap_or(0);
             if periods == 0 && !under_load {
                 return Some(Seen::Fine);
             }
