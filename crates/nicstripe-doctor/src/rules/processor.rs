@@ -1,6 +1,7 @@
 //! Rules about processors and the work that packets cost them.
 
 use nicstripe_bench::{BenchReport, CpuUse, Ends, Limiter, Phase, Run};
+use nicstripe_link::facts::Facts;
 
 use super::{addressing::each, listed};
 use crate::{
@@ -111,7 +112,7 @@ pub(super) const QUOTA: Rule = Rule {
     title: "Processor quota of a container",
     needs: Needs::Machine,
     reads: "`cpu.max` and `cpu.stat` of the process's control groups; throttled time under load",
-    threshold: "a quota that has stopped this process; bad if it did so for more than 5 % of a load",
+    threshold: "a quota that has stopped this process; bad if it did so in 10 periods of a bench, or for more than 5 % of a load",
     source: "Documentation/admin-guide/cgroup-v2.rst of Linux; measured: a quota took 28.7 to 6.4 Gbit/s",
     meaning: "A container or service may use only a part of the processors, and the kernel stops it for the rest of each period. Settings that a container does not show are unknown, not bad.",
     story: "",
@@ -120,7 +121,7 @@ pub(super) const QUOTA: Rule = Rule {
     judge: |case| {
         each(case.machines(), |(side, machine)| {
             let facts = &machine.facts;
-            let under_load = is_throttled(case, side);
+            let under_load = is_throttled(case, side) || was_stopped(machine);
             let Some(quota) = facts.host.cpu_quota_millicores else {
                 // Without a quota nothing is to be told; without this fact neither.
                 let is_known = facts.host.cores.is_some() && !under_load;
@@ -155,6 +156,17 @@ pub(super) const QUOTA: Rule = Rule {
         })
     },
 };
+
+/// Returns true if a quota stopped the process in [`STOPS`] periods or more during the bench.
+fn was_stopped(machine: &Machine) -> bool {
+    let periods = |facts: &Facts| facts.processors.throttled_periods;
+    let after = machine.loaded.as_ref().and_then(periods);
+    let grown = after.zip(periods(&machine.facts));
+    grown.is_some_and(|(after, before)| after.saturating_sub(before) >= STOPS)
+}
+
+/// Stops that are told: periods last 0.1 s, and a load 3 s or more.
+const STOPS: u64 = 10;
 
 pub(super) const OFFLOADS: Rule = Rule {
     id: 27,

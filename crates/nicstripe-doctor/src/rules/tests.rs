@@ -100,8 +100,9 @@ fn unknown(kind: Option<&str>, state: LinkState) -> Case {
             facts,
         }
     };
-    case.here = stripped(&case.here);
-    case.there = case.there.as_ref().map(stripped);
+    for machine in std::iter::once(&mut case.here).chain(&mut case.there) {
+        *machine = stripped(machine);
+    }
     for link in &mut case.links {
         *link = LinkFacts {
             here: link.here.clone(),
