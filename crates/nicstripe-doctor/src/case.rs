@@ -1,4 +1,4 @@
-//! What a diagnosis is made from: facts about one or two machines, links, and a bench.
+//! Input of a diagnosis: facts about one or two machines, links, and a bench.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use nicstripe_link::facts::{Facts, InterfaceFacts};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// What is known about this machine, the peer's, and what joins them.
+/// Known facts about this machine, the peer's, and the links between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Case {
     /// This machine: the client's.

@@ -29,7 +29,7 @@ pub struct Diagnosis {
 pub struct Examined {
     /// Number of the rule.
     pub rule: u8,
-    /// What it needs.
+    /// Missing input: a peer or a bench.
     pub needs: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a rule found: sentence, evidence, remedy.
+//! Findings of rules: sentence, evidence, remedy.
 
 use serde::{Deserialize, Serialize};
 
@@ -98,14 +98,14 @@ impl From<(Side, &str)> for Subject {
     }
 }
 
-/// Fact with its value and the place where it was read.
+/// Fact with its value and its source on the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     /// Name of the fact, such as `speed of eth1`.
     pub fact: String,
     /// Value with its unit.
     pub value: String,
-    /// Place where it was read, such as `ethtool eth1`.
+    /// Source of the fact, such as `ethtool eth1`.
     pub from: String,
 }
 

@@ -55,8 +55,8 @@ const HEAD: &str = "\
 Generated from the entries in `crates/nicstripe-doctor/src/rules`; a test compares it. `nicstripe doctor --explain N` prints one of them.
 The old reports are those of [FIVE-REPORTS.md](FIVE-REPORTS.md).
 
-A rule speaks only if its facts are known. A finding that another one explains is not told (`--json` has it under `silenced`).
+A rule speaks only if its facts are known. Doctor omits a finding that another one explains; `--json` lists it under `silenced`.
 
-| rule | finds | needs | speaks from | silent beside |
+| rule | finding | needs | threshold | silent for |
 | --- | --- | --- | --- | --- |
 ";

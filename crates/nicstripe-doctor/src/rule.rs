@@ -11,7 +11,7 @@ pub struct Rule {
     pub id: u8,
     /// Title, a noun phrase.
     pub title: &'static str,
-    /// What the rule needs to be judged.
+    /// Input that the rule needs.
     pub needs: Needs,
     /// Where the facts are read.
     pub reads: &'static str,
@@ -19,11 +19,11 @@ pub struct Rule {
     pub threshold: &'static str,
     /// Source of the threshold.
     pub source: &'static str,
-    /// What it means and why it costs rate, for a user who never heard of it.
+    /// Meaning, and the reason why it costs rate, for a user without prior knowledge.
     pub meaning: &'static str,
     /// Old public report in which this was found; empty if there is none.
     pub story: &'static str,
-    /// What looks alike, and why the rule is silent then.
+    /// Similar states for which the rule is silent.
     pub lookalike: &'static str,
     /// Rules whose findings about the same interface this rule's finding explains.
     pub silences: &'static [u8],
@@ -37,7 +37,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// What a rule needs to be judged.
+/// Input that a rule needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Facts about a machine.
@@ -78,8 +78,8 @@ pub fn rule(id: u8) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.id == id)
 }
 
-/// What a rule saw of one thing: nothing wrong, or a finding. `None` instead of it means that a
-/// fact is unknown.
+/// Outcome for one thing that a rule examined: nothing wrong, or a finding. `None` in its place means
+/// that a fact is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     Fine,

@@ -20,7 +20,7 @@ pub const SNAPSHOT_SCHEMA: &str = "nicstripe-snapshot/1";
 pub struct Snapshot {
     /// Name and version of the format, see [`SNAPSHOT_SCHEMA`].
     pub schema: String,
-    /// Facts about the machine where it was made, and about the peer.
+    /// Facts about the machine that made it, and about the peer.
     pub machines: Vec<Facts>,
     /// Facts about the same machines some time later without a load, and that time in microseconds;
     /// null for a machine that was not read again.

@@ -4,7 +4,7 @@ use nicstripe_doctor::rule;
 
 use crate::{failure::Failure, output::stdout};
 
-/// Prints a rule: what it means, where it looks, from which values on, and why.
+/// Prints a rule: its meaning, facts, threshold and source.
 pub(super) fn print(id: u8) -> Result<(), Failure> {
     let Some(rule) = rule(id) else {
         return Ok(());

@@ -194,7 +194,7 @@ async fn told(client: &Client, terminal: &Terminal) -> Option<Facts> {
         Err(error) => {
             let why = nicstripe::chain(&error);
             terminal.warning(&format!(
-                "the peer tells no facts, only this end is examined: {why}"
+                "the peer sent no facts, so only this end is examined: {why}"
             ));
             None
         }

@@ -14,7 +14,7 @@ pub(crate) fn of_report(report: &BenchReport) -> Option<String> {
 }
 
 /// Returns the worst fault of this machine that concerns an interface of a copy, with the command
-/// that explains it. Omits what [`remedies`] tells.
+/// that explains it. Omits the rules of [`remedies`].
 pub(crate) fn of_copy(report: &Report) -> Option<String> {
     let survey = report.survey.as_ref()?;
     let diagnosis = examine(&case_of(survey, None), &[]);
@@ -37,7 +37,7 @@ pub(crate) fn of_copy(report: &Report) -> Option<String> {
 }
 
 /// Returns the faults of this machine and of the links to a peer, one line each, with the command
-/// that explains each. Omits what [`remedies`] tells.
+/// that explains each. Omits the rules of [`remedies`].
 pub(crate) fn of_survey(survey: &LinkSurvey) -> Vec<String> {
     let diagnosis = examine(&case_of(survey, None), &[]);
     let findings = diagnosis.findings.iter();

@@ -95,7 +95,7 @@ fn one_subnet(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
         ),
     };
     let mut finding = Finding::new(severity, sentence)
-        .advise("Give each cable a subnet of its own; or add a host route for each further cable at both ends");
+        .advise("Give each cable a separate subnet; or add a host route for each further cable at both ends");
     for interface in group {
         let addresses: Vec<String> = interface
             .addresses
@@ -216,7 +216,7 @@ fn flux(case: &Case, side: Side, group: &[&InterfaceFacts]) -> Finding {
         listed(&names)
     );
     let mut finding = Finding::new(severity, sentence).advise(
-        "Give each cable a subnet of its own; or let each card answer only for its own addresses, at both ends",
+        "Give each cable a separate subnet; or let each card answer only for its own addresses, at both ends",
     );
     if let Some(LinkFacts {
         here,
@@ -333,7 +333,7 @@ fn elsewhere(case: &Case, link: &LinkFacts) -> Option<Finding> {
         let theirs = ipv4_subnets(other);
         theirs.iter().any(|subnet| ours.contains(subnet))
     };
-    // Without an address of its own, the card is no part of any plan.
+    // A card without an address is part of no plan.
     if is_in(there.interface) || ipv4_subnets(there.interface).is_empty() || is_shared(case, link) {
         return None;
     }

@@ -19,8 +19,8 @@ pub(super) const CUT: Rule = Rule {
     reads: "size asked for, and size that getsockopt returns; `net.core.rmem_max` and `wmem_max`",
     threshold: "less than twice the size asked for, which Linux grants; bad if the buffer is the limit",
     source: "socket(7): the kernel doubles the size, and cuts it to the maximum without an error",
-    meaning: "A program that asks for more than the maximum gets the maximum, and is not told. A window that never grows is the result.",
-    story: "a, e: buffers had to be set by hand, and the system's maximum first",
+    meaning: "A program that requests more than the maximum gets the maximum, without an error. The window then never grows.",
+    story: "a, e: buffers were set by hand, and the system's maximum before",
     lookalike: "no size asked for, as nicstripe does by default: the kernel then sizes the buffers by itself",
     silences: &[22],
     judge: |case| {
@@ -182,7 +182,7 @@ fn ceiling(
         )
         .proof("rate × round trip", format!("{product} bytes"), "bench")
         .proof("rate that the window allows", most, "window ÷ round trip")
-        .advise("Raise the maximum; the kernel uses it only as far as needed");
+        .advise("Raise the maximum; the kernel uses only as much as needed");
     for (side, name, defaults, max, old) in low {
         let target = needed.checked_next_power_of_two().unwrap_or(needed);
         finding = finding
@@ -341,7 +341,7 @@ pub(super) const SLOW_START: Rule = Rule {
     reads: "`tcp_slow_start_after_idle` of the sender; time with data to send",
     threshold: "1, and less than 80 % of the time with data to send",
     source: "RFC 5681 section 4.1; ip-sysctl.rst of Linux",
-    meaning: "After a pause longer than the retransmission timeout, TCP begins anew with a small window. A program that sends in bursts never gets up to speed.",
+    meaning: "After a pause longer than the retransmission timeout, TCP restarts with a small window. A program that sends in bursts never gets up to speed.",
     story: "",
     lookalike: "a sender without pauses, as nicstripe's bench is on a healthy machine",
     silences: &[],

@@ -126,7 +126,7 @@ fn narrow_hops(case: &Case, side: Side) -> Vec<Option<Seen>> {
     }
     let mut seen: Vec<Option<Seen>> = Vec::new();
     let mut told: Vec<String> = Vec::new();
-    // The hop with the least is told, not every one above it.
+    // Report only the narrowest hop, not each one above it.
     let mut all: Vec<_> = hops.into_values().collect();
     all.sort_by_key(|(capacity, ..)| *capacity);
     for (capacity, hop, places) in all {
@@ -213,7 +213,7 @@ fn pci_express(hop: &BusHop) -> Option<u64> {
     })
 }
 
-/// Returns true if a card without lanes is on a bus of its own, not a part of the chipset.
+/// Returns true if a card without lanes is on a separate bus, not part of the chipset.
 fn is_conventional(hop: &BusHop) -> bool {
     hop.lanes.is_none() && hop.lanes_max.is_none() && !bus_of(&hop.address).ends_with(":00")
 }

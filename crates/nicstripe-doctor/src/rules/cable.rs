@@ -83,7 +83,7 @@ pub(super) const LOSS: Rule = Rule {
     id: 16,
     title: "Lost packets",
     needs: Needs::Bench,
-    reads: "bytes that TCP sent again, of all bytes sent (TCP_INFO)",
+    reads: "retransmitted bytes, of all bytes sent (TCP_INFO)",
     threshold: "more than 0.1 % (warning), more than 1 % (bad); of the loads of this link alone, if all links together share a bottleneck",
     source: "measured: 1 % loss costs a cubic connection 16 % of a gigabit; 0.08 % is 0.1 % less the deviation of 240,000 packets",
     meaning: "Packets vanish on the way and TCP sends them again. Each loss makes it slow down.",
@@ -104,7 +104,7 @@ pub(super) const LOSS: Rule = Rule {
             let ends = [&*link.ends.client.name, &*link.ends.daemon.name];
             let (sender, _) = sides(way);
             let sentence = format!(
-                "{:.2} % of the bytes that {} sent over {} → {} were lost and sent again",
+                "{:.2} % of the bytes that {} sent over {} → {} were lost and retransmitted",
                 loss * 100.0,
                 case.name(sender),
                 ends[usize::from(sender == Side::There)],
@@ -121,7 +121,7 @@ pub(super) const LOSS: Rule = Rule {
                     .about((Side::Here, ends[0]))
                     .about((Side::There, ends[1]))
                     .proof(
-                        "bytes sent again",
+                        "retransmitted bytes",
                         format!("{:.3} %", loss * 100.0),
                         "TCP_INFO",
                     )
@@ -133,7 +133,7 @@ pub(super) const LOSS: Rule = Rule {
     },
 };
 
-/// Loss that is told: 0.1 % less 3 σ of 240,000 packets.
+/// Minimum reported loss: 0.1 % less 3 σ of 240,000 packets.
 pub(super) const SOME_LOSS: f64 = 0.0008;
 /// Loss that costs a tenth of the rate or more.
 const MUCH_LOSS: f64 = 0.01;
@@ -400,12 +400,12 @@ pub(super) const ROUND_TRIPS: Rule = Rule {
 const MILLISECOND: f64 = 1000.0;
 /// Ratio of two links' medians that sets them apart.
 const APART: f64 = 5.0;
-/// Deviation as a part of the mean that is told.
+/// Minimum reported deviation, as a part of the mean.
 const VARIES: f64 = 0.25;
 /// Round trips from which on a deviation is believed.
 const ENOUGH: u64 = 20;
 
-/// Returns the bytes that TCP sent again on a link as a part of all it sent, in the worse direction.
+/// Returns the ratio of retransmitted to sent bytes of a link, in the worse direction.
 pub(super) fn loss(report: &BenchReport, link: u32) -> Option<f64> {
     worse_loss(report, link).map(|(loss, _)| loss)
 }

@@ -414,7 +414,7 @@ pub(super) const NO_CABLE: Rule = Rule {
     title: "Interface that is no cable",
     needs: Needs::Machine,
     reads: "kind of each interface with an address",
-    threshold: "Wi-Fi, tunnel or another interface without a cable of its own",
+    threshold: "Wi-Fi, tunnel or another interface without a cable",
     source: "by definition",
     meaning: "Its medium is shared, or lies over another interface. nicstripe leaves it out unless it is named with --link.",
     story: "",
@@ -435,7 +435,7 @@ pub(super) const NO_CABLE: Rule = Rule {
                     return Some(Seen::Fine);
                 }
                 let sentence = format!(
-                    "{} is {what}, no cable: left out unless it is named",
+                    "{} is {what}, no cable: not used unless it is named",
                     place.label(case)
                 );
                 Some(

@@ -144,7 +144,7 @@ fn symptom(summary: &LinkSummary, lost: Option<f64>) -> String {
     let efficiency = summary
         .efficiency
         .map(|part| format!("{:.0} % of theory", part * 100.0));
-    let lost = lost.map(|lost| format!("{:.2} % sent again", lost * 100.0));
+    let lost = lost.map(|lost| format!("{:.2} % retransmitted", lost * 100.0));
     let all: Vec<String> = efficiency.into_iter().chain(lost).collect();
     all.join(", ")
 }

@@ -123,7 +123,7 @@ pub(super) const QUOTA: Rule = Rule {
             let facts = &machine.facts;
             let under_load = is_throttled(case, side) || was_stopped(machine);
             let Some(quota) = facts.host.cpu_quota_millicores else {
-                // Without a quota nothing is to be told; without this fact neither.
+                // Without a quota the rule is silent.
                 let is_known = facts.host.cores.is_some() && !under_load;
                 return is_known.then_some(Seen::Fine);
             };
@@ -165,7 +165,7 @@ fn was_stopped(machine: &Machine) -> bool {
     grown.is_some_and(|(after, before)| after.saturating_sub(before) >= STOPS)
 }
 
-/// Stops that are told: periods last 0.1 s, and a load 3 s or more.
+/// Minimum reported number of periods: one lasts 0.1 s, and a load 3 s or more.
 const STOPS: u64 = 10;
 
 pub(super) const OFFLOADS: Rule = Rule {
@@ -293,7 +293,7 @@ pub(super) const INTERRUPTS: Rule = Rule {
             let mut finding = Finding::new(Severity::Bad, sentence)
             .about(side)
             .proof(format!("interrupts on core {core}"), format!("{most} of {total}"), "/proc/interrupts")
-            .advise("Run irqbalance; give each card's interrupt a core of its own; distribute a card with one queue by software (RPS)");
+            .advise("Run irqbalance; give each card's interrupt a separate core; distribute a card with one queue by software (RPS)");
             let cores = counts.len();
             let cards = case.live_cards().filter(|place| place.side == side);
             for (position, place) in cards.enumerate() {
@@ -304,7 +304,7 @@ pub(super) const INTERRUPTS: Rule = Rule {
     },
 };
 
-/// Adds the commands that give the first interrupt of a card a core of its own.
+/// Adds the commands that move the busiest interrupt of a card to a separate core.
 fn spread(finding: Finding, place: &Place<'_>, position: usize, cores: usize) -> Finding {
     let Some(interrupt) = place
         .interface
@@ -455,5 +455,5 @@ pub(super) const SLOW_MODE: Rule = Rule {
 
 /// Drivers whose governor named powersave scales with the load.
 const SCALING_POWERSAVE: [&str; 4] = ["intel_pstate", "amd-pstate", "amd-pstate-epp", "amd_pstate"];
-/// Part of the highest rate below which a limit is told (picked by eye).
+/// Part of the highest rate below which a limit is reported (picked by eye).
 const LIMITED: f64 = 0.6;

@@ -161,9 +161,9 @@ pub(super) const SHAPER: Rule = Rule {
                     _ => None,
                 };
                 let advice = match undo {
-                    Some(_) => "Remove it, if nobody needs it",
+                    Some(_) => "Remove it if it is not needed",
                     None => {
-                        "Remove it, if nobody needs it; write down `tc -s qdisc` and `tc class` of the card before"
+                        "Remove it if it is not needed; save the output of `tc -s qdisc` and `tc class` before"
                     }
                 };
                 Some(

@@ -68,7 +68,7 @@ pub(super) const TCP_FEATURES: Rule = Rule {
     threshold: "0",
     source: "RFC 7323 (window scaling, timestamps), RFC 2018 (selective acknowledgements)",
     meaning: "Without window scaling at most 64 KiB are on the way. Without selective acknowledgements one loss resends much. Timestamps measure the round trip.",
-    story: "e: FreeBSD's rfc1323 had to be switched on before the window could grow",
+    story: "e: the window of FreeBSD grew only with rfc1323 enabled",
     lookalike: "the defaults, which are on",
     silences: &[22],
     judge: |case| {

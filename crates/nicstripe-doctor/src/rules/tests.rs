@@ -2,6 +2,8 @@ mod absurd;
 mod fixture;
 mod rows;
 
+use std::{collections::BTreeSet, fs};
+
 use nicstripe_bench::{CpuUse, Ends, LinkSummary, Summary};
 use nicstripe_link::facts::{Facts, InterfaceFacts};
 
@@ -50,6 +52,35 @@ fn each_rule_that_needs_a_bench_has_a_row_where_it_speaks_and_one_where_not() {
         assert!(own().any(|(.., expected)| speaks(expected)), "{rule:?}");
         assert!(own().any(|(.., expected)| !speaks(expected)), "{rule:?}");
     }
+}
+
+/// Rows of this module, and the made-up machines of `tests/machines`.
+#[test]
+fn each_rule_is_found_somewhere() {
+    let mut found: BTreeSet<u8> = BTreeSet::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines");
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let machines = files.filter(|path| path.extension().is_some_and(|end| end == "json"));
+    let machines = machines.map(|path| {
+        let text = fs::read_to_string(path).unwrap();
+        Snapshot::parse(&text).unwrap().into_case(None)
+    });
+    for case in ROWS
+        .iter()
+        .map(|(.., change, _)| changed(*change))
+        .chain(machines)
+    {
+        found.extend(
+            examine(&case, &[])
+                .findings
+                .iter()
+                .map(|finding| finding.rule),
+        );
+    }
+    let all: BTreeSet<u8> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(found, all);
 }
 
 #[test]

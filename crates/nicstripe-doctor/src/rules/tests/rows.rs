@@ -1,4 +1,4 @@
-//! What is changed in the healthy case, and what must be found then.
+//! Changes of the healthy case, and the expected findings.
 
 use nicstripe_bench::{
     BenchReport, Direction, DiskReport, Ends, Limiter, LinkSummary, Phase, RoundTrips, Spread,
@@ -17,6 +17,10 @@ pub(super) const ROWS: &[Row] = &[
     (1, "a failed link beside a strict filter", |case| { one_subnet(case, 1); fail(case, LinkState::Silent) }, "1:warning 1:warning"),
     (2, "a failed link without one", |case| { one_subnet(case, 0); fail(case, LinkState::Silent) }, "2:bad 2:bad"),
     (2, "two subnets", |_| (), ""),
+
+    (13, "Wi-Fi with an address", |case| card(case, 0).kind = Some("wi-fi".into()), "13:info"),
+    (45, "an enabled card without a carrier", |case| card(case, 0).carrier = Some(false), "45:info"),
+    (45, "one that is switched off", |case| { card(case, 0).carrier = Some(false); card(case, 0).up = Some(false) }, ""),
 
     (4, "two cables that carry 61 % of their sum share a bottleneck", |case| scale(case, 0.61), "4:bad"),
     (4, "a tenth less is noted", |case| scale(case, 0.9), "4:note"),
@@ -60,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
 
     (20, "a buffer that was cut", |case| { ask(case, 8 << 20); grant(case, 425_984) }, "20:note"),
     (20, "a buffer that was granted", |case| { ask(case, 131_072); grant(case, 262_144) }, ""),
-    (20, "small buffers that nobody asked for", |case| grant(case, 131_072), ""),
+    (20, "small buffers that were not requested", |case| grant(case, 131_072), ""),
 
     (21, "a window of 64 KiB that limits a direct cable", |case| { small_window(case); summary(case, 1).limiter = Some(Limiter::Window) }, "21:bad"),
     (21, "default windows over 50 ms", |case| { far(case, 50_000.0) }, "21:warning 21:warning"),
