@@ -98,7 +98,7 @@ pub(super) const PCIE: Rule = Rule {
     source: "PCI Express base specification (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s); 83 %: packet headers with 128 bytes of payload; 32 bit × 33 MHz",
     meaning: "Every byte crosses the card's slot. If the slot, or a port that several cards share, carries less than the cables, that is the limit, whatever the cables are.",
     story: "a: the network carried 56, 86 and 125 MB/s in turn; the PCI bus of 133 MB/s was the limit",
-    lookalike: "a card with fewer lanes than it has, which are enough for its cables; saving power, lanes run slower while idle",
+    lookalike: "a card with fewer lanes than it has, which are enough for its cables; saving power, lanes run slower while idle; a card inside the processor, whose lanes exist on paper; virtual machines",
     silences: &[4, 7, 22, 23],
     judge: |case| {
         let sides = [Side::Here, Side::There];
@@ -112,12 +112,18 @@ pub(super) const PCIE: Rule = Rule {
 fn narrow_hops(case: &Case, side: Side) -> Vec<Option<Seen>> {
     let mut hops: BTreeMap<String, (Option<u64>, &BusHop, Vec<Place<'_>>)> = BTreeMap::new();
     for place in case.live_cards().filter(|place| place.side == side) {
-        let pci = place.interface.bus.iter().filter(|hop| hop.kind == "pci");
-        for (position, hop) in pci.enumerate() {
+        let pci = || place.interface.bus.iter().filter(|hop| hop.kind == "pci");
+        let is_virtual = place.machine.facts.processors.hypervisor.is_some();
+        let is_below_bridge = pci().nth(1).is_some() && !is_virtual;
+        for (position, hop) in pci().enumerate() {
             let (key, capacity) = match (pci_express(hop), position) {
-                (None, 0) if is_conventional(hop) => (bus_of(&hop.address), Some(CONVENTIONAL_BPS)),
+                (None, 0) if is_conventional(hop) && is_below_bridge => {
+                    (bus_of(&hop.address), Some(CONVENTIONAL_BPS))
+                }
                 (capacity, _) => (hop.address.clone(), capacity),
             };
+            // A card inside the processor has no lanes, and names some that could not carry it.
+            let capacity = capacity.filter(|_| can_carry(hop, &place));
             hops.entry(key)
                 .or_insert((capacity, hop, Vec::new()))
                 .2
@@ -211,6 +217,17 @@ fn pci_express(hop: &BusHop) -> Option<u64> {
     } else {
         bits / 130 * 128
     })
+}
+
+/// Returns true unless the device's highest rate is below that of the one card.
+fn can_carry(hop: &BusHop, place: &Place<'_>) -> bool {
+    let highest = pci_express(&BusHop {
+        lane_mts: hop.lane_max_mts.or(hop.lane_mts),
+        lanes: hop.lanes_max.or(hop.lanes),
+        ..BusHop::default()
+    });
+    let speeds = highest.zip(place.speed_bps());
+    speeds.is_none_or(|(highest, speed)| highest >= speed)
 }
 
 /// Returns true if a card without lanes is on a separate bus, not part of the chipset.

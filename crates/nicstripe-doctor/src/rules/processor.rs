@@ -173,7 +173,7 @@ pub(super) const OFFLOADS: Rule = Rule {
     title: "Offloads switched off",
     needs: Needs::Machine,
     reads: "features of each card (ethtool -k), and which of them the driver can switch",
-    threshold: "tso, gso, gro, sg or a checksum is off, and can be switched on",
+    threshold: "gro or gso is off (warning); tso, sg or a checksum is off, and can be switched on (note)",
     source: "Documentation/networking/segmentation-offloads.rst of Linux: one call of the stack for up to 64 KiB instead of 1448 bytes",
     meaning: "Without them the processor handles each packet of 1448 bytes by itself, some thirty times the work.",
     story: "",
@@ -202,6 +202,11 @@ pub(super) const OFFLOADS: Rule = Rule {
             if off.is_empty() {
                 return Some(Seen::Fine);
             }
+            // These two the kernel does by itself; for the others a driver may have a reason.
+            let severity = match off.contains(&"gro") || off.contains(&"gso") {
+                true => Severity::Warning,
+                false => Severity::Note,
+            };
             let sentence = format!(
                 "{} {} off on {}: more work for each byte",
                 listed(&off),
@@ -217,7 +222,7 @@ pub(super) const OFFLOADS: Rule = Rule {
                 format!("ethtool -K {name} {}", words.join(" "))
             };
             Some(
-                Finding::new(Severity::Warning, sentence)
+                Finding::new(severity, sentence)
                     .about(&place)
                     .proof(
                         format!("offloads of {}", place.interface.name),

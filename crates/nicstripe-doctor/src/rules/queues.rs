@@ -242,7 +242,7 @@ pub(super) const OTHER_TRAFFIC: Rule = Rule {
     title: "Other traffic on the cable",
     needs: Needs::Machine,
     reads: "bytes of each card over a short time without a load",
-    threshold: "more than 1 % of the line rate, and more than 1 Mbit/s",
+    threshold: "more than 1 % of the line rate and more than 1 Mbit/s (note), more than 10 % (warning)",
     source: "repeats of a bench agree within 1 %",
     meaning: "Another program uses the cable. It takes its share from a copy, and makes measurements worthless.",
     story: "",
@@ -271,7 +271,11 @@ fn other_traffic(case: &Case, place: &Place<'_>) -> Option<Seen> {
         BitRate(most),
         place.label(case)
     );
-    let finding = Finding::new(Severity::Warning, sentence)
+    let severity = match most >= line / 10 {
+        true => Severity::Warning,
+        false => Severity::Note,
+    };
+    let finding = Finding::new(severity, sentence)
         .about(place)
         .costs(Some(most))
         .proof("received", BitRate(received), "/sys/class/net")

@@ -4,7 +4,7 @@ use nicstripe_bench::{
     BenchReport, Direction, DiskReport, Ends, Limiter, LinkSummary, Phase, RoundTrips, Spread,
     Sweep, SweepKind, SweepPoint, TcpUse,
 };
-use nicstripe_link::facts::{Facts, InterfaceFacts, QdiscFacts};
+use nicstripe_link::facts::{BusHop, Facts, InterfaceFacts, QdiscFacts};
 
 use super::fixture::{BYTES, WINDOW_US, spread};
 use crate::case::{Case, LinkState, Machine};
@@ -17,6 +17,10 @@ pub(super) const ROWS: &[Row] = &[
     (1, "a failed link beside a strict filter", |case| { one_subnet(case, 1); fail(case, LinkState::Silent) }, "1:warning 1:warning"),
     (2, "a failed link without one", |case| { one_subnet(case, 0); fail(case, LinkState::Silent) }, "2:bad 2:bad"),
     (2, "two subnets", |_| (), ""),
+
+    (5, "a card inside the processor that names one slow lane", |case| { let card = card(case, 0); card.speed_mbps = Some(10_000); card.modes = None; lanes(card, 2500, 1) }, ""),
+    (5, "a card on a conventional bus of a virtual machine", |case| { case.here.facts.processors.hypervisor = Some("VMware".into()); below_bridge(card(case, 0)) }, ""),
+    (5, "the same of a real one", |case| below_bridge(card(case, 0)), "5:bad"),
 
     (13, "Wi-Fi with an address", |case| card(case, 0).kind = Some("wi-fi".into()), "13:info"),
     (45, "an enabled card without a carrier", |case| card(case, 0).carrier = Some(false), "45:info"),
@@ -92,6 +96,9 @@ pub(super) const ROWS: &[Row] = &[
     (26, "they explain a loss on any link", |case| { count(case, "softnet.dropped", 5); lose(case, 2, 5_000) }, "26:bad"),
     (26, "squeezed without drops", |case| count(case, "softnet.squeezed", 5_000), ""),
 
+    (27, "segmentation that its driver may have left off", |case| card(case, 0).offloads.as_mut().unwrap().retain(|name| name != "tso"), "27:note"),
+    (27, "merging that is off", |case| card(case, 0).offloads.as_mut().unwrap().retain(|name| name != "gro"), "27:warning"),
+
     (28, "one core has all interrupts, and is full", |case| { fill_core(case); one_sided(case) }, "28:bad"),
     (28, "one core has all interrupts, and is not full", one_sided, ""),
     (28, "interrupts on both cores", fill_core, "7:bad"),
@@ -122,6 +129,7 @@ pub(super) const ROWS: &[Row] = &[
 
     // 50 MB in 2 s are 200 Mbit/s; 0.1 MB 0.4; 1.2 MB 4.8, less than 1 % of a gigabit.
     (37, "a fifth of the cable in use", |case| use_idle(case, 50_000_000), "37:warning"),
+    (37, "a video beside it", |case| use_idle(case, 5_000_000), "37:note"),
     (37, "housekeeping", |case| use_idle(case, 100_000), ""),
     (37, "half a percent of the cable in use", |case| use_idle(case, 1_200_000), ""),
 
@@ -430,4 +438,21 @@ fn one_subnet(case: &mut Case, rp_filter: u8) {
 /// Makes the attempt to connect the second link fail.
 fn fail(case: &mut Case, state: LinkState) {
     case.links[1].state = state;
+}
+
+fn lanes(card: &mut InterfaceFacts, mts: u32, lanes: u32) {
+    for hop in &mut card.bus {
+        (hop.lane_mts, hop.lane_max_mts) = (Some(mts), Some(mts));
+        (hop.lanes, hop.lanes_max) = (Some(lanes), Some(lanes));
+    }
+}
+
+/// Puts a card on a conventional PCI bus behind a bridge.
+fn below_bridge(card: &mut InterfaceFacts) {
+    let hop = |address: &str| BusHop {
+        kind: "pci".into(),
+        address: address.into(),
+        ..BusHop::default()
+    };
+    card.bus = vec![hop("0000:02:01.0"), hop("0000:00:1e.0")];
 }
