@@ -43,7 +43,12 @@ pub use self::{
         BenchCommand, BenchNews, BenchPath, Client, Failure, Moved, Packets, Session, StopOnDrop,
     },
     event::BenchEvent,
+    limiter::{
+        BUSY_FROM, FULL_CORE, HELD_BACK_FROM, LONG_ROUND_TRIP, LOSS_FROM, OWN_CORE,
+        SUFFICIENT_BUFFER_BYTES, THROTTLED_FROM, listed,
+    },
     plan::{BenchPlan, DiskPlan},
+    repeat::GOOD_SCALING,
     report::*,
     run::Runner,
     sampler::{CpuSampler, InterfaceCounters},

@@ -222,7 +222,7 @@ pub(crate) fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>>
 
 /// Minimum scaling (rate together divided by the sum of the rates alone) at which links count as
 /// independent.
-pub(crate) const GOOD_SCALING: f64 = 0.95;
+pub const GOOD_SCALING: f64 = 0.95;
 
 /// Number of repeats of a load on a pair: few, because they only identify a shared resource.
 const PAIR_REPEATS: u32 = 2;

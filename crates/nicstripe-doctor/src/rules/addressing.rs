@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use nicstripe_bench::listed;
 use nicstripe_link::facts::InterfaceFacts;
 
-use super::listed;
 use crate::{
     case::{Case, LinkFacts, LinkState, Place, Side},
     finding::{Finding, Severity, word},

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use nicstripe_bench::{BenchLink, BenchReport, Flow, Limiter, LinkSummary, Phase, Run, TcpUse};
+use nicstripe_bench::{
+    BUSY_FROM, BenchLink, BenchReport, Flow, HELD_BACK_FROM, LONG_ROUND_TRIP, Limiter, LinkSummary,
+    Phase, Run, SUFFICIENT_BUFFER_BYTES, TcpUse,
+};
 use nicstripe_proto::BitRate;
 
 use super::addressing::each;
@@ -116,9 +119,9 @@ fn ceiling(
         summary.limiter,
         Some(Limiter::Window | Limiter::ReceiveBuffer | Limiter::SendBuffer)
     );
-    let needed = match round_trip >= LONG {
-        true => product.saturating_mul(2).max(PLATEAU),
-        false if is_limit => PLATEAU,
+    let needed = match round_trip >= LONG_ROUND_TRIP {
+        true => product.saturating_mul(2).max(SUFFICIENT_BUFFER_BYTES),
+        false if is_limit => SUFFICIENT_BUFFER_BYTES,
         false => return Some(Seen::Fine),
     };
     let way = report
@@ -148,7 +151,7 @@ fn ceiling(
             low.push((side, name, defaults, max, old));
         }
     }
-    if low.is_empty() || !(is_limit || round_trip >= LONG) {
+    if low.is_empty() || !(is_limit || round_trip >= LONG_ROUND_TRIP) {
         return is_known.then_some(Seen::Fine);
     }
     let at_most = low.iter().map(|(.., max, _)| *max).min()?;
@@ -204,11 +207,6 @@ fn shown_ms(time: Duration) -> String {
     format!("{:.2}", time.as_secs_f64() * 1000.0)
 }
 
-/// Round trip from which on the default windows may be too small: at 1 ms, a gigabit needs 125 kB.
-const LONG: Duration = Duration::from_millis(1);
-/// Buffer in bytes below which even a direct cable loses rate.
-const PLATEAU: u64 = 256 * 1024;
-
 pub(super) const RECEIVER: Rule = Rule {
     id: 22,
     title: "Receiver is the brake",
@@ -229,7 +227,7 @@ pub(super) const RECEIVER: Rule = Rule {
             let part = part_of(report, link.id, |_, _, tcp| {
                 Some((tcp.rwnd_limited_us?, tcp.busy_us?))
             })?;
-            if !limited || part < HELD_BACK {
+            if !limited || part < HELD_BACK_FROM {
                 return Some(Seen::Fine);
             }
             let (_, receiver) = way_of(report, link.id)?;
@@ -267,7 +265,7 @@ pub(super) const SENDER: Rule = Rule {
             let part = part_of(report, link.id, |run, _, tcp| {
                 Some((tcp.busy_us?, run.window_us))
             })?;
-            if summary.limiter != Some(Limiter::Sender) || part >= BUSY {
+            if summary.limiter != Some(Limiter::Sender) || part >= BUSY_FROM {
                 return Some(Seen::Fine);
             }
             let (sender, _) = way_of(report, link.id)?;
@@ -288,10 +286,6 @@ pub(super) const SENDER: Rule = Rule {
         })
     },
 };
-
-/// Part of the time from which on a brake is named; the limiter of nicstripe-bench has the same.
-const HELD_BACK: f64 = 0.2;
-const BUSY: f64 = 0.8;
 
 fn about_link(finding: Finding, link: &BenchLink) -> Finding {
     finding
@@ -355,7 +349,7 @@ pub(super) const SLOW_START: Rule = Rule {
             let part = part_of(report, link.id, |run, _, tcp| {
                 Some((tcp.busy_us?, run.window_us))
             })?;
-            if setting == 0 || part >= BUSY {
+            if setting == 0 || part >= BUSY_FROM {
                 return Some(Seen::Fine);
             }
             let sentence = format!(

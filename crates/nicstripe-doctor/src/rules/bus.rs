@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use nicstripe_bench::{GOOD_SCALING, listed};
 use nicstripe_link::facts::BusHop;
 use nicstripe_proto::BitRate;
 
 use super::{
     addressing::each,
-    line, listed,
+    line,
     processor::{has_full_core, is_core_full, is_throttled},
 };
 use crate::{
@@ -83,9 +84,6 @@ pub(super) const SHARED: Rule = Rule {
     },
 };
 
-/// Scaling below which a shared bottleneck is noted: repeats on shaped links agree within 1 %, and
-/// acknowledgements of the other direction take up to 3 %.
-pub(super) const GOOD_SCALING: f64 = 0.95;
 /// Scaling below which it costs more than noise may.
 pub(super) const BAD_SCALING: f64 = 0.85;
 

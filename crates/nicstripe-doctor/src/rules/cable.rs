@@ -1,12 +1,8 @@
 //! Rules about what happens to frames on the cable.
 
-use nicstripe_bench::{BenchReport, Direction};
+use nicstripe_bench::{BenchReport, Direction, GOOD_SCALING, LOSS_FROM, listed};
 
-use super::{
-    addressing::each,
-    bus::{BAD_SCALING, GOOD_SCALING},
-    listed,
-};
+use super::{addressing::each, bus::BAD_SCALING};
 use crate::{
     case::{Case, Place, Side, sides},
     finding::{Finding, Severity},
@@ -93,7 +89,7 @@ pub(super) const LOSS: Rule = Rule {
     judge: |case| {
         each(case.measured(), |(report, link, _)| {
             let (loss, way) = worse_loss(report, link.id)?;
-            if loss < SOME_LOSS {
+            if loss < LOSS_FROM {
                 return Some(Seen::Fine);
             }
             let severity = if loss > MUCH_LOSS {
@@ -133,8 +129,6 @@ pub(super) const LOSS: Rule = Rule {
     },
 };
 
-/// Minimum reported loss: 0.1 % less 3 σ of 240,000 packets.
-pub(super) const SOME_LOSS: f64 = 0.0008;
 /// Loss that costs a tenth of the rate or more.
 const MUCH_LOSS: f64 = 0.01;
 
@@ -242,7 +236,7 @@ pub(super) const EEE: Rule = Rule {
             let jitter = link
                 .rtt_idle
                 .is_some_and(|trips| trips.p99_us > JITTER * trips.p50_us);
-            let lost = loss(report, link.id).is_some_and(|lost| lost >= SOME_LOSS);
+            let lost = loss(report, link.id).is_some_and(|lost| lost >= LOSS_FROM);
             if active.is_empty() || !(jitter || lost) {
                 return Some(Seen::Fine);
             }

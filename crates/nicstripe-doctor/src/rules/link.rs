@@ -1,8 +1,8 @@
 //! Rules about a link's rate, duplex mode, MTU and kind.
 
-use nicstripe_bench::SweepKind;
+use nicstripe_bench::{SweepKind, listed};
 
-use super::{addressing::each, line, listed};
+use super::{addressing::each, line};
 use crate::{
     case::{Case, LinkFacts, Place, Side},
     finding::{Finding, Severity, word},

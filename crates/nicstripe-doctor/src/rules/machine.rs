@@ -1,11 +1,8 @@
 //! Rules about disks, drivers and the two machines as a whole.
 
-use nicstripe_bench::LinkSummary;
+use nicstripe_bench::{LOSS_FROM, LinkSummary, listed};
 
-use super::{
-    addressing::each,
-    cable::{SOME_LOSS, loss},
-};
+use super::{addressing::each, cable::loss};
 use crate::{
     case::{Side, sides},
     finding::{Finding, Severity},
@@ -94,7 +91,7 @@ pub(super) const DRIVER: Rule = Rule {
                 (Side::There, &link.ends.daemon),
             ];
             let lost = loss(report, link.id);
-            let is_lossy = lost.is_some_and(|lost| lost >= SOME_LOSS);
+            let is_lossy = lost.is_some_and(|lost| lost >= LOSS_FROM);
             let is_slow = summary.efficiency.is_some_and(|part| part < SLOW);
             if lost.is_none() && summary.efficiency.is_none() {
                 return None;
@@ -222,7 +219,7 @@ pub(super) const ENDS_DIFFER: Rule = Rule {
                 return Some(Seen::Fine);
             }
             let names: Vec<&str> = differing.iter().map(|(what, ..)| *what).collect();
-            let sentence = format!("the machines differ in {}", super::listed(&names));
+            let sentence = format!("the machines differ in {}", listed(&names));
             let finding = Finding::new(Severity::Info, sentence);
             let finding = differing
                 .into_iter()

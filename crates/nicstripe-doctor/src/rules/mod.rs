@@ -67,15 +67,5 @@ fn line(mbps: u32) -> String {
     format!("{mbps} Mb/s")
 }
 
-/// Joins names as `a`, `a and b` or `a, b and c`.
-fn listed<T: AsRef<str>>(names: &[T]) -> String {
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-    match names.as_slice() {
-        [] => String::new(),
-        [name] => (*name).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests;

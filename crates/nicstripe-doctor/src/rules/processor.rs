@@ -1,9 +1,12 @@
 //! Rules about processors and the work that packets cost them.
 
-use nicstripe_bench::{BenchReport, CpuUse, Ends, Limiter, Phase, Run};
+use nicstripe_bench::{
+    BenchReport, CpuUse, Ends, FULL_CORE as FULL_SHARE, Limiter, OWN_CORE, Phase, Run,
+    THROTTLED_FROM, listed,
+};
 use nicstripe_link::facts::Facts;
 
-use super::{addressing::each, listed};
+use super::addressing::each;
 use crate::{
     case::{Case, Machine, Place, Side},
     finding::{Finding, Severity, word},
@@ -55,7 +58,8 @@ pub(super) const FULL_CORE: Rule = Rule {
 /// this bench.
 pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
     let uses_it = |run: &Run| {
-        of(&run.cpu, side).is_some_and(|cpu| cpu.process_us as f64 >= OWN * run.window_us as f64)
+        of(&run.cpu, side)
+            .is_some_and(|cpu| cpu.process_us as f64 >= OWN_CORE * run.window_us as f64)
     };
     let is_ours = || report.runs.iter().any(uses_it);
     let is_limit = report.summary.limiter == Some(Limiter::Cpu);
@@ -64,7 +68,7 @@ pub(super) fn is_core_full(report: &BenchReport, side: Side) -> bool {
 
 /// Returns true if a core of this side was full under load, of whatever program.
 pub(super) fn has_full_core(report: &BenchReport, side: Side) -> bool {
-    worst_core(report, side).is_some_and(|worst| worst >= FULL)
+    worst_core(report, side).is_some_and(|worst| worst >= FULL_SHARE * 100.0)
 }
 
 /// Returns the median of the busiest core's load in percent, over the loads of all links, which the
@@ -87,25 +91,16 @@ fn of(cpu: &Ends<Option<CpuUse>>, side: Side) -> Option<CpuUse> {
     }
 }
 
-/// Load of a core that counts as full, in percent.
-const FULL: f64 = 90.0;
-/// Cores that the process itself uses when its own work fills one; the limiter of nicstripe-bench
-/// has the same.
-const OWN: f64 = 0.7;
-
 /// Returns true if a quota stopped the bench for more than 5 % of the time.
 pub(super) fn is_throttled(case: &Case, side: Side) -> bool {
     let runs = case.bench.iter().flat_map(|report| &report.runs);
     let loaded = runs.filter(|run| run.phase != Phase::Idle);
     let throttled = |run: &Run| {
         let stopped = of(&run.cpu, side)?.throttled_us?;
-        Some(stopped as f64 > THROTTLED * run.window_us as f64)
+        Some(stopped as f64 > THROTTLED_FROM * run.window_us as f64)
     };
     loaded.filter_map(throttled).any(|throttled| throttled)
 }
-
-/// Part of the time for which a quota may stop the bench: it does so briefly when a load begins.
-const THROTTLED: f64 = 0.05;
 
 pub(super) const QUOTA: Rule = Rule {
     id: 41,

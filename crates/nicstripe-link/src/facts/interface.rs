@@ -101,12 +101,6 @@ impl InterfaceFacts {
     pub fn statistic(&self, name: &str) -> Option<u64> {
         self.statistics.get(name).copied()
     }
-
-    /// Returns true if the interface has an address on the same subnet as `address`; link-local
-    /// ones do not count.
-    pub fn is_on_link(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|own| own.covers(address))
-    }
 }
 
 /// An address of an interface with the length of its prefix.
