@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    os::fd::OwnedFd,
     process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -18,7 +19,7 @@ use nicstripe_testkit::{
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
 
 pub(crate) const TESTS: &[Test] = tests![
@@ -57,6 +58,7 @@ impl Seen {
             ws_ypixel: 0,
         };
         tcsetwinsize(&master, size).unwrap();
+        keep_output_at_interrupts(&master);
         let path = ptsname(&master, Vec::new()).unwrap();
         let open = || {
             File::options()
@@ -129,6 +131,15 @@ impl Seen {
         let text = std::fs::read_to_string(stat).unwrap();
         text.rsplit(") ").next().unwrap().starts_with('T')
     }
+}
+
+/// Lets `^C` and `^Z` drop no output that waits in the kernel, as they else do (`NOFLSH` in termios(3)).
+///
+/// If a busy machine moves a drawing on late, they would drop the middle of it.
+fn keep_output_at_interrupts(terminal: &OwnedFd) {
+    let mut settings = tcgetattr(terminal).unwrap();
+    settings.local_modes |= LocalModes::NOFLSH;
+    tcsetattr(terminal, OptionalActions::Now, &settings).unwrap();
 }
 
 impl Drop for Seen {
