@@ -60,7 +60,9 @@ pub use self::{
     },
     id::{LAST_PATH, PathId, Role, SessionId, TransferId},
     path::{PathLoss, PathState, stripe},
-    session::{Acceptance, Event, Incoming, Offering, PathError, Session, SessionConfig, Transmit},
+    session::{
+        Acceptance, Event, Incoming, Offering, PathError, Request, Session, SessionConfig, Transmit,
+    },
     transfer::{receiver::ArrivalError, stats::TransferStats},
     units::BitRate,
     wire::{

@@ -31,6 +31,7 @@ mod shared;
 mod shares;
 mod trees;
 mod trusted;
+mod tunnels;
 mod watch;
 
 pub use self::{builder::DaemonBuilder, handle::DaemonHandle, limits::Limits, running::Daemon};

@@ -9,7 +9,7 @@ use std::{
 use super::tape::Tape;
 use crate::{
     Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message,
-    Offer, Offering, PathError, PathId, PathLoss, Role, Session, SessionConfig, Subtree,
+    Offer, Offering, PathError, PathId, PathLoss, Request, Role, Session, SessionConfig, Subtree,
     TransferId, Transmit,
     extent::{ChunkId, Extent},
     frame::Piece,
@@ -594,19 +594,19 @@ impl Victim {
                     .handle_path_lost(path, PathLoss::Unreachable, self.now);
             }
             Event::Disconnect(path) => self.connections[usize::from(path.0)] = None,
-            Event::PutRequested(put) => {
+            Event::Requested(Request::Put(put)) => {
                 self.decide(put.offer.transfer, put.offer.data.is_some(), tape);
             }
             Event::Offered(offer) => self.decide(offer.transfer, offer.data.is_some(), tape),
-            Event::TreePutRequested(put) => {
+            Event::Requested(Request::PutTree(put)) => {
                 let how = Acceptance {
                     room: Some(1 + tape.below(64)),
                     ..Acceptance::default()
                 };
                 self.session.accept(put.transfer, Vec::new(), how);
             }
-            Event::GetRequested(get) => self.serve(get.transfer, false, tape),
-            Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
+            Event::Requested(Request::Get(get)) => self.serve(get.transfer, false, tape),
+            Event::Requested(Request::GetTree(get)) => self.serve(get.transfer, true, tape),
             Event::Sync { transfer, subtrees } => {
                 assert!(!subtrees.is_empty(), "no data to sync");
                 if tape.byte() < 200 {

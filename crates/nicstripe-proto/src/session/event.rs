@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::request::Request;
 use crate::{
     file::{
         extent::ChunkId,
@@ -15,8 +16,8 @@ use crate::{
         frame::Frame,
         load::LoadOrder,
         message::{
-            Answer, Ask, BenchBody, CloseCode, Committed, Complete, Expected, Fail, Get, GetTree,
-            Offer, OpenTunnels, PeerInterface, Put, PutTree, TreeBody,
+            Answer, Ask, BenchBody, CloseCode, Committed, Complete, Expected, Fail, Offer,
+            PeerInterface, TreeBody,
         },
     },
 };
@@ -39,7 +40,6 @@ pub enum Transmit {
 
 /// Request or notification from a session to its driver.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Event {
     /// Client only: connect or reconnect this path. Call [`crate::Session::handle_path_open`] or
     /// [`crate::Session::handle_path_lost`] afterwards.
@@ -65,22 +65,10 @@ pub enum Event {
         /// Duration of the quarantine; zero after the first damage.
         pause: Duration,
     },
-    /// Client's request to upload a file. Open the target, then call [`crate::Session::accept`] or
-    /// [`crate::Session::fail`].
-    PutRequested(Put),
-    /// Client's request to download a file. Open the source, then call [`crate::Session::offer`] or
-    /// [`crate::Session::fail`].
-    GetRequested(Get),
-    /// Client's request to upload a tree. Call [`crate::Session::accept`] with a send window
-    /// (`room`), or [`crate::Session::fail`].
-    TreePutRequested(PutTree),
-    /// Client's request to download trees. Call [`crate::Session::offer`] or
-    /// [`crate::Session::fail`].
-    TreeRequested(GetTree),
-    /// Client's request to open tunnels. Call [`crate::Session::accept`] with a send window
-    /// (`room`) for one transfer, and [`crate::Session::offer`] for the batches of the other. To
-    /// reject the request, call [`crate::Session::fail`] for both.
-    TunnelsRequested(OpenTunnels),
+    /// Client's request for a transfer. Open the local end, then call [`crate::Session::accept`]
+    /// for a transfer to this end, or [`crate::Session::offer`] for one to the client. To reject the
+    /// request, call [`crate::Session::fail`].
+    Requested(Request),
     /// Message from the receiver of a tree to this end, which is the sender.
     TreeMessage(TreeBody),
     /// Daemon's offer of the requested file. Open the target, then call [`crate::Session::accept`]

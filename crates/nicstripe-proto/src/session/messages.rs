@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::{
-    error::PathError, event::Event, requests::shape_of, state::Session, transfers::Transfer,
+    error::PathError, event::Event, request::Request, requests::shape_of, state::Session,
+    transfers::Transfer,
 };
 use crate::{
     failure::FailCode,
@@ -48,14 +49,16 @@ impl Session {
 
     fn handle_put_tree(&mut self, put: PutTree) -> Result<(), PathError> {
         self.transfers.begin(put.transfer, "put tree", batches())?;
-        self.events.push_back(Event::TreePutRequested(put));
+        self.events
+            .push_back(Event::Requested(Request::PutTree(put)));
         Ok(())
     }
 
     fn handle_get_tree(&mut self, get: GetTree) -> Result<(), PathError> {
         self.transfers
             .begin(get.transfer, "get tree", Transfer::Requested)?;
-        self.events.push_back(Event::TreeRequested(get));
+        self.events
+            .push_back(Event::Requested(Request::GetTree(get)));
         Ok(())
     }
 
@@ -73,7 +76,8 @@ impl Session {
         self.transfers.begin(mux.up, "tunnels", batches())?;
         self.transfers
             .begin(mux.down, "tunnels", Transfer::Requested)?;
-        self.events.push_back(Event::TunnelsRequested(mux));
+        let requests = [Request::TunnelsUp(mux.up), Request::TunnelsDown(mux.down)];
+        self.events.extend(requests.map(Event::Requested));
         Ok(())
     }
 
@@ -103,7 +107,7 @@ impl Session {
         if let Some(entry) = get.entry {
             self.transfers.round_robin.belongs(get.transfer, entry.tree);
         }
-        self.events.push_back(Event::GetRequested(get));
+        self.events.push_back(Event::Requested(Request::Get(get)));
         Ok(())
     }
 
@@ -131,7 +135,7 @@ impl Session {
                 may_change: true,
             },
         )?;
-        self.events.push_back(Event::PutRequested(put));
+        self.events.push_back(Event::Requested(Request::Put(put)));
         Ok(())
     }
 

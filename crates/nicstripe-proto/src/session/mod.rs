@@ -18,6 +18,7 @@ mod event;
 mod exchange;
 mod messages;
 mod paths;
+mod request;
 mod requests;
 mod round_robin;
 mod state;
@@ -28,6 +29,7 @@ pub use self::{
     config::SessionConfig,
     error::PathError,
     event::{Event, Incoming, Transmit},
+    request::Request,
     state::Session,
     transfers::{Acceptance, Offering},
 };

@@ -128,8 +128,7 @@ impl Session {
         }
     }
 
-    /// Offers a file or tree to the receiver, in response to [`Event::GetRequested`] or
-    /// [`Event::TreeRequested`].
+    /// Offers a file or tree to the receiver, in response to [`Event::Requested`].
     ///
     /// # Errors
     ///
@@ -152,7 +151,7 @@ impl Session {
         self.transfers.offerings.insert(transfer, offering);
     }
 
-    /// Accepts a file at the receiver, in response to [`Event::PutRequested`] or
+    /// Accepts a file at the receiver, in response to [`Event::Requested`] or
     /// [`Event::Offered`]. `have` is the list of subtrees that the receiver already has.
     ///
     /// Joins sibling subtrees and keeps the `MAX_HAVE` largest ones. The sender retransmits the

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, Extent, FailCode,
-    Frame, Incoming, Message, Name, Offer, PathError, PathId, PathLoss, PathState, Role, Session,
-    SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
+    Frame, Incoming, Message, Name, Offer, PathError, PathId, PathLoss, PathState, Request, Role,
+    Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{Accept, Committed, Complete, Fail, Get, Holes, Keep, Put, PutOptions, Values},
 };
@@ -467,7 +467,10 @@ fn garbage_ends_the_path_and_takes_no_message_behind_it_along() {
         .session
         .handle_frame(P, control(0, vec![0xff, 0x00]), victim.now);
     assert!(matches!(result, Err(PathError::Message(_))), "{result:?}");
-    assert!(matches!(&victim.drain().0[..], [Event::PutRequested(_)]));
+    assert!(matches!(
+        &victim.drain().0[..],
+        [Event::Requested(Request::Put(_))]
+    ));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name,
-    Offer, PathError, Role, TransferId, Transmit,
+    Offer, PathError, Request, Role, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{
         Complete, End, GetTree, MOST_SOURCES, OfferKind, OpenTunnels, Put, PutTree, TreeBody,
@@ -497,7 +497,7 @@ fn trees_that_are_asked_of_a_client_can_be_refused() {
         victim.say(&ask).unwrap();
         assert!(matches!(
             &victim.drain().0[..],
-            [Event::TreeRequested(_) | Event::TreePutRequested(_)]
+            [Event::Requested(Request::GetTree(_) | Request::PutTree(_))]
         ));
         let fail = nicstripe_proto::session::failure(
             T,
@@ -690,7 +690,7 @@ fn a_mux_needs_two_new_numbers_and_a_daemon() {
     victim.say(&mux(3, 4)).unwrap();
     assert!(matches!(
         &victim.drain().0[..],
-        [Event::TunnelsRequested(_)]
+        [Event::Requested(_), Event::Requested(_)]
     ));
     for wrong in [mux(3, 4), mux(4, 5), mux(6, 6), mux(6, 5), mux(u32::MAX, 0)] {
         assert!(

@@ -4,13 +4,13 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use nicstripe_proto::{Name, message::PutOptions};
 
-use super::request::{Attempt, Opening, Request, get_of, put_of, receiving};
+use super::request::{Attempt, Opening, Request, download_of, receiving};
 use crate::{
     file::{Opened, ReadOptions, options::CopyOptions},
     report::error::Error,
-    session::endpoint::{
-        End,
-        file::{FileSource, LocalFile, LocalTarget},
+    session::kind::{
+        Kind, Upload,
+        file::{FileSource, LocalFile, LocalTarget, Stored},
         pipe,
     },
 };
@@ -44,9 +44,14 @@ impl Request for FileUpload {
             );
             let pool = &attempt.inner.pool;
             let opened = pool.call(move || Opened::open(&path, reading)).await;
-            Ok(match opened.ok_or_else(io_threads_gone)?? {
+            let upload = |options| Upload {
+                name,
+                into,
+                options,
+            };
+            let kind: Box<dyn Kind> = match opened.ok_or_else(io_threads_gone)?? {
                 Opened::Sized(file) => {
-                    End::source(FileSource::stored(*file, put_of(name, into, options)))
+                    Box::new(FileSource::stored(*file, Stored::Named(upload(options))))
                 }
                 // The file's time and mode are meaningless: the kernel creates such a file on
                 // access.
@@ -57,9 +62,10 @@ impl Request for FileUpload {
                         in_place: false,
                         ..options
                     };
-                    End::source(pipe::source(file, put_of(name, into, options)))
+                    Box::new(pipe::source(file, upload(options)))
                 }
-            })
+            };
+            Ok(kind)
         })
     }
 }
@@ -85,8 +91,8 @@ impl Request for FileDownload {
                 self.target.clone()
             };
             let limit_bps = attempt.inner.limit_bps();
-            Ok(End::sink(LocalFile {
-                get: get_of(self.name.clone(), limit_bps, self.options, None),
+            let kind: Box<dyn Kind> = Box::new(LocalFile {
+                download: download_of(self.name.clone(), limit_bps, self.options, None),
                 target: LocalTarget {
                     path,
                     options: PutOptions {
@@ -95,7 +101,8 @@ impl Request for FileDownload {
                     },
                     peer_key: attempt.peer_key,
                 },
-            }))
+            });
+            Ok(kind)
         })
     }
 }

@@ -11,7 +11,7 @@ use nicstripe_proto::{Name, message::CloseCode};
 use super::{
     builder::ClientBuilder,
     files::{FileDownload, FileUpload},
-    request::{Once, Request, get_of, put_of},
+    request::{Once, Request, download_of},
     sessions::{CLOSE_TIMEOUT, Inner},
     transfer::Transfer,
     trees::{TreeDownload, TreeUpload},
@@ -21,7 +21,7 @@ use crate::{
     report::{error::Error, survey::LinkSurvey},
     session::{
         Command,
-        endpoint::{End, pipe},
+        kind::{Upload, pipe},
     },
     tree::TreeOptions,
     trust::{Identity, PublicKey},
@@ -183,8 +183,12 @@ impl Client {
         name: Name,
         options: CopyOptions,
     ) -> Transfer {
-        let put = put_of(name, None, options.into());
-        self.start(Once::pipe(End::source(pipe::source(reader, put))))
+        let upload = Upload {
+            name,
+            into: None,
+            options: options.into(),
+        };
+        self.start(Once::pipe(pipe::source(reader, upload)))
     }
 
     /// Fetches the file `name` below the daemon's root into a writer, in order. At most
@@ -205,8 +209,8 @@ impl Client {
         writer: impl std::io::Write + Send + 'static,
         options: CopyOptions,
     ) -> Transfer {
-        let get = get_of(name, self.inner.limit_bps(), options, None);
-        self.start(Once::pipe(End::sink(pipe::sink(writer, get))))
+        let download = download_of(name, self.inner.limit_bps(), options, None);
+        self.start(Once::pipe(pipe::sink(writer, download)))
     }
 
     /// Returns the daemon's public key, and its name if the peers file has one.

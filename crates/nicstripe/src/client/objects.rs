@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     handle::Client,
     reader::ObjectReader,
-    request::{Once, get_of, put_of},
+    request::{Once, download_of},
     transfer::Transfer,
     writer::ObjectWriter,
 };
@@ -28,8 +28,8 @@ use crate::{
     report::{Report, error::Error},
     session::{
         Command,
-        endpoint::{
-            End,
+        kind::{
+            Upload,
             object::{self, FEED_CHUNKS, Read},
         },
     },
@@ -274,8 +274,12 @@ impl Client {
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
         // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
-        let put = put_of(name.clone(), None, options.into());
-        let transfer = self.start(Once::object(End::source(object::source(from, put))));
+        let upload = Upload {
+            name: name.clone(),
+            into: None,
+            options: options.into(),
+        };
+        let transfer = self.start(Once::object(object::source(from, upload)));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
@@ -314,8 +318,8 @@ impl Client {
     ) -> (Transfer, mpsc::Receiver<Read>) {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
         let limit_bps = self.inner.limit_bps();
-        let get = get_of(name, limit_bps, CopyOptions::default(), range);
-        let transfer = self.start(Once::object(End::sink(object::sink(to, get))));
+        let download = download_of(name, limit_bps, CopyOptions::default(), range);
+        let transfer = self.start(Once::object(object::sink(to, download)));
         (transfer, chunks)
     }
 

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{handle::Client, transfer::Transfer};
-use crate::{file::ChunkBuffer, report::error::Error, session::endpoint::object::Read};
+use crate::{file::ChunkBuffer, report::error::Error, session::kind::object::Read};
 
 /// Open file at the daemon; see [`Client::open`].
 ///

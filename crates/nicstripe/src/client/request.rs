@@ -4,14 +4,14 @@ use std::{fmt, pin::Pin};
 
 use nicstripe_proto::{
     Name,
-    message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
+    message::{EntryRef, GetRange, PutOptions},
 };
 
 use super::sessions::Inner;
 use crate::{
     file::options::CopyOptions,
     report::error::Error,
-    session::endpoint::{End, UNNUMBERED, stream_offer, tree::StandaloneFiles},
+    session::kind::{Download, Kind, tree::StandaloneFiles},
 };
 
 /// Request of a program for one transfer.
@@ -34,13 +34,14 @@ pub(super) trait Request: fmt::Debug + Send {
 
     /// Returns the source or sink of a standalone file that the tree has announced. `restart` is
     /// that of the attempt.
-    fn entry(&mut self, _entry: EntryRef, _restart: bool) -> Option<End> {
+    fn entry(&mut self, _entry: EntryRef, _restart: bool) -> Option<Box<dyn Kind>> {
         None
     }
 }
 
 /// Future of the local source or sink, returned by [`Request::open`].
-pub(super) type Opening<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;
+pub(super) type Opening<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn Kind>, Error>> + Send + 'a>>;
 
 /// One attempt at a transfer.
 pub(super) struct Attempt<'a> {
@@ -57,19 +58,19 @@ pub(super) struct Attempt<'a> {
 #[derive(Debug)]
 pub(super) struct Once {
     /// Source or sink; `None` once the transfer has started.
-    end: Option<End>,
+    end: Option<Box<dyn Kind>>,
     is_object: bool,
 }
 
 impl Once {
-    pub(super) fn pipe(end: End) -> Self {
+    pub(super) fn pipe(end: impl Kind + 'static) -> Self {
         Self {
-            end: Some(end),
+            end: Some(Box::new(end)),
             is_object: false,
         }
     }
 
-    pub(super) fn object(end: End) -> Self {
+    pub(super) fn object(end: impl Kind + 'static) -> Self {
         Self {
             is_object: true,
             ..Self::pipe(end)
@@ -92,39 +93,20 @@ impl Request for Once {
     }
 }
 
-/// Returns the request to store data as `name`. Contains the offer of a stream, which a file source
-/// replaces by its own.
-pub(super) fn put_of(name: Name, into: Option<Name>, options: PutOptions) -> Box<Put> {
-    Box::new(Put {
-        name,
-        offer: stream_offer(UNNUMBERED, OfferKind::Pipe, 0o666),
-        options,
-        into,
-        entry: None,
-    })
-}
-
 /// Returns the request for a file, or for a range of it.
-pub(super) fn get_of(
+pub(super) fn download_of(
     name: Name,
     limit_bps: Option<u64>,
     options: CopyOptions,
     range: Option<GetRange>,
-) -> Box<Get> {
-    let CopyOptions {
-        compress,
-        allow_changing,
-        ..
-    } = options;
-    Box::new(Get {
-        transfer: UNNUMBERED,
+) -> Download {
+    Download {
         name,
         limit_bps,
-        entry: None,
-        compress,
-        allow_changing,
+        compress: options.compress,
+        allow_changing: options.allow_changing,
         range,
-    })
+    }
 }
 
 /// Returns the options that the receiver applies to a file.

@@ -16,7 +16,7 @@ use crate::{
         establish::{LinkedSession, SessionRequest},
     },
     report::{error::Error, event::Event, survey::LinkSurvey},
-    session::{Command, Waiter, endpoint::End},
+    session::{Command, Input, Waiter, kind::Kind},
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) runtime: Handle,
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
-    pub(super) numbers: Mutex<Numbers>,
+    pub(super) numbers: parking_lot::Mutex<Numbers>,
     /// Permits for concurrent transfers, at most [`MOST_TRANSFERS`].
     pub(super) permits: Semaphore,
     pub(super) slot: Mutex<Slot>,
@@ -54,7 +54,7 @@ impl Inner {
             peers: Arc::new(settings.peers.clone()),
             pool: IoPool::start()?,
             buffers: BufferPool::default(),
-            numbers: Mutex::default(),
+            numbers: Default::default(),
             permits: Semaphore::new(MOST_TRANSFERS),
             slot: Mutex::default(),
             host: host.to_owned(),
@@ -187,17 +187,18 @@ impl Inner {
     pub(super) async fn begin(
         &self,
         session: &LinkedSession,
-        end: End,
+        kind: Box<dyn Kind>,
         waiter: Waiter,
     ) -> Option<TransferId> {
-        let mut numbers = self.numbers.lock().await;
+        let room = session.handle.inputs.reserve().await.ok()?;
+        let mut numbers = self.numbers.lock();
         let transfer = numbers.next();
-        let start = Command::Start {
+        room.send(Input::Command(Command::Start {
             transfer,
-            end,
-            waiter,
-        };
-        session.handle.command(start).await.then_some(transfer)
+            kind,
+            waiter: Some(waiter),
+        }));
+        Some(transfer)
     }
 
     /// Returns the name of a key in the peers file; `None` if it has none.
@@ -235,9 +236,8 @@ impl LinkedSession {
     }
 }
 
-/// Allocator of transfer identifiers. The caller must hold its lock until the session has received
-/// the command: the peer silently ignores identifiers below the highest it has seen, as ended
-/// transfers.
+/// Allocator of transfer identifiers. The caller must hold its lock until it has sent the command:
+/// the peer silently ignores identifiers below the highest it has seen, as ended transfers.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(u32);
 

@@ -28,8 +28,9 @@ use crate::{
         error::Error,
         event::{Event, LinkState, Progress, UnreachableNotice},
         limit,
+        metrics::Direction,
     },
-    session::{Command, Outcome, SharedProgress, Tally, Waiter, endpoint::End},
+    session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
 
 /// Running transfer of a client. Dropping it cancels it; it can be resumed.
@@ -348,7 +349,7 @@ impl Run {
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let (is_get, is_object, resumable) = (
-            matches!(end, End::Sink(_)),
+            end.direction() == Direction::Receive,
             self.request.is_object(),
             self.request.can_be_tried_again(),
         );
@@ -616,7 +617,7 @@ mod tests {
             .await
             .unwrap();
         // A session that accepts no commands and has not signalled its end.
-        let handle = SessionHandle::new(mpsc::channel(1).0);
+        let handle = SessionHandle::new(mpsc::channel(1).0, Default::default());
         let ended = handle.ended.clone();
         client
             .inner

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    message::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeSource as RequestedSource},
+    message::{EntryRef, MOST_SOURCES, TreeSource as RequestedSource},
     name::escaped,
 };
 
@@ -19,8 +19,8 @@ use super::request::{Attempt, Opening, Request, receiving};
 use crate::{
     file::{FileError, Root},
     report::error::Error,
-    session::endpoint::{
-        End, UNNUMBERED,
+    session::kind::{
+        self, Kind,
         entry::{EntrySink, EntrySource},
         tree::{TreeSink, TreeSource},
     },
@@ -53,23 +53,18 @@ impl Request for TreeUpload {
             list: options.list,
             allowance: Sending::OWN,
         };
-        let put = Box::new(PutTree {
-            transfer: UNNUMBERED,
+        let upload = kind::tree::TreeUpload {
             target: self.name.clone(),
             as_name: self.as_name,
             rules: options.rules(),
-            heeds_memory: true,
-        });
-        let end = End::source(TreeSource::stored(
-            sender.into_run(()),
-            put,
-            attempt.standalone,
-        ));
-        Box::pin(async { Ok(end) })
+        };
+        let run = sender.into_run(());
+        let kind: Box<dyn Kind> = Box::new(TreeSource::stored(run, upload, attempt.standalone));
+        Box::pin(async { Ok(kind) })
     }
 
-    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<End> {
-        Some(End::source(EntrySource {
+    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<Box<dyn Kind>> {
+        Some(Box::new(EntrySource {
             entry,
             options: receiving(self.options.files, restart),
         }))
@@ -87,11 +82,14 @@ pub(super) struct TreeDownload {
 
 impl Request for TreeDownload {
     fn open<'a>(&'a mut self, attempt: Attempt<'a>) -> Opening<'a> {
-        Box::pin(async move { self.sink(attempt).map(End::sink) })
+        Box::pin(async move {
+            let kind: Box<dyn Kind> = Box::new(self.sink(attempt)?);
+            Ok(kind)
+        })
     }
 
-    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<End> {
-        Some(End::sink(EntrySink {
+    fn entry(&mut self, entry: EntryRef, restart: bool) -> Option<Box<dyn Kind>> {
+        Some(Box::new(EntrySink {
             entry,
             options: receiving(self.options.files, restart),
             allow_changing: self.options.files.allow_changing,
@@ -131,16 +129,15 @@ impl TreeDownload {
             filters,
             allowance: Receiving::OWN,
         };
-        let get = Box::new(GetTree {
-            transfer: UNNUMBERED,
+        let download = kind::tree::TreeDownload {
             sources,
             walk,
             rules: options.rules(),
             limit_bps: attempt.inner.limit_bps(),
-        });
+        };
         Ok(TreeSink::fetched(
             receiver.into_run(()),
-            get,
+            download,
             attempt.standalone,
         ))
     }

@@ -15,7 +15,13 @@ use crate::{
         error::Error,
         event::{Awaited, Event},
     },
-    session::{Command, NOTICE},
+    session::{
+        Command, Input, NOTICE,
+        kind::{
+            Kind,
+            tunnel::{TunnelSink, TunnelSource},
+        },
+    },
     tunnel::{Tunnel, TunnelMux},
 };
 
@@ -82,21 +88,35 @@ impl LinkedSession {
             return Ok(mux.clone());
         }
         let mux = TunnelMux::new(None);
-        let mut numbers = inner.numbers.lock().await;
+        let Ok(room) = self.handle.inputs.reserve_many(2).await else {
+            return Err(Error::ended(&inner.host, "before the connection began"));
+        };
+        let mut numbers = inner.numbers.lock();
         let request = Asked {
             up: numbers.next(),
             down: numbers.next(),
         };
-        if !self
-            .handle
-            .command(Command::OpenMux {
-                request,
-                mux: mux.clone(),
-            })
-            .await
-        {
-            return Err(Error::ended(&inner.host, "before the connection began"));
+        let sink = TunnelSink {
+            mux: mux.clone(),
+            peer: inner.host.clone(),
+            is_offered: true,
+        };
+        let source = TunnelSource {
+            mux: mux.clone(),
+            request: Some(request),
+        };
+        let kinds: [(_, Box<dyn Kind>); 2] = [
+            (request.down, Box::new(sink)),
+            (request.up, Box::new(source)),
+        ];
+        for (room, (transfer, kind)) in room.zip(kinds) {
+            room.send(Input::Command(Command::Start {
+                transfer,
+                kind,
+                waiter: None,
+            }));
         }
+        drop(numbers);
         *slot = Some(mux.clone());
         Ok(mux)
     }

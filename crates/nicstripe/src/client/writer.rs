@@ -19,7 +19,7 @@ use crate::{
         error::Error,
         event::{Event, Progress},
     },
-    session::endpoint::stream::StreamItem,
+    session::kind::stream::StreamItem,
 };
 
 /// File at the daemon that is being written; see [`Client::create`](crate::Client::create).

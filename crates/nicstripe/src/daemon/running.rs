@@ -141,7 +141,7 @@ struct StopOnDrop {
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.shared.ending.cancel();
-        self.closing.iter().for_each(SessionHandle::stop);
+        self.closing.iter().for_each(|session| session.stop());
         let sessions = self.shared.sessions.lock();
         sessions.values().for_each(|entry| entry.handle.stop());
     }

@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicBool;
 use std::{
     ffi::OsStr,
+    future::ready,
     io,
     os::{
         fd::OwnedFd,
@@ -20,7 +21,7 @@ use nicstripe_bench::{Desk, Ticket};
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
-    FailCode, Name, Offer,
+    FailCode, Name, Offer, Request,
     journal::Timestamp,
     message::{
         AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, MAX_ROOT, MOST_ANSWER,
@@ -36,6 +37,7 @@ use super::{
     listings::{Listings, MOST_NAMES},
     rights::Rights,
     shared::Shared,
+    tunnels::Multiplexer,
 };
 #[cfg(feature = "bench")]
 use crate::file::stages;
@@ -47,16 +49,16 @@ use crate::{
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
     session::{
-        Pending, Serve, SessionHandle, TargetAttempt,
-        endpoint::{
-            Sink, SinkOpened, Source,
+        Pending, Serve, SessionHandle,
+        kind::{
+            Opened,
+            entry::{open_source, open_target},
             file::{FileSink, FileSource},
-            tree::{TreeSink, TreeSource},
+            tree::{TreeSink, TreeSource, TreeThread},
         },
     },
-    storage::{Served, Storage, Target, TargetOpened},
+    storage::{Served, Storage, TargetOpened},
     trust::{Access, DialTarget, PublicKey},
-    tunnel::Dialer,
 };
 
 #[derive(Debug)]
@@ -79,8 +81,11 @@ pub(crate) struct Service {
     pub(super) told_facts: Mutex<Vec<u8>>,
     /// True if the peer may set set-user-ID and set-group-ID bits and root-only attributes.
     pub(super) special_modes: bool,
+    /// Name of the peer, for the log.
+    pub(super) peer: String,
     /// Targets to which the peer may open tunnels.
     pub(super) dial: Vec<DialTarget>,
+    pub(super) tunnels: Mutex<Multiplexer>,
     /// Permits for running tree transfers.
     pub(super) trees: Arc<Semaphore>,
     /// Cache of the session's partly listed directories.
@@ -114,7 +119,9 @@ impl Service {
             no_facts: options.no_facts,
             told_facts: Mutex::default(),
             special_modes: options.special_modes,
+            peer: rights.name(),
             dial: options.dial.clone(),
+            tunnels: Mutex::default(),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: Mutex::default(),
         }
@@ -285,92 +292,102 @@ impl Service {
     }
 }
 
-impl Serve for Service {
-    fn open_source(self: Arc<Self>, get: Get, session: SessionHandle) -> Pending<Box<dyn Source>> {
+impl Service {
+    async fn open_source(
+        self: Arc<Self>,
+        get: Get,
+        tree: Option<TreeThread>,
+        session: SessionHandle,
+    ) -> Result<Opened, FileError> {
+        let lease = self.lease_files(OF_SOURCE, &session).await?;
+        let opened = match get.entry {
+            Some(entry) => open_source(tree.as_ref(), entry.id).await?,
+            None => self.open_named(get).await?,
+        };
+        let mut file = opened.keep(lease);
+        let holes = file.hole_memory();
+        if holes > FREE_HOLES {
+            let memory = self.memory();
+            file = file.keep(leased(memory.lease(holes), &session, "sparse file").await?);
+        }
+        Ok((Box::new(FileSource::requested(file)), Vec::new()))
+    }
+
+    async fn open_named(self: &Arc<Self>, get: Get) -> Result<file::Source, FileError> {
         let options = ReadOptions {
             allow_changing: get.allow_changing,
             compress: get.compress,
             range: get.range,
         };
-        let (service, pool) = (self.clone(), self.pool());
-        let open = async move {
-            service.check_readable("open", &get.name)?;
-            let opened = pool.call(move || service.served.open_source(&get.name, options));
-            opened
-                .await
-                .unwrap_or_else(|| Err(io_threads_gone("a file")))
-        };
-        self.open_entry_source(Box::pin(open), session)
+        self.check_readable("open", &get.name)?;
+        let service = self.clone();
+        let open = move || service.served.open_source(&get.name, options);
+        let opened = self.pool().call(open).await;
+        opened.unwrap_or_else(|| Err(io_threads_gone("a file")))
     }
 
-    fn open_entry_source(
+    async fn open_sink(
         self: Arc<Self>,
-        open: Pending<file::Source>,
+        put: Put,
+        tree: Option<TreeThread>,
         session: SessionHandle,
-    ) -> Pending<Box<dyn Source>> {
-        Box::pin(async move {
-            let lease = self.lease_files(OF_SOURCE, &session).await?;
-            let mut file = open.await?.keep(lease);
-            let holes = file.hole_memory();
-            if holes > FREE_HOLES {
-                let memory = self.memory();
-                file = file.keep(leased(memory.lease(holes), &session, "sparse file").await?);
-            }
-            Ok(Box::new(FileSource::requested(file)) as Box<dyn Source>)
-        })
-    }
-
-    fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened> {
-        Box::pin(async move {
+    ) -> Result<Opened, FileError> {
+        if put.entry.is_none() {
             self.check_writable(&put.name)?;
-            let leases = self.lease_target(&put.offer, &session).await?;
-            let pool = self.pool();
-            let attempt = || {
-                let (service, put) = (self.clone(), put.clone());
-                let opened = pool.call(move || service.open_target_now(&put));
-                async move {
-                    opened
-                        .await
-                        .unwrap_or_else(|| Err(io_threads_gone("the target")))
-                }
-            };
-            let (target, have) = self.once_free(&session, attempt).await?;
-            Ok((FileSink::boxed(target.keep(leases)), have))
-        })
+        }
+        let leases = self.lease_target(&put.offer, &session).await?;
+        let attempt = || {
+            let (service, tree, put) = (self.clone(), tree.clone(), put.clone());
+            async move {
+                let Some(entry) = put.entry else {
+                    let open = {
+                        let service = service.clone();
+                        move || service.open_target_now(&put)
+                    };
+                    let opened = service.pool().call(open).await;
+                    return opened.unwrap_or_else(|| Err(io_threads_gone("the target")));
+                };
+                let opened = open_target(tree.as_ref(), entry.id, put.offer, put.options);
+                let (target, have) = opened.await?;
+                Ok((target.into(), have))
+            }
+        };
+        let (target, have) = self.once_free(&session, attempt).await?;
+        Ok((FileSink::boxed(target.keep(leases)), have))
     }
 
-    fn open_entry_sink(
-        self: Arc<Self>,
-        offer: Offer,
-        mut attempt: TargetAttempt,
+    async fn send_tree(&self, get: GetTree, session: SessionHandle) -> Result<Opened, FileError> {
+        self.check_readable("send trees of", &"this directory")?;
+        let run = self.prepare_sender(get, &session).await?;
+        Ok((Box::new(TreeSource::requested(run)), Vec::new()))
+    }
+
+    async fn receive_tree(
+        &self,
+        put: PutTree,
         session: SessionHandle,
-    ) -> Pending<SinkOpened> {
-        Box::pin(async move {
-            let leases = self.lease_target(&offer, &session).await?;
-            let (target, have) = self.once_free(&session, &mut attempt).await?;
-            Ok((FileSink::boxed(Target::from(target).keep(leases)), have))
-        })
+    ) -> Result<Opened, FileError> {
+        self.earlier_sessions_ended(&session).await;
+        let run = self.prepare_receiver(put, &session).await?;
+        Ok((Box::new(TreeSink::announced(run)), Vec::new()))
     }
+}
 
-    fn send_tree(
+impl Serve for Service {
+    fn open(
         self: Arc<Self>,
-        get: GetTree,
+        request: Request,
+        tree: Option<TreeThread>,
         session: SessionHandle,
-    ) -> Pending<Box<dyn Source>> {
-        Box::pin(async move {
-            self.check_readable("send trees of", &"this directory")?;
-            let run = self.prepare_sender(get, &session).await?;
-            Ok(Box::new(TreeSource::requested(run)) as Box<dyn Source>)
-        })
-    }
-
-    fn receive_tree(self: Arc<Self>, put: PutTree, session: SessionHandle) -> Pending<SinkOpened> {
-        Box::pin(async move {
-            self.earlier_sessions_ended(&session).await;
-            let run = self.prepare_receiver(put, &session).await?;
-            let sink: Box<dyn Sink> = Box::new(TreeSink::announced(run));
-            Ok((sink, Vec::new()))
-        })
+    ) -> Pending<Opened> {
+        match request {
+            Request::Get(get) => Box::pin(self.open_source(get, tree, session)),
+            Request::Put(put) => Box::pin(self.open_sink(put, tree, session)),
+            Request::GetTree(get) => Box::pin(async move { self.send_tree(get, session).await }),
+            Request::PutTree(put) => Box::pin(async move { self.receive_tree(put, session).await }),
+            Request::TunnelsUp(_) => Box::pin(ready(self.receive_tunnels())),
+            Request::TunnelsDown(_) => Box::pin(ready(self.send_tunnels())),
+        }
     }
 
     fn answer(&self, ask: &AskKind) -> AnswerKind {
@@ -399,11 +416,6 @@ impl Serve for Service {
             code: error.code,
             text: error.one_line(),
         })
-    }
-
-    fn dialer(&self, peer: String) -> Dialer {
-        let resolver = self.shared.resolver.of(*self.key.as_bytes());
-        Dialer::new(peer, self.dial.clone(), self.files(), resolver)
     }
 
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {

@@ -7,7 +7,7 @@ mod apply;
 mod asks;
 #[cfg(feature = "bench")]
 mod bench;
-mod ends;
+mod chunks;
 mod events;
 #[cfg(not(feature = "bench"))]
 mod no_bench;
@@ -24,8 +24,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Frame, PathId, PathLoss, Role, Session, SessionConfig, Transmit, load::LoadGate,
-    message::CloseCode,
+    BitRate, Frame, PathId, PathLoss, Role, Session, SessionConfig, TransferId, Transmit,
+    load::LoadGate, message::CloseCode,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -35,19 +35,16 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(not(feature = "bench"))]
 use self::no_bench as bench;
-use self::{
-    account::Account,
-    asks::Asks,
-    bench::SessionBench,
-    ends::{Ends, MuxEnds},
-};
+use self::{account::Account, asks::Asks, bench::SessionBench};
 use super::{
-    endpoint::retransmit::BufferedChunk,
-    input::{Command, Input, Jobs, LinkNews, SessionHandle},
+    input::{Command, Input, Jobs, LinkNews, SessionHandle, SessionSignals},
+    kind::retransmit::BufferedChunk,
     path_connection::{Established, PathConnection, PathPlan},
+    record::Record,
     serve::Serve,
     shares::ChunkShare,
-    waiters::{Audience, Waiters},
+    transfer::Transfers,
+    waiters::Audience,
 };
 use crate::{
     file::{Arrived, BufferPool, IoPool},
@@ -123,26 +120,20 @@ const TIDYING: Duration = Duration::from_secs(5);
 const MOST_BREACHES: u32 = 5;
 
 /// Event loop of one session, run by one task. [`events`] handles the events of the protocol,
-/// [`paths`] the connections, [`ends`] the sources and sinks of transfers, [`transfers`] their
-/// progress.
+/// [`paths`] the connections, [`transfers`] the transfers and [`chunks`] their chunks.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
     inputs: mpsc::Receiver<Input>,
-    /// Number of input senders that the driver itself holds; see `is_orphaned`.
-    own_senders: usize,
-    handle: SessionHandle,
+    signals: SessionSignals,
     connections: BTreeMap<PathId, PathConnection>,
     streams: TaskTracker,
     jobs: Jobs,
-    waiters: Waiters,
-    ends: Ends,
+    running: Transfers,
     /// Daemon only: log records and metrics of the session. A client's owner receives events
     /// instead.
     account: Option<Account>,
     hashing: u32,
-    /// Received chunks that wait while another copy of the same chunk is being written.
-    later: Vec<Arrived>,
     /// Client only: when the owners are told that no connection is left.
     unreachable_notice: UnreachableNotice,
     zeroing: u32,
@@ -157,16 +148,13 @@ pub(crate) struct Driver {
     /// Current benchmark run, shared with the connections, which count its load.
     gate: watch::Sender<LoadGate>,
     asks: Asks,
-    mux: Option<MuxEnds>,
 }
 
 impl Driver {
     /// Starts the task of a new session, which has no paths yet.
     pub(crate) fn start(config: DriverConfig) -> SessionHandle {
-        let (mut driver, handle) = Self::new(config);
-        let ending = Ending(handle.clone());
-        // All but the caller's handle.
-        driver.own_senders = driver.inputs.sender_strong_count() - 1;
+        let (driver, handle) = Self::new(config);
+        let ending = Ending(driver.signals.clone());
         tokio::spawn(async move {
             let _ending = ending;
             driver.run().await;
@@ -177,7 +165,8 @@ impl Driver {
     /// Creates a session, and the first handle to it.
     fn new(config: DriverConfig) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUTS);
-        let handle = SessionHandle::new(sender);
+        let signals = SessionSignals::default();
+        let handle = SessionHandle::new(sender, signals.clone());
         let now = clock::now();
         let role = match config.service {
             Some(_) => Role::Daemon,
@@ -185,23 +174,19 @@ impl Driver {
         };
         let driver = Self {
             session: Session::new(role, config.session.clone(), now),
-            jobs: Jobs {
-                pool: config.pool.clone(),
-                buffers: config.buffers.clone(),
-                inputs: handle.inputs.clone(),
-                threads: TaskTracker::new(),
-                is_stopped: handle.is_stopped.clone(),
-            },
+            jobs: Jobs::new(
+                config.pool.clone(),
+                config.buffers.clone(),
+                &handle.inputs,
+                handle.is_stopped.clone(),
+            ),
             inputs,
-            own_senders: 0,
-            handle: handle.clone(),
+            signals,
             connections: BTreeMap::new(),
             streams: TaskTracker::new(),
-            waiters: Waiters::default(),
-            ends: Ends::default(),
+            running: Transfers::default(),
             account: Account::begin(config.service.as_ref(), &config.host, now),
             hashing: 0,
-            later: Vec::new(),
             unreachable_notice: UnreachableNotice::new(),
             zeroing: 0,
             comparing: 0,
@@ -212,7 +197,6 @@ impl Driver {
             bench: Default::default(),
             gate: watch::Sender::default(),
             asks: Asks::default(),
-            mux: None,
             config,
         };
         (driver, handle)
@@ -222,7 +206,7 @@ impl Driver {
         let mut batch = Vec::with_capacity(BATCH);
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let stopped = self.handle.stopped.clone();
+        let stopped = self.signals.stopped.clone();
         while self.closing.is_none() {
             let timeout = self
                 .session
@@ -234,15 +218,15 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = stopped.cancelled() => self.closing = Some(CloseCode::ShuttingDown),
-                _ = self.inputs.recv_many(&mut batch, BATCH) => {}
+                // No handle, connection or job is left that could send another input.
+                received = self.inputs.recv_many(&mut batch, BATCH) => if received == 0 {
+                    break;
+                },
                 () = clock::sleep_until(timeout) => {
                     self.session.handle_timeout(clock::now());
                     self.poll_bench(clock::now());
                 }
                 _ = progress.tick() => {
-                    if self.is_orphaned() {
-                        break;
-                    }
                     self.report_progress();
                     self.watch_progress(clock::now());
                     self.report_now_and_then();
@@ -259,9 +243,9 @@ impl Driver {
         self.end().await;
     }
 
-    /// Returns true if no handle, connection or job is left that could send another input.
-    fn is_orphaned(&self) -> bool {
-        self.inputs.is_empty() && self.inputs.sender_strong_count() <= self.own_senders
+    /// Returns a handle to the session, for a job.
+    fn handle(&self) -> SessionHandle {
+        SessionHandle::new(self.jobs.inputs(), self.signals.clone())
     }
 
     /// Applies one input to the session's state. Never waits.
@@ -291,14 +275,7 @@ impl Driver {
                 }
             }
             Input::Io(done) => self.on_io(done, now),
-            Input::Produced { transfer, produced } => self.on_produced(transfer, produced),
-            Input::Consumed { transfer, chunks } => {
-                self.ends.on_consumed(transfer, chunks);
-                self.session.taken(transfer, chunks);
-            }
-            Input::Tree { transfer, said } => self.on_tree_output(transfer, said),
-            Input::SourceOpened { transfer, result } => self.on_source_opened(transfer, result),
-            Input::SinkOpened { transfer, result } => self.on_sink_opened(transfer, result),
+            Input::Said { transfer, said } => self.on_said(transfer, said),
             Input::Done {
                 ask,
                 answer,
@@ -327,7 +304,7 @@ impl Driver {
             StreamEvent::Chunk { header, buffer } => {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
-                    self.waiters.on_wire(path, &header);
+                    self.running.on_wire(path, &header);
                     if let Some(connection) = self.connections.get_mut(&path) {
                         connection.moved.received += u64::from(header.len);
                     }
@@ -376,11 +353,10 @@ impl Driver {
             }
             Command::Start {
                 transfer,
-                end,
+                kind,
                 waiter,
-            } => self.start_transfer(transfer, end, waiter),
+            } => self.start_transfer(transfer, kind, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
-            Command::OpenMux { request, mux } => self.open_mux(request, mux),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
@@ -392,7 +368,7 @@ impl Driver {
             Command::Inspect(look) => look(&self.session),
             Command::Bench(input) => self.on_bench_input(input, now),
             Command::EndIfIdle => {
-                if !self.session.is_connected() && !self.handle.is_awaiting() {
+                if !self.session.is_connected() && !self.signals.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
             }
@@ -413,7 +389,7 @@ impl Driver {
             }
         }
         self.update_share();
-        self.handle.set_connected(self.session.is_connected());
+        self.signals.set_connected(self.session.is_connected());
     }
 
     /// Reports the session's chunk memory to the daemon and applies the budget it returns.
@@ -475,8 +451,11 @@ impl Driver {
                 Some(Transmit::Chunk { transfer, chunk }) => {
                     chunks += 1;
                     // A stream's chunk is at hand; an I/O thread reads that of a file.
-                    let Some(buffer) = self.ends.retransmit_mut(transfer) else {
-                        if let Some(file) = self.ends.file(transfer) {
+                    let Some(running) = self.running.get_mut(transfer) else {
+                        continue;
+                    };
+                    let Some(buffer) = running.buffer_mut() else {
+                        if let Some(file) = running.kind().file() {
                             self.jobs.read(path, (transfer, chunk), file.clone(), rate);
                         }
                         continue;
@@ -492,7 +471,7 @@ impl Driver {
                     else {
                         continue;
                     };
-                    self.waiters.on_wire(path, &header);
+                    self.running.on_wire(path, &header);
                     connection.send_chunk(header, buffer)
                 }
                 None => break,
@@ -510,6 +489,14 @@ impl Driver {
         }
     }
 
+    fn record_mut(&mut self, transfer: TransferId, enter: impl FnOnce(&mut Record, &Account)) {
+        let record = self.running.get_mut(transfer);
+        let record = record.and_then(|running| running.record.as_mut());
+        if let (Some(account), Some(record)) = (&self.account, record) {
+            enter(record, account);
+        }
+    }
+
     /// Ends the session: makes written data durable, flushes the connections and reports to waiting
     /// owners.
     async fn end(mut self) {
@@ -520,17 +507,16 @@ impl Driver {
             .values_mut()
             .for_each(PathConnection::release);
         self.jobs.stop();
-        self.ends.stop();
-        self.mux.take().into_iter().for_each(|ends| ends.mux.end());
+        self.running.stop();
         self.settle().await;
-        Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled {
+        Self::end_waiting(&mut self.running, &mut self.asks, || Error::Cancelled {
             resumable: true,
         });
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();
-        self.handle.set_connected(false);
-        self.handle.ended.cancel();
+        self.signals.set_connected(false);
+        self.signals.ended.cancel();
     }
 
     /// Waits until the connections have flushed their queues, at most [`LINGER`], and until tree
@@ -565,7 +551,7 @@ struct QueueFull;
 
 /// Guard that marks the session as ended when its task finishes or panics. A panic thus affects no
 /// other session and releases the session's quota.
-struct Ending(SessionHandle);
+struct Ending(SessionSignals);
 
 impl Drop for Ending {
     fn drop(&mut self) {

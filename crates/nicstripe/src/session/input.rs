@@ -4,7 +4,7 @@
 use std::{
     convert::Infallible,
     io,
-    ops::ControlFlow,
+    ops::{ControlFlow, Deref},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,17 +15,20 @@ use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, DataHeader, Digest, Grid, PathId, PathLoss, Subtree,
     TransferId, Zeros,
     hash_tree::zeros_subtree,
-    message::{AnswerKind, Ask, AskKind, CloseCode, Expected, OpenTunnels, PeerInterface},
+    message::{AnswerKind, Ask, AskKind, CloseCode, Expected, PeerInterface},
     tree::TreeMessage,
 };
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::{
-    endpoint::{End, SinkOpened, Source, retransmit::Produced},
+    kind::{Kind, Opened, retransmit::Produced},
     path_connection::{Arriving, Established, PathPlan},
     waiters::Waiter,
 };
@@ -34,7 +37,6 @@ use crate::{
     report::error::Error,
     storage::Target,
     tree::{TreeReport, channel::WalkProgress},
-    tunnel::TunnelMux,
     wire::stream::{EventSink, StreamEvent},
 };
 
@@ -60,28 +62,8 @@ pub(crate) enum Input {
     },
     /// An I/O job has finished.
     Io(IoResult),
-    /// A streamed source, such as a pipe, has produced a chunk, ended or failed.
-    Produced {
-        transfer: TransferId,
-        produced: Produced,
-    },
-    /// A sink has consumed this number of chunks from its reorder buffer.
-    Consumed { transfer: TransferId, chunks: u64 },
-    /// A tree's thread has sent a message.
-    Tree {
-        transfer: TransferId,
-        said: TreeOutput,
-    },
-    /// A source is open and ready to be announced, or cannot be opened.
-    SourceOpened {
-        transfer: TransferId,
-        result: Result<Box<dyn Source>, FileError>,
-    },
-    /// A sink is open, or cannot be opened.
-    SinkOpened {
-        transfer: TransferId,
-        result: Result<SinkOpened, FileError>,
-    },
+    /// A thread or task of a transfer has said something.
+    Said { transfer: TransferId, said: Said },
     /// Daemon: the answer to a name request is ready. `ends_changes` is true for the last of the
     /// changes that one I/O job makes in sequence.
     Done {
@@ -99,19 +81,14 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Client: add paths to the session and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: send the data of a source, or fetch data into a sink.
+    /// Client: start a transfer, whose owner waits for its end, if it has one.
     Start {
         transfer: TransferId,
-        end: End,
-        waiter: Waiter,
+        kind: Box<dyn Kind>,
+        waiter: Option<Waiter>,
     },
     /// Client: send a name request, such as list or remove.
     Ask { ask: AskKind, reply: AskReply },
-    /// Client: open the tunnel multiplexer.
-    OpenMux {
-        request: OpenTunnels,
-        mux: Arc<TunnelMux>,
-    },
     /// Client: cancel a transfer; it can be resumed later.
     Cancel(TransferId),
     /// Close the session and send the reason to the peer.
@@ -153,14 +130,20 @@ impl std::fmt::Debug for dyn Inspect {
 /// Sender of the answer to a name request.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
-/// Message of a tree's thread to its session.
+/// What a thread or task of a transfer says to its session.
 #[derive(Debug)]
-pub(crate) enum TreeOutput {
+pub(crate) enum Said {
+    /// Its end is open, or cannot be opened.
+    Opened(Result<Opened, FileError>),
+    /// A streamed source, such as a pipe, has produced a chunk, ended or failed.
+    Produced(Produced),
+    /// It has consumed one chunk of the reorder buffer.
+    Consumed,
     /// Message of a tree's receiver to the sender at the peer.
     Message(TreeMessage),
     /// Progress of the directory walk.
     Walked(WalkProgress),
-    /// Result of the tree; the last message of the thread.
+    /// Result of a tree; the last message of its thread.
     Finished(Result<TreeReport, FileError>),
 }
 
@@ -198,9 +181,24 @@ pub(crate) enum LinkNews {
     PeerInterfaces(Vec<PeerInterface>),
 }
 
+/// Handle to a session, which ends when no handle, connection or job is left.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,
+    signals: SessionSignals,
+}
+
+impl Deref for SessionHandle {
+    type Target = SessionSignals;
+
+    fn deref(&self) -> &SessionSignals {
+        &self.signals
+    }
+}
+
+/// Signals between a session and its handles. They do not keep it from ending.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionSignals {
     /// True if any path of the session is connected.
     is_connected: Arc<AtomicBool>,
     /// Tracker of new connections that the session has not received yet.
@@ -213,40 +211,12 @@ pub(crate) struct SessionHandle {
     pub(super) is_stopped: Arc<AtomicBool>,
 }
 
-/// Sends an input from an I/O job. Blocks while the session's input queue is full. Returns false if
-/// the session has ended.
-pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
-    match inputs.try_send(input) {
-        Err(TrySendError::Full(input)) => inputs.blocking_send(input).is_ok(),
-        sent => sent.is_ok(),
-    }
-}
-
-impl SessionHandle {
-    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Self {
-        Self {
-            inputs,
-            is_connected: Arc::default(),
-            arriving: TaskTracker::new(),
-            ended: CancellationToken::new(),
-            stopped: CancellationToken::new(),
-            is_stopped: Arc::default(),
-        }
-    }
-
+impl SessionSignals {
     /// Ends the session before its next input, and its jobs after their turn. Does not wait, so
     /// that a destructor may call it.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.stopped.cancel();
-    }
-
-    pub(crate) async fn command(&self, command: Command) -> bool {
-        self.inputs.send(Input::Command(command)).await.is_ok()
-    }
-
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.inputs.same_channel(&other.inputs)
     }
 
     /// Returns true if any path of the session is connected.
@@ -272,6 +242,29 @@ impl SessionHandle {
     /// the session has received the connection.
     pub(crate) fn await_connection(&self) -> Arriving {
         self.arriving.token()
+    }
+}
+
+/// Sends an input from an I/O job. Blocks while the session's input queue is full. Returns false if
+/// the session has ended.
+pub(super) fn report(inputs: &mpsc::Sender<Input>, input: Input) -> bool {
+    match inputs.try_send(input) {
+        Err(TrySendError::Full(input)) => inputs.blocking_send(input).is_ok(),
+        sent => sent.is_ok(),
+    }
+}
+
+impl SessionHandle {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>, signals: SessionSignals) -> Self {
+        Self { inputs, signals }
+    }
+
+    pub(crate) async fn command(&self, command: Command) -> bool {
+        self.inputs.send(Input::Command(command)).await.is_ok()
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.inputs.same_channel(&other.inputs)
     }
 
     /// Asks the session to end if it has no connection. Does nothing if the session's input queue
@@ -335,14 +328,63 @@ pub(crate) struct Jobs {
     /// I/O threads. A job that runs there directly reports its result itself.
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
-    pub(super) inputs: mpsc::Sender<Input>,
+    /// Does not keep the session from ending; each running job does.
+    inputs: mpsc::WeakSender<Input>,
     /// Tracker of the running tree threads, for which an ending session waits.
     pub(crate) threads: TaskTracker,
     /// True once the session ends: its long jobs stop after their turn.
-    pub(crate) is_stopped: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// Target that an I/O job uses. An ending session waits for the jobs of a target, and each drops its
+/// lease after it has reported its result.
+#[derive(Debug)]
+pub(crate) struct TargetLease {
+    target: Arc<Target>,
+    _job: TaskTrackerToken,
+}
+
+impl TargetLease {
+    pub(super) fn new(target: Arc<Target>, jobs: &TaskTracker) -> Self {
+        let _job = jobs.token();
+        Self { target, _job }
+    }
+}
+
+impl Deref for TargetLease {
+    type Target = Arc<Target>;
+
+    fn deref(&self) -> &Arc<Target> {
+        &self.target
+    }
 }
 
 impl Jobs {
+    pub(super) fn new(
+        pool: IoPool,
+        buffers: BufferPool,
+        inputs: &mpsc::Sender<Input>,
+        is_stopped: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            pool,
+            buffers,
+            inputs: inputs.downgrade(),
+            threads: TaskTracker::new(),
+            is_stopped,
+        }
+    }
+
+    /// Returns the input channel, for a job. Inputs go nowhere once the session has ended.
+    pub(crate) fn inputs(&self) -> mpsc::Sender<Input> {
+        self.inputs.upgrade().unwrap_or_else(|| mpsc::channel(1).0)
+    }
+
+    /// Returns the guard of a thread or task.
+    pub(crate) fn fault(&self) -> Fault {
+        Fault(self.inputs())
+    }
+
     /// Stops jobs whose result an ended session does not need.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
@@ -350,60 +392,53 @@ impl Jobs {
 
     /// Runs a job in an I/O thread and reports its result to the session.
     pub(crate) fn run(&self, job: impl FnOnce() -> IoResult + Send + 'static) {
-        self.pool.run(self.reporting(move || Input::Io(job())));
+        self.pool
+            .run(self.reporting((), move |()| Input::Io(job())));
     }
 
     /// Runs a step of a transfer in an I/O thread and reports its result to the session.
-    pub(crate) fn step(
+    pub(crate) fn step<T: Send + 'static>(
         &self,
         transfer: TransferId,
         step: Step,
-        job: impl FnOnce() -> Result<(), FileError> + Send + 'static,
+        used: T,
+        job: impl FnOnce(&T) -> Result<(), FileError> + Send + 'static,
     ) {
-        self.run(move || IoResult::Step {
-            transfer,
-            step,
-            result: job(),
-        });
+        self.pool.run(self.reporting(used, move |used| {
+            Input::Io(IoResult::Step {
+                transfer,
+                step,
+                result: job(used),
+            })
+        }));
     }
 
-    /// Opens a source in a task, which then passes it to the session.
-    pub(crate) fn open_source(
+    /// Opens this machine's end of a transfer in a task, which then passes it to the session. Hashes
+    /// its file first if an earlier attempt has completed that.
+    pub(crate) fn open(
         &self,
         transfer: TransferId,
-        opening: impl Future<Output = Result<Box<dyn Source>, FileError>> + Send + 'static,
-    ) {
-        self.spawn(async move {
-            let result = opening.await;
-            Input::SourceOpened { transfer, result }
-        });
-    }
-
-    /// Opens a sink in a task, which then passes it to the session. Hashes its file first if an
-    /// earlier attempt has completed that.
-    pub(crate) fn open_sink(
-        &self,
-        transfer: TransferId,
-        opening: impl Future<Output = Result<SinkOpened, FileError>> + Send + 'static,
+        opening: impl Future<Output = Result<Opened, FileError>> + Send + 'static,
     ) {
         let (pool, is_stopped) = (self.pool.clone(), self.is_stopped.clone());
         self.spawn(async move {
             let result = match opening.await {
-                Ok((sink, have)) => {
-                    let target = sink.target().cloned();
+                Ok((kind, have)) => {
+                    let target = kind.target().cloned();
                     let have = durable(pool, is_stopped, target, have).await;
-                    have.map(|have| (sink, have))
+                    have.map(|have| (kind, have))
                 }
                 Err(error) => Err(error),
             };
-            Input::SinkOpened { transfer, result }
+            let said = Said::Opened(result);
+            Input::Said { transfer, said }
         });
     }
 
     /// Runs a task and sends its result to the session as an input. Ends the session if the task
     /// panics.
     pub(super) fn spawn(&self, task: impl Future<Output = Input> + Send + 'static) {
-        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+        let (inputs, fault) = (self.inputs(), self.fault());
         tokio::spawn(async move {
             let _fault = fault;
             let _ = inputs.send(task.await).await;
@@ -413,7 +448,7 @@ impl Jobs {
     /// Hashes an extent of zeros, which is not sent. Runs at low priority, because a peer can
     /// announce terabytes of zeros.
     pub(crate) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
-        self.pool.run_in_background(self.reporting(move || {
+        self.pool.run_in_background(self.reporting((), move |()| {
             let result = zeros_subtree(grid, zeros).map_err(|error| {
                 let cause = io::Error::other(error);
                 FileError::new("hash the holes of", transfer.0, cause)
@@ -452,25 +487,28 @@ impl Jobs {
     }
 
     /// Copies a chunk of the existing file into the new file and hashes it, for a delta transfer.
-    pub(crate) fn compare(&self, transfer: TransferId, chunk: ChunkId, target: Arc<Target>) {
+    pub(crate) fn compare(&self, transfer: TransferId, chunk: ChunkId, target: TargetLease) {
         let buffers = self.buffers.clone();
-        self.run(move || IoResult::Compared {
-            transfer,
-            chunk,
-            result: target.compare_chunk(chunk, &mut buffers.take()),
-        });
+        self.pool.run(self.reporting(target, move |target| {
+            Input::Io(IoResult::Compared {
+                transfer,
+                chunk,
+                result: target.compare_chunk(chunk, &mut buffers.take()),
+            })
+        }));
     }
 
     /// Commits the file of a transfer in turns, and reports the result to the session.
-    pub(crate) fn commit(&self, transfer: TransferId, digest: Digest, target: Arc<Target>) {
-        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+    pub(crate) fn commit(&self, transfer: TransferId, digest: Digest, target: TargetLease) {
+        let (inputs, fault) = (self.inputs(), self.fault());
         let (is_stopped, stopped) = (self.is_stopped.clone(), target.stopped());
         let mut stage = CommitStage::default();
+        let file = target.target.clone();
         self.pool.run_in_turns(
             is_stopped,
-            move || target.commit_turn(digest, &mut stage),
+            move || file.commit_turn(digest, &mut stage),
             move |result| {
-                let _fault = fault;
+                let (_fault, _target) = (fault, target);
                 let result = result.unwrap_or(Err(stopped));
                 let step = Step::Committed(digest);
                 report(
@@ -487,8 +525,8 @@ impl Jobs {
 
     /// Verifies and writes a received chunk. Continues when the session ends, which then makes the
     /// data durable.
-    pub(crate) fn write(&self, target: Arc<Target>, arrived: Arrived) {
-        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+    pub(crate) fn write(&self, target: TargetLease, arrived: Arrived) {
+        let (inputs, fault) = (self.inputs(), self.fault());
         let written = move |arrived: Arrived, result: Result<(), WriteError>| {
             let Arrived { path, header, .. } = arrived;
             report(
@@ -517,14 +555,16 @@ impl Jobs {
     }
 
     /// Wraps a job so that it reports its result to the session, and ends the session if it panics.
-    fn reporting(
+    /// What it uses is dropped after the report.
+    fn reporting<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> Input + Send + 'static,
+        used: T,
+        job: impl FnOnce(&T) -> Input + Send + 'static,
     ) -> impl FnOnce() + Send + 'static {
-        let (inputs, fault) = (self.inputs.clone(), Fault::of(&self.inputs));
+        let (inputs, fault) = (self.inputs(), self.fault());
         move || {
             let _fault = fault;
-            report(&inputs, job());
+            report(&inputs, job(&used));
         }
     }
 }
@@ -644,15 +684,11 @@ mod tests {
         };
         let (target, _) = file::Target::open(request).unwrap();
         let (inputs, mut session) = mpsc::channel(1);
-        let jobs = Jobs {
-            pool: IoPool::start().unwrap(),
-            buffers: BufferPool::default(),
-            inputs,
-            threads: TaskTracker::new(),
-            is_stopped: Arc::default(),
-        };
+        let pool = IoPool::start().unwrap();
+        let jobs = Jobs::new(pool, BufferPool::default(), &inputs, Arc::default());
         jobs.stop();
-        jobs.commit(TransferId(1), Digest([0; 32]), Arc::new(target.into()));
+        let target = TargetLease::new(Arc::new(target.into()), &TaskTracker::new());
+        jobs.commit(TransferId(1), Digest([0; 32]), target);
         let input = timeout(Duration::from_secs(20), session.recv()).await;
         let Ok(Some(Input::Io(IoResult::Step { result, .. }))) = input else {
             panic!("{input:?}")

@@ -2,22 +2,24 @@
 //! and commands.
 //!
 //! `nicstripe-proto` makes the protocol's decisions, and this module carries them out. [`driver`] is
-//! the event loop and [`input`] its inputs. [`endpoint`] has the sources and sinks of transfers, one
-//! file for each kind, and [`serve`] the service that a daemon offers to the peer.
+//! the event loop and [`input`] its inputs. [`transfer`] has the running transfers, [`kind`] one file
+//! for each kind of them, and [`serve`] the service that a daemon offers to the peer.
 //! [`path_connection`] holds a path's connections, and [`congestion`] selects their congestion
 //! control.
 
 mod congestion;
 mod driver;
-pub(crate) mod endpoint;
 mod input;
+pub(crate) mod kind;
 mod last_progress;
 mod path_connection;
+mod record;
 mod serve;
 mod shares;
 #[cfg(test)]
 mod simulated;
 mod tally;
+mod transfer;
 mod waiters;
 
 #[cfg(feature = "bench")]
@@ -27,7 +29,7 @@ pub(crate) use self::{
     input::{Command, Fault, Input, LinkNews, SessionHandle},
     last_progress::NOTICE,
     path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
-    serve::{Pending, Serve, TargetAttempt},
+    serve::{Pending, Serve},
     shares::ChunkShares,
     tally::Tally,
     waiters::{Audience, Outcome, SharedProgress, Waiter},

@@ -5,58 +5,33 @@ use std::{fmt, pin::Pin, sync::Arc};
 #[cfg(feature = "bench")]
 use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
-    Offer, Subtree,
-    message::{AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Put, PutTree},
+    Request,
+    message::{AnswerKind, AskKind, BenchRefusal, Expected},
 };
 
 use super::{
-    endpoint::{SinkOpened, Source},
     input::SessionHandle,
+    kind::{Opened, tree::TreeThread},
 };
-use crate::{
-    file::{self, FileError},
-    report::metrics::Meters,
-    tunnel::Dialer,
-};
+use crate::{file::FileError, report::metrics::Meters};
 
 /// Future of an operation that the peer's quota or an earlier session may delay.
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, FileError>> + Send>>;
 
-/// Closure that tries to open the target of a standalone file, and may be called repeatedly.
-pub(crate) type TargetAttempt =
-    Box<dyn FnMut() -> Pending<(file::Target, Vec<Subtree>)> + Send + Sync>;
-
 /// Service for the peer of one session, within the peer's rights and quotas. The end of the session
 /// cancels pending operations.
 pub(crate) trait Serve: fmt::Debug + Send + Sync {
-    /// Opens a file that the peer fetches.
-    fn open_source(self: Arc<Self>, get: Get, session: SessionHandle) -> Pending<Box<dyn Source>>;
-    /// Opens a standalone file of a tree that the peer fetches. `open` is the future that opens it.
-    fn open_entry_source(
+    /// Opens this machine's end of a transfer that the peer requests. Waits while an earlier session
+    /// of the same peer has the file open. `tree` is the thread of the tree to which a standalone
+    /// file belongs.
+    fn open(
         self: Arc<Self>,
-        open: Pending<file::Source>,
+        request: Request,
+        tree: Option<TreeThread>,
         session: SessionHandle,
-    ) -> Pending<Box<dyn Source>>;
-    /// Opens a file that the peer sends. Waits while an earlier session of the same peer has it
-    /// open.
-    fn open_sink(self: Arc<Self>, put: Put, session: SessionHandle) -> Pending<SinkOpened>;
-    /// Opens a standalone file of a tree that the peer sends. `attempt` tries to open it. Waits
-    /// like [`open_sink`](Self::open_sink).
-    fn open_entry_sink(
-        self: Arc<Self>,
-        offer: Offer,
-        attempt: TargetAttempt,
-        session: SessionHandle,
-    ) -> Pending<SinkOpened>;
-    /// Prepares to send the trees that the peer requests.
-    fn send_tree(self: Arc<Self>, get: GetTree, session: SessionHandle)
-    -> Pending<Box<dyn Source>>;
-    /// Prepares to receive a tree, once earlier sessions of the peer have ended.
-    fn receive_tree(self: Arc<Self>, put: PutTree, session: SessionHandle) -> Pending<SinkOpened>;
+    ) -> Pending<Opened>;
     /// Executes a name request, such as list or remove. Blocks the thread.
     fn answer(&self, ask: &AskKind) -> AnswerKind;
-    /// Returns the dialer for the peer's tunnels. `peer` is its name, for the log.
-    fn dialer(&self, peer: String) -> Dialer;
     /// Prepares host routes for connections that the peer announces.
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;

@@ -15,6 +15,7 @@ use nicstripe_proto::{
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::{dialer::Dialer, stream::Tunnel};
 use crate::report::error::Error;
@@ -25,16 +26,15 @@ pub(crate) struct TunnelMux {
     work: Notify,
     /// Daemon only: connects the peer's tunnels to their targets.
     dialer: Option<Arc<Dialer>>,
+    ended: CancellationToken,
 }
 
 pub(super) struct State {
     pub(super) tunnels: Tunnels,
     users: BTreeMap<ConnId, User>,
     requested: Vec<(ConnId, String)>,
-    /// Number of batches consumed since the last [`TunnelMux::status`].
-    taken: u64,
-    breach: Option<TunnelError>,
     has_ended: bool,
+    breach: Option<String>,
     /// `None` before the sending task starts and after the end.
     under_way: Option<InFlight>,
 }
@@ -66,15 +66,15 @@ impl TunnelMux {
             tunnels: Tunnels::new(role),
             users: BTreeMap::new(),
             requested: Vec::new(),
-            taken: 0,
-            breach: None,
             has_ended: false,
+            breach: None,
             under_way: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
             work: Notify::new(),
             dialer,
+            ended: CancellationToken::new(),
         })
     }
 
@@ -116,14 +116,14 @@ impl TunnelMux {
     }
 
     /// Handles the peer's next batch, in order, and connects the tunnels that it requests.
-    pub(crate) fn take_in(self: &Arc<Self>, batch: &[u8]) {
-        self.with(|state| {
-            state.taken += 1;
-            if !state.has_ended
-                && let Err(error) = state.tunnels.handle_batch(batch)
-            {
-                state.breach = Some(error);
-            }
+    ///
+    /// # Errors
+    ///
+    /// The peer violates the protocol.
+    pub(crate) fn take_in(self: &Arc<Self>, batch: &[u8]) -> Result<(), TunnelError> {
+        let taken = self.with(|state| match state.has_ended {
+            true => Ok(()),
+            false => state.tunnels.handle_batch(batch),
         });
         let requested = std::mem::take(&mut self.state.lock().requested);
         for (conn, target) in requested {
@@ -132,13 +132,7 @@ impl TunnelMux {
                 tokio::spawn(dialer.serve(tunnel, target));
             }
         }
-    }
-
-    /// Returns the changes since the last call: the number of consumed batches, which the session
-    /// reports to the peer, and the protocol violation, if any.
-    pub(crate) fn status(&self) -> (u64, Option<TunnelError>) {
-        let mut state = self.state.lock();
-        (std::mem::take(&mut state.taken), state.breach.take())
+        taken
     }
 
     /// Ends all tunnels. Called at the end of the session or of one of the two transfers that carry
@@ -150,10 +144,24 @@ impl TunnelMux {
             state.tunnels.end();
         });
         self.work.notify_one();
+        self.ended.cancel();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.state.lock().has_ended
+    }
+
+    /// Ends all tunnels because the peer has violated the protocol.
+    pub(crate) fn end_with(&self, breach: String) {
+        self.state.lock().breach.get_or_insert(breach);
+        self.end();
+    }
+
+    /// Waits until the multiplexer has ended. Returns the peer's violation of the protocol, if that
+    /// was the reason.
+    pub(crate) async fn ended(&self) -> Option<String> {
+        self.ended.cancelled().await;
+        self.state.lock().breach.clone()
     }
 
     /// Waits until the peer has acknowledged all written data, or the multiplexer has ended.

@@ -36,6 +36,25 @@ pub struct Put {
     pub entry: Option<EntryRef>,
 }
 
+impl Put {
+    /// Returns the request to upload a standalone file of a tree, whose name only the tree knows.
+    pub fn of_entry(entry: EntryRef, offer: Offer, options: PutOptions) -> Self {
+        Self {
+            name: unnamed(),
+            offer,
+            options,
+            into: None,
+            entry: Some(entry),
+        }
+    }
+}
+
+/// Returns what stands for the name of a standalone file. The daemon ignores it.
+fn unnamed() -> Name {
+    // Valid: not empty, one component, plain.
+    Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))
+}
+
 /// Options for the receiver of an uploaded file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -100,6 +119,21 @@ pub struct Get {
     /// refer to the range.
     #[n(6)]
     pub range: Option<GetRange>,
+}
+
+impl Get {
+    /// Returns the request to download a standalone file of a tree, whose name only the tree knows.
+    pub fn of_entry(transfer: TransferId, entry: EntryRef, allow_changing: bool) -> Self {
+        Self {
+            transfer,
+            name: unnamed(),
+            limit_bps: None,
+            entry: Some(entry),
+            compress: false,
+            allow_changing,
+            range: None,
+        }
+    }
 }
 
 /// Sender's description of an open source and of its transfer. Body of [`crate::Message::Offer`].

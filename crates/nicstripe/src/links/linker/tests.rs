@@ -22,7 +22,7 @@ impl LinkerHarness {
         streams: Option<u8>,
     ) -> Self {
         let (sender, inputs) = mpsc::channel(1000);
-        let session = SessionHandle::new(sender);
+        let session = SessionHandle::new(sender, Default::default());
         let config = LinkerConfig {
             settings: SessionSettings {
                 streams,

@@ -1,7 +1,6 @@
 //! Log records and metrics of a daemon's session.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,11 +16,11 @@ use crate::{
     report::{
         error::Error,
         metrics::{
-            Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts, RunningLink,
-            RunningSession, RunningTransfer, loss_word,
+            InterfaceBytes, Live, MeterId, Meters, PathCounts, RunningLink, RunningSession,
+            loss_word,
         },
     },
-    session::{serve::Serve, waiters::Outcome},
+    session::{record::Record, serve::Serve, waiters::Outcome},
     text::logged::{logged, logged_error},
     wire::clock,
 };
@@ -33,7 +32,6 @@ pub(super) struct Account {
     /// Name of the peer in the peers file, or the fingerprint of its key.
     peer: String,
     started_at: Instant,
-    jobs: BTreeMap<TransferId, TransferRecord>,
     /// Bytes that ended transfers retransmitted or received twice.
     repeated_bytes: u64,
     /// Bytes retransmitted or received twice that are already reported to the metrics, including
@@ -50,16 +48,6 @@ pub(super) struct Account {
     /// Number of log records suppressed by the rate limit since the last summary.
     left_out: u64,
     reported_at: Instant,
-}
-
-#[derive(Debug)]
-struct TransferRecord {
-    name: String,
-    direction: Direction,
-    /// True for a standalone file of a tree, which has no log record because the tree has one.
-    is_entry: bool,
-    started_at: Instant,
-    sync_started_at: Option<Instant>,
 }
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,7 +72,6 @@ impl Account {
             meters,
             peer: peer.to_owned(),
             started_at: now,
-            jobs: BTreeMap::new(),
             repeated_bytes: 0,
             reported_bytes: 0,
             lost: Vec::new(),
@@ -95,32 +82,6 @@ impl Account {
             left_out: 0,
             reported_at: now,
         })
-    }
-
-    pub(super) fn requested(
-        &mut self,
-        transfer: TransferId,
-        name: impl std::fmt::Display,
-        direction: Direction,
-        is_entry: bool,
-    ) {
-        let job = TransferRecord {
-            name: logged(name).to_string(),
-            direction,
-            is_entry,
-            started_at: clock::now(),
-            sync_started_at: None,
-        };
-        if !is_entry {
-            self.meters.job_begun();
-        }
-        if self
-            .jobs
-            .insert(transfer, job)
-            .is_some_and(|before| !before.is_entry)
-        {
-            self.meters.job_ended();
-        }
     }
 
     /// Logs the result of a name request that changes a name. Does not log read-only requests.
@@ -151,67 +112,57 @@ impl Account {
     pub(super) fn started(
         &mut self,
         transfer: TransferId,
+        record: &mut Record,
         size: Option<u64>,
         resumed: u64,
         name: Option<&str>,
     ) {
-        // The request may have named the parent directory.
-        if let (Some(job), Some(name)) = (self.jobs.get_mut(&transfer), name)
-            && job.name.rsplit('/').next() != Some(name)
-        {
-            job.name = logged(format_args!("{}/{name}", job.name)).to_string();
+        if let Some(name) = name {
+            record.complete_name(name);
         }
-        if !self.may_record(transfer) {
-            return;
+        if self.may_record(record) {
+            let (peer, name, direction) = (&self.peer, &record.name, record.direction.word());
+            tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
         }
-        let Some(job) = self.jobs.get(&transfer) else {
-            return;
-        };
-        let (peer, name, direction) = (&self.peer, &job.name, job.direction.word());
-        tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
     }
 
-    /// Logs and counts the end of a transfer. Counts each transfer once, even if several errors end
-    /// it.
+    /// Logs and counts the end of a transfer.
     pub(super) fn ended(
         &mut self,
         transfer: TransferId,
+        record: &Record,
         result: &Result<Outcome, Error>,
         stats: &TransferStats,
     ) {
-        let may_record = self.may_record(transfer);
-        let Some(job) = self.jobs.remove(&transfer) else {
-            return;
-        };
-        if !job.is_entry {
-            self.meters.job_ended();
-        }
         self.repeated_bytes += stats.repeated_bytes;
-        let ended = (job.direction, result_word(result));
-        let mut totals = self.meters.totals();
-        *totals.transfers_ended.entry(ended).or_default() += 1;
-        drop(totals);
+        let ended = (record.direction, result_word(result));
+        *self
+            .meters
+            .totals()
+            .transfers_ended
+            .entry(ended)
+            .or_default() += 1;
         match result {
             Ok(_) => self.transfers_done += 1,
             Err(_) => self.transfers_failed += 1,
         }
-        if may_record {
-            self.record_end(transfer, &job, result, stats);
+        if self.may_record(record) {
+            self.record_end(transfer, record, result, stats);
         }
     }
 
     fn record_end(
         &self,
         transfer: TransferId,
-        job: &TransferRecord,
+        record: &Record,
         result: &Result<Outcome, Error>,
         stats: &TransferStats,
     ) {
-        let took = clock::now() - job.started_at;
+        let took = clock::now() - record.started_at;
         let (peer, name, direction, links) = (
             &self.peer,
-            &job.name,
-            job.direction.word(),
+            &record.name,
+            record.direction.word(),
             stats.by_path.len(),
         );
         let (moved_bytes, seconds) = (
@@ -239,23 +190,6 @@ impl Account {
                 peer, transfer = transfer.0, direction, %name, moved_bytes, seconds, links, result = result_word(result),
                 error = %logged_error(error), "transfer failed"
             ),
-        }
-    }
-
-    pub(super) fn sync_begun(&mut self, transfer: TransferId) {
-        if let Some(job) = self.jobs.get_mut(&transfer) {
-            job.sync_started_at.get_or_insert_with(clock::now);
-        }
-    }
-
-    pub(super) fn synced(&mut self, transfer: TransferId) {
-        if let Some(started_at) = self
-            .jobs
-            .get_mut(&transfer)
-            .and_then(|job| job.sync_started_at.take())
-        {
-            let took = clock::now() - started_at;
-            self.meters.totals().syncs.observe(took);
         }
     }
 
@@ -298,8 +232,8 @@ impl Account {
 
     /// Returns true if the rate limit allows a log record about this transfer, and counts the
     /// record. Returns false for standalone files of a tree.
-    fn may_record(&mut self, transfer: TransferId) -> bool {
-        if self.jobs.get(&transfer).is_none_or(|job| job.is_entry) {
+    fn may_record(&mut self, record: &Record) -> bool {
+        if record.is_entry() {
             return false;
         }
         let may = self.records.take(clock::now());
@@ -324,10 +258,6 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.jobs
-            .values()
-            .filter(|job| !job.is_entry)
-            .for_each(|_| self.meters.job_ended());
         self.meters.session_ended(self.meter);
     }
 }
@@ -367,29 +297,24 @@ impl Driver {
                 });
             }
         }
-        let running = account.jobs.keys();
-        let running = running.map(|transfer| self.session.stats(*transfer).repeated_bytes);
-        let repeated = account.repeated_bytes + running.sum::<u64>();
-        let new = repeated.saturating_sub(account.reported_bytes);
-        let jobs = account.jobs.iter().filter(|(_, job)| !job.is_entry);
-        let transfers = jobs.map(|(transfer, job)| {
-            let stats = self.session.stats(*transfer);
-            RunningTransfer {
-                name: job.name.clone(),
-                direction: job.direction,
-                since: clock::now() - job.started_at,
-                bytes: stats.resumed_bytes + stats.delivered_bytes,
-                size: Some(stats.size).filter(|size| *size > 0),
+        let (mut count, mut transfers, mut repeated) = (0, Vec::new(), account.repeated_bytes);
+        for (transfer, record) in self.running.records() {
+            let stats = self.session.stats(transfer);
+            count += 1;
+            repeated += stats.repeated_bytes;
+            if !record.is_entry() {
+                transfers.push(record.running(&stats));
             }
-        });
+        }
+        let new = repeated.saturating_sub(account.reported_bytes);
         let live = Live {
             paths,
-            transfers: account.jobs.len() as u64,
+            transfers: count,
             session: Some(RunningSession {
                 peer: account.peer.clone(),
                 since: clock::now() - account.started_at,
                 links,
-                transfers: transfers.collect(),
+                transfers,
             }),
         };
         account.meters.report(account.meter, live, &moved, new);
@@ -403,8 +328,13 @@ impl Driver {
     /// A client closes its session when it has everything, so the close may overtake the end of its
     /// last transfer. Such a transfer counts as successful if all its data has arrived.
     pub(super) fn close_account(&mut self, code: CloseCode) {
-        let running = self.account.iter().flat_map(|account| account.jobs.keys());
-        for transfer in running.copied().collect::<Vec<_>>() {
+        let Some(mut account) = self.account.take() else {
+            return;
+        };
+        for (transfer, record) in self.running.records_mut() {
+            let Some(record) = record.take() else {
+                continue;
+            };
             let stats = self.session.stats(transfer);
             let is_whole =
                 stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
@@ -413,14 +343,14 @@ impl Driver {
                 size: stats.size,
                 tree: None,
             };
-            let cancelled = Error::Cancelled { resumable: true };
             let result = if code == CloseCode::Done && is_whole {
                 Ok(done)
             } else {
-                Err(cancelled)
+                Err(Error::Cancelled { resumable: true })
             };
-            self.account_mut(|account| account.ended(transfer, &result, &stats));
+            account.ended(transfer, &record, &result, &stats);
         }
+        self.account = Some(account);
         self.report();
         let links = self
             .connections

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Frame, FrameError, Name, TransferId,
-    message::{AnswerKind, Ask, AskKind, Get, PutOptions},
+    message::{AnswerKind, Ask, AskKind, PutOptions},
     tree::EntryId,
 };
 use tokio::sync::oneshot;
@@ -21,13 +21,13 @@ use crate::{
     file::{self, FileError, ReadOptions, SimulatedDisk, WriteError},
     session::{
         Outcome, Tally, Waiter,
-        endpoint::{
-            End,
+        input::{IoResult, Said, Step},
+        kind::{
+            Download,
             entry::EntrySource,
             file::{FileSource, LocalFile, LocalTarget},
             retransmit::Produced,
         },
-        input::{IoResult, Step, TreeOutput},
         simulated::lab::{pair, plan},
     },
     wire::stream::{StreamEnd, StreamEvent},
@@ -105,11 +105,9 @@ impl Applied {
     /// Starts to fetch a file. Returns the receiver of the result.
     fn get(&mut self) -> Ended {
         let (waiter, ended) = waiter();
-        let get = Get {
-            transfer: T,
+        let download = Download {
             name: Name::new(["file"]).unwrap(),
             limit_bps: None,
-            entry: None,
             compress: false,
             allow_changing: false,
             range: None,
@@ -119,14 +117,10 @@ impl Applied {
             options: PutOptions::default(),
             peer_key: [0; 32],
         };
-        let end = End::sink(LocalFile {
-            get: Box::new(get),
-            target,
-        });
         self.command(Command::Start {
             transfer: T,
-            end,
-            waiter,
+            kind: Box::new(LocalFile { download, target }),
+            waiter: Some(waiter),
         });
         ended
     }
@@ -198,29 +192,29 @@ fn stream(generation: u64, end: StreamEnd) -> Input {
 async fn a_connection_of_an_unknown_path_is_closed_and_no_longer_awaited() {
     let mut applied = Applied::new();
     let (mut established, _peer) = pair().await;
-    established.arriving = Some(applied.driver.handle.await_connection());
+    established.arriving = Some(applied.driver.signals.await_connection());
     applied.apply(Input::Connected {
         path: P,
         plan: None,
         established: Box::new(established),
     });
     assert!(applied.driver.connections.is_empty());
-    assert!(!applied.driver.handle.is_awaiting());
+    assert!(!applied.driver.signals.is_awaiting());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_with_a_plan_adds_its_path_and_the_next_replaces_it() {
     let mut applied = Applied::new();
     let (mut established, _peer) = pair().await;
-    established.arriving = Some(applied.driver.handle.await_connection());
+    established.arriving = Some(applied.driver.signals.await_connection());
     applied.apply(Input::Connected {
         path: P,
         plan: Some(plan(0)),
         established: Box::new(established),
     });
     assert!(applied.is_open() && applied.generation() == 1);
-    assert!(!applied.driver.handle.is_awaiting());
-    assert!(applied.driver.handle.is_connected());
+    assert!(!applied.driver.signals.is_awaiting());
+    assert!(applied.driver.signals.is_connected());
     applied.connect().await;
     assert!(applied.is_open() && applied.generation() == 2);
 }
@@ -462,7 +456,7 @@ async fn results_of_ended_transfers_change_nothing() {
             applied.is_open() && applied.driver.closing.is_none(),
             "{shown}"
         );
-        assert!(applied.driver.ends.size(GONE).is_none(), "{shown}");
+        assert!(!applied.driver.running.contains(GONE), "{shown}");
     }
     let driver = &applied.driver;
     assert_eq!(
@@ -488,39 +482,25 @@ async fn a_chunk_that_is_damaged_ends_its_path_and_counts_as_a_violation() {
 #[tokio::test(start_paused = true)]
 async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
     let mut applied = Applied::connected().await;
-    let (transfer, chunks) = (GONE, 3);
     let file = tempfile::NamedTempFile::new().unwrap();
     let source = file::Source::open(file.path(), ReadOptions::default()).unwrap();
     let ask = AskKind::Remove {
         name: Name::new(["a"]).unwrap(),
     };
     let ask = Ask { id: 7, ask };
-    for input in [
-        Input::Produced {
-            transfer,
-            produced: Produced::End,
-        },
-        Input::Produced {
-            transfer,
-            produced: Produced::Failed(no_file()),
-        },
-        Input::Consumed { transfer, chunks },
-        Input::Tree {
-            transfer,
-            said: TreeOutput::Finished(Err(no_file())),
-        },
-        Input::SourceOpened {
-            transfer,
-            result: Ok(Box::new(FileSource::requested(source))),
-        },
-        Input::SourceOpened {
-            transfer,
-            result: Err(no_file()),
-        },
-        Input::SinkOpened {
-            transfer,
-            result: Err(no_file()),
-        },
+    let said = [
+        Said::Produced(Produced::End),
+        Said::Produced(Produced::Failed(no_file())),
+        Said::Consumed,
+        Said::Finished(Err(no_file())),
+        Said::Opened(Ok((Box::new(FileSource::requested(source)), Vec::new()))),
+        Said::Opened(Err(no_file())),
+    ];
+    let said = said.map(|said| Input::Said {
+        transfer: GONE,
+        said,
+    });
+    let done = [
         Input::Done {
             ask: ask.clone(),
             answer: AnswerKind::Done,
@@ -531,7 +511,8 @@ async fn what_threads_and_jobs_of_ended_transfers_say_changes_nothing() {
             answer: AnswerKind::Done,
             ends_changes: true,
         },
-    ] {
+    ];
+    for input in said.into_iter().chain(done) {
         let shown = format!("{input:?}");
         applied.apply(input);
         assert!(
@@ -565,26 +546,19 @@ async fn a_cancelled_transfer_ends_once_and_an_unknown_one_is_none() {
 #[tokio::test(start_paused = true)]
 async fn a_put_whose_source_cannot_be_opened_by_its_tree_ends() {
     let mut applied = Applied::new();
-    let (waiter, _ended) = waiter();
+    let (waiter, mut ended) = waiter();
     let entry = nicstripe_proto::message::EntryRef {
         tree: GONE,
         id: EntryId(1),
     };
-    let end = End::source(EntrySource {
-        entry,
-        options: PutOptions::default(),
-    });
+    let options = PutOptions::default();
     applied.command(Command::Start {
         transfer: T,
-        end,
-        waiter,
+        kind: Box::new(EntrySource { entry, options }),
+        waiter: Some(waiter),
     });
-    let Some(input) = applied.driver.inputs.recv().await else {
-        panic!("the session ended")
-    };
-    assert!(matches!(input, Input::SourceOpened { result: Err(_), .. }));
-    applied.apply(input);
-    assert!(!applied.driver.waiters.contains(T));
+    assert!(matches!(ended.try_recv(), Ok(Err(Error::File(_)))));
+    assert!(!applied.driver.running.contains(T));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,9 +9,9 @@ use super::Driver;
 use crate::{
     report::error::Error,
     session::{
-        input::{AskReply, Fault, Input, report},
+        input::{AskReply, Input, report},
         last_progress::LastProgress,
-        waiters::Waiters,
+        transfer::Transfers,
     },
     wire::clock,
 };
@@ -100,8 +100,8 @@ impl Driver {
         let Some(service) = &self.config.service else {
             return;
         };
-        let (service, inputs) = (service.clone(), self.handle.inputs.clone());
-        let fault = Fault::of(&inputs);
+        let (service, inputs) = (service.clone(), self.jobs.inputs());
+        let fault = self.jobs.fault();
         let last = asks.len();
         self.jobs.pool.run(move || {
             let _fault = fault;
@@ -134,11 +134,11 @@ impl Driver {
 
     /// Sends an error to all owners of waiting requests and transfers, at the end of the session.
     pub(super) fn end_waiting(
-        waiters: &mut Waiters,
+        running: &mut Transfers,
         asks: &mut Asks,
         mut why: impl FnMut() -> Error,
     ) {
-        waiters.end_all(&mut why);
+        running.end_waiting(&mut why);
         let Asks { waiting, open, .. } = std::mem::take(asks);
         for reply in waiting
             .into_iter()

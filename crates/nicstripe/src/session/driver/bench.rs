@@ -211,7 +211,7 @@ impl Driver {
         let Some(service) = &self.config.service else {
             return;
         };
-        match service.ask_bench(ask, self.handle.clone()) {
+        match service.ask_bench(ask, self.handle()) {
             Ok(ticket) => self.bench.ticket = Some(ticket),
             Err(refused) => self.refuse_bench(refused),
         }
@@ -332,7 +332,7 @@ impl Driver {
         let Some(service) = &self.config.service else {
             return;
         };
-        let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
+        let (service, session, number) = (service.clone(), self.handle(), order.number);
         let stop = StopOnDrop::default();
         let stopped = stop.flag();
         // Replacing the handle stops a running test.

@@ -4,13 +4,18 @@
 use std::time::Instant;
 
 use nicstripe_proto::{
-    BitRate, Event as SessionEvent, FailCode, PathLoss, message::CloseCode, session::failure,
+    Event as SessionEvent, FailCode, PathLoss,
+    message::{CloseCode, TreeBody},
+    session::failure,
 };
 
 use super::Driver;
 use crate::{
     report::error::Error,
-    session::input::{LinkNews, Step},
+    session::{
+        input::{LinkNews, Step, TargetLease},
+        transfer::Running,
+    },
     text::shown_interface,
 };
 
@@ -33,46 +38,36 @@ impl Driver {
                 self.on_path_changed(path, state, loss);
             }
             SessionEvent::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
-            SessionEvent::PutRequested(put) => self.on_put_requested(put),
-            SessionEvent::GetRequested(get) => {
-                self.limit_rate(get.limit_bps, now);
-                self.on_get_requested(get);
+            SessionEvent::Requested(request) => self.on_requested(request, now),
+            SessionEvent::TreeMessage(TreeBody { transfer, message }) => {
+                self.act(transfer, |kind, _| kind.hear(message));
             }
-            SessionEvent::TreePutRequested(put) => self.on_tree_put_requested(put),
-            SessionEvent::TreeRequested(get) => {
-                self.limit_rate(get.limit_bps, now);
-                self.on_tree_requested(get);
-            }
-            SessionEvent::TunnelsRequested(mux) => self.on_tunnels_requested(mux),
-            SessionEvent::TreeMessage(body) => self.on_tree_message(body.transfer, body.message),
             SessionEvent::Offered(offer) => self.on_offered(&offer),
-            event => self.on_progress(event, now),
-        }
-    }
-
-    /// Handles events of running transfers and of the session's end.
-    fn on_progress(&mut self, event: SessionEvent, now: Instant) {
-        match event {
             SessionEvent::Accepted {
                 transfer,
                 resumed_bytes,
                 memory,
             } => {
-                self.start_source(transfer, memory);
+                self.act(transfer, |kind, at| kind.on_accepted(memory, at));
                 self.on_started(transfer, resumed_bytes, now);
             }
-            SessionEvent::Released { transfer, chunk } => self.on_released(transfer, chunk),
+            SessionEvent::Released { transfer, chunk } => {
+                let running = self.running.get_mut(transfer);
+                if let Some(buffer) = running.and_then(Running::buffer_mut) {
+                    buffer.chunks.remove(&chunk);
+                }
+            }
             SessionEvent::Sync { transfer, subtrees } => {
-                self.account_mut(|account| account.sync_begun(transfer));
-                if let Some(target) = self.ends.target(transfer).cloned() {
-                    self.jobs
-                        .step(transfer, Step::Synced, move || target.sync(subtrees));
+                self.record_mut(transfer, |record, _| record.sync_begun());
+                if let Some(target) = self.target(transfer) {
+                    let sync = move |target: &TargetLease| target.sync(subtrees);
+                    self.jobs.step(transfer, Step::Synced, target, sync);
                 }
             }
             SessionEvent::Holes { transfer, holes } => {
-                if let Some(target) = self.ends.target(transfer).cloned() {
-                    self.jobs
-                        .step(transfer, Step::HolesMade, move || target.make_holes(holes));
+                if let Some(target) = self.target(transfer) {
+                    let make = move |target: &TargetLease| target.make_holes(holes);
+                    self.jobs.step(transfer, Step::HolesMade, target, make);
                 }
             }
             SessionEvent::SourceRead { transfer, .. } => self.on_source_read(transfer),
@@ -80,23 +75,20 @@ impl Driver {
             SessionEvent::Answered(answer) => self.on_answered(answer),
             SessionEvent::Bench(body) => self.on_bench_message(body, now),
             SessionEvent::Completed(complete) => {
-                if let Some(tally) = self.waiters.tally(complete.transfer) {
+                if let Some(tally) = self.running.tally(complete.transfer) {
                     tally.on_peer_streams(&complete.streams);
                 }
             }
-            SessionEvent::Commit { transfer, digest } => {
-                match self.ends.target(transfer).cloned() {
-                    Some(target) => self.jobs.commit(transfer, digest, target),
-                    None => self.ends.end_stream(transfer, digest),
-                }
-                self.poll_mux(transfer);
-            }
+            SessionEvent::Commit { transfer, digest } => match self.target(transfer) {
+                Some(target) => self.jobs.commit(transfer, digest, target),
+                None => self.end_stream(transfer, digest),
+            },
             SessionEvent::Mismatch {
                 transfer,
                 received,
                 sent,
             } => {
-                if let Some(target) = self.ends.target(transfer).cloned() {
+                if let Some(target) = self.target(transfer) {
                     self.without_waiting(move || target.discard());
                 }
                 self.account_mut(|account| account.meters.totals().digest_mismatches += 1);
@@ -109,9 +101,7 @@ impl Driver {
                 ));
                 self.end_transfer(transfer, Err(error));
             }
-            SessionEvent::Committed(committed) => {
-                self.on_peer_committed(committed.transfer, committed.digest);
-            }
+            SessionEvent::Committed(committed) => self.on_peer_committed(committed),
             SessionEvent::Failed(fail) => {
                 let error = Error::Peer {
                     host: self.config.host.clone(),
@@ -123,7 +113,7 @@ impl Driver {
             }
             SessionEvent::Abandoned => {
                 let (host, waited) = (&self.config.host, self.config.session.patience);
-                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Abandoned {
+                Self::end_waiting(&mut self.running, &mut self.asks, || Error::Abandoned {
                     host: host.clone(),
                     waited,
                 });
@@ -136,24 +126,16 @@ impl Driver {
             }
             SessionEvent::Expected(connections) => {
                 if let Some(service) = self.config.service.clone() {
-                    service.expect(connections, self.handle.clone());
+                    service.expect(connections, self.handle());
                 }
             }
             SessionEvent::Closed(code) => {
                 let (host, why) = (&self.config.host, close_text(code));
-                Self::end_waiting(&mut self.waiters, &mut self.asks, || {
+                Self::end_waiting(&mut self.running, &mut self.asks, || {
                     Error::ended(host, &why)
                 });
                 self.closing = Some(code);
             }
-            _ => {}
-        }
-    }
-
-    /// Applies the rate limit that a request contains.
-    fn limit_rate(&mut self, limit_bps: Option<u64>, now: Instant) {
-        if let Some(limit) = limit_bps {
-            self.session.limit_rate(BitRate(limit), now);
         }
     }
 }

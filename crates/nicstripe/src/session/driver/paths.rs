@@ -100,7 +100,7 @@ impl Driver {
         let sink = PathSink {
             path,
             generation: connection.generation,
-            inputs: self.handle.inputs.clone(),
+            inputs: self.jobs.inputs(),
         };
         let loads = Loads {
             gate: self.gate.subscribe(),
@@ -302,7 +302,7 @@ impl Driver {
                     && matches!(connection.state, LinkState::Up | LinkState::Suspect)
                     && !connection.retired
                 {
-                    self.waiters.failed_over();
+                    self.running.failed_over();
                     self.account_mut(|account| account.path_lost(loss));
                 }
                 LinkState::Down(loss_text(loss).into())

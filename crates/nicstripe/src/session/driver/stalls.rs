@@ -3,15 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{BitRate, ChunkSize, FailCode, TransferId, session::failure};
+use nicstripe_proto::{BitRate, ChunkSize, FailCode, TransferId, TransferStats, session::failure};
 
 use super::Driver;
 use crate::{
     report::{
         error::Error,
         event::{Awaited, Event},
+        metrics::Direction,
     },
-    session::last_progress::{Mark, NOTICE},
+    session::{
+        last_progress::{Mark, NOTICE},
+        transfer::Running,
+    },
 };
 
 impl Driver {
@@ -24,10 +28,13 @@ impl Driver {
         let is_peers_turn = self.session.is_connected() && !self.config.pool.is_busy();
         let patience = self.config.session.patience.max(NOTICE) + self.chunk_time();
         let mut stalled = Vec::new();
-        for (transfer, mark) in self.waiters.marks(&self.session) {
-            let is_peers_turn = is_peers_turn && self.ends.is_peers_turn(transfer, &mark);
-            let awaited = self.awaited(transfer);
-            let Some((waiter, tally)) = self.waiters.whole_mut(transfer) else {
+        for (transfer, mark) in self.running.marks(&self.session) {
+            let Some(running) = self.running.get_mut(transfer) else {
+                continue;
+            };
+            let is_peers_turn = is_peers_turn && running.is_peers_turn(&mark);
+            let awaited = awaited(running, &self.session.stats(transfer));
+            let Some((waiter, tally)) = running.program_mut() else {
                 continue;
             };
             let silence = tally.last_progress.silence(mark, is_peers_turn, now);
@@ -84,19 +91,6 @@ impl Driver {
         })
     }
 
-    /// Returns the step of the peer that a transfer waits for.
-    fn awaited(&self, transfer: TransferId) -> Awaited {
-        let stats = self.session.stats(transfer);
-        let done = stats.delivered_bytes + stats.resumed_bytes + stats.unsent_bytes;
-        let has_started = self.waiters.has_started(transfer);
-        match self.ends.is_sent(transfer) {
-            _ if !has_started => Awaited::Opening,
-            true if stats.size > 0 && done >= stats.size => Awaited::Storing,
-            true => Awaited::Receiving,
-            false => Awaited::Sending,
-        }
-    }
-
     fn end_stalled(&mut self, transfer: TransferId, awaited: Awaited, waited: Duration) {
         let error = Error::Stalled {
             host: self.config.host.clone(),
@@ -107,5 +101,16 @@ impl Driver {
         self.session
             .fail(failure(transfer, FailCode::Cancelled, text, true));
         self.fail_locally(transfer, error);
+    }
+}
+
+/// Returns the step of the peer that a transfer waits for.
+fn awaited(running: &Running, stats: &TransferStats) -> Awaited {
+    let done = stats.delivered_bytes + stats.resumed_bytes + stats.unsent_bytes;
+    match running.kind().direction() {
+        _ if !running.has_started() => Awaited::Opening,
+        Direction::Send if stats.size > 0 && done >= stats.size => Awaited::Storing,
+        Direction::Send => Awaited::Receiving,
+        Direction::Receive => Awaited::Sending,
     }
 }

@@ -1,202 +1,221 @@
-//! Transfers in a session's event loop: results of I/O jobs, and the ends of transfers.
+//! Transfers in a session's event loop, from the request to the end.
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    sync::Arc,
+    io,
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, DataHeader, Digest, FailCode, Grid, Incoming, PathError, PathId,
-    PathLoss, TransferId,
-    message::{CloseCode, Committed},
+    BitRate, Digest, FailCode, Offer, PathId, Request, TransferId,
+    message::{CloseCode, Committed, GetTree, TreeBody},
     session::failure,
 };
 
-use super::{Driver, ends::discard_unfinishable};
+use super::{Account, Driver};
 use crate::{
-    file::{Arrived, ChunkBuffer, FileError, WriteError},
+    file::{Arrived, FileError},
     report::{
         error::Error,
         event::{Event, LinkState},
+        metrics::Direction,
     },
     session::{
-        input::{Input, IoResult, Step, verified},
+        input::{Input, IoResult, Said, Step},
+        kind::{Kind, Opened, Opening, Scope},
         path_connection::PathConnection,
-        waiters::Outcome,
+        record::Record,
+        transfer::Owner,
+        waiters::{Outcome, Waiter},
     },
-    text::logged::logged,
+    storage::Target,
+    text::{logged::logged, shown_path},
     wire::clock,
 };
 
 impl Driver {
-    /// Starts to hash and compare the chunks that the protocol asks for, each kind up to its limit.
-    pub(super) fn hash_ahead(&mut self) {
-        while self.hashing < HASHING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_hash() else {
-                break;
-            };
-            if let Some(file) = self.ends.file(transfer) {
-                self.hashing += 1;
-                self.jobs.hash(transfer, chunk, file.clone());
-            }
-        }
-        while self.zeroing < ZEROING_AT_ONCE {
-            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else {
-                break;
-            };
-            self.zeroing += 1;
-            self.jobs.hash_zeros(transfer, grid, zeros);
-        }
-        while self.comparing < COMPARING_AT_ONCE {
-            let Some((transfer, chunk)) = self.session.poll_compare() else {
-                break;
-            };
-            if let Some(target) = self.ends.target(transfer) {
-                self.comparing += 1;
-                self.jobs.compare(transfer, chunk, target.clone());
-            }
-        }
-    }
-
-    /// Handles the result of an I/O job. An error ends its transfer.
-    pub(super) fn on_io(&mut self, done: IoResult, now: Instant) {
-        match done {
-            IoResult::Read {
-                path,
-                transfer,
-                chunk,
-                result,
-            } => self.if_ok(transfer, result, |driver, (value, buffer)| {
-                driver.on_read(path, transfer, chunk, value, buffer, now);
-            }),
-            IoResult::Hashed {
-                transfer,
-                chunk,
-                result,
-            } => {
-                self.hashing -= 1;
-                self.if_ok(transfer, result, |driver, value| {
-                    driver.session.handle_chunk_hashed(transfer, chunk, value);
-                });
-            }
-            IoResult::ZerosHashed { transfer, result } => {
-                self.zeroing -= 1;
-                self.if_ok(transfer, result, |driver, subtree| {
-                    driver.session.handle_zeros_hashed(transfer, subtree, now);
-                });
-            }
-            IoResult::Compared {
-                transfer,
-                chunk,
-                result,
-            } => {
-                self.comparing -= 1;
-                self.if_ok(transfer, result, |driver, value| {
-                    driver.session.handle_compared(transfer, chunk, value);
-                });
-            }
-            IoResult::Written {
-                path,
-                header,
-                result,
-            } => _ = self.on_written(path, &header, result, now),
-            IoResult::Verified { arrived, result } => {
-                let transfer = arrived.header.transfer;
-                if self.on_written(arrived.path, &arrived.header, result, now) {
-                    self.ends.take(arrived);
-                    self.poll_mux(transfer);
-                }
-            }
-            IoResult::Step {
-                transfer,
-                step,
-                result,
-            } => self.on_step(transfer, step, result, now),
-            IoResult::Flushed { transfer, error } => self.end_transfer(transfer, Err(*error)),
-        }
-    }
-
-    fn on_step(
+    /// Client: starts a transfer.
+    pub(super) fn start_transfer(
         &mut self,
         transfer: TransferId,
-        step: Step,
-        result: Result<(), FileError>,
-        now: Instant,
+        kind: Box<dyn Kind>,
+        waiter: Option<Waiter>,
     ) {
-        if let Step::Synced = step {
-            self.account_mut(|account| account.synced(transfer));
+        let entry = kind.entry();
+        let owner = Owner::of(waiter, entry.is_some(), clock::now());
+        self.running.insert(transfer, kind, entry, owner, None);
+        self.act(transfer, |kind, at| kind.open(at));
+    }
+
+    /// Daemon: opens its end of a transfer that the peer requests. A client rejects the request.
+    pub(super) fn on_requested(&mut self, request: Request, now: Instant) {
+        if let Some(limit) = request.limit_bps() {
+            self.session.limit_rate(BitRate(limit), now);
         }
-        let digest = match (&step, result) {
-            (Step::Committed(digest), Ok(())) => Ok(*digest),
-            (Step::Drained, Ok(())) => self.ends.digest(transfer),
-            (_, result) => result.map(|()| Digest::NONE),
+        let (transfer, entry) = (request.transfer(), request.entry());
+        let direction = match request.is_download() {
+            true => Direction::Send,
+            false => Direction::Receive,
         };
-        self.if_ok(transfer, digest, |driver, digest| match step {
-            Step::HolesMade => driver.session.handle_holes_made(transfer),
-            Step::Synced => driver.session.handle_synced(transfer, now),
-            Step::Checked => driver.complete(transfer),
-            Step::Drained | Step::Committed(_) => driver.on_in_place(transfer, digest),
-        });
+        let Some(service) = self.config.service.clone() else {
+            let why = match direction {
+                Direction::Send => "a client serves no files",
+                Direction::Receive => "a client takes no files",
+            };
+            let refusal = failure(transfer, FailCode::Refused, why, false);
+            return self.session.fail(refusal);
+        };
+        let record = |account: &Account| {
+            let name = shown_name(&request)?;
+            Some(Record::new(
+                &account.meters,
+                name,
+                direction,
+                entry.is_some(),
+            ))
+        };
+        let record = self.account.as_ref().and_then(record);
+        let kind = Box::new(Opening(direction));
+        let owner = Owner::Nobody;
+        self.running.insert(transfer, kind, entry, owner, record);
+        let tree = entry.and_then(|entry| self.running.tree(entry.tree).cloned());
+        self.jobs
+            .open(transfer, service.open(request, tree, self.handle()));
     }
 
-    /// Continues a transfer with the result of a job, or fails it.
-    fn if_ok<T>(
+    /// Lets the kind of a transfer act. An error ends the transfer.
+    pub(super) fn act(
         &mut self,
         transfer: TransferId,
-        result: Result<T, FileError>,
-        then: impl FnOnce(&mut Self, T),
+        act: impl FnOnce(&mut dyn Kind, &mut Scope<'_>) -> Result<(), Error>,
     ) {
-        match result {
-            Ok(value) => then(self, value),
-            Err(error) => self.fail(transfer, error),
-        }
-    }
-
-    fn on_read(
-        &mut self,
-        path: PathId,
-        transfer: TransferId,
-        chunk: ChunkId,
-        value: ChainingValue,
-        buffer: ChunkBuffer,
-        now: Instant,
-    ) {
-        let Some(header) = self
-            .session
-            .handle_chunk_read(path, transfer, chunk, value, now)
-        else {
+        let Some(running) = self.running.get_mut(transfer) else {
             return;
         };
-        let len = buffer.bytes().len() as u32;
-        let header = if len < header.len {
-            header.packed(len)
-        } else {
-            header
-        };
-        self.waiters.on_wire(path, &header);
-        let sent = self
-            .connections
-            .get_mut(&path)
-            .is_some_and(|connection| connection.send_chunk(header, Arc::new(buffer)));
-        if !sent {
-            self.lose(path, PathLoss::Reset, now);
+        match running.act(transfer, &mut self.session, &self.jobs, act) {
+            (Ok(()), true) => {
+                let resumed = self.session.stats(transfer).resumed_bytes;
+                self.on_started(transfer, resumed, clock::now());
+            }
+            (Ok(()), false) => {}
+            (Err(error), _) => self.fail(transfer, error),
         }
+    }
+
+    pub(super) fn on_said(&mut self, transfer: TransferId, said: Said) {
+        match said {
+            Said::Opened(Ok(opened)) => self.on_opened(transfer, opened),
+            Said::Opened(Err(error)) | Said::Finished(Err(error)) => self.fail(transfer, error),
+            Said::Produced(produced) => self.on_produced(transfer, produced),
+            Said::Consumed => {
+                if let Some(running) = self.running.get_mut(transfer) {
+                    running.reordered.consumed += 1;
+                }
+                self.session.taken(transfer, 1);
+            }
+            Said::Message(message) => self.session.send_tree(TreeBody { transfer, message }),
+            Said::Walked(progress) => {
+                if let Some(tally) = self.running.tally(transfer) {
+                    tally.walked = Some(progress);
+                }
+            }
+            Said::Finished(Ok(report)) => {
+                let digest = Digest::NONE;
+                self.session.committed(Committed { transfer, digest });
+                self.on_committed(
+                    transfer,
+                    Outcome {
+                        digest: None,
+                        size: report.bytes,
+                        tree: Some(report),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Continues with the opened end of a transfer, unless the transfer has ended meanwhile.
+    fn on_opened(&mut self, transfer: TransferId, (kind, have): Opened) {
+        if let Some(running) = self.running.get_mut(transfer) {
+            running.set_kind(kind);
+            self.act(transfer, |kind, at| {
+                at.have = have;
+                kind.open(at)
+            });
+        }
+    }
+
+    pub(super) fn on_offered(&mut self, offer: &Offer) {
+        self.act(offer.transfer, |kind, at| kind.on_offered(offer, at));
+    }
+
+    pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
+        let Some(running) = self.running.get_mut(transfer) else {
+            return;
+        };
+        let size = running.kind().size();
+        if let Some(account) = &mut self.account
+            && let Some(mut record) = running.record.take()
+        {
+            let target = running.kind().target();
+            let name = target.map(|target| target.shown.as_str());
+            account.started(transfer, &mut record, size, resumed, name);
+            running.record = Some(record);
+        }
+        self.running.started(transfer, size, resumed, now);
     }
 
     /// Reports a received file as durable under its name, to the peer and the owner.
-    fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
+    pub(super) fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
         self.session.committed(Committed { transfer, digest });
-        self.on_committed(transfer, digest);
+        self.on_file_committed(transfer, digest);
+    }
+
+    /// Reports a stream whose data is consumed.
+    pub(super) fn on_drained(&mut self, transfer: TransferId) {
+        let running = self.running.get(transfer);
+        match running.and_then(|running| running.reordered.digest) {
+            Some(digest) => self.on_in_place(transfer, digest),
+            None => {
+                let cause = io::ErrorKind::UnexpectedEof.into();
+                self.fail(transfer, FileError::new("write", "standard output", cause));
+            }
+        }
+    }
+
+    /// Handles the receiver's message that everything is durable.
+    pub(super) fn on_peer_committed(&mut self, Committed { transfer, digest }: Committed) {
+        let mut goes_on = false;
+        self.act(transfer, |kind, _| {
+            goes_on = kind.on_committed();
+            Ok(())
+        });
+        if !goes_on {
+            self.on_file_committed(transfer, digest);
+        }
+    }
+
+    fn on_file_committed(&mut self, transfer: TransferId, digest: Digest) {
+        let (digest, tree) = (Some(digest), None);
+        let size = self.session.stats(transfer).size;
+        self.on_committed(transfer, Outcome { digest, size, tree });
+    }
+
+    /// Ends the stream that this session receives. `digest` is the one that both ends agreed on.
+    pub(super) fn end_stream(&mut self, transfer: TransferId, digest: Digest) {
+        if let Some(running) = self.running.get_mut(transfer) {
+            running.reordered.digest = Some(digest);
+        }
+        self.act(transfer, |kind, _| kind.on_end());
     }
 
     /// Checks after the last read that a source has not changed. A streamed source cannot be
     /// checked and is complete.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
-        match self.ends.file(transfer).cloned() {
+        match self.file(transfer).cloned() {
             Some(file) => self
                 .jobs
-                .step(transfer, Step::Checked, move || file.check_unchanged()),
+                .step(transfer, Step::Checked, file, |file| file.check_unchanged()),
             None => self.complete(transfer),
         }
     }
@@ -211,121 +230,24 @@ impl Driver {
         self.session.complete(transfer, streams);
     }
 
-    pub(super) fn on_incoming(
-        &mut self,
-        arrived: Arrived,
-        incoming: Result<Incoming, PathError>,
-        now: Instant,
-    ) {
-        match incoming {
-            Ok(Incoming::Write { grid, .. }) => self.write(grid, arrived, now),
-            Ok(Incoming::Later) => self.later.push(arrived),
-            Ok(Incoming::Drop) => {}
-            Err(error) => self.on_misbehaved(arrived.path, &error, now),
-        }
-    }
-
-    /// Verifies a received chunk, and writes it to its target.
-    fn write(&mut self, grid: Grid, arrived: Arrived, now: Instant) {
-        let header = arrived.header;
-        match self.ends.target(header.transfer) {
-            Some(target) => self.jobs.write(target.clone(), arrived),
-            None if !self.ends.is_stream(header.transfer) => {}
-            None if header.chunk_len() <= VERIFIED_AT_ONCE => {
-                self.on_io(verified(grid, arrived), now);
-            }
-            None => self.jobs.run(move || verified(grid, arrived)),
-        }
-    }
-
-    /// Handles the received copies of a chunk that waited for the result of a write.
-    pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
-        let is_copy = |arrived: &mut Arrived| {
-            arrived.header.transfer == transfer && arrived.header.chunk == chunk
-        };
-        for arrived in self.later.extract_if(.., is_copy).collect::<Vec<_>>() {
-            let Arrived { path, header, .. } = &arrived;
-            let incoming = self.session.handle_chunk_again(*path, header, now);
-            self.on_incoming(arrived, incoming, now);
-        }
-    }
-
-    /// Handles the result of verifying and writing a received chunk. Returns true if the chunk was
-    /// valid and not received before.
-    pub(super) fn on_written(
-        &mut self,
-        path: PathId,
-        header: &DataHeader,
-        result: Result<(), WriteError>,
-        now: Instant,
-    ) -> bool {
-        match result {
-            Ok(()) => {
-                let is_news = self.session.handle_chunk_written(path, header, now);
-                self.retry_later(header.transfer, header.chunk, now);
-                if is_news {
-                    self.breaches = 0;
-                }
-                return is_news;
-            }
-            Err(WriteError::Damaged) => {
-                tracing::warn!(
-                    path = path.0,
-                    chunk = header.chunk.0,
-                    "chunk damaged in transit"
-                );
-                self.account_mut(|account| account.meters.totals().corrupt_chunks += 1);
-                self.session
-                    .handle_chunk_unwritten(path, header.transfer, header.chunk);
-                self.retry_later(header.transfer, header.chunk, now);
-                self.on_breach(
-                    path,
-                    PathLoss::Damaged,
-                    "chunk does not match its hash".into(),
-                    now,
-                );
-            }
-            Err(WriteError::File(error)) => {
-                self.session
-                    .handle_chunk_unwritten(path, header.transfer, header.chunk);
-                self.fail(header.transfer, error);
-            }
-        }
-        false
-    }
-
-    pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
-        let size = self.ends.size(transfer);
-        let name = self
-            .ends
-            .target(transfer)
-            .map(|target| target.shown.clone());
-        self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
-        self.waiters.started(transfer, size, resumed, now);
-    }
-
-    pub(super) fn on_committed(&mut self, transfer: TransferId, digest: Digest) {
-        let tree = self.ends.take_report(transfer);
-        let digest = tree.is_none().then_some(digest);
-        let size = self.session.stats(transfer).size;
-        match (&tree, digest) {
-            _ if self.account.is_some() => {}
-            (Some(tree), _) => {
-                tracing::info!(
+    fn on_committed(&mut self, transfer: TransferId, outcome: Outcome) {
+        if self.account.is_none() && self.running.contains(transfer) {
+            match &outcome.tree {
+                Some(tree) => tracing::info!(
                     transfer = transfer.0,
                     files = tree.files,
                     bytes = tree.bytes,
                     failed = tree.failed,
                     "tree done"
-                );
+                ),
+                None => {
+                    let (size, digest) =
+                        (outcome.size, outcome.digest.map(tracing::field::display));
+                    tracing::info!(transfer = transfer.0, size, digest, "file committed");
+                }
             }
-            (None, Some(digest)) => {
-                tracing::info!(transfer = transfer.0, size, %digest, "file committed");
-            }
-            (None, None) => {}
         }
-        let size = tree.as_ref().map_or(size, |tree| tree.bytes);
-        self.end_transfer(transfer, Ok(Outcome { digest, size, tree }));
+        self.end_transfer(transfer, Ok(outcome));
     }
 
     /// Ends a transfer with a local error, which the peer and the owner receive.
@@ -346,26 +268,59 @@ impl Driver {
     }
 
     pub(super) fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
+        let Some(running) = self.running.get(transfer) else {
+            return;
+        };
         let stats = self.session.stats(transfer);
-        self.account_mut(|account| account.ended(transfer, &result, &stats));
-        let is_of = |arrived: &mut Arrived| arrived.header.transfer == transfer;
-        for Arrived { path, header, .. } in self.later.extract_if(.., is_of) {
+        if running.has_moved_for(TIME_TO_CONNECT) {
+            self.leave_out_late_links();
+        }
+        if let Some(tally) = self.running.tally(transfer) {
+            tally.stats.add(&stats);
+        }
+        let Some(mut running) = self.running.remove(transfer) else {
+            return;
+        };
+        if let (Some(account), Some(record)) = (&mut self.account, &running.record) {
+            account.ended(transfer, record, &result, &stats);
+        }
+        for Arrived { path, header, .. } in running.later.drain(..) {
             self.session
                 .handle_chunk_unwritten(path, transfer, header.chunk);
         }
-        self.forget_ends(transfer, &result);
-        if self.waiters.has_moved_for(transfer, TIME_TO_CONNECT) {
-            self.leave_out_late_links();
+        if running.kind().tree().is_some() {
+            self.fail_parts(transfer);
         }
-        let Self {
-            waiters,
-            connections,
-            session,
-            ..
-        } = self;
-        waiters.end(transfer, result, &stats, |tally| {
-            tally.closed(connections, session)
+        let unfinished = running.kind().target().filter(|_| result.is_err()).cloned();
+        let (session, connections) = (&self.session, &self.connections);
+        let left = running.end(result, |tally| tally.closed(connections, session));
+        self.without_waiting(move || {
+            unfinished
+                .iter()
+                .for_each(|target| discard_unfinishable(target));
+            drop(left);
         });
+    }
+
+    /// Runs file work whose result nobody awaits. A daemon's session leaves it to the I/O threads,
+    /// because a file system may not answer, and other sessions use its thread.
+    pub(super) fn without_waiting(&self, work: impl FnOnce() + Send + 'static) {
+        match self.config.service {
+            Some(_) => self.config.pool.run(work),
+            None => work(),
+        }
+    }
+
+    /// Fails the standalone files that are still being transferred when their tree ends.
+    fn fail_parts(&mut self, tree: TransferId) {
+        for part in self.running.parts_of(tree) {
+            let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended"))
+                .with_code(FailCode::Cancelled);
+            let text = crate::text::chain(&error);
+            self.session
+                .fail(failure(part, FailCode::Cancelled, text, true));
+            self.fail_locally(part, Error::File(error));
+        }
     }
 
     /// Reports links that the user named but that never connected as excluded. Call at the end of a
@@ -388,7 +343,7 @@ impl Driver {
     }
 
     pub(super) fn cancel(&mut self, transfer: TransferId) {
-        if self.waiters.contains(transfer) {
+        if self.running.contains(transfer) {
             self.session
                 .fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
             self.fail_locally(transfer, Error::Cancelled { resumable: true });
@@ -398,11 +353,7 @@ impl Driver {
     /// Ends a transfer after an error at the peer or elsewhere. First syncs the written data, so
     /// that a later transfer can resume.
     pub(super) fn fail_locally(&mut self, transfer: TransferId, error: Error) {
-        let target = self
-            .ends
-            .target(transfer)
-            .filter(|target| target.is_resumable())
-            .cloned();
+        let target = self.target(transfer).filter(|target| target.is_resumable());
         match target.zip(self.session.take_unsynced(transfer)) {
             Some((target, subtrees)) => self.jobs.run(move || {
                 // Data that cannot be synced is retransmitted on resume.
@@ -422,7 +373,7 @@ impl Driver {
         self.closing = Some(CloseCode::Cancelled);
         let (host, why) = (self.config.host.clone(), crate::text::chain(&error));
         let mut error = Some(error);
-        Self::end_waiting(&mut self.waiters, &mut self.asks, || {
+        Self::end_waiting(&mut self.running, &mut self.asks, || {
             error.take().unwrap_or_else(|| Error::ended(&host, &why))
         });
     }
@@ -441,19 +392,23 @@ impl Driver {
             }
             self.tell_of_wait(Event::Waiting { since });
         }
-        self.waiters
+        self.running
             .report_progress(now, &self.session, &self.connections);
     }
 
     /// Sends an event to the owners of transfers; without any, or if one moves an object, to the
     /// owner of requests, tunnels and benchmarks.
     fn tell_of_wait(&self, event: Event) {
-        if !self.waiters.is_empty() {
+        let have_owner = self.running.have_owner();
+        if have_owner {
             self.config.audience.tell(&event);
         }
-        let waits = match self.waiters.is_empty() {
-            true => self.mux.is_some() || !self.asks.open.is_empty() || self.bench.is_running(),
-            false => self.waiters.have_object(),
+        // Those without an owner are tunnels.
+        let waits = match have_owner {
+            true => self.running.have_object(),
+            false => {
+                !self.running.is_empty() || !self.asks.open.is_empty() || self.bench.is_running()
+            }
         };
         if waits {
             self.config.tell(event);
@@ -474,16 +429,15 @@ impl Driver {
 
     /// Waits for running I/O jobs at the end of a session, then syncs the data they wrote.
     pub(super) async fn settle(&mut self) {
-        for (transfer, target) in self.ends.targets() {
+        for (transfer, target, jobs) in self.running.targets() {
             let mut held: VecDeque<Input> = VecDeque::new();
-            let mut quiet_since = clock::now();
-            // Two handles are the session's and this one; others belong to running jobs. A job
-            // drops its handle after it has reported.
-            while Arc::strong_count(&target) > 2 && clock::now() - quiet_since < LONGEST_JOB {
-                if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await
-                {
-                    held.push_back(input);
-                    quiet_since = clock::now();
+            jobs.close();
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(input) = self.inputs.recv() => held.push_back(input),
+                    () = jobs.wait() => break,
+                    () = tokio::time::sleep(LONGEST_JOB) => break,
                 }
             }
             while let Ok(input) = self.inputs.try_recv() {
@@ -502,35 +456,46 @@ impl Driver {
                 }
             }
             let unsynced = self.session.take_unsynced(transfer);
-            let ends = self.ends.remove(transfer);
+            let running = self.running.remove(transfer);
             let release = move || {
                 discard_unfinishable(&target);
                 if let Some(subtrees) = unsynced.filter(|_| target.is_resumable()) {
                     // Data that cannot be synced is retransmitted on resume.
                     let _ = target.sync(subtrees);
                 }
-                drop((target, ends));
+                drop((target, running));
             };
             self.config.pool.call(release).await;
         }
     }
 }
 
-/// Number of concurrent reads to hash data that the receiver already has. Enough for one disk,
-/// without delaying the reads of data to send.
-const HASHING_AT_ONCE: u32 = 2;
+/// Deletes the received data of a transfer of unknown size. It cannot be resumed, because its
+/// source cannot be read again.
+fn discard_unfinishable(target: &Target) {
+    if target.grid.is_open() {
+        target.discard();
+    }
+}
 
-/// Maximum number of zero extents hashed concurrently. Each takes about one millisecond; four keep
-/// two threads busy.
-const ZEROING_AT_ONCE: u32 = 4;
+/// Returns the name of what a request transfers, for the log; `None` for tunnels, which have log
+/// records of their own.
+fn shown_name(request: &Request) -> Option<String> {
+    match request {
+        Request::Put(put) => Some(put.name.to_string()),
+        Request::Get(get) => Some(get.name.to_string()),
+        Request::PutTree(put) => Some(shown_path(put.target.as_ref())),
+        Request::GetTree(GetTree { sources, .. }) => {
+            let names = sources.iter().take(MOST_NAMED);
+            let names = names.map(|source| shown_path(source.name.as_ref()));
+            Some(names.collect::<Vec<_>>().join(" "))
+        }
+        Request::TunnelsUp(_) | Request::TunnelsDown(_) => None,
+    }
+}
 
-/// Number of concurrent chunk reads from an existing file for a delta transfer: enough to keep one
-/// disk's queue filled.
-const COMPARING_AT_ONCE: u32 = 4;
-
-/// Maximum length of a chunk that the session's task verifies itself, in bytes. Takes about 10 µs,
-/// as long as passing it to a thread.
-const VERIFIED_AT_ONCE: u32 = 64 << 10;
+/// Maximum number of source names of a tree in a log record.
+const MOST_NAMED: usize = 8;
 
 /// Duration of a transfer after which links that have not connected are reported as excluded.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
@@ -538,7 +503,3 @@ const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
 /// Maximum wait at the end of a session for the next result of an I/O job. A disk that takes longer
 /// is considered stuck.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
-
-/// Polling interval while running I/O jobs hold references to a target. A job drops its reference
-/// shortly after it has reported its result.
-const LETTING_GO: Duration = Duration::from_millis(5);

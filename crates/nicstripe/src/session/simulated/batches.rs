@@ -2,16 +2,13 @@
 //! order.
 
 use std::{
-    io,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use nicstripe_proto::{
-    Acceptance, Offer, TransferId,
-    message::{
-        AnswerKind, AskKind, Expected, Get, GetTree, Message, OfferKind, Put, PutTree, WalkRules,
-    },
+    Acceptance, Offer, Request, TransferId,
+    message::{AnswerKind, AskKind, Expected, GetTree, Message, PutTree, WalkRules},
     tree::{EntryId, TreeMessage, TreeRules, Verdict},
 };
 use nicstripe_sim::{End, LinkConfig, Rng};
@@ -26,18 +23,16 @@ use super::{
     random::{LIMIT, add_faults, pick, random_links, seeds},
 };
 use crate::{
-    file::{self, ChunkBuffer, FileError},
-    report::metrics::Meters,
-    session::{
-        Pending, Serve, SessionHandle, TargetAttempt,
-        endpoint::{
-            self, Scope, Sink, SinkOpened, Source, UNNUMBERED,
-            retransmit::{ChunkSender, RetransmitBuffer, stream},
-            stream_offer,
-        },
-        input::{Input, IoResult, Step, TreeOutput},
+    file::ChunkBuffer,
+    report::{
+        error::Error,
+        metrics::{self, Meters},
     },
-    tunnel::Dialer,
+    session::{
+        Pending, Serve, SessionHandle,
+        input::{Input, IoResult, Said, Step},
+        kind::{Kind, Opened, Scope, retransmit::ChunkSender, tree::TreeThread},
+    },
 };
 
 /// Batches of one transfer, with the programs at both ends.
@@ -124,9 +119,9 @@ impl Batches {
                     if self.untold.is_some() {
                         let _ = inputs.send(verdicts(transfer, number)).await;
                     }
-                    Input::Consumed {
+                    Input::Said {
                         transfer,
-                        chunks: 1,
+                        said: Said::Consumed,
                     }
                 }
                 None => Input::Io(IoResult::Step {
@@ -178,25 +173,24 @@ impl Batches {
         let copy = match direction {
             Direction::Put => {
                 let put = PutTree {
-                    transfer: UNNUMBERED,
+                    transfer: lab.next_transfer(),
                     target: None,
                     as_name: false,
                     rules: TreeRules::default(),
                     heeds_memory: false,
                 };
-                lab.begin(endpoint::End::source(BatchSource(self.clone(), Some(put))))
+                lab.begin(Box::new(BatchSource(self.clone(), Some(put))))
                     .await
             }
             Direction::Get => {
                 let get = GetTree {
-                    transfer: UNNUMBERED,
+                    transfer: lab.next_transfer(),
                     sources: Vec::new(),
                     walk: WalkRules::default(),
                     rules: TreeRules::default(),
                     limit_bps: None,
                 };
-                lab.begin(endpoint::End::sink(BatchSink::new(self, Some(get))))
-                    .await
+                lab.begin(Box::new(BatchSink::new(self, Some(get)))).await
             }
         };
         copy.end(LIMIT).await.unwrap();
@@ -234,9 +228,9 @@ fn verdicts(transfer: TransferId, batch: u64) -> Input {
         first: EntryId(batch),
         verdicts: vec![Verdict::Create; 3],
     };
-    Input::Tree {
+    Input::Said {
         transfer,
-        said: TreeOutput::Message(message),
+        said: Said::Message(message),
     }
 }
 
@@ -244,22 +238,23 @@ fn verdicts(transfer: TransferId, batch: u64) -> Input {
 #[derive(Debug)]
 struct BatchSource(Batches, Option<PutTree>);
 
-impl Source for BatchSource {
-    fn announce(&mut self, at: &mut Scope<'_>) {
-        let transfer = at.transfer;
-        match self.1.take() {
-            Some(put) => at.session.put_tree(PutTree { transfer, ..put }),
-            None => {
-                let offer = stream_offer(transfer, OfferKind::Batches, 0);
-                at.session.offer(offer).unwrap();
-            }
-        }
+impl Kind for BatchSource {
+    fn direction(&self) -> metrics::Direction {
+        metrics::Direction::Send
     }
 
-    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Option<RetransmitBuffer>> {
-        let (chunks, buffer) = stream(at.transfer, self.0.window, at.jobs);
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        match self.1.take() {
+            Some(put) => at.session.put_tree(put),
+            None => at.offer_batches(),
+        }
+        Ok(())
+    }
+
+    fn on_accepted(&mut self, _memory: Option<u64>, at: &mut Scope<'_>) -> Result<(), Error> {
+        let chunks = at.stream(self.0.window);
         tokio::spawn(self.0.clone().produce(chunks));
-        Ok(Some(buffer))
+        Ok(())
     }
 }
 
@@ -280,86 +275,69 @@ impl BatchSink {
         }
     }
 
+    fn start(&mut self, at: &mut Scope<'_>) {
+        let (to, from) = mpsc::unbounded_channel();
+        self.to = Some(to);
+        let inputs = at.jobs.inputs();
+        tokio::spawn(self.batches.clone().consume(at.transfer, from, inputs));
+        at.accept(Acceptance {
+            room: Some(ROOM),
+            ..Acceptance::default()
+        });
+    }
+
     fn send(&self, item: Option<ChunkBuffer>) {
         self.to.as_ref().unwrap().send(item).unwrap();
     }
 }
 
-impl Sink for BatchSink {
-    fn request(&mut self, at: &mut Scope<'_>) {
-        let transfer = at.transfer;
-        if let Some(get) = self.get.take() {
-            at.session.get_tree(GetTree { transfer, ..get });
+impl Kind for BatchSink {
+    fn direction(&self) -> metrics::Direction {
+        metrics::Direction::Receive
+    }
+
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        match self.get.take() {
+            Some(get) => at.session.get_tree(get),
+            None => self.start(at),
         }
+        Ok(())
     }
 
-    fn takes(&self, kind: Option<OfferKind>) -> bool {
-        kind == Some(OfferKind::Batches)
+    fn on_offered(&mut self, _: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
+        self.start(at);
+        Ok(())
     }
 
-    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Acceptance> {
-        let (to, from) = mpsc::unbounded_channel();
-        self.to = Some(to);
-        let inputs = at.jobs.inputs.clone();
-        tokio::spawn(self.batches.clone().consume(at.transfer, from, inputs));
-        Ok(Acceptance {
-            room: Some(ROOM),
-            ..Acceptance::default()
-        })
-    }
-
-    fn take(&mut self, batch: ChunkBuffer) {
+    fn take(&mut self, batch: ChunkBuffer, _: &mut Scope<'_>) -> Result<(), Error> {
         self.send(Some(batch));
+        Ok(())
     }
 
-    fn end(&mut self) {
+    fn on_end(&mut self) -> Result<(), Error> {
         self.send(None);
+        Ok(())
     }
 }
 
 /// Service of a daemon that sends and receives only batches.
 impl Serve for Batches {
-    fn open_source(self: Arc<Self>, _: Get, _: SessionHandle) -> Pending<Box<dyn Source>> {
-        unimplemented()
-    }
-
-    fn open_entry_source(
+    fn open(
         self: Arc<Self>,
-        _: Pending<file::Source>,
+        request: Request,
+        _: Option<TreeThread>,
         _: SessionHandle,
-    ) -> Pending<Box<dyn Source>> {
-        unimplemented()
-    }
-
-    fn open_sink(self: Arc<Self>, _: Put, _: SessionHandle) -> Pending<SinkOpened> {
-        unimplemented()
-    }
-
-    fn open_entry_sink(
-        self: Arc<Self>,
-        _: Offer,
-        _: TargetAttempt,
-        _: SessionHandle,
-    ) -> Pending<SinkOpened> {
-        unimplemented()
-    }
-
-    fn send_tree(self: Arc<Self>, _: GetTree, _: SessionHandle) -> Pending<Box<dyn Source>> {
-        let source: Box<dyn Source> = Box::new(BatchSource((*self).clone(), None));
-        Box::pin(async { Ok(source) })
-    }
-
-    fn receive_tree(self: Arc<Self>, _: PutTree, _: SessionHandle) -> Pending<SinkOpened> {
-        let sink: Box<dyn Sink> = Box::new(BatchSink::new(&self, None));
-        Box::pin(async { Ok((sink, Vec::new())) })
+    ) -> Pending<Opened> {
+        let kind: Box<dyn Kind> = match request {
+            Request::GetTree(_) => Box::new(BatchSource((*self).clone(), None)),
+            Request::PutTree(_) => Box::new(BatchSink::new(&self, None)),
+            request => panic!("only batches are served: {request:?}"),
+        };
+        Box::pin(async { Ok((kind, Vec::new())) })
     }
 
     fn answer(&self, _: &AskKind) -> AnswerKind {
         AnswerKind::Done
-    }
-
-    fn dialer(&self, peer: String) -> Dialer {
-        panic!("{peer} asks for tunnels")
     }
 
     fn expect(self: Arc<Self>, _: Vec<Expected>, _: SessionHandle) {}
@@ -388,14 +366,9 @@ impl Serve for Batches {
         &self,
         _: &nicstripe_proto::message::DiskOrder,
         _: &std::sync::atomic::AtomicBool,
-    ) -> Result<nicstripe_proto::message::DiskDone, FileError> {
+    ) -> Result<nicstripe_proto::message::DiskDone, crate::file::FileError> {
         panic!("only batches are served")
     }
-}
-
-fn unimplemented<T>() -> Pending<T> {
-    let error = io::ErrorKind::Unsupported.into();
-    Box::pin(async { Err(FileError::new("open", "a file", error)) })
 }
 
 #[test]

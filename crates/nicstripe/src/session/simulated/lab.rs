@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, ChunkSize, Name, PathId, PathLoss, Session, SessionConfig, TransferId,
-    message::{Get, OfferKind, Put, PutOptions},
+    message::PutOptions,
 };
 use nicstripe_sim::{End, LinkConfig, LinkId};
 use tempfile::TempDir;
@@ -25,10 +25,9 @@ use crate::{
     session::{
         Audience, ChunkShares, Command, Connect, Driver, DriverConfig, Established, Input, Joining,
         Outcome, PathPlan, Serve, SessionHandle, SharedProgress, Tally, Waiter,
-        endpoint::{
-            self, UNNUMBERED,
-            file::{FileSource, LocalFile, LocalTarget},
-            stream_offer,
+        kind::{
+            Download, Kind, Upload,
+            file::{FileSource, LocalFile, LocalTarget, Stored},
         },
     },
     trust::{Identity, Peers, PublicLine},
@@ -328,24 +327,29 @@ impl Lab {
 
     /// Starts to copy the existing file of the sender.
     pub(super) async fn copy_again(&mut self, direction: Direction) -> Copy {
-        let end = match direction {
-            Direction::Put => endpoint::End::source(self.source()),
-            Direction::Get => endpoint::End::sink(self.sink()),
+        let kind: Box<dyn Kind> = match direction {
+            Direction::Put => Box::new(self.source()),
+            Direction::Get => Box::new(self.sink()),
         };
-        self.begin(end).await
+        self.begin(kind).await
     }
 
     /// Starts to send the data of a source to the daemon, or to fetch data from it into a sink.
-    pub(super) async fn begin(&mut self, end: endpoint::End) -> Copy {
+    pub(super) async fn begin(&mut self, kind: Box<dyn Kind>) -> Copy {
         let (copy, waiter) = self.next_copy();
         let transfer = copy.transfer;
         self.command(Command::Start {
             transfer,
-            end,
-            waiter,
+            kind,
+            waiter: Some(waiter),
         })
         .await;
         copy
+    }
+
+    /// Returns the identifier of the next transfer.
+    pub(super) fn next_transfer(&self) -> TransferId {
+        TransferId(self.transfers + 1)
     }
 
     fn next_copy(&mut self) -> (Copy, Waiter) {
@@ -375,7 +379,7 @@ impl Lab {
         let source = file::Source::open(&self.file(End::A), options)
             .unwrap()
             .in_chunks_of(self.chunk_size);
-        FileSource::stored(source, self.put_request(OfferKind::File))
+        FileSource::stored(source, Stored::Named(self.upload()))
     }
 
     fn sink(&self) -> LocalFile {
@@ -384,20 +388,20 @@ impl Lab {
             options: self.options,
             peer_key: *KEYS[1].public_key().as_bytes(),
         };
-        let mut get = get_request();
-        get.allow_changing = self.allow_changing;
-        LocalFile { get, target }
+        let download = Download {
+            allow_changing: self.allow_changing,
+            ..download()
+        };
+        LocalFile { download, target }
     }
 
-    /// Returns a request to store the file of this lab.
-    pub(super) fn put_request(&self, kind: OfferKind) -> Box<Put> {
-        Box::new(Put {
+    /// Returns the place of the file of this lab.
+    pub(super) fn upload(&self) -> Upload {
+        Upload {
             name: name(),
-            offer: stream_offer(UNNUMBERED, kind, 0),
-            options: self.options,
             into: None,
-            entry: None,
-        })
+            options: self.options,
+        }
     }
 
     /// Calls a function with the protocol's state at this end.
@@ -508,17 +512,15 @@ fn name() -> Name {
     Name::new(["file"]).unwrap()
 }
 
-/// Returns a request for the file of a lab.
-pub(super) fn get_request() -> Box<Get> {
-    Box::new(Get {
-        transfer: UNNUMBERED,
+/// Returns what is requested of a lab's daemon.
+pub(super) fn download() -> Download {
+    Download {
         name: name(),
         limit_bps: None,
-        entry: None,
         compress: false,
         allow_changing: false,
         range: None,
-    })
+    }
 }
 
 /// Returns a link of `mbit` Mbit/s with a delay of 0.1 ms.

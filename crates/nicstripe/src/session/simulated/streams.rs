@@ -3,20 +3,19 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use nicstripe_proto::{ChunkSize, message::OfferKind};
+use nicstripe_proto::ChunkSize;
 use nicstripe_sim::{End, Rng};
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
 use super::{
-    lab::{Copy, Direction, Lab, get_request, in_virtual_time, mib, ms, secs},
+    lab::{Copy, Direction, Lab, download, in_virtual_time, mib, ms, secs},
     random::{LIMIT, add_faults, pick, random_links, seeds},
 };
 use crate::{
     file::BufferPool,
     session::{
         Tally,
-        endpoint::{
-            self,
+        kind::{
             object::{self, FEED_CHUNKS, Read},
             stream::StreamItem,
         },
@@ -108,15 +107,15 @@ impl Lab {
         let (program, copy) = match direction {
             Direction::Put => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
-                let source = object::source(from, self.put_request(OfferKind::Pipe));
+                let source = object::source(from, self.upload());
                 let program = tokio::spawn(program.write(ours, to));
-                (program, self.begin(endpoint::End::source(source)).await)
+                (program, self.begin(Box::new(source)).await)
             }
             Direction::Get => {
                 let (to, from) = mpsc::channel(FEED_CHUNKS);
-                let sink = object::sink(to, get_request());
+                let sink = object::sink(to, download());
                 let program = tokio::spawn(program.read(ours, from));
-                (program, self.begin(endpoint::End::sink(sink)).await)
+                (program, self.begin(Box::new(sink)).await)
             }
         };
         Stream { copy, program }

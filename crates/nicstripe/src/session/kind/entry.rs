@@ -1,24 +1,22 @@
 //! Standalone files of trees: opened by the thread of their tree, then transferred like other
 //! files.
 
-use std::sync::mpsc as threads;
-
 use nicstripe_proto::{
-    Name, Offer, Subtree,
-    message::{EntryRef, Get, OfferKind, Put, PutOptions},
+    Offer, Subtree,
+    message::{EntryRef, Get, PutOptions},
     tree::EntryId,
 };
 use tokio::sync::oneshot;
 
 use super::{
-    Scope, Sink, Source, UNNUMBERED,
-    file::{FileSink, FileSource},
-    stream_offer,
-    tree::no_tree,
+    Kind, Opened, Scope,
+    file::{FileSink, FileSource, Stored},
+    tree::{TreeThread, no_tree},
 };
 use crate::{
     file::{self, FileError},
-    session::input::{Input, report},
+    report::{error::Error, metrics::Direction},
+    session::input::{Input, Said, report},
     tree::channel::{ReceiverInput, SenderInput},
 };
 
@@ -29,29 +27,31 @@ pub(crate) struct EntrySource {
     pub(crate) options: PutOptions,
 }
 
-impl Source for EntrySource {
+impl Kind for EntrySource {
+    fn direction(&self) -> Direction {
+        Direction::Send
+    }
+
     /// The thread of the tree reports the opened files itself, one after the other. A daemon
     /// rejects puts whose transfer identifiers do not increase.
-    fn announce(&mut self, at: &mut Scope<'_>) {
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
         let Self { entry, options } = *self;
-        let (transfer, inputs) = (at.transfer, at.jobs.inputs.clone());
+        let (transfer, inputs) = (at.transfer, at.jobs.inputs());
         // Blocks its thread while the session's input queue is full.
         let answer = move |file: Result<_, _>| {
-            let result = file.map(|file| stored(file, entry, options));
-            report(&inputs, Input::SourceOpened { transfer, result });
+            let stored = |file| FileSource::stored(file, Stored::Entry(entry, options));
+            let result = file.map(|file| -> Opened { (Box::new(stored(file)), Vec::new()) });
+            let said = Said::Opened(result);
+            report(&inputs, Input::Said { transfer, said });
+        };
+        let Some(TreeThread::Sender(sender)) = at.tree else {
+            return Err(no_tree().into());
         };
         let request = SenderInput::OpenStandalone {
             id: entry.id,
             answer: Box::new(answer),
         };
-        let refused = match at.trees.sender(entry.tree) {
-            Some(sender) => sender.send(request).err().map(|error| error.0),
-            None => Some(request),
-        };
-        if let Some(SenderInput::OpenStandalone { answer, .. }) = refused {
-            // On another thread, because the answer may block.
-            at.jobs.pool.run(move || answer(Err(no_tree())));
-        }
+        sender.send(request).map_err(|_| no_tree().into())
     }
 
     fn entry(&self) -> Option<EntryRef> {
@@ -67,28 +67,26 @@ pub(crate) struct EntrySink {
     pub(crate) allow_changing: bool,
 }
 
-impl Sink for EntrySink {
-    fn request(&mut self, at: &mut Scope<'_>) {
-        at.session.get(Get {
-            transfer: at.transfer,
-            name: entry_name(),
-            limit_bps: None,
-            entry: Some(self.entry),
-            compress: false,
-            allow_changing: self.allow_changing,
-            range: None,
-        });
+impl Kind for EntrySink {
+    fn direction(&self) -> Direction {
+        Direction::Receive
     }
 
-    fn open(&mut self, offer: &Offer, at: &mut Scope<'_>) -> bool {
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        at.session
+            .get(Get::of_entry(at.transfer, self.entry, self.allow_changing));
+        Ok(())
+    }
+
+    fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
+        super::check_batches(offer, false)?;
         let Self { entry, options, .. } = *self;
-        let (receiver, offer) = (at.trees.receiver(entry.tree), offer.clone());
-        at.jobs.open_sink(at.transfer, async move {
-            let receiver = receiver.ok_or_else(no_tree)?;
-            let (target, have) = open_target(receiver, entry.id, offer, options).await?;
+        let (tree, offer) = (at.tree.cloned(), offer.clone());
+        at.jobs.open(at.transfer, async move {
+            let (target, have) = open_target(tree.as_ref(), entry.id, offer, options).await?;
             Ok((FileSink::boxed(target.into()), have))
         });
-        false
+        Ok(())
     }
 
     fn entry(&self) -> Option<EntryRef> {
@@ -96,23 +94,14 @@ impl Sink for EntrySink {
     }
 }
 
-/// Returns the source of an open standalone file, which asks the peer to store it.
-fn stored(file: file::Source, entry: EntryRef, options: PutOptions) -> Box<dyn Source> {
-    let put = Put {
-        name: entry_name(),
-        offer: stream_offer(UNNUMBERED, OfferKind::File, 0),
-        options,
-        into: None,
-        entry: Some(entry),
-    };
-    Box::new(FileSource::stored(file, Box::new(put)))
-}
-
 /// Asks a tree's thread to open the source of a standalone file.
 pub(crate) async fn open_source(
-    sender: threads::Sender<SenderInput>,
+    tree: Option<&TreeThread>,
     id: EntryId,
 ) -> Result<file::Source, FileError> {
+    let Some(TreeThread::Sender(sender)) = tree else {
+        return Err(no_tree());
+    };
     let (reply, opened) = oneshot::channel();
     // Fails if the session has ended.
     let answer = Box::new(move |result| drop(reply.send(result)));
@@ -123,11 +112,14 @@ pub(crate) async fn open_source(
 
 /// Asks a tree's thread to open the target of a standalone file.
 pub(crate) async fn open_target(
-    receiver: threads::Sender<ReceiverInput>,
+    tree: Option<&TreeThread>,
     id: EntryId,
     offer: Offer,
     options: PutOptions,
 ) -> Result<(file::Target, Vec<Subtree>), FileError> {
+    let Some(TreeThread::Receiver(receiver)) = tree else {
+        return Err(no_tree());
+    };
     let (reply, opened) = oneshot::channel();
     let answer = Box::new(move |result| drop(reply.send(result)));
     let _ = receiver.send(ReceiverInput::OpenStandalone {
@@ -137,10 +129,4 @@ pub(crate) async fn open_target(
         answer,
     });
     opened.await.unwrap_or_else(|_| Err(no_tree()))
-}
-
-/// Returns a placeholder name for a standalone file, whose real name only its tree knows.
-fn entry_name() -> Name {
-    // Valid: not empty, one component, plain.
-    Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))
 }

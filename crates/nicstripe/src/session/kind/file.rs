@@ -3,13 +3,14 @@
 use std::{fs, io, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use nicstripe_proto::{
-    Acceptance, Offer, TransferId,
-    message::{Get, Put, PutOptions},
+    Acceptance, Offer,
+    message::{EntryRef, Put, PutOptions},
 };
 
-use super::{Scope, Sink, SinkOpened, Source, request};
+use super::{Download, Kind, Opened, Scope, Upload, check_batches};
 use crate::{
     file::{self, FileError, TargetRequest, make_parents, open_parent},
+    report::{error::Error, metrics::Direction},
     storage::Target,
 };
 
@@ -17,8 +18,16 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct FileSource {
     file: Arc<file::Source>,
-    /// Request to store the file; `None` in a daemon, whose peer has requested it.
-    put: Option<Box<Put>>,
+    /// Where the peer is asked to store the file; `None` in a daemon, whose peer has requested it.
+    stored: Option<Stored>,
+}
+
+/// Place at the peer for a file.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    Named(Upload),
+    /// Standalone file of a tree, which knows its name.
+    Entry(EntryRef, PutOptions),
 }
 
 impl FileSource {
@@ -26,40 +35,48 @@ impl FileSource {
     pub(crate) fn requested(file: file::Source) -> Self {
         Self {
             file: Arc::new(file),
-            put: None,
+            stored: None,
         }
     }
 
-    /// Creates the source of a file that the peer is asked to store. Replaces the offer in `put`.
-    pub(crate) fn stored(file: file::Source, put: Box<Put>) -> Self {
+    /// Creates the source of a file that the peer is asked to store.
+    pub(crate) fn stored(file: file::Source, stored: Stored) -> Self {
         Self {
-            put: Some(put),
+            stored: Some(stored),
             ..Self::requested(file)
         }
     }
+}
 
-    fn offer(&self, transfer: TransferId) -> Offer {
-        Offer {
-            transfer,
+impl Kind for FileSource {
+    fn direction(&self) -> Direction {
+        Direction::Send
+    }
+
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        at.session.prepare(at.transfer, self.file.offering.clone());
+        let offer = Offer {
+            transfer: at.transfer,
             source: self.file.identity,
             chunk_log2: self.file.grid().chunk_size.log2(),
             mode: self.file.mode & 0o777,
             kind: None,
             data: self.file.data(),
-        }
-    }
-}
-
-impl Source for FileSource {
-    fn announce(&mut self, at: &mut Scope<'_>) {
-        at.session.prepare(at.transfer, self.file.offering.clone());
-        let offer = self.offer(at.transfer);
-        let offered = match self.put.take() {
-            Some(put) => at.session.put(Put { offer, ..*put }),
+        };
+        let offered = match &self.stored {
+            Some(Stored::Named(upload)) => at.session.put(upload.put(offer)),
+            Some(Stored::Entry(entry, options)) => {
+                at.session.put(Put::of_entry(*entry, offer, *options))
+            }
             None => at.session.offer(offer),
         };
         // Own offers use a valid chunk size and an existing file.
         debug_assert!(offered.is_ok(), "{offered:?}");
+        Ok(())
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.file.identity.size)
     }
 
     fn file(&self) -> Option<&Arc<file::Source>> {
@@ -72,18 +89,23 @@ impl Source for FileSource {
 pub(crate) struct FileSink(Arc<Target>);
 
 impl FileSink {
-    pub(crate) fn boxed(target: Target) -> Box<dyn Sink> {
+    pub(crate) fn boxed(target: Target) -> Box<dyn Kind> {
         Box::new(Self(Arc::new(target)))
     }
 }
 
-impl Sink for FileSink {
-    fn start(&mut self, _at: &mut Scope<'_>) -> io::Result<Acceptance> {
-        Ok(Acceptance {
+impl Kind for FileSink {
+    fn direction(&self) -> Direction {
+        Direction::Receive
+    }
+
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        at.accept(Acceptance {
             holes: self.0.awaits_holes,
             delta: self.0.delta(),
             ..Acceptance::default()
-        })
+        });
+        Ok(())
     }
 
     fn size(&self) -> Option<u64> {
@@ -98,7 +120,7 @@ impl Sink for FileSink {
 /// Local file that a client fetches, opened once the daemon offers the data.
 #[derive(Debug)]
 pub(crate) struct LocalFile {
-    pub(crate) get: Box<Get>,
+    pub(crate) download: Download,
     pub(crate) target: LocalTarget,
 }
 
@@ -110,27 +132,33 @@ pub(crate) struct LocalTarget {
     pub(crate) peer_key: [u8; 32],
 }
 
-impl Sink for LocalFile {
-    fn request(&mut self, at: &mut Scope<'_>) {
-        request(&self.get, at);
+impl Kind for LocalFile {
+    fn direction(&self) -> Direction {
+        Direction::Receive
     }
 
-    fn open(&mut self, offer: &Offer, at: &mut Scope<'_>) -> bool {
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        self.download.request(at);
+        Ok(())
+    }
+
+    fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
+        check_batches(offer, false)?;
         let (target, offer, pool) = (self.target.clone(), offer.clone(), at.jobs.pool.clone());
-        at.jobs.open_sink(at.transfer, async move {
+        at.jobs.open(at.transfer, async move {
             let opened = pool.call(move || target.open(&offer)).await;
             opened.unwrap_or_else(|| {
                 let cause = io::Error::other("internal error");
                 Err(FileError::new("open", "the target", cause))
             })
         });
-        false
+        Ok(())
     }
 }
 
 impl LocalTarget {
     /// Opens the target with the rights of the local user.
-    fn open(self, offer: &Offer) -> Result<SinkOpened, FileError> {
+    fn open(self, offer: &Offer) -> Result<Opened, FileError> {
         // A device may be named by a symlink (/dev/disk). Other symlinks are replaced and not
         // followed.
         let is_device =

@@ -1,12 +1,10 @@
 //! Objects that a program writes or reads in chunks over bounded channels.
 
-use nicstripe_proto::{
-    SourceIdentity,
-    message::{Get, Put},
-};
+use nicstripe_proto::SourceIdentity;
 use tokio::sync::mpsc;
 
 use super::{
+    Download, Upload,
     retransmit::ChunkSender,
     stream::{Incoming, StreamItem, StreamSink, StreamSource},
 };
@@ -29,8 +27,8 @@ pub(crate) enum Read {
 }
 
 /// Returns the source of an object, which takes chunks from its writer until the writer ends it.
-pub(crate) fn source(from: mpsc::Receiver<StreamItem>, put: Box<Put>) -> StreamSource {
-    StreamSource::new(put, |chunks, pool| {
+pub(crate) fn source(from: mpsc::Receiver<StreamItem>, upload: Upload) -> StreamSource {
+    StreamSource::new(upload, |chunks, pool| {
         let fault = Fault::of(&chunks.inputs);
         tokio::spawn(async move {
             let _fault = fault;
@@ -81,8 +79,8 @@ async fn send_all(mut chunks: ChunkSender, mut from: mpsc::Receiver<StreamItem>,
 }
 
 /// Returns the sink of an object, which passes chunks to its reader in order.
-pub(crate) fn sink(to: mpsc::Sender<Read>, get: Box<Get>) -> StreamSink {
-    StreamSink::new(get, |opened, incoming| {
+pub(crate) fn sink(to: mpsc::Sender<Read>, download: Download) -> StreamSink {
+    StreamSink::new(download, |opened, incoming| {
         tokio::spawn(async move {
             let _ = to.send(Read::Begun(opened)).await;
             give_all(incoming, to).await;

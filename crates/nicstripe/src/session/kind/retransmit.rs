@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     file::{BufferPool, ChunkBuffer, FileError},
-    session::input::{Input, Jobs},
+    session::input::{Input, Jobs, Said},
 };
 
 /// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or
@@ -69,7 +69,7 @@ pub(in crate::session) fn stream(
     };
     let chunks = ChunkSender {
         transfer,
-        inputs: jobs.inputs.clone(),
+        inputs: jobs.inputs(),
         buffers: jobs.buffers.clone(),
         window,
         next: ChunkId(0),
@@ -181,7 +181,8 @@ impl ChunkSender {
 
     async fn push(&self, produced: Produced) -> bool {
         let transfer = self.transfer;
-        let input = Input::Produced { transfer, produced };
+        let said = Said::Produced(produced);
+        let input = Input::Said { transfer, said };
         self.inputs.send(input).await.is_ok()
     }
 }

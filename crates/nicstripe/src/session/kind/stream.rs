@@ -4,18 +4,19 @@
 use std::{fmt, io};
 
 use nicstripe_proto::{
-    Acceptance, ChunkSize, Offer, SourceIdentity, TransferId,
-    message::{Get, Put},
+    Acceptance, ChunkSize, Offer, SourceIdentity, TransferId, message::OfferKind,
 };
 use tokio::sync::mpsc;
 
 use super::{
-    Scope, Sink, Source, request,
-    retransmit::{ChunkSender, RETRANSMIT_CHUNKS, RetransmitBuffer, stream},
+    Download, Kind, Scope, Upload, check_batches, not_started,
+    retransmit::{ChunkSender, RETRANSMIT_CHUNKS},
+    stream_offer,
 };
 use crate::{
     file::{ChunkBuffer, FileError, IoPool, options::PIPE_WINDOW},
-    session::input::{Input, IoResult, Step},
+    report::{error::Error, metrics::Direction},
+    session::input::{Input, IoResult, Said, Step},
 };
 
 /// Item of a stream.
@@ -36,44 +37,49 @@ type Consume = Box<dyn FnOnce(SourceIdentity, Incoming) -> io::Result<()> + Send
 
 /// Source of a stream that the peer is asked to store.
 pub(crate) struct StreamSource {
-    put: Box<Put>,
+    upload: Upload,
     /// Start of the source; `None` once it has started.
     produce: Option<Produce>,
 }
 
 impl StreamSource {
     pub(super) fn new(
-        put: Box<Put>,
+        upload: Upload,
         produce: impl FnOnce(ChunkSender, IoPool) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self {
-            put,
+            upload,
             produce: Some(Box::new(produce)),
         }
     }
 }
 
-impl Source for StreamSource {
-    fn announce(&mut self, at: &mut Scope<'_>) {
-        let mut put = self.put.clone();
-        put.offer.transfer = at.transfer;
-        let offered = at.session.put(*put);
-        debug_assert!(offered.is_ok(), "{offered:?}");
+impl Kind for StreamSource {
+    fn direction(&self) -> Direction {
+        Direction::Send
     }
 
-    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Option<RetransmitBuffer>> {
-        let Some(produce) = self.produce.take() else {
-            return Ok(None);
-        };
-        let (chunks, buffer) = stream(at.transfer, RETRANSMIT_CHUNKS, at.jobs);
-        produce(chunks, at.jobs.pool.clone())?;
-        Ok(Some(buffer))
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        let offer = stream_offer(at.transfer, OfferKind::Pipe, 0o666);
+        let offered = at.session.put(self.upload.put(offer));
+        debug_assert!(offered.is_ok(), "{offered:?}");
+        Ok(())
+    }
+
+    fn on_accepted(&mut self, _memory: Option<u64>, at: &mut Scope<'_>) -> Result<(), Error> {
+        match self.produce.take() {
+            Some(produce) => {
+                let chunks = at.stream(RETRANSMIT_CHUNKS);
+                produce(chunks, at.jobs.pool.clone()).map_err(not_started)
+            }
+            None => Ok(()),
+        }
     }
 }
 
 /// Sink of a stream that the peer is asked to send.
 pub(crate) struct StreamSink {
-    get: Box<Get>,
+    download: Download,
     /// Start of the consumer; `None` once it has started.
     consume: Option<Consume>,
     opened: SourceIdentity,
@@ -84,11 +90,11 @@ pub(crate) struct StreamSink {
 
 impl StreamSink {
     pub(super) fn new(
-        get: Box<Get>,
+        download: Download,
         consume: impl FnOnce(SourceIdentity, Incoming) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self {
-            get,
+            download,
             consume: Some(Box::new(consume)),
             opened: SourceIdentity::default(),
             items: None,
@@ -104,47 +110,52 @@ impl StreamSink {
     }
 }
 
-impl Sink for StreamSink {
-    fn request(&mut self, at: &mut Scope<'_>) {
-        request(&self.get, at);
+impl Kind for StreamSink {
+    fn direction(&self) -> Direction {
+        Direction::Receive
     }
 
-    fn open(&mut self, offer: &Offer, _at: &mut Scope<'_>) -> bool {
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error> {
+        self.download.request(at);
+        Ok(())
+    }
+
+    fn on_offered(&mut self, offer: &Offer, at: &mut Scope<'_>) -> Result<(), Error> {
+        check_batches(offer, false)?;
         self.opened = offer.source;
-        true
-    }
-
-    fn start(&mut self, at: &mut Scope<'_>) -> io::Result<Acceptance> {
         if let Some(consume) = self.consume.take() {
             let (items, received) = mpsc::unbounded_channel();
             self.items = Some(items);
             let incoming = Incoming {
                 transfer: at.transfer,
                 items: received,
-                inputs: at.jobs.inputs.clone(),
+                inputs: at.jobs.inputs(),
             };
-            consume(self.opened, incoming)?;
+            consume(self.opened, incoming).map_err(not_started)?;
         }
-        Ok(in_order())
+        at.accept(in_order());
+        Ok(())
     }
 
     fn size(&self) -> Option<u64> {
         Some(self.opened.size)
     }
 
-    fn take(&mut self, chunk: ChunkBuffer) {
+    fn take(&mut self, chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {
         self.send(StreamItem::Chunk(chunk));
+        Ok(())
     }
 
-    fn end(&mut self) {
+    fn on_end(&mut self) -> Result<(), Error> {
         self.send(StreamItem::End);
+        Ok(())
     }
 }
 
 impl fmt::Debug for StreamSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamSource")
-            .field("name", &self.put.name)
+            .field("name", &self.upload.name)
             .finish_non_exhaustive()
     }
 }
@@ -152,7 +163,7 @@ impl fmt::Debug for StreamSource {
 impl fmt::Debug for StreamSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamSink")
-            .field("name", &self.get.name)
+            .field("name", &self.download.name)
             .finish_non_exhaustive()
     }
 }
@@ -167,9 +178,9 @@ pub(super) struct Incoming {
 impl Incoming {
     /// Returns the input that reports one consumed chunk.
     pub(super) fn consumed(&self) -> Input {
-        Input::Consumed {
+        Input::Said {
             transfer: self.transfer,
-            chunks: 1,
+            said: Said::Consumed,
         }
     }
 

@@ -2,20 +2,18 @@
 
 use std::{io, thread};
 
-use nicstripe_proto::{
-    ChunkSize,
-    message::{Get, Put},
-};
+use nicstripe_proto::ChunkSize;
 
 use super::{
+    Download, Upload,
     retransmit::ChunkSender,
     stream::{Incoming, StreamItem, StreamSink, StreamSource},
 };
 use crate::{file::FileError, session::input::Fault};
 
 /// Returns the source that sends the bytes of a reader until end of file.
-pub(crate) fn source(mut reader: impl io::Read + Send + 'static, put: Box<Put>) -> StreamSource {
-    StreamSource::new(put, |mut chunks, _| {
+pub(crate) fn source(mut reader: impl io::Read + Send + 'static, upload: Upload) -> StreamSource {
+    StreamSource::new(upload, |mut chunks, _| {
         let fault = Fault::of(&chunks.inputs);
         start_thread(move || {
             let _fault = fault;
@@ -28,8 +26,8 @@ pub(crate) fn source(mut reader: impl io::Read + Send + 'static, put: Box<Put>) 
 
 /// Returns the sink that passes the received bytes in order to a writer, such as standard output. A
 /// write error fails the transfer.
-pub(crate) fn sink(mut writer: impl io::Write + Send + 'static, get: Box<Get>) -> StreamSink {
-    StreamSink::new(get, |_, mut incoming| {
+pub(crate) fn sink(mut writer: impl io::Write + Send + 'static, download: Download) -> StreamSink {
+    StreamSink::new(download, |_, mut incoming| {
         let fault = Fault::of(&incoming.inputs);
         start_thread(move || {
             let _fault = fault;

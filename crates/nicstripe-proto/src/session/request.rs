@@ -1,0 +1,60 @@
+//! Requests of a client for transfers.
+
+use crate::{
+    id::TransferId,
+    wire::message::{EntryRef, Get, GetTree, Put, PutTree},
+};
+
+/// Client's request for a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Upload of a file.
+    Put(Put),
+    /// Download of a file.
+    Get(Get),
+    /// Upload of a tree.
+    PutTree(PutTree),
+    /// Download of trees.
+    GetTree(GetTree),
+    /// Batches of the tunnel multiplexer to the daemon.
+    TunnelsUp(TransferId),
+    /// Batches of the tunnel multiplexer to the client. Follows the request for the other
+    /// direction.
+    TunnelsDown(TransferId),
+}
+
+impl Request {
+    /// Returns the ID of the requested transfer.
+    pub fn transfer(&self) -> TransferId {
+        match self {
+            Self::Put(put) => put.offer.transfer,
+            Self::Get(get) => get.transfer,
+            Self::PutTree(put) => put.transfer,
+            Self::GetTree(get) => get.transfer,
+            Self::TunnelsUp(transfer) | Self::TunnelsDown(transfer) => *transfer,
+        }
+    }
+
+    /// Returns the tree entry of a standalone file; `None` for other requests.
+    pub fn entry(&self) -> Option<EntryRef> {
+        match self {
+            Self::Put(put) => put.entry,
+            Self::Get(get) => get.entry,
+            _ => None,
+        }
+    }
+
+    /// Returns true if the daemon sends the data.
+    pub fn is_download(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::GetTree(_) | Self::TunnelsDown(_))
+    }
+
+    /// Returns the rate in bit/s to which the client limits the daemon, if it does.
+    pub fn limit_bps(&self) -> Option<u64> {
+        match self {
+            Self::Get(get) => get.limit_bps,
+            Self::GetTree(get) => get.limit_bps,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Kinds of transfers: one file for each.
+//!
+//! The session moves chunks through the trait [`Kind`] and cannot see which kind it is. A sender is
+//! either read at any offset, like a [`file`], or streams its chunks through a [`retransmit`]
+//! buffer. A receiver is either a target that is written at any offset, or takes its chunks in
+//! order, like a [`stream`].
+
+pub(crate) mod entry;
+pub(crate) mod file;
+pub(crate) mod object;
+pub(crate) mod pipe;
+pub(super) mod retransmit;
+pub(crate) mod stream;
+pub(crate) mod tree;
+pub(crate) mod tunnel;
+
+use std::{fmt, io, sync::Arc};
+
+use nicstripe_proto::{
+    Acceptance, ChunkSize, FailCode, Name, Offer, Session, SourceIdentity, Subtree, TransferId,
+    message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
+    tree::TreeMessage,
+};
+use tokio::sync::mpsc;
+
+use self::{
+    retransmit::{ChunkSender, RetransmitBuffer, stream},
+    tree::TreeThread,
+};
+use super::input::Jobs;
+use crate::{
+    file::{self as files, ChunkBuffer, FileError},
+    report::{error::Error, event::Event, metrics::Direction},
+    storage::Target,
+};
+
+/// This machine's end of one transfer. Dropping it closes its files and ends its threads.
+///
+/// An error of a method ends the transfer.
+pub(crate) trait Kind: fmt::Debug + Send {
+    fn direction(&self) -> Direction;
+
+    /// Takes the next step towards the peer: requests, announces, offers or accepts the data. A kind
+    /// that must be opened first does so with [`Jobs::open`], and the opened one replaces it.
+    fn open(&mut self, at: &mut Scope<'_>) -> Result<(), Error>;
+
+    /// Receiver: opens its end for the data that the peer offers after a request.
+    fn on_offered(&mut self, _offer: &Offer, _at: &mut Scope<'_>) -> Result<(), Error> {
+        Err(another_kind())
+    }
+
+    /// Sender: starts to produce chunks, since the peer has accepted the data. `memory` is the
+    /// peer's memory for entries of a tree in bytes, if announced.
+    fn on_accepted(&mut self, _memory: Option<u64>, _at: &mut Scope<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Returns the size in bytes; `None` if it is unknown.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// Sender: returns the file whose chunks are read at any offset; `None` for a stream.
+    fn file(&self) -> Option<&Arc<files::Source>> {
+        None
+    }
+
+    /// Receiver: returns the target whose chunks are written at any offset; `None` for a stream.
+    fn target(&self) -> Option<&Arc<Target>> {
+        None
+    }
+
+    /// Receiver: takes the next chunk of a stream.
+    fn take(&mut self, _chunk: ChunkBuffer, _at: &mut Scope<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Receiver: handles the end of a stream, after its last chunk.
+    fn on_end(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Sender of a tree: handles a message of the receiver.
+    fn hear(&mut self, _message: TreeMessage) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Sender: handles the receiver's message that everything is durable. Returns true if the kind
+    /// reports the end of the transfer itself.
+    fn on_committed(&mut self) -> bool {
+        false
+    }
+
+    /// Returns the tree entry of a standalone file; `None` for other kinds.
+    fn entry(&self) -> Option<EntryRef> {
+        None
+    }
+
+    /// Returns the running thread of a tree; `None` for other kinds.
+    fn tree(&self) -> Option<&TreeThread> {
+        None
+    }
+}
+
+/// Context that the session passes to the kind of one transfer.
+pub(crate) struct Scope<'a> {
+    pub(super) transfer: TransferId,
+    pub(super) session: &'a mut Session,
+    pub(super) jobs: &'a Jobs,
+    /// Channel for events to the transfer's owner; `None` in a daemon.
+    pub(super) events: Option<&'a mpsc::Sender<Event>>,
+    /// Thread of the tree to which a standalone file belongs.
+    pub(super) tree: Option<&'a TreeThread>,
+    /// Subtrees that an opened target already has.
+    pub(super) have: Vec<Subtree>,
+    pub(super) buffer: &'a mut Option<RetransmitBuffer>,
+    pub(super) has_accepted: bool,
+}
+
+impl Scope<'_> {
+    /// Accepts the offered data.
+    pub(super) fn accept(&mut self, how: Acceptance) {
+        let have = std::mem::take(&mut self.have);
+        self.session.accept(self.transfer, have, how);
+        self.has_accepted = true;
+    }
+
+    /// Offers batches of records to the peer, which has requested them.
+    pub(super) fn offer_batches(&mut self) {
+        let offer = stream_offer(self.transfer, OfferKind::Batches, 0);
+        let offered = self.session.offer(offer);
+        debug_assert!(offered.is_ok(), "{offered:?}");
+    }
+
+    /// Returns the sender of a stream's chunks. Up to `window` of them wait for acknowledgement.
+    pub(super) fn stream(&mut self, window: usize) -> ChunkSender {
+        let (chunks, buffer) = stream(self.transfer, window, self.jobs);
+        *self.buffer = Some(buffer);
+        chunks
+    }
+}
+
+/// End of a transfer that the peer has requested, while it is being opened.
+#[derive(Debug)]
+pub(super) struct Opening(pub(super) Direction);
+
+impl Kind for Opening {
+    fn direction(&self) -> Direction {
+        self.0
+    }
+
+    fn open(&mut self, _at: &mut Scope<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Opened end of a transfer, with the subtrees of the data that it already has.
+pub(crate) type Opened = (Box<dyn Kind>, Vec<Subtree>);
+
+/// Name and options under which the peer stores a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Upload {
+    pub(crate) name: Name,
+    /// File name of the source, under which it is stored if `name` is a directory there.
+    pub(crate) into: Option<Name>,
+    pub(crate) options: PutOptions,
+}
+
+impl Upload {
+    fn put(&self, offer: Offer) -> Put {
+        Put {
+            name: self.name.clone(),
+            offer,
+            options: self.options,
+            into: self.into.clone(),
+            entry: None,
+        }
+    }
+}
+
+/// File of the peer, or range of it, that this machine requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Download {
+    pub(crate) name: Name,
+    pub(crate) limit_bps: Option<u64>,
+    pub(crate) compress: bool,
+    pub(crate) allow_changing: bool,
+    pub(crate) range: Option<GetRange>,
+}
+
+impl Download {
+    fn request(&self, at: &mut Scope<'_>) {
+        at.session.get(Get {
+            transfer: at.transfer,
+            name: self.name.clone(),
+            limit_bps: self.limit_bps,
+            entry: None,
+            compress: self.compress,
+            allow_changing: self.allow_changing,
+            range: self.range,
+        });
+    }
+}
+
+/// Returns the offer of a stream, whose size is unknown.
+fn stream_offer(transfer: TransferId, kind: OfferKind, mode: u32) -> Offer {
+    Offer {
+        transfer,
+        source: SourceIdentity::default(),
+        chunk_log2: ChunkSize::DEFAULT.log2(),
+        mode,
+        kind: Some(kind),
+        data: None,
+    }
+}
+
+/// Checks that the peer offers batches of records, or that it does not.
+fn check_batches(offer: &Offer, expected: bool) -> Result<(), Error> {
+    match (offer.kind == Some(OfferKind::Batches)) == expected {
+        true => Ok(()),
+        false => Err(another_kind()),
+    }
+}
+
+fn another_kind() -> Error {
+    let cause = io::Error::other("peer offered another kind than requested");
+    let error = FileError::new("receive", "the requested file", cause);
+    error.with_code(FailCode::Protocol).into()
+}
+
+/// Returns the error of a thread that does not start.
+fn not_started(cause: io::Error) -> Error {
+    Error::system("start a thread", cause)
+}
