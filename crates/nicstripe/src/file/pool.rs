@@ -625,21 +625,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_whose_jobs_all_wait_for_a_disk_keeps_no_other_waiting() {
-        let pool = IoPool::start().unwrap();
-        let (release, disk) = mpsc::channel::<()>();
-        let disk = Arc::new(Mutex::new(disk));
-        for _ in 0..100 {
-            let disk = disk.clone();
-            pool.of([1; 32]).run(move || _ = disk.lock().recv());
-        }
-        let other = pool.of([2; 32]);
-        let ran = tokio::time::timeout(Duration::from_secs(20), other.call(|| 7)).await;
-        drop(release);
-        assert_eq!(ran.expect("its job waits for those of another"), Some(7));
-    }
-
-    #[tokio::test]
     async fn what_is_queued_runs_before_the_threads_end() {
         let pool = IoPool::start().unwrap();
         let (sender, receiver) = mpsc::channel();

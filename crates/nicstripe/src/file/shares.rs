@@ -15,6 +15,9 @@ pub(crate) type Owner = [u8; 32];
 /// - Sessions and connections can be evicted, so all of them may be in use
 ///   ([`request`](Self::request)). Then the owner with the most loses one to an owner that has at
 ///   most half as many after that. So an owner without any gets one, unless each has just one.
+///
+/// Slots of strangers go by [`greatest`](Self::greatest) alone: any newcomer evicts a connection of
+/// the address with several, because a retry costs an honest client only milliseconds.
 #[derive(Debug)]
 pub(crate) struct FairShares<K> {
     /// Number of units in total.
