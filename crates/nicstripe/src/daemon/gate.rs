@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::discovery::TokenBucket;
+use nicstripe_proto::TokenBucket;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
