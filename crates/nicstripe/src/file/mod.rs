@@ -1,5 +1,6 @@
 //! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
-//! [`pool`].
+//! [`pool`]. [`shares`] divides limited resources among peers; requests for those of a [`quota`]
+//! wait.
 
 mod attributes;
 mod beneath;

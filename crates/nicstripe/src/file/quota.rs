@@ -165,14 +165,14 @@ impl Leases {
             .requests
             .iter()
             .filter_map(|(owner, requests)| Some((*owner, requests.front()?.least)));
-        // An owner that holds none waits for the next free units; the others wait behind it.
+        // An owner that holds none is next, even if too few are free; the others wait behind it.
         let (owner, least) = first
             .filter(|(owner, least)| shares.held(owner) == 0 || shares.may_take(owner, *least))
             .min_by_key(|(owner, _)| shares.held(owner))?;
         if least > shares.free() {
             return None;
         }
-        // A request for a range gets a quarter of what its owner may take, or an eighth if the owner
+        // A request for a range gets a quarter of the owner's room, or an eighth if the owner
         // already holds some. This leaves more than the minimum for its later requests.
         let part = shares.room(&owner) / if shares.held(&owner) == 0 { 4 } else { 8 };
         let Request { most, granted, .. } = self.requests.get_mut(&owner)?.pop_front()?;

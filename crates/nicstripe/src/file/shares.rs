@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn each_owner_leaves_as_much_as_it_has_and_the_next_gets_one_while_one_is_free() {
         let mut shares = FairShares::new(2048);
-        let mut fill = |owner: u8| {
+        let fill = |owner: u8| {
             while shares.may_take(&owner, 1) {
                 shares.take(owner, 1);
             }
             shares.held(&owner)
         };
-        let held: Vec<usize> = (0..13).map(&mut fill).collect();
+        let held: Vec<usize> = (0..13).map(fill).collect();
         assert_eq!(held, [1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 1, 0]);
         (0..)
             .zip(&held)

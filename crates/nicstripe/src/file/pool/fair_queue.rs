@@ -108,20 +108,15 @@ impl<T> FairQueue<T> {
         if let Some(jobs) = self.owners.get_mut(&owner) {
             jobs.had += took;
         }
-        let Self {
-            owners,
-            running,
-            clock,
-            ..
-        } = self;
-        let is_idle =
-            |owner: &Owner, jobs: &Jobs<T>| running.held(owner) == 0 && jobs.waiting.is_empty();
-        if owners.iter().all(|(owner, jobs)| is_idle(owner, jobs)) {
+        if self.is_empty() && self.running.free() == self.running.all {
             // No owner had to wait, so there is no debt.
-            owners.clear();
-            *clock = Duration::ZERO;
+            self.owners.clear();
+            self.clock = Duration::ZERO;
         }
-        owners.retain(|owner, jobs| !is_idle(owner, jobs) || jobs.had > *clock);
+        let (running, clock) = (&self.running, self.clock);
+        self.owners.retain(|owner, jobs| {
+            !jobs.waiting.is_empty() || running.held(owner) > 0 || jobs.had > clock
+        });
     }
 
     pub(super) fn len(&self) -> usize {
