@@ -44,7 +44,7 @@ mod limiter;
 
 use std::net::Ipv6Addr;
 
-pub use self::limiter::{Limiter, TokenBucket};
+pub use self::limiter::Limiter;
 use crate::invitation::Number;
 
 /// Destination of queries: nicstripe's link-local, transient (RFC 4291) multicast group.

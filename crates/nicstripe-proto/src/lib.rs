@@ -15,7 +15,7 @@
 //! | `wire` | [`frame`], control [`message`], metering of [`load`] |
 //! | [`tree`] | records and rules of directory trees |
 //! | `file` | [`extent`], [`grid`], [`hash_tree`], [`hole`], [`journal`], [`name`] |
-//! | `id`, `failure`, [`units`] | identities, categories of failures, rates |
+//! | `id`, `failure`, [`units`], [`TokenBucket`] | identities, categories of failures, rates, rate limits |
 //! | [`theory`] | maximum goodput of a link |
 //!
 //! In addition, [`pairing`] selects the links, [`discovery`], [`bootstrap`] and [`invitation`] find a
@@ -42,6 +42,7 @@ pub mod pairing;
 pub mod path;
 pub mod session;
 pub mod theory;
+mod token_bucket;
 mod transfer;
 pub mod tree;
 pub mod tunnel;
@@ -63,6 +64,7 @@ pub use self::{
     session::{
         Acceptance, Event, Incoming, Offering, PathError, Request, Session, SessionConfig, Transmit,
     },
+    token_bucket::TokenBucket,
     transfer::{receiver::ArrivalError, stats::TransferStats},
     units::BitRate,
     wire::{

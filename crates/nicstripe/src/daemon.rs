@@ -2,8 +2,8 @@
 //! serves.
 //!
 //! [`builder`] opens what [`running`] serves from, [`shared`] is the state of all connections.
-//! [`gate`] limits unauthenticated connections, [`connections`] and [`shares`] divide
-//! connections and sessions among keys. [`greeting`] authenticates clients, [`limits`] defines the
+//! [`gate`] limits unauthenticated connections, [`connections`] divides authenticated ones among
+//! keys. [`greeting`] authenticates clients and finds their sessions, [`limits`] defines the
 //! resource limits, [`service`] holds the rights and quotas of one peer, and [`watch`] follows
 //! interface changes.
 
@@ -28,7 +28,6 @@ mod running;
 mod seen;
 mod service;
 mod shared;
-mod shares;
 mod trees;
 mod trusted;
 mod tunnels;

@@ -8,23 +8,22 @@
 //! separate rate limit.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::discovery::TokenBucket;
+use nicstripe_proto::TokenBucket;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::Limits;
-use crate::trust::PublicKey;
+use crate::{file::FairShares, trust::PublicKey};
 
 /// Slots and rate limits for unauthenticated connections.
 #[derive(Debug)]
 pub(super) struct Gate {
-    most: usize,
     most_per_source: usize,
     state: Mutex<State>,
     /// Rate limits of key exchanges: of strangers, and of addresses at which a peer has proved its
@@ -32,11 +31,12 @@ pub(super) struct Gate {
     exchanges: [FairLimiter; 2],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Unauthenticated connections, oldest first.
     waiting: VecDeque<Waiting>,
-    counts: HashMap<Source, usize>,
+    /// Slots of each address.
+    slots: FairShares<Source>,
     /// Addresses at which peers have proved their keys, most recent last.
     known: VecDeque<(Source, PublicKey)>,
     next_id: u64,
@@ -79,9 +79,13 @@ impl Gate {
     pub(super) fn new(limits: &Limits) -> Self {
         let limiter = || FairLimiter::new(limits.handshakes_per_second);
         Self {
-            most: limits.greetings,
             most_per_source: limits.greetings_per_address,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                waiting: VecDeque::new(),
+                slots: FairShares::new(limits.greetings),
+                known: VecDeque::new(),
+                next_id: 0,
+            }),
             exchanges: [limiter(), limiter()],
         }
     }
@@ -91,15 +95,15 @@ impl Gate {
     pub(super) fn admit(self: &Arc<Self>, remote: SocketAddr) -> Option<Admission> {
         let source = Source::of(remote);
         let mut state = self.state.lock();
-        if state.count(source) >= self.most_per_source {
+        if state.slots.held(&source) >= self.most_per_source {
             state.drop_one(Haste::Patient, |waiting| waiting.source == source)?;
         }
-        if state.waiting.len() >= self.most {
+        if state.slots.free() == 0 {
             state.drop_for(source)?;
         }
         let (id, evicted) = (state.next_id, CancellationToken::new());
         state.next_id += 1;
-        *state.counts.entry(source).or_default() += 1;
+        state.slots.take(source, 1);
         state.waiting.push_back(Waiting {
             id,
             source,
@@ -127,25 +131,16 @@ impl Gate {
 }
 
 impl State {
-    fn count(&self, source: Source) -> usize {
-        self.counts.get(&source).copied().unwrap_or(0)
-    }
-
     /// Evicts the oldest connection of the stranger with the most, if it has several. Falls back to
     /// the oldest stranger. Evicts connections from known addresses only if there are no strangers
     /// and `newcomer` is known too. Returns `None` if no connection may be evicted.
     fn drop_for(&mut self, newcomer: Source) -> Option<()> {
-        let is_known = |source: &Source| self.is_known(source);
-        let strangers = self.counts.iter().filter(|(source, _)| !is_known(source));
-        let greatest = strangers
-            .max_by_key(|(_, count)| **count)
-            .map(|(source, count)| (*source, *count));
-        match greatest {
+        match self.slots.greatest(|source| !self.is_known(source)) {
             Some((greatest, 2..)) => {
                 self.drop_one(Haste::Pressed, |waiting| waiting.source == greatest)
             }
             Some(_) => None,
-            None if is_known(&newcomer) => self.drop_one(Haste::Pressed, |_| true),
+            None if self.is_known(&newcomer) => self.drop_one(Haste::Pressed, |_| true),
             None => return None,
         }
         .or_else(|| {
@@ -167,7 +162,7 @@ impl State {
             .position(|waiting| is_idle(waiting) && matches(waiting))?;
         let dropped = self.waiting.remove(index)?;
         dropped.evicted.cancel();
-        self.uncount(dropped.source);
+        self.slots.give_back(&dropped.source, 1);
         Some(())
     }
 
@@ -175,16 +170,7 @@ impl State {
         if let Ok(index) = self.waiting.binary_search_by_key(&id, |waiting| waiting.id)
             && let Some(removed) = self.waiting.remove(index)
         {
-            self.uncount(removed.source);
-        }
-    }
-
-    fn uncount(&mut self, source: Source) {
-        if let Some(count) = self.counts.get_mut(&source) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&source);
-            }
+            self.slots.give_back(&removed.source, 1);
         }
     }
 
@@ -368,27 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn where_all_slots_are_taken_the_address_with_most_pays() {
-        let gate = gate(4, 16);
-        let single = gate.admit(from(1)).unwrap();
-        let many: Vec<Admission> = (0..3).map(|_| gate.admit(from(2)).unwrap()).collect();
-        let newcomer = gate.admit(from(3)).unwrap();
-        assert!(
-            is_gone(&many[0]) && !is_gone(&many[1]) && !is_gone(&single) && !is_gone(&newcomer)
-        );
-        assert_eq!(gate.state.lock().waiting.len(), 4);
-    }
-
-    #[test]
-    fn where_each_address_has_one_the_oldest_goes() {
-        let gate = gate(3, 16);
-        let admitted: Vec<Admission> = (1..=4)
-            .map(|last| gate.admit(from(last)).unwrap())
-            .collect();
-        assert_eq!(
-            admitted.iter().map(is_gone).collect::<Vec<_>>(),
-            [true, false, false, false]
-        );
+    fn where_all_slots_are_taken_the_address_with_most_pays_and_else_the_oldest() {
+        for (addresses, gone) in [([1, 2, 2, 2, 3], 1), ([1, 2, 3, 4, 5], 0)] {
+            let gate = gate(4, 16);
+            let admitted = addresses.map(|last| gate.admit(from(last)).unwrap());
+            let is_gone = admitted.each_ref().map(is_gone);
+            assert_eq!(is_gone, [0, 1, 2, 3, 4].map(|index| index == gone));
+            assert_eq!(gate.waiting(), 4);
+        }
     }
 
     #[tokio::test]
@@ -454,7 +427,7 @@ mod tests {
             assert!(!admitted.iter().any(is_gone));
         }
         let state = gate.state.lock();
-        assert!(state.waiting.is_empty() && state.counts.is_empty());
+        assert!(state.waiting.is_empty() && state.slots.free() == 2);
     }
 
     #[test]

@@ -24,10 +24,9 @@ use super::{
     rights::Rights,
     service::Service,
     shared::{Entry, Shared},
-    shares::{Share, Shares},
 };
 use crate::{
-    file::FileError,
+    file::{FairShares, FileError, Grant},
     links::{
         connect::{encoded, features, program, tune_stream},
         plan::described,
@@ -365,15 +364,12 @@ fn session_of(
         None if !hello.new => return Err(RefusalCode::UnknownSession.into()),
         None => {}
     }
-    let shares = Shares {
-        all: limits.sessions,
-        each: limits.sessions_per_peer,
-    };
-    let running = || sessions.values().filter(|entry| !entry.is_evicted);
-    match shares.decide(&key, running().map(|entry| entry.rights.key())) {
-        Share::Free => {}
-        Share::Of(greatest) => take_from(&mut sessions, &greatest),
-        Share::None(most) => {
+    let running = sessions.values().filter(|entry| !entry.is_evicted);
+    let shares = FairShares::held_by(limits.sessions, running.map(|entry| entry.rights.key()));
+    match shares.request(&key, limits.sessions_per_peer) {
+        Grant::Free => {}
+        Grant::Evict(greatest) => take_from(&mut sessions, &greatest),
+        Grant::Rejected(most) => {
             // Sessions without a connection end, which makes room for the client's next attempt.
             handles_of(&sessions, &key)
                 .iter()

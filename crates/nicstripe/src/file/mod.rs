@@ -1,5 +1,6 @@
 //! File I/O: reads sources, writes and syncs targets. The calls block and run on the threads of
-//! [`pool`].
+//! [`pool`]. [`shares`] divides limited resources among peers; requests for those of a [`quota`]
+//! wait.
 
 mod attributes;
 mod beneath;
@@ -20,6 +21,7 @@ mod probe;
 mod quota;
 mod rename;
 mod root;
+mod shares;
 mod source;
 #[cfg(feature = "bench")]
 pub(crate) mod stages;
@@ -45,11 +47,12 @@ pub(crate) use self::{
     },
     holes::{has_hole, may_have_holes},
     pinned_path::PinnedPath,
-    pool::{IoPool, Owner},
+    pool::IoPool,
     probe::{MOST_UNIT, nanoseconds_between, time_unit_of},
     quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     rename::rename_to_free,
     root::Root,
+    shares::{FairShares, Grant, Owner},
     source::{Opened, ReadOptions, SOURCE_FLAGS, Source, tells_no_sizes, too_much_made},
     stored::{identity_of, timestamp_of},
     target::{

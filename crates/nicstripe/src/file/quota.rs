@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
-use super::pool::Owner;
+use super::shares::{FairShares, Owner};
 
 /// Number of file descriptors that a file being sent needs.
 pub(crate) const OF_SOURCE: usize = 1;
@@ -51,53 +51,27 @@ pub(crate) fn most_directories(most: usize) -> usize {
 /// each I/O thread. With fewer, directories would be reopened constantly.
 const LEAST_DIRECTORIES: usize = 4;
 
-/// Limited resource shared fairly between owners, each identified by a peer's key.
+/// Limited resource with [`FairShares`] of its owners, each identified by a peer's key.
 ///
-/// An owner that holds some never takes more than it leaves free. So any number of owners gets
-/// some: the first may have half, the second half of the rest. Requests that cannot be met wait;
-/// the owner that holds least is served first.
+/// Requests that cannot be met wait; the owner that holds least is served first.
 #[derive(Debug, Clone)]
 pub(crate) struct Quota {
-    state: Arc<Mutex<State>>,
+    leases: Arc<Mutex<Leases>>,
     owner: Owner,
 }
 
+/// Leased units of a quota, and the requests that wait for others.
 #[derive(Debug)]
-struct State {
-    all: usize,
-    free: usize,
-    owners: BTreeMap<Owner, Share>,
-}
-
-#[derive(Debug, Default)]
-struct Share {
-    held: usize,
-    waiting: VecDeque<Waiting>,
+struct Leases {
+    shares: FairShares<Owner>,
+    requests: BTreeMap<Owner, VecDeque<Request>>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Request {
     least: usize,
     most: usize,
     granted: oneshot::Sender<Lease>,
-}
-
-impl Share {
-    /// Returns the maximum number of units that an owner may take if `free` units are free.
-    fn may_take(&self, free: usize) -> usize {
-        if self.held == 0 {
-            free
-        } else {
-            free.saturating_sub(self.held) / 2
-        }
-    }
-
-    /// Returns the number of units to lease if the request names a range: a quarter of the owner's
-    /// share, or an eighth if it already holds some. This leaves more than the minimum for its
-    /// later requests.
-    fn part(&self, free: usize) -> usize {
-        free.saturating_sub(self.held) / 2 / if self.held == 0 { 4 } else { 8 }
-    }
 }
 
 /// Units taken from a [`Quota`], returned on drop.
@@ -109,13 +83,11 @@ pub(crate) struct Lease {
 
 impl Quota {
     pub(crate) fn new(all: usize) -> Self {
-        let state = State {
-            all,
-            free: all,
-            owners: BTreeMap::new(),
-        };
         Self {
-            state: Arc::new(Mutex::new(state)),
+            leases: Arc::new(Mutex::new(Leases {
+                shares: FairShares::new(all),
+                requests: BTreeMap::new(),
+            })),
             owner: Owner::default(),
         }
     }
@@ -123,7 +95,7 @@ impl Quota {
     /// Returns a handle to the same quota for another owner.
     pub(crate) fn of(&self, owner: Owner) -> Self {
         Self {
-            state: self.state.clone(),
+            leases: self.leases.clone(),
             owner,
         }
     }
@@ -149,21 +121,17 @@ impl Quota {
 
     fn ask(&self, least: usize, most: usize) -> oneshot::Receiver<Lease> {
         let (granted, lease) = oneshot::channel();
-        let mut state = self.state.lock();
+        let mut leases = self.leases.lock();
         // A small quota must not make any request impossible.
-        let at_once = (state.all / MOST_PART).max(1);
-        let (least, most) = (least.min(at_once), most.min(at_once));
-        state
-            .owners
-            .entry(self.owner)
-            .or_default()
-            .waiting
-            .push_back(Waiting {
-                least,
-                most,
-                granted,
-            });
-        drop(state);
+        let at_once = (leases.shares.all / MOST_PART).max(1);
+        let request = Request {
+            least: least.min(at_once),
+            most: most.min(at_once),
+            granted,
+        };
+        let requests = leases.requests.entry(self.owner).or_default();
+        requests.push_back(request);
+        drop(leases);
         self.grant();
         lease
     }
@@ -172,7 +140,7 @@ impl Quota {
         loop {
             // The lock is released at the end of this line. A lease whose receiver is gone is
             // dropped below, and locks again.
-            let next = self.state.lock().next();
+            let next = self.leases.lock().next();
             let Some((owner, count, granted)) = next else {
                 return;
             };
@@ -184,45 +152,41 @@ impl Quota {
     }
 }
 
-impl State {
+impl Leases {
     /// Takes units for the next waiting request that the quota can meet. Returns its owner and the
     /// number of units.
     fn next(&mut self) -> Option<(Owner, usize, oneshot::Sender<Lease>)> {
-        for share in self.owners.values_mut() {
-            share.waiting.retain(|waiting| !waiting.granted.is_closed());
-        }
-        self.owners
-            .retain(|_, share| share.held > 0 || !share.waiting.is_empty());
-        let free = self.free;
-        let asking = self
-            .owners
-            .iter_mut()
-            .filter_map(|(owner, share)| Some((share.waiting.front()?.least, owner, share)));
-        let may_have =
-            |share: &Share, least: usize| share.held == 0 || least <= share.may_take(free);
-        let (least, owner, share) = asking
-            .filter(|(least, _, share)| may_have(share, *least))
-            .min_by_key(|(_, _, share)| share.held)?;
-        if least > free {
+        self.requests.retain(|_, requests| {
+            requests.retain(|request| !request.granted.is_closed());
+            !requests.is_empty()
+        });
+        let shares = &self.shares;
+        let first = self
+            .requests
+            .iter()
+            .filter_map(|(owner, requests)| Some((*owner, requests.front()?.least)));
+        // An owner that holds none is next, even if too few are free; the others wait behind it.
+        let (owner, least) = first
+            .filter(|(owner, least)| shares.held(owner) == 0 || shares.may_take(owner, *least))
+            .min_by_key(|(owner, _)| shares.held(owner))?;
+        if least > shares.free() {
             return None;
         }
-        let part = share.part(free);
-        let Waiting { most, granted, .. } = share.waiting.pop_front()?;
+        // A request for a range gets a quarter of the owner's room, or an eighth if the owner
+        // already holds some. This leaves more than the minimum for its later requests.
+        let part = shares.room(&owner) / if shares.held(&owner) == 0 { 4 } else { 8 };
+        let Request { most, granted, .. } = self.requests.get_mut(&owner)?.pop_front()?;
         let count = part.clamp(least, most.max(least));
-        share.held += count;
-        self.free -= count;
-        Some((*owner, count, granted))
+        self.shares.take(owner, count);
+        Some((owner, count, granted))
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock();
-        state.free += self.count;
-        if let Some(share) = state.owners.get_mut(&self.of.owner) {
-            share.held -= self.count;
-        }
-        drop(state);
+        let mut leases = self.of.leases.lock();
+        leases.shares.give_back(&self.of.owner, self.count);
+        drop(leases);
         self.of.grant();
     }
 }
@@ -236,24 +200,6 @@ mod tests {
 
     fn all(descriptors: &Quota) -> Vec<Lease> {
         std::iter::from_fn(|| descriptors.try_lease(1)).collect()
-    }
-
-    #[test]
-    fn the_first_owner_has_half_and_the_next_half_of_the_rest() {
-        let descriptors = Quota::new(2048);
-        let held: Vec<Vec<Lease>> = (0..8)
-            .map(|owner| all(&descriptors.of([owner; 32])))
-            .collect();
-        assert_eq!(
-            held.iter().map(Vec::len).collect::<Vec<_>>(),
-            [1024, 512, 256, 128, 64, 32, 16, 8]
-        );
-        drop(held);
-        assert_eq!(descriptors.state.lock().free, 2048);
-        assert!(
-            descriptors.try_lease(OF_TARGET).is_some()
-                && descriptors.state.lock().owners.len() <= 1
-        );
     }
 
     #[test]
@@ -274,7 +220,10 @@ mod tests {
             all(&a),
             [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)],
         );
-        assert_eq!((of_a.len(), descriptors.state.lock().free), (4, 2));
+        assert_eq!(
+            (of_a.len(), descriptors.leases.lock().shares.free()),
+            (4, 2)
+        );
         let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })
@@ -282,7 +231,7 @@ mod tests {
         let (mut for_a, for_b) = (another(&a), another(&b));
         while [A, B]
             .iter()
-            .any(|owner| descriptors.state.lock().owners[owner].waiting.is_empty())
+            .any(|owner| !descriptors.leases.lock().requests.contains_key(owner))
         {
             tokio::task::yield_now().await;
         }
@@ -298,7 +247,7 @@ mod tests {
         // A cancelled request takes nothing.
         drop(b.ask(2, 2));
         drop(of_a);
-        assert_eq!(descriptors.state.lock().free, 8);
+        assert_eq!(descriptors.leases.lock().shares.free(), 8);
     }
 
     #[tokio::test]
@@ -336,6 +285,6 @@ mod tests {
             4,
             "as soon as there is enough"
         );
-        assert_eq!(memory.state.lock().free, 256);
+        assert_eq!(memory.leases.lock().shares.free(), 256);
     }
 }

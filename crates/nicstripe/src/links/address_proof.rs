@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    discovery::TokenBucket,
+    TokenBucket,
     message::{Expected, Token},
 };
 use parking_lot::Mutex;

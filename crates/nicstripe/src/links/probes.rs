@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use nicstripe_proto::{
-    discovery::TokenBucket,
+    TokenBucket,
     pairing::{Candidate, CandidateId, MOST_PROBES},
 };
 use tokio::{task::JoinSet, time::Instant};

@@ -1,64 +1,50 @@
 //! Division of a daemon's chunk memory among its sessions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use crate::file::Owner;
+use crate::file::{FairShares, Owner};
 
 /// Chunk memory of all sessions together, in chunks of 256 KiB: 64 MiB. A single key gets at most
 /// half, which is what a session over four links uses.
-const MOST_CHUNKS: u64 = 256;
+const MOST_CHUNKS: usize = 256;
 
 /// Fair shares of a daemon's chunk memory.
 ///
-/// A key never gets more than it leaves to others: the first may use half, the second half of the
-/// rest. So a new key always finds free memory. Budgets are recomputed whenever a chunk completes,
-/// so busy keys converge to equal shares. Busy sessions of one key share equally. A session above
-/// its budget keeps its chunks until they complete.
+/// Budgets are recomputed whenever a chunk completes, so busy keys converge to equal shares. Busy
+/// sessions of one key share equally. A session above its budget keeps its chunks until they
+/// complete.
 #[derive(Debug, Clone)]
-pub(crate) struct ChunkShares(Arc<Mutex<State>>);
+pub(crate) struct ChunkShares(Arc<Mutex<Keys>>);
 
+/// Chunks and busy sessions of each key.
 #[derive(Debug)]
-struct State {
-    all: u64,
-    committed: u64,
-    keys: BTreeMap<Owner, Key>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Key {
-    sessions: u64,
-    busy: u64,
-    committed: u64,
+struct Keys {
+    chunks: FairShares<Owner>,
+    busy: HashMap<Owner, usize>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ChunkShare {
     of: ChunkShares,
     owner: Owner,
-    committed: u64,
+    committed: usize,
     is_busy: bool,
 }
 
 impl Default for ChunkShares {
     fn default() -> Self {
-        Self::new(MOST_CHUNKS)
+        Self(Arc::new(Mutex::new(Keys {
+            chunks: FairShares::new(MOST_CHUNKS),
+            busy: HashMap::new(),
+        })))
     }
 }
 
 impl ChunkShares {
-    fn new(all: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            all,
-            committed: 0,
-            keys: BTreeMap::new(),
-        })))
-    }
-
-    /// Registers a session of the key `owner` and returns its share.
+    /// Returns the share of a new session of the key `owner`.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
-        self.0.lock().keys.entry(owner).or_default().sessions += 1;
         ChunkShare {
             of: self.clone(),
             owner,
@@ -73,39 +59,26 @@ impl ChunkShare {
     /// budget in chunks. An idle session gets 0, which [`nicstripe_proto::Session`] treats as one
     /// chunk per path.
     pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
-        let mut state = self.of.0.lock();
-        let State {
-            all,
-            committed: total,
-            keys,
-        } = &mut *state;
-        let Some(key) = keys.get_mut(&self.owner) else {
-            return 0;
-        };
-        *total = *total - self.committed + committed;
-        key.committed = key.committed - self.committed + committed;
-        key.busy = key.busy - u64::from(self.is_busy) + u64::from(is_busy);
-        let most_of_key = all.saturating_sub(*total - key.committed) / 2;
-        let fair = most_of_key / key.busy.max(1);
-        let more = (all.saturating_sub(*total) / 2).min(most_of_key.saturating_sub(key.committed));
-        drop(state);
+        let committed = committed as usize;
+        let mut keys = self.of.0.lock();
+        let Keys { chunks, busy } = &mut *keys;
+        chunks.give_back(&self.owner, self.committed);
+        chunks.take(self.owner, committed);
+        let busy = busy.entry(self.owner).or_default();
+        *busy = *busy - usize::from(self.is_busy) + usize::from(is_busy);
         (self.committed, self.is_busy) = (committed, is_busy);
-        if is_busy {
-            fair.min(committed + more)
-        } else {
-            0
+        if !is_busy {
+            return 0;
         }
+        let fair = chunks.share(&self.owner) / (*busy).max(1);
+        fair.min(committed + chunks.room(&self.owner)) as u64
     }
 }
 
 impl Drop for ChunkShare {
     fn drop(&mut self) {
         self.update(0, false);
-        let mut state = self.of.0.lock();
-        if let Some(key) = state.keys.get_mut(&self.owner) {
-            key.sessions -= 1;
-        }
-        state.keys.retain(|_, key| key.sessions > 0);
+        self.of.0.lock().busy.retain(|_, busy| *busy > 0);
     }
 }
 
@@ -190,16 +163,16 @@ mod tests {
     #[test]
     fn two_hundred_sessions_have_no_more_than_there_is_and_give_all_back() {
         let shares = ChunkShares::default();
+        let free = || shares.0.lock().chunks.free();
         let mut sessions: Vec<Busy> = (0..200)
             .map(|index| Busy::new(&shares, index % 40, 32))
             .collect();
         for _ in 0..3 {
             settle(&mut sessions);
             let all: u64 = sessions.iter().map(|session| session.has).sum();
-            assert!(all <= MOST_CHUNKS, "{all}");
-            assert_eq!(all, shares.0.lock().committed);
+            assert_eq!(all as usize + free(), MOST_CHUNKS);
         }
         drop(sessions);
-        assert!(shares.0.lock().committed == 0 && shares.0.lock().keys.is_empty());
+        assert!(free() == MOST_CHUNKS && shares.0.lock().busy.is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{discovery::TokenBucket, tunnel::TargetRefusal};
+use nicstripe_proto::{TokenBucket, tunnel::TargetRefusal};
 use parking_lot::Mutex;
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 

@@ -7,7 +7,8 @@ use nicstripe_link::{
     Interface, InterfaceKind, InterfaceName, multicast_listener, shared_multicast_listener,
 };
 use nicstripe_proto::{
-    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket},
+    TokenBucket,
+    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question},
     invitation::Number,
 };
 use tokio::net::UdpSocket;

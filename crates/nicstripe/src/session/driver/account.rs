@@ -6,8 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, FailCode, PathLoss, TransferId, TransferStats,
-    discovery::TokenBucket,
+    BitRate, FailCode, PathLoss, TokenBucket, TransferId, TransferStats,
     message::{AnswerKind, AskKind, CloseCode},
 };
 

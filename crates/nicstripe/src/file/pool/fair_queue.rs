@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// Owner of a job: a peer's key, or zeros for local work.
-pub(crate) type Owner = [u8; 32];
+use crate::file::shares::{FairShares, Owner};
 
 /// Duration charged for a running job until its actual duration is known.
 const ADVANCE: Duration = Duration::from_millis(1);
@@ -16,16 +15,15 @@ const ADVANCE: Duration = Duration::from_millis(1);
 ///
 /// An owner that was idle starts level with the others: it has neither debt nor credit.
 ///
-/// Each running job takes a slot. An owner that has one never takes more than it leaves free, as
-/// with a [`Quota`](crate::file::Quota): the first may have half of the slots, the second half of
-/// the rest. A job that runs for long may give its slot back, but still counts for its owner.
+/// Each running job takes a slot of its owner's [`FairShares`]. A job that runs for long may give
+/// its slot back, but still counts for its owner.
 #[derive(Debug)]
-pub(super) struct RoundRobin<T> {
+pub(super) struct FairQueue<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
     /// Maximum number of jobs that run at once, without the long ones.
     slots: usize,
-    /// Number of slots that no running job has.
-    free: usize,
+    /// Running jobs of each owner, of the slots and one more for each long job.
+    running: FairShares<Owner>,
     /// Virtual time: the consumed time of the owner served last.
     clock: Duration,
 }
@@ -33,85 +31,92 @@ pub(super) struct RoundRobin<T> {
 #[derive(Debug)]
 struct Jobs<T> {
     waiting: VecDeque<T>,
-    /// Number of running jobs, including long ones.
-    running: usize,
     had: Duration,
 }
 
-impl<T> RoundRobin<T> {
+impl<T> FairQueue<T> {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             owners: BTreeMap::new(),
             slots,
-            free: slots,
+            running: FairShares::new(slots),
             clock: Duration::ZERO,
         }
     }
 
     /// Queues a job behind those of its owner. Returns true if the owner may take a slot.
     pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
-        let (clock, slots, free) = (self.clock, self.slots, self.free);
+        let clock = self.clock;
         let jobs = self.owners.entry(owner).or_insert_with(|| Jobs {
             waiting: VecDeque::new(),
-            running: 0,
             had: clock,
         });
-        if jobs.is_idle() {
+        if jobs.waiting.is_empty() && self.running.held(&owner) == 0 {
             jobs.had = jobs.had.max(clock);
         }
         jobs.waiting.push_back(job);
-        jobs.may_run(slots, free)
+        self.may_run(&owner)
     }
 
     /// Takes the next job of the owner with the least consumed time. The caller calls
-    /// [`RoundRobin::finish`] when the job has ended.
+    /// [`FairQueue::finish`] when the job has ended.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
-        let (slots, free) = (self.slots, self.free);
-        let ready = self
-            .owners
-            .iter_mut()
-            .filter(|(_, jobs)| jobs.may_run(slots, free));
-        let (owner, jobs) =
-            ready.min_by_key(|(_, jobs)| jobs.had + ADVANCE * jobs.running as u32)?;
+        let charged = |(owner, jobs): &(&Owner, &Jobs<T>)| {
+            jobs.had + ADVANCE * self.running.held(owner) as u32
+        };
+        let owner = *self.ready().min_by_key(charged)?.0;
+        let jobs = self.owners.get_mut(&owner)?;
         let job = jobs.waiting.pop_front()?;
-        jobs.running += 1;
         self.clock = self.clock.max(jobs.had);
-        self.free -= 1;
-        Some((*owner, job))
+        self.running.take(owner, 1);
+        Some((owner, job))
     }
 
-    /// Returns true if [`RoundRobin::pop`] would return a job.
+    /// Returns true if [`FairQueue::pop`] would return a job.
     pub(super) fn may_pop(&self) -> bool {
+        self.ready().next().is_some()
+    }
+
+    /// Returns the owners with a waiting job that may run.
+    fn ready(&self) -> impl Iterator<Item = (&Owner, &Jobs<T>)> {
         self.owners
-            .values()
-            .any(|jobs| jobs.may_run(self.slots, self.free))
+            .iter()
+            .filter(move |(owner, jobs)| !jobs.waiting.is_empty() && self.may_run(owner))
     }
 
-    /// Gives back the slot of a running job, which then ends with [`RoundRobin::finish_long`].
+    /// Returns true if the owner may take a slot. The slots that its long jobs gave back do not let
+    /// it run more jobs than half of the slots.
+    fn may_run(&self, owner: &Owner) -> bool {
+        let running = self.running.held(owner);
+        (running == 0 || running < self.slots / 2) && self.running.may_take(owner, 1)
+    }
+
+    /// Gives back the slot of a running job, which then ends with [`FairQueue::finish_long`].
     pub(super) fn give_back_slot(&mut self) {
-        self.free += 1;
-    }
-
-    /// Ends a job that has a slot.
-    pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
-        self.give_back_slot();
-        self.finish_long(owner, took);
+        self.running.all += 1;
     }
 
     /// Ends a job that has given its slot back.
     pub(super) fn finish_long(&mut self, owner: Owner, took: Duration) {
+        self.running.all -= 1;
+        self.finish(owner, took);
+    }
+
+    /// Ends a job that has a slot.
+    pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
+        self.running.give_back(&owner, 1);
         if let Some(jobs) = self.owners.get_mut(&owner) {
-            jobs.running -= 1;
             jobs.had += took;
         }
-        if self.owners.values().all(Jobs::is_idle) {
+        if self.is_empty() && self.running.free() == self.running.all {
             // No owner had to wait, so there is no debt.
             self.owners.clear();
             self.clock = Duration::ZERO;
         }
-        let clock = self.clock;
-        self.owners
-            .retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
+        let (running, clock) = (&self.running, self.clock);
+        self.owners.retain(|owner, jobs| {
+            !jobs.waiting.is_empty() || running.held(owner) > 0 || jobs.had > clock
+        });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -119,22 +124,7 @@ impl<T> RoundRobin<T> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.owners.values().all(|jobs| jobs.waiting.is_empty())
-    }
-}
-
-impl<T> Jobs<T> {
-    fn is_idle(&self) -> bool {
-        self.running == 0 && self.waiting.is_empty()
-    }
-
-    /// Returns true if a job waits and may take one of `free` slots.
-    fn may_run(&self, slots: usize, free: usize) -> bool {
-        let has_share = match self.running {
-            0 => free > 0,
-            running => running < slots / 2 && running + 2 <= free,
-        };
-        has_share && !self.waiting.is_empty()
+        self.len() == 0
     }
 }
 
@@ -148,7 +138,7 @@ mod tests {
 
     /// Runs jobs of the given durations sequentially until `until`. Returns the consumed time of
     /// each owner.
-    fn run(turns: &mut RoundRobin<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
+    fn run(turns: &mut FairQueue<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
         let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
         while now < until {
             let Some((owner, took)) = turns.pop() else {
@@ -163,7 +153,7 @@ mod tests {
 
     #[test]
     fn owners_get_the_same_time_however_many_and_long_their_jobs_are() {
-        let mut turns = RoundRobin::new(2);
+        let mut turns = FairQueue::new(2);
         (0..10_000).for_each(|_| _ = turns.push(A, MS));
         (0..100).for_each(|_| _ = turns.push(B, 20 * MS));
         let had = run(&mut turns, 1000 * MS);
@@ -172,7 +162,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_later_waits_for_one_job_and_not_for_all_that_were_queued() {
-        let mut turns = RoundRobin::new(2);
+        let mut turns = FairQueue::new(2);
         (0..10_000).for_each(|_| _ = turns.push(A, MS));
         run(&mut turns, 500 * MS);
         turns.push(B, MS);
@@ -182,7 +172,7 @@ mod tests {
 
     #[test]
     fn time_is_not_saved_up_and_debts_are_not_forgotten_by_pausing() {
-        let mut turns = RoundRobin::new(2);
+        let mut turns = FairQueue::new(2);
         (0..1500).for_each(|_| _ = turns.push(A, MS));
         run(&mut turns, 500 * MS);
         // B was idle while A worked: it has no credit of 500 ms.
@@ -190,7 +180,7 @@ mod tests {
         let had = run(&mut turns, 100 * MS);
         assert!(had[&A] >= 45 * MS && had[&B] >= 45 * MS, "{had:?}");
         // A ran one job of half a second: B catches up before A's next job.
-        let mut turns = RoundRobin::new(2);
+        let mut turns = FairQueue::new(2);
         turns.push(A, 500 * MS);
         (0..1000).for_each(|_| _ = turns.push(B, MS));
         run(&mut turns, 501 * MS);
@@ -201,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_owner_has_no_more_than_its_share_of_the_threads() {
-        let mut turns = RoundRobin::new(4);
+        let mut turns = FairQueue::new(4);
         (0..5).for_each(|_| _ = turns.push(A, MS));
         assert!(turns.pop().is_some() && turns.pop().is_some());
         assert!(turns.pop().is_none() && !turns.may_pop() && !turns.is_empty());
@@ -215,23 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn however_many_owners_have_endless_jobs_the_next_gets_a_slot_while_one_is_free() {
-        let mut turns = RoundRobin::new(16);
-        let mut running = [0; 4];
-        for owner in 0..4 {
-            (0..100).for_each(|_| _ = turns.push([owner; 32], MS));
-            while turns.pop().is_some() {
-                running[usize::from(owner)] += 1;
-            }
-        }
-        assert_eq!(running, [8, 4, 2, 1]);
-        assert!(turns.push([9; 32], MS) && turns.pop().is_some());
-        assert!(!turns.push([10; 32], MS) && turns.pop().is_none());
-    }
-
-    #[test]
     fn a_long_job_leaves_its_slot_to_others_and_still_counts_for_its_owner() {
-        let mut turns = RoundRobin::new(4);
+        let mut turns = FairQueue::new(4);
         (0..5).for_each(|_| _ = turns.push(A, MS));
         while turns.pop().is_some() {
             turns.give_back_slot();
@@ -242,12 +217,12 @@ mod tests {
         assert_eq!(turns.pop().map(|(owner, _)| owner), Some(B));
         assert!(turns.pop().is_none());
         turns.finish_long(A, MS);
-        assert_eq!((turns.free, turns.owners[&A].running), (2, 1));
+        assert_eq!((turns.running.free(), turns.running.held(&A)), (2, 1));
     }
 
     #[test]
     fn owners_without_work_are_forgotten_once_they_owe_nothing() {
-        let mut turns = RoundRobin::new(2);
+        let mut turns = FairQueue::new(2);
         for owner in 0..100 {
             turns.push([owner; 32], MS);
             run(&mut turns, MS);
