@@ -6,7 +6,6 @@ mod carried;
 mod facts;
 mod files;
 mod handle;
-#[cfg(feature = "bench")]
 mod measured;
 mod objects;
 mod reader;

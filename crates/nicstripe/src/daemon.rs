@@ -7,7 +7,6 @@
 //! resource limits, [`service`] holds the rights and quotas of one peer, and [`watch`] follows
 //! interface changes.
 
-#[cfg(feature = "bench")]
 mod bench;
 mod builder;
 mod connections;

@@ -223,7 +223,6 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-#[cfg(feature = "bench")]
 pub mod bench;
 mod client;
 mod daemon;
@@ -283,7 +282,6 @@ pub mod routes {
     };
 }
 
-#[cfg(feature = "bench")]
 pub use self::bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport};
 pub use self::{
     client::{

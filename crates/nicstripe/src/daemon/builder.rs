@@ -60,7 +60,6 @@ pub struct DaemonBuilder {
     inbox: Option<Vec<Vec<u8>>>,
     sightings: Option<Sightings>,
     limits: Limits,
-    #[cfg(feature = "bench")]
     pub(super) bench: nicstripe_bench::BenchLimits,
     /// File descriptor limit of the process; `None` without a limit.
     descriptors: Option<u64>,
@@ -454,9 +453,7 @@ impl DaemonBuilder {
             limits: RwLock::new(Arc::new(limits)),
             route_limits: Arc::default(),
             meters: Arc::default(),
-            #[cfg(feature = "bench")]
             bench_limits: RwLock::new(self.bench),
-            #[cfg(feature = "bench")]
             bench_queue: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
@@ -492,7 +489,6 @@ impl Daemon {
             inbox: None,
             sightings: None,
             limits: Limits::default(),
-            #[cfg(feature = "bench")]
             bench: nicstripe_bench::BenchLimits::default(),
             descriptors: descriptors(),
         }

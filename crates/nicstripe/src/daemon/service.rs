@@ -1,8 +1,6 @@
 //! Service of the daemon for one session, within the rights of the peer: sources and sinks of its
 //! transfers, and its requests about names (list, stat, remove, rename, mkdir).
 
-#[cfg(feature = "bench")]
-use std::sync::atomic::AtomicBool;
 use std::{
     ffi::OsStr,
     future::ready,
@@ -12,20 +10,18 @@ use std::{
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{self, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-#[cfg(feature = "bench")]
 use nicstripe_bench::{Desk, Ticket};
-#[cfg(feature = "bench")]
-use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
 use nicstripe_proto::{
     FailCode, Name, Offer, Request,
     journal::Timestamp,
     message::{
-        AnswerKind, AskKind, BenchRefusal, Expected, Get, GetTree, Hello, MAX_ROOT, MOST_ANSWER,
-        ObjectEntry, ObjectKind, ObjectStat, Put, PutOptions, PutTree,
+        AnswerKind, AskKind, BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected,
+        Get, GetTree, Hello, MAX_ROOT, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat, Put,
+        PutOptions, PutTree,
     },
 };
 use parking_lot::Mutex;
@@ -39,12 +35,10 @@ use super::{
     shared::Shared,
     tunnels::Multiplexer,
 };
-#[cfg(feature = "bench")]
-use crate::file::stages;
 use crate::{
     file::{
         self, FileError, IoPool, Lease, OF_SOURCE, OF_TARGET, Quota, ReadOptions, Root,
-        rename_to_free, stat_entry, sync_names,
+        rename_to_free, stages, stat_entry, sync_names,
     },
     links::peer_routes::PeerRoutes,
     report::metrics::Meters,
@@ -426,24 +420,21 @@ impl Serve for Service {
         &self.shared.meters
     }
 
-    fn bench_refusal(&self) -> Option<BenchRefusal> {
-        if self.no_bench {
-            return Some(BenchRefusal::NotPermitted);
-        }
-        let is_ending = self.shared.ending.is_cancelled();
-        is_ending.then_some(BenchRefusal::ShuttingDown)
-    }
-
-    #[cfg(feature = "bench")]
     fn ask_bench(
         &self,
         ask: &BenchAsk,
         session: SessionHandle,
     ) -> Result<Ticket<SessionHandle>, BenchRefused> {
-        if let Some(why) = self.bench_refusal() {
+        let why = match () {
+            () if self.no_bench => Some(BenchRefusal::NotPermitted),
+            () if self.shared.ending.is_cancelled() => Some(BenchRefusal::ShuttingDown),
+            () => None,
+        };
+        if let Some(why) = why {
+            let retry_after_ms = None;
             return Err(BenchRefused {
                 why,
-                retry_after_ms: None,
+                retry_after_ms,
             });
         }
         let (shared, key) = (self.shared.clone(), *self.key.as_bytes());
@@ -454,7 +445,6 @@ impl Serve for Service {
         })
     }
 
-    #[cfg(feature = "bench")]
     fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
         if !order.read {
             self.check_writable(&"a bench")?;

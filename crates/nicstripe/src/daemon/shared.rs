@@ -50,10 +50,8 @@ pub(crate) struct Shared {
     /// Limits of the host routes that peers request.
     pub(super) route_limits: Arc<RouteLimits>,
     pub(super) meters: Arc<Meters>,
-    #[cfg(feature = "bench")]
     pub(super) bench_limits: RwLock<nicstripe_bench::BenchLimits>,
     /// Queue of the benchmarks of all peers.
-    #[cfg(feature = "bench")]
     pub(super) bench_queue: Arc<nicstripe_bench::Admissions<SessionHandle>>,
     /// Token that is cancelled at shutdown; no session starts afterwards.
     pub(super) ending: CancellationToken,

@@ -23,7 +23,6 @@ mod rename;
 mod root;
 mod shares;
 mod source;
-#[cfg(feature = "bench")]
 pub(crate) mod stages;
 mod stored;
 mod target;

@@ -108,8 +108,7 @@ impl PeerProgram {
 
 /// Returns the features that this program supports.
 pub(crate) fn features() -> Features {
-    let is_built = |feature: &Feature| *feature != Feature::Bench || cfg!(feature = "bench");
-    Feature::ALL.into_iter().filter(is_built).collect()
+    Feature::ALL.into_iter().collect()
 }
 
 /// Returns the version of this program.

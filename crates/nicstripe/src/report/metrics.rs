@@ -160,7 +160,6 @@ pub(crate) struct JobCounts {
     pub(crate) ended: u64,
 }
 
-#[cfg(feature = "bench")]
 impl JobCounts {
     pub(crate) fn running(self) -> u64 {
         self.started.saturating_sub(self.ended)
@@ -273,7 +272,6 @@ impl Meters {
         self.0.lock().jobs.ended += 1;
     }
 
-    #[cfg(feature = "bench")]
     pub(crate) fn jobs(&self) -> JobCounts {
         self.0.lock().jobs
     }

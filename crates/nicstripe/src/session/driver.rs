@@ -5,12 +5,9 @@ mod account;
 #[cfg(test)]
 mod apply;
 mod asks;
-#[cfg(feature = "bench")]
 mod bench;
 mod chunks;
 mod events;
-#[cfg(not(feature = "bench"))]
-mod no_bench;
 mod paths;
 mod stalls;
 mod transfers;
@@ -33,8 +30,6 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-#[cfg(not(feature = "bench"))]
-use self::no_bench as bench;
 use self::{account::Account, asks::Asks, bench::SessionBench};
 use super::{
     input::{Command, Input, Jobs, LinkNews, SessionHandle, SessionSignals},

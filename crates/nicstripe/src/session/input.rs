@@ -104,7 +104,6 @@ pub(crate) enum Command {
     /// Client: end the session with this error, because no permitted link works.
     GiveUp(Box<Error>),
     /// Client: command of a benchmark to this session. Daemon: benchmark message to the client.
-    #[cfg_attr(not(feature = "bench"), expect(dead_code))]
     Bench(BenchInput),
     /// Daemon: send the client the current local interfaces.
     SendInterfaces(Vec<PeerInterface>),
@@ -147,14 +146,12 @@ pub(crate) enum Said {
     Finished(Result<TreeReport, FileError>),
 }
 
-/// Input from a benchmark to its session. Has no variants without the feature `bench`.
+/// Input from a benchmark to its session.
 #[derive(Debug)]
 pub(crate) enum BenchInput {
     /// Client: command of the running benchmark.
-    #[cfg(feature = "bench")]
     Command(nicstripe_bench::BenchCommand),
     /// Daemon: send this message to the client.
-    #[cfg(feature = "bench")]
     Answer(nicstripe_proto::message::BenchBody),
 }
 

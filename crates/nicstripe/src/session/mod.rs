@@ -22,11 +22,9 @@ mod tally;
 mod transfer;
 mod waiters;
 
-#[cfg(feature = "bench")]
-pub(crate) use self::input::BenchInput;
 pub(crate) use self::{
     driver::{Connect, Driver, DriverConfig, Joining},
-    input::{Command, Fault, Input, LinkNews, SessionHandle},
+    input::{BenchInput, Command, Fault, Input, LinkNews, SessionHandle},
     last_progress::NOTICE,
     path_connection::{Arriving, Capacities, Capacity, Established, LinkRates, PathPlan},
     serve::{Pending, Serve},

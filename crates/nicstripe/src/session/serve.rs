@@ -1,12 +1,15 @@
 //! Service of a daemon for the peer of a session.
 
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicBool},
+};
 
-#[cfg(feature = "bench")]
-use nicstripe_proto::message::{BenchAsk, BenchRefused, DiskDone, DiskOrder};
+use nicstripe_bench::Ticket;
 use nicstripe_proto::{
     Request,
-    message::{AnswerKind, AskKind, BenchRefusal, Expected},
+    message::{AnswerKind, AskKind, BenchAsk, BenchRefused, DiskDone, DiskOrder, Expected},
 };
 
 use super::{
@@ -35,22 +38,14 @@ pub(crate) trait Serve: fmt::Debug + Send + Sync {
     /// Prepares host routes for connections that the peer announces.
     fn expect(self: Arc<Self>, connections: Vec<Expected>, session: SessionHandle);
     fn meters(&self) -> &Arc<Meters>;
-    /// Returns the reason why the peer may not run a benchmark now; `None` if it may.
-    fn bench_refusal(&self) -> Option<BenchRefusal>;
     /// Queues the peer for a benchmark. Returns its ticket in the queue, or the reason for a
     /// rejection. The queue sends later answers through `session`.
-    #[cfg(feature = "bench")]
     fn ask_bench(
         &self,
         ask: &BenchAsk,
         session: SessionHandle,
-    ) -> Result<nicstripe_bench::Ticket<SessionHandle>, BenchRefused>;
+    ) -> Result<Ticket<SessionHandle>, BenchRefused>;
     /// Runs a disk test for a benchmark: reads files like a sender, or writes like a receiver and
     /// then discards the data. Blocks the thread until done or until `stop` is set.
-    #[cfg(feature = "bench")]
-    fn work_for_bench(
-        &self,
-        order: &DiskOrder,
-        stop: &std::sync::atomic::AtomicBool,
-    ) -> Result<DiskDone, FileError>;
+    fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError>;
 }

@@ -37,7 +37,6 @@ pub(crate) enum Outgoing {
     /// Order to start sending benchmark load; `None` stops it.
     Load(Option<LoadOrder>),
     /// Order to measure round-trip times for a benchmark.
-    #[cfg_attr(not(feature = "bench"), expect(dead_code))]
     Ping(PingOrder),
 }
 

@@ -347,11 +347,6 @@ impl Serve for Batches {
         &METERS
     }
 
-    fn bench_refusal(&self) -> Option<nicstripe_proto::message::BenchRefusal> {
-        None
-    }
-
-    #[cfg(feature = "bench")]
     fn ask_bench(
         &self,
         _: &nicstripe_proto::message::BenchAsk,
@@ -361,7 +356,6 @@ impl Serve for Batches {
         panic!("only batches are served")
     }
 
-    #[cfg(feature = "bench")]
     fn work_for_bench(
         &self,
         _: &nicstripe_proto::message::DiskOrder,

@@ -21,7 +21,6 @@ mod flips;
 mod frames;
 pub(super) mod lab;
 mod limits;
-#[cfg(feature = "bench")]
 mod loads;
 mod power;
 mod random;
